@@ -1,0 +1,42 @@
+# `make demo` and `make test` need Python >= 3.11, git and make, nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One BLAS thread per process: the tests use the cores through processes.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+WORKERS ?= 2
+
+.PHONY: demo test test-all lint doc bench clean
+
+$(BIN)/python:
+	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'skcircuits needs Python >= 3.11; pass PYTHON=<path>')"
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp per set of extras, renewed when the requirements change.
+$(VENV)/.installed-%: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
+	touch $@
+
+demo: $(VENV)/.installed-plot
+	$(BIN)/python examples/plot_missing_cells.py --output demo-output
+
+test: $(VENV)/.installed-test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+
+test-all: $(VENV)/.installed-test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "slow or not slow"
+
+lint: $(VENV)/.installed-dev $(VENV)/.installed-test
+	$(BIN)/ruff check skcircuits tests examples benchmarks
+	$(BIN)/ruff format --check skcircuits tests examples benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --config setup.cfg
+
+doc: $(VENV)/.installed-doc
+	$(BIN)/sphinx-build -W --keep-going -b html doc doc/_build/html
+
+bench: $(VENV)/.installed-test
+	$(ONE_THREAD) $(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build demo-output doc/_build
