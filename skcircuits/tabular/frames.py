@@ -1,0 +1,188 @@
+"""Containers in, containers out: how tables are cut into columns and put together again.
+
+This is the only module that knows dataframe libraries; it speaks to all of them through
+narwhals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["RawColumn", "build_frame", "is_frame", "read_columns"]
+
+
+@dataclass(frozen=True)
+class RawColumn:
+    """The cells of one column as they came, and what their container says about them.
+
+    Attributes
+    ----------
+    name : str or int
+        Name in a dataframe, position in an array.
+    values : ndarray of shape (n,)
+        Numbers (missing: NaN) or objects (missing: None, NaN or a library's own NA).
+    holds_labels : bool or None
+        What the dtype says: labels, numbers, or None where only the cells can tell.
+    declared : list or None
+        Categories that the dtype declares, in their order.
+    """
+
+    name: str | int
+    values: NDArray[Any]
+    holds_labels: bool | None
+    declared: list[Any] | None = None
+
+
+def is_frame(X: Any) -> bool:
+    """Tell whether X is a dataframe of a library that narwhals knows.
+
+    Parameters
+    ----------
+    X : object
+        Anything.
+
+    Returns
+    -------
+    bool
+        True for pandas, polars and other eager dataframes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.tabular.frames import is_frame
+    >>> is_frame(np.eye(2))
+    False
+    """
+    return bool(nw.dependencies.is_into_dataframe(X))
+
+
+def read_columns(X: Any) -> list[RawColumn]:
+    """Cut a table into columns.
+
+    Parameters
+    ----------
+    X : dataframe or ndarray of shape (n, d)
+        The table.
+
+    Returns
+    -------
+    list of RawColumn
+        One per column, in order.
+
+    Raises
+    ------
+    ValueError
+        If the dtype of a column is neither numeric nor a kind of label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.tabular.frames import read_columns
+    >>> [column.holds_labels for column in read_columns(np.eye(2))]
+    [False, False]
+    """
+    if is_frame(X):
+        frame = nw.from_native(X, eager_only=True)
+        return [_read_series(series) for series in frame.iter_columns()]
+    holds_labels = {"O": None, "U": True, "S": True}.get(X.dtype.kind, False)
+    return [RawColumn(j, X[:, j], holds_labels) for j in range(X.shape[1])]
+
+
+def _read_series(series: nw.Series[Any]) -> RawColumn:
+    dtype = series.dtype
+    if dtype.is_numeric():
+        return RawColumn(series.name, series.cast(nw.Float64).to_numpy(), False)
+    if dtype in (nw.Categorical, nw.Enum):
+        return RawColumn(series.name, series.to_numpy(), True, _declared_categories(series))
+    if dtype == nw.Boolean:
+        return RawColumn(series.name, series.to_numpy(), True, [False, True])
+    # An object column is called a string column where all its cells are strings
+    holds_labels = {nw.String: True, nw.Object: None}.get(type(dtype), False)
+    return RawColumn(series.name, series.to_numpy(), holds_labels)
+
+
+def _declared_categories(series: nw.Series[Any]) -> list[Any] | None:
+    """Categories in their declared order; None where the dtype does not declare any."""
+    if series.implementation.is_pandas_like():
+        return list(series.to_native().dtype.categories)
+    return list(series.dtype.categories) if isinstance(series.dtype, nw.Enum) else None
+
+
+def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | None = None) -> Any:
+    """Put columns together in a dataframe with the dtypes of another one.
+
+    A column keeps its old dtype where that dtype can hold the new cells: integers come
+    back as integers only if all of them are whole.
+
+    Parameters
+    ----------
+    columns : mapping of name to ndarray of shape (n,)
+        The cells.
+    like : dataframe or None
+        Gives, per column name, the dtype to restore; names it does not know keep the
+        dtype of their cells.
+    backend : str, default=None
+        Library of the new dataframe, for example ``"polars"``. None takes that of ``like``.
+
+    Returns
+    -------
+    dataframe
+        Of the asked library.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skcircuits.tabular.frames import build_frame
+    >>> frame = pd.DataFrame({"n": [1, 2]})
+    >>> str(build_frame({"n": np.array([3.0])}, frame).dtypes["n"])
+    'int64'
+    """
+    known = None if like is None else nw.from_native(like, eager_only=True)
+    library: Any = known.implementation if known is not None and backend is None else backend
+    cells = {name: _to_native_cells(values) for name, values in columns.items()}
+    frame = nw.from_dict(cells, backend=library)
+    if known is None:
+        return frame.to_native()
+    restorable = [name for name in columns if _can_hold(known, name, columns[name])]
+    if known.implementation == frame.implementation and known.implementation.is_pandas_like():
+        # narwhals dtypes do not tell nullable and ordered pandas dtypes apart
+        dtypes = known.to_native().dtypes
+        return frame.to_native().astype({name: dtypes[name] for name in restorable})
+    # Only strings can be categories in every library
+    casts = [
+        nw.col(name).cast(known.schema[name])
+        for name in restorable
+        if known.schema[name] not in (nw.Categorical, nw.Enum) or columns[name].dtype == object
+    ]
+    return frame.with_columns(*casts).to_native() if casts else frame.to_native()
+
+
+def _to_native_cells(values: NDArray[Any]) -> Any:
+    return values.tolist() if values.dtype == object else values
+
+
+def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool:
+    """Tell whether a column of the known frame can hold these cells without loss."""
+    if name not in known.columns:
+        return False
+    dtype = known.schema[name]
+    if dtype.is_integer() and values.dtype.kind == "f":
+        # A decoded column may hold missing cells or fractions: both stay floats
+        whole = np.isfinite(values) & (values == np.floor(values))
+        return bool(whole.all()) and _fits(dtype, values)
+    if dtype == nw.Boolean:
+        return all(value is not None for value in values.tolist())
+    return True
+
+
+def _fits(dtype: Any, values: NDArray[Any]) -> bool:
+    """Tell whether whole numbers lie within the range of a narwhals integer dtype."""
+    limits = np.iinfo(str(dtype).lower())
+    return values.size == 0 or bool(limits.min <= values.min() and values.max() <= limits.max)
