@@ -1,5 +1,6 @@
 """The boundary to tables: dataframes, labels and missing cells in, float arrays out."""
 
+from skcircuits.tabular.queries import Boxes, compile_queries
 from skcircuits.tabular.schema import TableSchema
 
-__all__ = ["TableSchema"]
+__all__ = ["Boxes", "TableSchema", "compile_queries"]

@@ -1,0 +1,3 @@
+"""The public estimators, one file each."""
+
+__all__: list[str] = []

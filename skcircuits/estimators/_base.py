@@ -1,0 +1,187 @@
+"""What all estimators share: the door to scikit-learn's private tools, and reading tables.
+
+Every private scikit-learn import of the package is in this file. `TableMixin` reads the
+tables that users pass; densities build on `skcircuits.estimators._density`, fit loops run
+in `skcircuits.estimators._fitting`.
+"""
+
+from functools import wraps
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    Options,
+    RealNotInt,
+    StrOptions,
+)
+from sklearn.utils._set_output import _get_output_config
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
+
+from skcircuits.exceptions import must
+from skcircuits.tabular import TableSchema
+from skcircuits.tabular.frames import is_frame
+
+__all__ = [
+    "CATEGORICAL_CONSTRAINTS",
+    "HasMethods",
+    "Interval",
+    "Options",
+    "RealNotInt",
+    "StrOptions",
+    "TableMixin",
+    "check_is_fitted",
+    "check_weights",
+    "fit_context",
+    "make_generator",
+    "output_container",
+]
+
+# Parameter constraints of the estimators that let users choose the categorical columns
+CATEGORICAL_CONSTRAINTS = {
+    "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
+    "handle_unknown": [StrOptions({"missing", "error"})],
+}
+
+
+def fit_context(fit):
+    """Decorate a fit method: parameters are validated, callbacks are torn down.
+
+    Parameters
+    ----------
+    fit : callable
+        The method ``fit`` or ``partial_fit`` of an estimator with
+        ``_parameter_constraints``.
+
+    Returns
+    -------
+    callable
+        The decorated method.
+    """
+    return wraps(fit)(_fit_context(prefer_skip_nested_validation=True)(with_callbacks(fit)))
+
+
+def check_weights(sample_weight, X):
+    """Validate sample weights.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n,) or None
+        Non-negative weights.
+    X : ndarray of shape (n, d)
+        The rows they belong to.
+
+    Returns
+    -------
+    ndarray of shape (n,) or None
+        The weights as floats, None stays None.
+    """
+    if sample_weight is None:
+        return None
+    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+
+
+def make_generator(random_state):
+    """Turn scikit-learn's `random_state` into a generator.
+
+    Parameters
+    ----------
+    random_state : int, RandomState or None
+        As everywhere in scikit-learn.
+
+    Returns
+    -------
+    numpy.random.Generator
+        Seeded from `random_state`.
+    """
+    seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=4)
+    return np.random.default_rng(seeds)
+
+
+def output_container(estimator):
+    """Give the container that ``set_output`` asks of ``transform``.
+
+    Parameters
+    ----------
+    estimator : transformer
+        The estimator.
+
+    Returns
+    -------
+    str or None
+        ``"pandas"``, ``"polars"``, or None for an array.
+    """
+    container = _get_output_config("transform", estimator)["dense"]
+    return None if container == "default" else container
+
+
+class TableMixin:
+    """Read dataframes and arrays with labels and missing cells as float arrays.
+
+    Uses the parameters ``categorical_features`` and ``handle_unknown`` of estimators that
+    have them. Sets ``n_features_in_``, ``feature_names_in_``, ``is_categorical_`` (mask of
+    shape (d,)) and ``categories_`` (per column the labels in the order of their codes, None
+    for numbers) at fit.
+    """
+
+    _doc_link_module = "skcircuits"
+    _doc_link_template = "https://skcircuits.readthedocs.io/en/latest/api/{estimator_name}.html"
+
+    def _learn_table(self, X, missing_value=np.nan):
+        """Learn the schema of X and encode it, shape (n, d)."""
+        X = self._check_table(X, reset=True)
+        categorical_features = getattr(self, "categorical_features", "from_dtype")
+        self._schema = TableSchema.learn(X, categorical_features, missing_value)
+        self.is_categorical_ = self._schema.is_categorical
+        self.categories_ = self._schema.categories
+        return self._schema.encode(X)
+
+    def _read_table(self, X):
+        """Encode a table by the schema learned in fit, shape (n, d)."""
+        check_is_fitted(self)
+        X = self._check_table(X, reset=False)
+        return self._schema.encode(X, getattr(self, "handle_unknown", "missing"))
+
+    def _check_table(self, X, *, reset):
+        """Check width and names; keep a dataframe as it is, since its dtypes matter."""
+        if is_frame(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            _check_not_empty(X)
+            return X
+        array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
+        if array.dtype.kind in "US" and not hasattr(X, "dtype"):
+            # NumPy turns the numbers of a mixed list into strings
+            return check_array(X, dtype=object, ensure_all_finite=False)
+        return array
+
+    def _check_target(self, y, X):
+        """Validate a numeric target, shape (n,)."""
+        y = validate_data(self, y=y, y_numeric=True)
+        if len(y) != len(X):
+            raise ValueError(
+                must("X and y", "have equally many rows", n_rows_X=len(X), n_rows_y=len(y))
+            )
+        return y.astype(np.float64, copy=False)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        # As in HistGradientBoosting, categories are an option: arrays hold numbers by default
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _check_not_empty(frame):
+    n_rows, n_columns = frame.shape
+    if n_rows == 0 or n_columns == 0:
+        raise ValueError(
+            f"Found array with {n_rows} sample(s) and {n_columns} feature(s) "
+            f"(shape={frame.shape}) while a minimum of 1 is required."
+        )

@@ -1,0 +1,301 @@
+"""What all densities share: scoring, sampling, information criteria and probabilities."""
+
+import warnings
+from abc import ABCMeta, abstractmethod
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import check_scalar
+
+from skcircuits.estimators._base import (
+    TableMixin,
+    check_is_fitted,
+    check_weights,
+    fit_context,
+    make_generator,
+)
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.tabular.queries import compile_queries
+
+__all__ = ["BaseDensity", "CircuitDensity", "or_marginal"]
+
+
+class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator, metaclass=ABCMeta):
+    """Base class of densities on tables with labels and missing cells.
+
+    A subclass defines its parameters with ``_parameter_constraints`` and these hooks, which
+    speak float arrays (numbers and codes of labels, NaN where missing):
+
+    ``_fit_table(X, sample_weight, generator)``
+        Fit on rows of shape (n, d); `sample_weight` is None or of shape (n,).
+    ``_log_density(X)``
+        Log density of rows, shape (n,), missing cells marginalised.
+    ``_draw(n_samples, X, generator)``
+        Draws of shape (n_samples, d) where X is None, else completions of its rows, of shape
+        (n_samples, n, d).
+    ``_log_box(boxes)``
+        Log probability of each box, shape (n_boxes,); see `skcircuits.tabular.Boxes`.
+    ``_n_parameters()``
+        Number of free parameters.
+    """
+
+    @fit_context
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the density.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Training rows; cells may be missing.
+        y : Ignored
+            Present by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; None gives all the same.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        X = self._learn_table(X)
+        sample_weight = check_weights(sample_weight, X)
+        self._fit_table(X, sample_weight, make_generator(getattr(self, "random_state", None)))
+        return self
+
+    def score_samples(self, X):
+        """Log density of each row.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; missing cells are marginalised, so that a row without any observed cell has
+            log density 0.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log density; ``-inf`` where the row is impossible.
+        """
+        return self._log_density(self._read_table(X))
+
+    def score(self, X, y=None):
+        """Mean log density of the rows.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; missing cells are marginalised.
+        y : Ignored
+            Present by convention.
+
+        Returns
+        -------
+        float
+            The mean, not the sum, so that it does not grow with the number of rows.
+        """
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples=1, random_state=None, X=None):
+        """Draw rows, or complete given rows.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of draws.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+        X : dataframe or array-like of shape (n, n_features), default=None
+            Rows to complete: their missing cells are drawn given the observed ones.
+
+        Returns
+        -------
+        ndarray or dataframe of shape (n_samples, n_features), or \
+                ndarray of shape (n_samples, n, n_features)
+            Draws: a dataframe with the fitted columns and dtypes when fitted on one. With
+            `X`: its completions, one set of rows per draw.
+        """
+        check_is_fitted(self)
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        generator = make_generator(random_state)
+        if X is None:
+            return self._schema.decode(self._draw(n_samples, None, generator))
+        return self._schema.decode_array(self._draw(n_samples, self._read_table(X), generator))
+
+    def bic(self, X):
+        """Bayesian information criterion on given rows; lower is better.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log-likelihood + n_parameters * log(n_samples)``.
+        """
+        log_density = self.score_samples(X)
+        return float(-2 * log_density.sum() + self._n_parameters() * np.log(len(log_density)))
+
+    def aic(self, X):
+        """Akaike information criterion on given rows; lower is better.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log-likelihood + 2 * n_parameters``.
+        """
+        return float(-2 * self.score_samples(X).sum() + 2 * self._n_parameters())
+
+    def probability(self, query, given=None):
+        """Probability that a row satisfies a query.
+
+        Parameters
+        ----------
+        query : dict
+            Column to interval or label: ``{"age": (30, 40), "income": (50_000, None),
+            "job": {"nurse", "cook"}}``. Intervals are closed, None is unbounded; columns
+            have their position as name where the density was fitted on an array.
+        given : dict, default=None
+            Condition, of the same form.
+
+        Returns
+        -------
+        float
+            The probability.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the condition is impossible.
+        """
+        return float(self.probabilities([query], given)[0])
+
+    def probabilities(self, queries, given=None):
+        """Probabilities that a row satisfies each of several queries.
+
+        Parameters
+        ----------
+        queries : sequence of dict
+            Queries as in `probability`.
+        given : dict, default=None
+            Condition for all of them.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            The probabilities.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the condition is impossible.
+        """
+        check_is_fitted(self)
+        boxes = compile_queries(queries, self._schema)
+        if given is None:
+            return np.exp(self._log_union(boxes))
+        condition = compile_queries([given], self._schema)
+        log_condition = self._log_union(condition)[0]
+        if np.isneginf(log_condition):
+            raise ZeroProbabilityError(
+                f"The condition must have positive probability; got given={given!r}. "
+                "Widen its intervals or sets."
+            )
+        log_joint = self._log_union(boxes.intersect(condition))
+        # Rounding may leave the joint an ulp above the condition
+        return np.exp(np.minimum(log_joint - log_condition, 0.0))
+
+    def _log_union(self, boxes):
+        """Log probability of each query, a union of disjoint boxes, shape (n_queries,)."""
+        log_probability = np.full(boxes.n_queries, -np.inf)
+        if len(boxes.query):
+            np.logaddexp.at(log_probability, boxes.query, self._log_box(boxes))
+        return log_probability
+
+    @abstractmethod
+    def _fit_table(self, X, sample_weight, generator):
+        """Fit on encoded rows."""
+
+    @abstractmethod
+    def _log_density(self, X):
+        """Log density of encoded rows, shape (n,)."""
+
+    @abstractmethod
+    def _draw(self, n_samples, X, generator):
+        """Draw encoded rows, or complete those of X."""
+
+    @abstractmethod
+    def _log_box(self, boxes):
+        """Log probability of each box, shape (n_boxes,)."""
+
+    @abstractmethod
+    def _n_parameters(self):
+        """Count the free parameters."""
+
+
+class CircuitDensity(BaseDensity):
+    """Base class of densities whose ``_fit_table`` sets ``circuit_``.
+
+    The circuit speaks original units, labels as codes into ``categories_[j]``.
+    """
+
+    def _log_density(self, X):
+        return self.circuit_.log_prob(X)
+
+    def _draw(self, n_samples, X, generator):
+        if X is None:
+            return self.circuit_.sample(n_samples, random_state=generator)
+        return or_marginal(
+            lambda rows: self.circuit_.sample(n_samples, X=rows, random_state=generator), X
+        )
+
+    def _log_box(self, boxes):
+        return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
+
+    def _n_parameters(self):
+        return self.circuit_.n_parameters
+
+
+def or_marginal(answer, X):
+    """Answer a query about rows; rows with impossible evidence are answered without it.
+
+    Parameters
+    ----------
+    answer : callable
+        ``answer(X)``, of shape (..., n, d), completes the missing cells of rows.
+    X : ndarray of shape (n, d)
+        Encoded rows.
+
+    Returns
+    -------
+    ndarray of shape (..., n, d)
+        The answer. Rows of probability zero have their missing cells completed from the
+        marginal distribution, their observed cells kept.
+
+    Warns
+    -----
+    UserWarning
+        If the evidence of some row is impossible.
+    """
+    try:
+        return answer(X)
+    except ZeroProbabilityError as error:
+        rows = error.rows
+    warnings.warn(
+        f"{len(rows)} rows have observed cells of probability zero (first row: {rows[0]}); "
+        "their missing cells are completed from the marginal distribution.",
+        stacklevel=2,
+    )
+    relaxed = X.copy()
+    relaxed[rows] = np.nan
+    completed = answer(relaxed)
+    completed[..., rows, :] = np.where(np.isnan(X[rows]), completed[..., rows, :], X[rows])
+    return completed

@@ -1,0 +1,209 @@
+"""The fit loop: drives a learner and owns callbacks, verbose lines, early stop and Ctrl-C.
+
+A learner is a generator that yields its state after each step (an EM iteration, an epoch, a
+move of all particles). It may end by itself, or yield a state whose ``converged`` is true.
+"""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
+
+__all__ = ["FitResult", "drive"]
+
+
+@dataclass
+class FitResult:
+    """How a fit loop ended.
+
+    Attributes
+    ----------
+    state : object
+        The best state (by score), or the last one where there is no score.
+    n_iter : int
+        Number of steps taken.
+    converged : bool
+        False after Ctrl-C, after a stop by a callback, and when `max_iter` came first.
+    scores : list of float
+        The score after each step; empty where there is no score.
+    """
+
+    state: Any = None
+    n_iter: int = 0
+    converged: bool = False
+    scores: list = field(default_factory=list)
+
+
+def drive(
+    estimator,
+    steps,
+    *,
+    max_iter,
+    score=None,
+    tol=0.0,
+    n_iter_no_change=None,
+    attributes=None,
+    X=None,
+    context=None,
+):
+    """Run a learner to its end and keep the best state.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Whose fit this is; its ``verbose`` and its callbacks are served.
+    steps : iterable
+        Yields the learner's state after each step.
+    max_iter : int
+        Most steps to take.
+    score : callable, default=None
+        ``score(state)``, a float, higher is better: the best state is returned. None: the
+        last state is the best.
+    tol : float, default=0.0
+        Least improvement of the score that counts for `n_iter_no_change`.
+    n_iter_no_change : int, default=None
+        Stop when that many steps in a row have not improved the score. None: never.
+    attributes : callable, default=None
+        ``attributes(state)``, a dict of the fitted attributes of `estimator` at that state,
+        for callbacks that evaluate it during the fit.
+    X : ndarray of shape (n, d), default=None
+        Encoded training data, for callbacks.
+    context : CallbackContext, default=None
+        Task whose steps these are, where one fit runs several loops. None: the whole fit.
+
+    Returns
+    -------
+    FitResult
+        Best state, number of steps, and whether the learner converged.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Only before the first step has ended; later the best state so far is kept.
+
+    Warns
+    -----
+    ConvergenceWarning
+        After Ctrl-C, and when `max_iter` came before convergence.
+    """
+    keeper = _Keeper(score, tol, n_iter_no_change)
+    tasks = _Tasks(estimator, max_iter, X, context)
+    result = keeper.result
+    try:
+        for state in tasks.around(steps, attributes):
+            keeper.take(state)
+            _print_progress(estimator, result, max_iter)
+            tasks.stop |= result.converged
+        result.converged |= tasks.learner_ended
+    except KeyboardInterrupt:
+        if result.state is None:
+            raise
+        result.converged = False
+        _warn(estimator, f"was interrupted after {result.n_iter} iterations and keeps the best.")
+        return result
+    if not (result.converged or tasks.stop):
+        _warn(
+            estimator,
+            f"did not converge in max_iter={max_iter} iterations. Increase max_iter or tol.",
+        )
+    return result
+
+
+class _Keeper:
+    """Keep the best state and judge whether the score still improves."""
+
+    def __init__(self, score, tol, n_iter_no_change):
+        self.score = score
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.result = FitResult()
+        self.best = -np.inf
+        self.bar = -np.inf  # the score that the next improvement has to pass by tol
+        self.n_stalled = 0
+
+    def take(self, state):
+        result = self.result
+        result.n_iter += 1
+        result.converged = bool(getattr(state, "converged", False))
+        if self.score is None:
+            result.state = state
+            return
+        value = float(self.score(state))
+        result.scores.append(value)
+        if result.state is None or value > self.best:
+            result.state, self.best = state, value
+        if value > self.bar + self.tol:
+            self.bar, self.n_stalled = value, 0
+        else:
+            self.n_stalled += 1
+        if self.n_iter_no_change is not None:
+            result.converged |= self.n_stalled >= self.n_iter_no_change
+
+
+class _Tasks:
+    """Tell scikit-learn's callbacks about the fit and its steps."""
+
+    def __init__(self, estimator, max_iter, X, context):
+        self.estimator = estimator
+        self.max_iter = max_iter
+        self.stop = False
+        self.learner_ended = False
+        self.context = context
+        if context is None and isinstance(estimator, CallbackSupportMixin):
+            self.context = estimator._init_callback_context(max_subtasks=max_iter)
+        # Callbacks score the estimator on a table of the user's kind; those that score ask
+        # for a target, which densities ignore. Both are made only when a callback asks.
+        self.data = (
+            {}
+            if X is None
+            else {
+                "X": lambda: estimator._schema.decode(X),
+                "y": lambda: np.zeros(len(X)),
+            }
+        )
+
+    def around(self, steps, attributes):
+        """Yield the states of the learner, each step inside a task."""
+        self._begin(self.context)
+        steps = iter(steps)
+        for _ in range(self.max_iter):
+            task = None if self.context is None else self.context.subcontext(task_name="iteration")
+            self._begin(task)
+            state = next(steps, None)
+            if state is None:
+                self.learner_ended = True
+                self._end(task)
+                break
+            yield state
+            self.stop |= self._end(task, attributes and (lambda state=state: attributes(state)))
+            if self.stop:
+                break
+        self._end(self.context)
+
+    def _begin(self, task):
+        if task is not None:
+            task.call_on_fit_task_begin(estimator=self.estimator, **self.data)
+
+    def _end(self, task, attributes=None):
+        if task is None:
+            return False
+        return task.call_on_fit_task_end(
+            estimator=self.estimator, reconstruction_attributes=attributes, **self.data
+        )
+
+
+def _print_progress(estimator, result, max_iter):
+    """Print a line: about twenty of them at verbose=1, one per step above."""
+    verbose = getattr(estimator, "verbose", 0)
+    every = max(1, max_iter // 20) if verbose == 1 else 1
+    if verbose and (result.n_iter % every == 0 or result.converged):
+        score = f": score {result.scores[-1]:.6g}" if result.scores else ""
+        print(f"[{type(estimator).__name__}] iteration {result.n_iter}{score}")
+
+
+def _warn(estimator, message):
+    # stacklevel: the line that called fit lies above drive, the hook, fit and its decorators
+    warnings.warn(f"{type(estimator).__name__} {message}", ConvergenceWarning, stacklevel=2)

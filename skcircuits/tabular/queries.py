@@ -1,0 +1,212 @@
+"""Queries about rows as unions of boxes: intervals of numbers and sets of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.tabular.columns import Column
+from skcircuits.tabular.schema import TableSchema
+
+__all__ = ["Boxes", "compile_queries"]
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Disjoint boxes whose unions are the queries.
+
+    All bounds are closed: a strict bound is written as the neighbouring float, which is
+    the same set of floats. An empty box is left out.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of shape (n_boxes, d)
+        Bounds of numbers, NaN where unbounded and in columns of labels.
+    states : dict of int to ndarray of shape (n_boxes, k)
+        Per constrained column of labels the allowed codes.
+    query : ndarray of shape (n_boxes,)
+        Which query each box belongs to.
+    n_queries : int
+        Number of queries; one without any box is impossible.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    states: dict[int, BoolArray]
+    query: IntArray
+    n_queries: int
+
+    def intersect(self, condition: Boxes) -> Boxes:
+        """Restrict every query to a condition.
+
+        Parameters
+        ----------
+        condition : Boxes
+            A single query.
+
+        Returns
+        -------
+        Boxes
+            One box per pair of intersecting boxes.
+        """
+        mine, other = np.divmod(
+            np.arange(len(self.query) * len(condition.query)), max(1, len(condition.query))
+        )
+        states = {}
+        for j in self.states.keys() | condition.states.keys():
+            sides = [
+                (boxes.states[j][rows])
+                for boxes, rows in ((self, mine), (condition, other))
+                if j in boxes.states
+            ]
+            states[j] = np.logical_and.reduce(sides)
+        # fmax and fmin take the bound of the other side where one is unbounded (NaN)
+        return Boxes(
+            np.fmax(self.lower[mine], condition.lower[other]),
+            np.fmin(self.upper[mine], condition.upper[other]),
+            states,
+            self.query[mine],
+            self.n_queries,
+        )._without_empty()
+
+    def _without_empty(self) -> Boxes:
+        filled = ~(self.lower > self.upper).any(axis=1)
+        for allowed in self.states.values():
+            filled &= allowed.any(axis=1)
+        return Boxes(
+            self.lower[filled],
+            self.upper[filled],
+            {j: allowed[filled] for j, allowed in self.states.items()},
+            self.query[filled],
+            self.n_queries,
+        )
+
+
+def compile_queries(queries: Sequence[Mapping[Any, Any]], schema: TableSchema) -> Boxes:
+    """Turn queries into boxes.
+
+    Parameters
+    ----------
+    queries : sequence of mappings
+        Column to constraint. A column of numbers takes a closed interval ``(lower, upper)``,
+        None unbounded, or, where its numbers are whole, a single number. A column of labels
+        takes a label or a collection of labels. Columns are named, or counted from 0.
+    schema : TableSchema
+        The table the queries are about.
+
+    Returns
+    -------
+    Boxes
+        One box per satisfiable query.
+
+    Raises
+    ------
+    ValueError
+        If a query names an unknown column or label, or constrains a column in a way that
+        its kind does not allow.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skcircuits.tabular import TableSchema, compile_queries
+    >>> X = pd.DataFrame({"age": [31.5, 40.0], "job": ["nurse", "cook"]})
+    >>> boxes = compile_queries([{"age": (30, None), "job": "nurse"}], TableSchema.learn(X))
+    >>> boxes.lower, boxes.upper, boxes.states
+    (array([[30., nan]]), array([[nan, nan]]), {1: array([[False,  True]])})
+    """
+    shape = (len(queries), len(schema.columns))
+    lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
+    states: dict[int, BoolArray] = {}
+    for i, query in enumerate(queries):
+        for key, constraint in _items(query):
+            j = _position(key, schema)
+            column = schema.columns[j]
+            if column.categories is None:
+                lower[i, j], upper[i, j] = _read_interval(column, constraint)
+            else:
+                everything = np.ones((len(queries), column.cardinality), dtype=bool)
+                states.setdefault(j, everything)[i] = _read_labels(column, constraint)
+    query_of = np.arange(len(queries), dtype=np.int64)
+    return Boxes(lower, upper, states, query_of, len(queries))
+
+
+def _items(query: Mapping[Any, Any]) -> Collection[tuple[Any, Any]]:
+    if not isinstance(query, Mapping):
+        raise ValueError(
+            must(
+                "A query",
+                "be a dict from columns to intervals or labels",
+                "Write {'age': (30, 40), 'job': 'nurse'}.",
+                query=query,
+            )
+        )
+    return query.items()
+
+
+def _position(key: object, schema: TableSchema) -> int:
+    names = schema.names
+    if key in names:
+        return names.index(key)
+    raise ValueError(
+        must("Columns of a query", "be columns of the table", f"They are {names}.", column=key)
+    )
+
+
+def _read_interval(column: Column, constraint: Any) -> tuple[float, float]:
+    """Read the closed interval of a column of numbers; NaN is unbounded."""
+    if _is_number(constraint):
+        if column.is_integral:
+            return float(constraint), float(constraint)
+        way_out = "A single value of a continuous column has probability zero; give an interval."
+        raise _bad_interval(column, constraint, way_out)
+    if not isinstance(constraint, tuple | list) or len(constraint) != 2:
+        raise _bad_interval(column, constraint, "Use None for a missing bound.")
+    if not all(bound is None or _is_number(bound) for bound in constraint):
+        raise _bad_interval(column, constraint, "Use None for a missing bound.")
+    lower, upper = (np.nan if bound is None else float(bound) for bound in constraint)
+    if lower > upper:
+        raise _bad_interval(column, constraint, "Its lower bound comes first.")
+    return lower, upper
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value
+
+
+def _bad_interval(column: Column, constraint: object, way_out: str) -> ValueError:
+    name = column.name
+    return ValueError(
+        must(
+            f"The query about column {name!r}",
+            "be an interval (lower, upper)",
+            way_out,
+            query=constraint,
+        )
+    )
+
+
+def _read_labels(column: Column, constraint: Any) -> BoolArray:
+    """Read the allowed codes of a column of labels, shape (k,)."""
+    assert column.categories is not None
+    is_label = isinstance(constraint, str | bytes) or not isinstance(constraint, Collection)
+    labels = [constraint] if is_label else list(constraint)
+    known = column.categories.tolist()
+    unknown = [label for label in labels if label not in known]
+    if unknown:
+        raise ValueError(
+            must(
+                f"Labels of column {column.name!r} in a query",
+                "be among its categories",
+                f"They are {known}.",
+                label=unknown[0],
+            )
+        )
+    allowed = np.zeros(column.cardinality, dtype=bool)
+    allowed[[known.index(label) for label in labels]] = True
+    return allowed
