@@ -1,0 +1,54 @@
+"""Distributions over spanning trees and mixtures of tree distributions."""
+
+from skcircuits.trees.all_trees import MixtureOfAllTrees, distinct_rows
+from skcircuits.trees.all_trees_mixture import AllTreesMixture
+from skcircuits.trees.block_inverse import invert_in_place
+from skcircuits.trees.chow_liu import (
+    ChowLiuTree,
+    TreeMixture,
+    chow_liu_tree,
+    learn_tree_mixture,
+)
+from skcircuits.trees.laplacian import RowLaplacians, ground, log_tree_sum
+from skcircuits.trees.layout import PairGroup, StateLayout
+from skcircuits.trees.learning import (
+    Epoch,
+    Schedule,
+    Training,
+    learn_all_trees,
+    start_training,
+)
+from skcircuits.trees.margins import margin_gradient, scale_to_margins
+from skcircuits.trees.parameters import Parameterization
+from skcircuits.trees.rooted import edges_of, maximum_spanning_tree, top_down_order
+from skcircuits.trees.statistics import PairStatistics, mutual_information, pair_statistics
+
+__all__ = [
+    "AllTreesMixture",
+    "ChowLiuTree",
+    "Epoch",
+    "MixtureOfAllTrees",
+    "PairGroup",
+    "PairStatistics",
+    "Parameterization",
+    "RowLaplacians",
+    "Schedule",
+    "StateLayout",
+    "Training",
+    "TreeMixture",
+    "chow_liu_tree",
+    "distinct_rows",
+    "edges_of",
+    "ground",
+    "invert_in_place",
+    "learn_all_trees",
+    "learn_tree_mixture",
+    "log_tree_sum",
+    "margin_gradient",
+    "maximum_spanning_tree",
+    "mutual_information",
+    "pair_statistics",
+    "scale_to_margins",
+    "start_training",
+    "top_down_order",
+]

@@ -1,0 +1,55 @@
+"""Finite mixtures of mixtures of all trees."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.all_trees import MixtureOfAllTrees, distinct_rows
+
+__all__ = ["AllTreesMixture"]
+
+
+class AllTreesMixture(NamedTuple):
+    """A mixture whose components are mixtures of all trees.
+
+    One set of pair tables cannot follow several groups of rows; one set per component can,
+    and the likelihood stays a sum of determinants.
+
+    Attributes
+    ----------
+    log_weights : ndarray of shape (n_components,)
+        Log mixture weights.
+    components : list of MixtureOfAllTrees
+        The components.
+    """
+
+    log_weights: FloatArray
+    components: list[MixtureOfAllTrees]
+
+    def log_prob(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
+        """Log probability of complete rows; equal rows are computed once.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_rows, n_variables)
+            Complete rows.
+        n_jobs : int, default=None
+            Threads.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Log probabilities.
+        """
+        rows, inverse = distinct_rows(codes)
+        log_prob: FloatArray = logsumexp(self.log_joint(rows, n_jobs=n_jobs), axis=1)
+        return log_prob[inverse]
+
+    def log_joint(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
+        """Log probability of complete rows with each component, (n_rows, n_components)."""
+        columns = [component.log_prob(codes, n_jobs=n_jobs) for component in self.components]
+        return self.log_weights + np.stack(columns, axis=1)

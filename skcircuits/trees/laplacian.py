@@ -1,0 +1,255 @@
+"""The matrix-tree theorem for edge weights that depend on the states of a row.
+
+Edge (u, v) of a row x weighs ``A[(u, x_u), (v, x_v)]``, an entry of one symmetric matrix over
+flat states (the affinities). The determinant of the Laplacian without one vertex is the sum
+over all spanning trees of the products of their weights, and its inverse gives the probability
+of every edge.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.parallel import Parallel, delayed, row_slices
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.block_inverse import invert_in_place
+from skcircuits.trees.layout import StateLayout
+
+__all__ = ["RowLaplacians", "ground", "log_tree_sum"]
+
+# Bytes of Laplacians worked on at once: they stay in cache between the passes over them.
+_CHUNK_BYTES = 4 * 2**20
+# Partial sums are made per block of rows and added in order, so that the result does not
+# depend on the number of threads; a block of sums takes n_states² numbers.
+_BLOCK_BYTES = 128 * 2**20
+_MAX_BLOCKS = 16
+
+
+def ground(weights: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Laplacian of a weighted graph without its best-connected vertex.
+
+    The determinant does not depend on the vertex that is left out, the condition number
+    does: leaving out the one of largest weighted degree keeps it small.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (..., n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal.
+
+    Returns
+    -------
+    minors : ndarray of shape (..., n_vertices - 1, n_vertices - 1)
+        Positive definite minors of the Laplacians.
+    kept : ndarray of shape (n_vertices - 1,)
+        The vertices that are left.
+    """
+    degrees = weights.sum(axis=-1)
+    n_vertices = weights.shape[-1]
+    mean_degrees = degrees.reshape(-1, n_vertices).mean(axis=0)
+    kept = np.delete(np.arange(n_vertices), np.argmax(mean_degrees))
+    minors = -weights[..., kept[:, None], kept]
+    diagonal = np.arange(n_vertices - 1)
+    minors[..., diagonal, diagonal] = degrees[..., kept]
+    return minors, kept
+
+
+def log_tree_sum(weights: FloatArray) -> tuple[float, FloatArray]:
+    """Log of the sum over spanning trees of the product of edge weights, and its gradient.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal; the graph must be connected.
+
+    Returns
+    -------
+    log_sum : float
+        Log of the weighted number of spanning trees.
+    edge_probabilities : ndarray of shape (n_vertices, n_vertices)
+        Probability that an edge is in the tree, when a tree has probability proportional to
+        the product of its weights; the derivatives with respect to the log weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import log_tree_sum
+    >>> triangle = np.ones((3, 3)) - np.eye(3)
+    >>> log_sum, edge_probabilities = log_tree_sum(triangle)
+    >>> bool(np.isclose(log_sum, np.log(3))), edge_probabilities[0].round(4).tolist()
+    (True, [0.0, 0.6667, 0.6667])
+    """
+    minor, kept = ground(weights)
+    inverse = np.zeros_like(weights)
+    log_sum = invert_in_place(minor[None])[0] if len(kept) else 0.0
+    inverse[kept[:, None], kept] = minor
+    diagonal = np.diag(inverse)
+    return float(log_sum), weights * (diagonal[:, None] + diagonal - 2 * inverse)
+
+
+class RowLaplacians:
+    """Spanning-tree sums and edge probabilities of many rows.
+
+    Parameters
+    ----------
+    affinities : ndarray of shape (n_states, n_states)
+        Weight of an edge for every pair of states of its two variables; symmetric.
+    layout : StateLayout
+        Numbering of the states.
+    root : int
+        The variable left out of the minors, best one with strong edges (see `ground`).
+    """
+
+    def __init__(self, affinities: FloatArray, layout: StateLayout, root: int) -> None:
+        self.affinities = affinities
+        self.layout = layout
+        self.kept: IntArray = np.delete(np.arange(layout.n_variables), root)
+        # One table per state of the second variable: a row of the table is a row of the
+        # Laplacian, so that a minor is gathered by whole rows instead of single entries.
+        self._tables = [
+            -affinities[:, np.minimum(layout.offsets + state, layout.n_states - 1)[self.kept]]
+            for state in range(layout.cardinalities.max())
+        ]
+
+    def log_tree_sums(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
+        """Log of the sum over spanning trees of the product of edge weights, per row.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_rows, n_variables)
+            Complete rows.
+        n_jobs : int, default=None
+            Threads.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Logarithms.
+        """
+        slices = row_slices(len(codes), self._chunk_size)
+        run = delayed(self._log_tree_sums_of_chunk)
+        parts = Parallel(n_jobs=n_jobs, require="sharedmem")(run(codes[rows]) for rows in slices)
+        return np.concatenate([np.empty(0), *parts])
+
+    def edge_counts(
+        self, codes: IntArray, sample_weight: FloatArray, *, n_jobs: int | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Expected number of tree edges for every pair of states, summed over rows.
+
+        Given a row x, a tree has probability proportional to the product of its edge
+        weights; edge (u, v) then has probability ``A_uv (G_uu + G_vv - 2 G_uv)``, with G the
+        inverse of the minor, padded with zeros at the root.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_rows, n_variables)
+            Complete rows.
+        sample_weight : ndarray of shape (n_rows,)
+            Weight of each row.
+        n_jobs : int, default=None
+            Threads; the result does not depend on their number.
+
+        Returns
+        -------
+        log_sums : ndarray of shape (n_rows,)
+            What `log_tree_sums` returns.
+        counts : ndarray of shape (n_states, n_states)
+            Weighted sum over rows of the probability of edge (u, v), at the states of the
+            row; symmetric.
+        """
+        n_blocks = np.clip(_BLOCK_BYTES // self.affinities.nbytes, 2, _MAX_BLOCKS)
+        size = max(1, -(-len(codes) // int(n_blocks)))
+        run = delayed(self._block_resistances)
+        parts = Parallel(n_jobs=n_jobs, require="sharedmem")(
+            run(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)
+        )
+        counts = np.zeros_like(self.affinities)
+        for _, resistances in parts:
+            counts += resistances
+        counts *= self.affinities
+        return np.concatenate([np.empty(0), *(sums for sums, _ in parts)]), counts
+
+    @property
+    def _chunk_size(self) -> int:
+        return max(1, _CHUNK_BYTES // (8 * max(1, len(self.kept)) ** 2))
+
+    def _minors(self, codes: IntArray) -> FloatArray:
+        """Gather the Laplacian minors of some rows."""
+        flat = self.layout.flat(codes)
+        kept_flat, kept_codes = flat[:, self.kept], codes[:, self.kept]
+        # mode="clip" lets NumPy write without a temporary; the indices are valid anyway.
+        minors = np.take(self._tables[0], kept_flat, axis=0, mode="clip")
+        other = np.empty_like(minors)
+        for state, table in enumerate(self._tables[1:], start=1):
+            np.take(table, kept_flat, axis=0, out=other, mode="clip")
+            np.copyto(minors, other, where=(kept_codes == state)[:, None, :])
+        degrees = self.layout.one_hot(codes) @ self.affinities
+        size = len(self.kept)
+        minors.reshape(len(codes), -1)[:, :: size + 1] = np.take_along_axis(
+            degrees, kept_flat, axis=1
+        )
+        return minors
+
+    def _log_tree_sums_of_chunk(self, codes: IntArray) -> FloatArray:
+        try:
+            factors = np.linalg.cholesky(self._minors(codes))
+        except np.linalg.LinAlgError as error:
+            raise _singular() from error
+        return 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+
+    def _block_resistances(
+        self, codes: IntArray, weight: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Weighted sums of G_uu + G_vv - 2 G_uv at the states of the rows."""
+        log_sums = np.empty(len(codes))
+        diagonals = np.zeros(codes.shape)
+        crossed = _CrossedSums(self.layout, self.kept)
+        for rows in row_slices(len(codes), self._chunk_size):
+            inverses = self._minors(codes[rows])
+            log_sums[rows] = invert_in_place(inverses)
+            diagonals[rows, self.kept] = np.diagonal(inverses, axis1=1, axis2=2)
+            crossed.add(inverses, codes[rows], weight[rows])
+        if not np.isfinite(log_sums).all():
+            raise _singular()
+        indicators = self.layout.one_hot(codes)
+        own = (indicators * (weight[:, None] * diagonals)[:, self.layout.owner]).T @ indicators
+        return log_sums, own + own.T - 2 * crossed.total()
+
+
+class _CrossedSums:
+    """Sums over rows of G_uv, split by the states of u and v."""
+
+    def __init__(self, layout: StateLayout, kept: IntArray) -> None:
+        self.layout = layout
+        self.kept = kept
+        cardinalities = layout.cardinalities[kept]
+        self.states = np.arange(cardinalities.max(initial=1))
+        self.valid = self.states < cardinalities[:, None]  # (n_kept, n_states)
+        self.rows = (layout.offsets[kept][:, None] + self.states)[self.valid]
+        self.sums = [np.zeros((len(self.rows), n)) for n in self.valid.sum(axis=0)]
+
+    def add(self, inverses: FloatArray, codes: IntArray, weight: FloatArray) -> None:
+        kept_codes = codes[:, self.kept]
+        indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
+        for state, total in enumerate(self.sums):
+            columns = slice(None) if self.valid[:, state].all() else self.valid[:, state]
+            chosen = inverses[:, :, columns] * (kept_codes[:, None, columns] == state)
+            total += np.matmul(indicators, chosen.transpose(1, 0, 2))[self.valid]
+
+    def total(self) -> FloatArray:
+        """The sums at flat states, zero at the root."""
+        matrix = np.zeros((self.layout.n_states, self.layout.n_states))
+        for state, total in enumerate(self.sums):
+            columns = self.layout.offsets[self.kept[self.valid[:, state]]] + state
+            matrix[self.rows[:, None], columns] = total
+        return matrix
+
+
+def _singular() -> FloatingPointError:
+    return FloatingPointError(
+        must(
+            "Laplacians",
+            "be positive definite",
+            "Use more smoothing (pseudo_count) or a smaller learning_rate.",
+        )
+    )

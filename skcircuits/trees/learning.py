@@ -1,0 +1,335 @@
+"""Learning mixtures of all trees: mini-batch Adam with the closed-form gradient.
+
+A mixture of several components draws one component per row from its responsibilities, so that
+an epoch costs about as much as one component's, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skcircuits.parallel import Parallel, delayed, row_slices
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.all_trees import distinct_rows
+from skcircuits.trees.all_trees_mixture import AllTreesMixture
+from skcircuits.trees.chow_liu import learn_tree_mixture
+from skcircuits.trees.layout import StateLayout
+from skcircuits.trees.parameters import Parameterization
+from skcircuits.trees.statistics import mutual_information, pair_statistics
+
+__all__ = ["Epoch", "Schedule", "Training", "learn_all_trees", "start_training"]
+
+_WEAKEST_INFORMATION = 1e-4  # initial edge weights are mutual informations above this
+_N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
+_LAST_RATE = 0.02  # the learning rate ends at this share of its start
+_FIRST_DECAY, _SECOND_DECAY, _STABILITY = 0.9, 0.99, 1e-8  # Adam
+_REFRESH_EVERY = 3  # epochs between evaluations of every component on every row
+_NEGLIGIBLE = 7.0  # nats below the best component: not evaluated in between
+
+
+class Schedule(NamedTuple):
+    """How long and how boldly to learn.
+
+    Attributes
+    ----------
+    n_epochs : int
+        Passes over the rows; the learning rate falls along half a cosine meanwhile.
+    learning_rate : float
+        Learning rate of Adam at the start.
+    batch_size : int
+        Rows per step.
+    """
+
+    n_epochs: int
+    learning_rate: float
+    batch_size: int
+
+
+class Epoch(NamedTuple):
+    """What learning has reached after a pass over the rows.
+
+    Attributes
+    ----------
+    mixture : AllTreesMixture
+        The model.
+    vectors : ndarray of shape (n_components, size)
+        Its parameters.
+    loss : float
+        Mean negative log-likelihood of the rows as the pass met them.
+    converged : bool
+        Whether this was the last planned epoch.
+    """
+
+    mixture: AllTreesMixture
+    vectors: FloatArray
+    loss: float
+    converged: bool
+
+
+@dataclass
+class Training:
+    """Parameters and Adam's running moments, to be continued at any time.
+
+    Attributes
+    ----------
+    parameterization : Parameterization
+        What the vectors mean.
+    log_weights : ndarray of shape (n_components,)
+        Log mixture weights.
+    vectors : ndarray of shape (n_components, size)
+        Parameters of the components.
+    means, squares : ndarray of shape (n_components, size)
+        Running means of the gradients and of their squares.
+    n_steps : ndarray of shape (n_components,)
+        Steps taken so far.
+    """
+
+    parameterization: Parameterization
+    log_weights: FloatArray
+    vectors: FloatArray
+
+    def __post_init__(self) -> None:
+        self.means: FloatArray = np.zeros_like(self.vectors)
+        self.squares: FloatArray = np.zeros_like(self.vectors)
+        self.n_steps: IntArray = np.zeros(len(self.vectors), dtype=np.int64)
+
+    @property
+    def mixture(self) -> AllTreesMixture:
+        """The model with the current parameters."""
+        return AllTreesMixture(
+            self.log_weights.copy(), [self.parameterization.model(v) for v in self.vectors]
+        )
+
+    def climb(self, component: int, gradient: FloatArray, rate: float) -> None:
+        """Move one component up its gradient (Kingma and Ba, 2015)."""
+        mean, square = self.means[component], self.squares[component]
+        mean += (1 - _FIRST_DECAY) * (gradient - mean)
+        square += (1 - _SECOND_DECAY) * (gradient**2 - square)
+        self.n_steps[component] += 1
+        step = int(self.n_steps[component])
+        scale = np.sqrt(square / (1 - _SECOND_DECAY**step)) + _STABILITY
+        vector = self.vectors[component]
+        vector += (rate / (1 - _FIRST_DECAY**step)) * mean / scale
+        self.parameterization.bounded(vector)
+
+
+def start_training(
+    codes: IntArray,
+    layout: StateLayout,
+    n_components: int,
+    rng: np.random.Generator,
+    *,
+    sample_weight: FloatArray | None = None,
+    pseudo_count: float = 1.0,
+    random: bool = False,
+) -> Training:
+    """Choose the first parameters.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_rows, n_variables)
+        Complete rows.
+    layout : StateLayout
+        Numbering of the states.
+    n_components : int
+        Number of mixtures of all trees.
+    rng : numpy.random.Generator
+        Draws the random start, or the start of the mixture of trees.
+    sample_weight : ndarray of shape (n_rows,), default=None
+        Weight of each row; 1 without.
+    pseudo_count : float, default=1.0
+        Smoothing of the pair tables of each component.
+    random : bool, default=False
+        Draw all parameters instead of estimating pair tables and taking mutual informations
+        as edge weights.
+
+    Returns
+    -------
+    Training
+        The start.
+    """
+    parameterization = Parameterization(layout)
+    if random:
+        vectors = rng.normal(size=(n_components, parameterization.size))
+        return Training(parameterization, np.full(n_components, -np.log(n_components)), vectors)
+    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    parts = weight[:, None]
+    if n_components > 1:
+        steps = learn_tree_mixture(
+            codes, layout, n_components, rng, sample_weight=weight, pseudo_count=pseudo_count
+        )
+        *_, trees = islice(steps, _N_TREE_STEPS)
+        parts = parts * trees.responsibilities(codes)
+    vectors = np.stack(
+        [_estimated(parameterization, codes, part, pseudo_count) for part in parts.T]
+    )
+    return Training(parameterization, _log_shares(parts.sum(axis=0)), vectors)
+
+
+def learn_all_trees(
+    training: Training,
+    codes: IntArray,
+    rng: np.random.Generator,
+    schedule: Schedule,
+    *,
+    sample_weight: FloatArray | None = None,
+    n_jobs: int | None = None,
+) -> Iterator[Epoch]:
+    """Maximise the likelihood by mini-batch Adam.
+
+    Parameters
+    ----------
+    training : Training
+        Where to start; moved along.
+    codes : ndarray of shape (n_rows, n_variables)
+        Complete rows.
+    rng : numpy.random.Generator
+        Shuffles the rows and draws their components.
+    schedule : Schedule
+        Number of epochs, learning rate and batch size.
+    sample_weight : ndarray of shape (n_rows,), default=None
+        Weight of each row; 1 without.
+    n_jobs : int, default=None
+        Threads; the result does not depend on their number.
+
+    Yields
+    ------
+    Epoch
+        The model after each pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import Schedule, StateLayout, learn_all_trees, start_training
+    >>> rng = np.random.default_rng(0)
+    >>> codes = np.repeat(rng.integers(2, size=(100, 1)), 3, axis=1)
+    >>> training = start_training(codes, StateLayout([2, 2, 2]), 1, rng)
+    >>> epochs = list(learn_all_trees(training, codes, rng, Schedule(20, 0.05, 50)))
+    >>> epochs[-1].loss < epochs[0].loss
+    True
+    """
+    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    rows, index = distinct_rows(codes)
+    totals = np.bincount(index, weight, minlength=len(rows))
+    assignment = _Assignment(len(rows), len(training.vectors))
+    n_batches = len(row_slices(len(codes), schedule.batch_size))
+    for epoch in range(schedule.n_epochs):
+        assignment.refresh(training, rows, totals, epoch, n_jobs)
+        log_likelihood = 0.0
+        order = rng.permutation(len(codes))
+        for i, batch in enumerate(row_slices(len(codes), schedule.batch_size)):
+            done = (epoch + i / n_batches) / schedule.n_epochs
+            rate = schedule.learning_rate * _annealed(done)
+            chosen = order[batch]
+            components = assignment.draw(index[chosen], rng)
+            log_likelihood += _step(
+                training, rows, index[chosen], weight[chosen], components, rate, n_jobs
+            )
+        if assignment.log_likelihood is not None:
+            # The steps saw drawn components only; this is the likelihood of the mixture.
+            log_likelihood = assignment.log_likelihood
+        loss = -log_likelihood / weight.sum()
+        last = epoch + 1 == schedule.n_epochs
+        yield Epoch(training.mixture, training.vectors.copy(), loss, last)
+
+
+def _step(
+    training: Training,
+    rows: IntArray,
+    index: IntArray,
+    weight: FloatArray,
+    components: IntArray,
+    rate: float,
+    n_jobs: int | None,
+) -> float:
+    """Move every component by its rows of the batch; equal rows are computed once."""
+    n_components = len(training.vectors)
+    batch_weight = weight.sum()
+    inner = n_jobs if n_components == 1 else 1
+
+    def climb(component: int) -> float:
+        mine = components == component
+        share = weight[mine].sum()
+        if share <= 0:
+            return 0.0
+        present, position = np.unique(index[mine], return_inverse=True)
+        parameterization = training.parameterization
+        model = parameterization.model(training.vectors[component])
+        log_likelihood, gradient = parameterization.gradient(
+            model, rows[present], np.bincount(position, weight[mine]), n_jobs=inner
+        )
+        training.climb(component, gradient / share, rate)
+        return log_likelihood
+
+    if batch_weight <= 0:
+        return 0.0
+    outer = 1 if n_components == 1 else n_jobs
+    parallel = Parallel(n_jobs=outer, require="sharedmem")
+    return float(sum(parallel(delayed(climb)(c) for c in range(n_components))))
+
+
+def _estimated(
+    parameterization: Parameterization, codes: IntArray, weight: FloatArray, pseudo_count: float
+) -> FloatArray:
+    """Pair tables of the weighted rows, and their mutual informations as edge weights."""
+    layout = parameterization.layout
+    statistics = pair_statistics(codes, layout, sample_weight=weight, pseudo_count=pseudo_count)
+    information = np.maximum(mutual_information(statistics, layout), _WEAKEST_INFORMATION)
+    return parameterization.vector(information, statistics)
+
+
+def _log_shares(totals: FloatArray) -> FloatArray:
+    """Log mixture weights; half a row more each keeps an empty component alive."""
+    return np.log((totals + 0.5) / (totals + 0.5).sum())
+
+
+def _annealed(done: float) -> float:
+    """Share of the learning rate after a share of the run: half a cosine."""
+    return _LAST_RATE + (1 - _LAST_RATE) * (1 + np.cos(np.pi * done)) / 2
+
+
+class _Assignment:
+    """Which component a row belongs to, by the latest evaluation of each component."""
+
+    def __init__(self, n_rows: int, n_components: int) -> None:
+        self.log_joint = np.zeros((n_rows, n_components))
+        self.responsibilities = np.ones((n_rows, n_components))
+        self.log_likelihood: float | None = None  # of a mixture, at the latest refresh
+
+    def refresh(
+        self,
+        training: Training,
+        rows: IntArray,
+        totals: FloatArray,
+        epoch: int,
+        n_jobs: int | None,
+    ) -> None:
+        """Evaluate the components (every few epochs all of them) and reweight them."""
+        if self.log_joint.shape[1] == 1:
+            return
+        stale = np.ones(self.log_joint.shape, dtype=bool)
+        if epoch % _REFRESH_EVERY:
+            stale = self.log_joint > self.log_joint.max(axis=1, keepdims=True) - _NEGLIGIBLE
+        mixture = training.mixture
+        for component, (model, outdated) in enumerate(
+            zip(mixture.components, stale.T, strict=True)
+        ):
+            self.log_joint[outdated, component] = model.log_prob(rows[outdated], n_jobs=n_jobs)
+        log_joint = self.log_joint + training.log_weights
+        log_prob = logsumexp(log_joint, axis=1)
+        self.log_likelihood = float(totals @ log_prob)
+        self.responsibilities = np.exp(log_joint - log_prob[:, None])
+        training.log_weights = _log_shares(totals @ self.responsibilities)
+
+    def draw(self, index: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw a component for each row."""
+        if self.responsibilities.shape[1] == 1:
+            return np.zeros(len(index), dtype=np.int64)
+        cumulative = np.cumsum(self.responsibilities[index, :-1], axis=1)
+        return (rng.random((len(index), 1)) > cumulative).sum(axis=1)

@@ -1,0 +1,186 @@
+"""Unconstrained parameters of a mixture of all trees, and the gradient in them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.all_trees import MixtureOfAllTrees
+from skcircuits.trees.layout import StateLayout
+from skcircuits.trees.margins import margin_gradient, scale_to_margins
+from skcircuits.trees.statistics import PairStatistics
+
+__all__ = ["Parameterization"]
+
+# Bounds of the parameters (natural logarithms): a factor exp(18) between the weakest and the
+# strongest edge, and pair probabilities within exp(±12) of independence. Beyond, a Laplacian
+# may lose positive definiteness to rounding.
+_LOG_WEIGHT_BOUND = 9.0
+_LOG_RATIO_BOUND = 12.0
+
+
+class _Parts(NamedTuple):
+    log_weights: FloatArray  # (n_pairs,)
+    node_logits: FloatArray  # (n_states,)
+    pair_logits: list[FloatArray]  # per pair group (n_pairs, k_first, k_second)
+
+
+class Parameterization:
+    """One flat vector of real numbers for every positive mixture of all trees.
+
+    The vector holds the logarithms of the edge weights, logits of the node probabilities and
+    logits of the pair tables, which `scale_to_margins` makes consistent. It covers every
+    positive model; a constant added to all log weights or to the logits of a node, or a
+    function of the row or column added to a pair table, changes nothing.
+
+    Parameters
+    ----------
+    layout : StateLayout
+        Numbering of the states.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import Parameterization, StateLayout
+    >>> parameterization = Parameterization(StateLayout([2, 3]))
+    >>> model = parameterization.model(np.zeros(parameterization.size))
+    >>> model.log_prob(np.array([[0, 0]])) == -np.log(6)
+    array([ True])
+    """
+
+    def __init__(self, layout: StateLayout) -> None:
+        self.layout = layout
+        sizes = [len(layout.pairs[0]), layout.n_states]
+        sizes += [int(np.prod(group.shape)) for group in layout.pair_groups]
+        self._ends = np.cumsum(sizes)
+        self.size = int(self._ends[-1])
+
+    def vector(self, weights: FloatArray, statistics: PairStatistics) -> FloatArray:
+        """Parameters of the model with these weights and positive probabilities.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_variables, n_variables)
+            Positive symmetric edge weights.
+        statistics : PairStatistics
+            Positive, consistent probabilities.
+
+        Returns
+        -------
+        ndarray of shape (size,)
+            Parameters.
+        """
+        log_nodes = np.log(statistics.nodes)
+        tables = self.layout.pair_tables(statistics.pairs)
+        log_ratios = [
+            (np.log(table) - log_nodes[group.rows] - log_nodes[group.columns]).ravel()
+            for group, table in zip(self.layout.pair_groups, tables, strict=True)
+        ]
+        log_weights = np.log(self.layout.pair_values(weights))
+        return self.bounded(np.concatenate([log_weights, log_nodes, *log_ratios]))
+
+    def bounded(self, vector: FloatArray) -> FloatArray:
+        """Centre the log weights and clip all parameters to their bounds, in place."""
+        parts = self._parts(vector)
+        if len(parts.log_weights):
+            middle = (parts.log_weights.max() + parts.log_weights.min()) / 2
+            parts.log_weights[:] -= middle
+        np.clip(parts.log_weights, -_LOG_WEIGHT_BOUND, _LOG_WEIGHT_BOUND, parts.log_weights)
+        for logits in parts.pair_logits:
+            np.clip(logits, -_LOG_RATIO_BOUND, _LOG_RATIO_BOUND, logits)
+        return vector
+
+    def model(self, vector: FloatArray) -> MixtureOfAllTrees:
+        """The mixture of all trees with these parameters.
+
+        Parameters
+        ----------
+        vector : ndarray of shape (size,)
+            Parameters.
+
+        Returns
+        -------
+        MixtureOfAllTrees
+            The model.
+        """
+        parts = self._parts(vector)
+        nodes = self._nodes(parts.node_logits)
+        tables = [
+            scale_to_margins(
+                np.exp(logits) * nodes[group.rows] * nodes[group.columns],
+                nodes[group.rows[:, :, 0]],
+                nodes[group.columns[:, 0, :]],
+            )
+            for group, logits in zip(self.layout.pair_groups, parts.pair_logits, strict=True)
+        ]
+        weights = self.layout.pair_matrix(np.exp(parts.log_weights))
+        return MixtureOfAllTrees(self.layout, weights, nodes, self.layout.state_matrix(tables))
+
+    def gradient(
+        self,
+        model: MixtureOfAllTrees,
+        codes: IntArray,
+        sample_weight: FloatArray,
+        *,
+        n_jobs: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """Log-likelihood of weighted rows and its gradient.
+
+        Parameters
+        ----------
+        model : MixtureOfAllTrees
+            What `model` made of the parameters.
+        codes : ndarray of shape (n_rows, n_variables)
+            Complete rows, best without repetitions.
+        sample_weight : ndarray of shape (n_rows,)
+            Weight of each row.
+        n_jobs : int, default=None
+            Threads; the result does not depend on their number.
+
+        Returns
+        -------
+        log_likelihood : float
+            Weighted sum of the log probabilities.
+        gradient : ndarray of shape (size,)
+            Its derivatives with respect to the parameters.
+        """
+        layout = self.layout
+        log_sums, counts = model.laplacians.edge_counts(codes, sample_weight, n_jobs=n_jobs)
+        log_prob = log_sums + model.log_normaliser(codes)
+        gradient = np.empty(self.size)
+        parts = self._parts(gradient)
+        total = sample_weight.sum()
+        edge_sums = layout.sum_states(layout.sum_states(counts).T)
+        parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_law[1])
+        # A state's own factor P_u(x_u)^(1 - degree), then its share as a margin of the tables.
+        by_nodes = (sample_weight @ layout.one_hot(codes) - counts.sum(axis=1)) / model.nodes
+        for group, table, by_table, by_logits in zip(
+            layout.pair_groups,
+            layout.pair_tables(model.pairs),
+            layout.pair_tables(counts),
+            parts.pair_logits,
+            strict=True,
+        ):
+            rows, columns = group.rows[:, :, 0], group.columns[:, 0, :]
+            by_logits[:], by_rows, by_columns = margin_gradient(
+                table, model.nodes[rows], model.nodes[columns], by_table
+            )
+            np.add.at(by_nodes, rows, by_rows)
+            np.add.at(by_nodes, columns, by_columns)
+        by_logits_of_nodes = model.nodes * by_nodes
+        sums = layout.sum_states(by_logits_of_nodes)[layout.owner]
+        parts.node_logits[:] = by_logits_of_nodes - model.nodes * sums
+        return float(sample_weight @ log_prob), gradient
+
+    def _parts(self, vector: FloatArray) -> _Parts:
+        """Views of the vector."""
+        log_weights, node_logits, *logits = np.split(vector, self._ends[:-1])
+        groups = zip(self.layout.pair_groups, logits, strict=True)
+        return _Parts(log_weights, node_logits, [part.reshape(g.shape) for g, part in groups])
+
+    def _nodes(self, logits: FloatArray) -> FloatArray:
+        largest = np.maximum.reduceat(logits, self.layout.offsets)[self.layout.owner]
+        scaled = np.exp(logits - largest)
+        return scaled / self.layout.sum_states(scaled)[self.layout.owner]
