@@ -1,6 +1,7 @@
 """The boundary to tables: dataframes, labels and missing cells in, float arrays out."""
 
+from skcircuits.tabular.discretize import Discretizer
 from skcircuits.tabular.queries import Boxes, compile_queries
 from skcircuits.tabular.schema import TableSchema
 
-__all__ = ["Boxes", "TableSchema", "compile_queries"]
+__all__ = ["Boxes", "Discretizer", "TableSchema", "compile_queries"]
