@@ -1,0 +1,250 @@
+"""What Gaussians say about missing cells given the observed ones: moments and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.numerics.gaussian_stack import GaussianStack
+from skcircuits.numerics.patterns import PatternGroup, group_patterns
+from skcircuits.numerics.small_cholesky import (
+    cholesky,
+    gather_symmetric,
+    gram_of_lower,
+    invert_lower,
+    log_diagonal,
+    multiply_symmetric,
+)
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = [
+    "ConditionalBlock",
+    "conditional_blocks",
+    "conditional_mean",
+    "conditional_variance",
+    "sample_conditional",
+]
+
+_BLOCK_BYTES = 1 << 21  # factors of a block stay in the second-level cache
+
+
+@dataclass(frozen=True)
+class ConditionalBlock:
+    """Conditional Gaussians of the missing cells of some rows.
+
+    Cases are pairs (component, pattern), components slowest.
+
+    Parameters
+    ----------
+    group : PatternGroup
+        P patterns with m missing cells each, and their n rows.
+    covariances : ndarray of shape (m, m, K * P)
+        Conditional covariances.
+    half_log_precisions : ndarray of shape (K * P,)
+        Half log determinants of their inverses, the blocks Lambda_mm.
+    deviations : ndarray of shape (m, K, n)
+        Conditional means less the means of the components.
+    """
+
+    group: PatternGroup
+    covariances: FloatArray
+    half_log_precisions: FloatArray
+    deviations: FloatArray
+
+
+def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Replace missing cells by their conditional means.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+
+    Returns
+    -------
+    ndarray of shape (K, n, d)
+        Conditional means; observed cells are repeated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics.gaussian_conditionals import conditional_mean
+    >>> from skcircuits.numerics.gaussian_stack import GaussianStack
+    >>> stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.5, 1.0]]]))
+    >>> conditional_mean(stack, np.array([[2.0, np.nan]]))
+    array([[[2., 1.]]])
+    """
+    result = np.repeat(X[None], stack.n_components, axis=0)
+    for block in conditional_blocks(stack, X):
+        missing = block.group.missing[block.group.pattern]
+        means = stack.means[:, missing] + block.deviations.transpose(1, 2, 0)
+        result[:, block.group.rows[:, None], missing] = means
+    return result
+
+
+def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Conditional variances of the missing cells given the observed ones.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+
+    Returns
+    -------
+    ndarray of shape (K, n, d)
+        Variances; 0 where a cell is observed.
+    """
+    result = np.zeros((stack.n_components, *X.shape))
+    for block in conditional_blocks(stack, X):
+        group = block.group
+        diagonal = np.einsum("iin->in", block.covariances)
+        diagonal = diagonal.reshape(len(diagonal), stack.n_components, -1)[:, :, group.pattern]
+        missing = group.missing[group.pattern]
+        result[:, group.rows[:, None], missing] = diagonal.transpose(1, 2, 0)
+    return result
+
+
+def sample_conditional(
+    stack: GaussianStack, component: IntArray, X: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """Draw the missing cells of each row from one component given its observed cells.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    component : ndarray of shape (n,)
+        The component each row is drawn from.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+    rng : numpy.random.Generator
+        Source of the n d standard normal numbers.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+        Completed rows.
+    """
+    noise = rng.standard_normal(X.shape)
+    result = X.copy()
+    for group in group_patterns(np.isnan(X)):
+        size = group.missing.shape[1]
+        if size == 0:
+            continue
+        for start in range(0, len(group.rows), _n_cases(size, 1)):
+            chosen = slice(start, start + _n_cases(size, 1))
+            rows, pattern = group.rows[chosen], group.pattern[chosen]
+            missing = group.missing[pattern]
+            deviations = _draw_deviations(
+                stack, component[rows], X[rows], (group.missing, pattern), noise[rows]
+            )
+            means = stack.means[component[rows][:, None], missing]
+            result[rows[:, None], missing] = means + deviations.T
+    return result
+
+
+def _draw_deviations(
+    stack: GaussianStack,
+    component: IntArray,
+    X: FloatArray,
+    patterns: tuple[IntArray, IntArray],
+    noise: FloatArray,
+) -> FloatArray:
+    """Draw missing cells less component means, (m, n): rootᵀ (root l + z), V = rootᵀ root."""
+    missing, pattern = patterns
+    # rows with the same pattern and component share a factor
+    cases, case = np.unique(pattern * stack.n_components + component, return_inverse=True)
+    patterns_of_cases, components_of_cases = np.divmod(cases, stack.n_components)
+    roots, _ = _conditional_roots(stack, missing[patterns_of_cases].T, components_of_cases)
+    roots = roots[:, :, case]
+    delta = X - stack.means[component]
+    np.copyto(delta, 0.0, where=np.isnan(delta))
+    pulled = np.empty_like(delta)
+    for k in np.unique(component):
+        chosen = component == k
+        pulled[chosen] = delta[chosen] @ stack.precisions[k]
+    index, local = missing[pattern].T, np.arange(len(X))
+    whitened = multiply_symmetric(roots, -pulled[local, index]) + noise[local, index]
+    return np.einsum("jin,jn->in", roots, whitened, optimize=False)
+
+
+def conditional_blocks(
+    stack: GaussianStack, X: FloatArray, groups: list[PatternGroup] | None = None
+) -> Iterator[ConditionalBlock]:
+    """Walk over the rows with holes, block by block of patterns.
+
+    Each pattern is factorised once per component, whatever number of rows it has.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+    groups : list of PatternGroup, optional
+        ``group_patterns(np.isnan(X))`` where it is known already.
+
+    Yields
+    ------
+    ConditionalBlock
+        The next patterns; complete rows are in no block.
+    """
+    n_components = stack.n_components
+    for group in group_patterns(np.isnan(X)) if groups is None else groups:
+        size = group.missing.shape[1]
+        if size == 0:
+            continue
+        for block in group.blocks(_n_cases(size, n_components)):
+            roots, half_log_precisions = _conditional_roots(
+                stack,
+                np.tile(block.missing.T, n_components),
+                np.repeat(np.arange(n_components), block.n_patterns),
+            )
+            covariances = gram_of_lower(roots)
+            deviations = _deviations(stack, X, block, covariances)
+            yield ConditionalBlock(block, covariances, half_log_precisions, deviations)
+
+
+def _deviations(
+    stack: GaussianStack, X: FloatArray, group: PatternGroup, covariances: FloatArray
+) -> FloatArray:
+    """Conditional means less component means, (m, K, n): -V (Lambda delta)_m."""
+    size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
+    result = np.empty((size, n_components, n_rows))
+    by_pattern = covariances.reshape(size, size, n_components, -1)
+    step = _n_cases(size, n_components)
+    for start in range(0, n_rows, step):
+        rows = slice(start, start + step)
+        pattern = group.pattern[rows]
+        delta = X[group.rows[rows]] - stack.means[:, None]
+        np.copyto(delta, 0.0, where=np.isnan(delta))
+        pulled = delta @ stack.precisions
+        local = np.arange(len(pattern))[:, None]
+        sides = -pulled[:, local, group.missing[pattern]].transpose(2, 0, 1)
+        result[:, :, rows] = multiply_symmetric(
+            by_pattern[:, :, :, pattern].reshape(size, size, -1), sides.reshape(size, -1)
+        ).reshape(size, n_components, -1)
+    return result
+
+
+def _conditional_roots(
+    stack: GaussianStack, missing: IntArray, component: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Roots of the conditional covariances and half log determinants of their inverses.
+
+    The conditional precision is the block Lambda_mm = L Lᵀ; its root is the inverse of L.
+    """
+    lower = cholesky(gather_symmetric(stack.precisions, missing, component))
+    return invert_lower(lower), log_diagonal(lower)
+
+
+def _n_cases(size: int, n_components: int) -> int:
+    """Patterns (or rows) per block, so that their factors fit into the cache."""
+    return max(64, _BLOCK_BYTES // (8 * size**2)) // n_components + 1

@@ -1,0 +1,173 @@
+"""Cholesky factors of very many small matrices at once.
+
+The matrices lie along the *last* axis: element (i, j) of all matrices is one contiguous
+vector, and each step of the factorisation works on whole vectors. For sizes up to about
+40 this is two to ten times faster than one LAPACK call per matrix. Every matrix sees the
+same sequence of elementary operations whatever its neighbours are, so that results do
+not depend on how a problem is cut into blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = [
+    "cholesky",
+    "gather_symmetric",
+    "gram_of_lower",
+    "invert_lower",
+    "log_diagonal",
+    "multiply_symmetric",
+    "solve_lower_transposed",
+]
+
+
+def cholesky(trapezoid: FloatArray) -> FloatArray:
+    """Factorise symmetric matrices in place and solve for right-hand sides on the way.
+
+    Parameters
+    ----------
+    trapezoid : ndarray of shape (d + r, d, n)
+        Rows below d hold the lower triangles of n positive definite matrices A; the r
+        further rows hold right-hand sides b. The upper triangles are not read.
+
+    Returns
+    -------
+    ndarray of shape (d + r, d, n)
+        The same array: L with A = L Lᵀ, then the solutions of L w = b.
+
+    Notes
+    -----
+    A pivot that rounding made non-positive (condition numbers beyond 1e15) is raised to
+    machine precision times its diagonal element.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics.small_cholesky import cholesky
+    >>> A = np.array([[4.0, 2.0], [2.0, 5.0], [2.0, 3.0]])
+    >>> cholesky(A[:, :, None].copy())[:, :, 0][[0, 1, 2], [0, 1, 1]]
+    array([2., 2., 1.])
+    """
+    n_columns = trapezoid.shape[1]
+    tiny = np.finfo(np.float64).eps
+    for j in range(n_columns):
+        floor = tiny * np.abs(trapezoid[j, j])
+        if j:
+            trapezoid[j:, j] -= np.einsum(
+                "ikn,kn->in", trapezoid[j:, :j], trapezoid[j, :j], optimize=False
+            )
+        pivot = np.sqrt(np.maximum(trapezoid[j, j], floor))
+        trapezoid[j, j] = pivot
+        trapezoid[j + 1 :, j] /= pivot
+    return trapezoid
+
+
+def invert_lower(lower: FloatArray) -> FloatArray:
+    """Invert lower triangular matrices.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (d, d, n)
+        The matrices; their upper triangles are not read.
+
+    Returns
+    -------
+    ndarray of shape (d, d, n)
+        Inverses, with zeros in the upper triangles.
+    """
+    inverse = np.zeros_like(lower)
+    for i in range(len(lower)):
+        inverse[i, i] = 1.0 / lower[i, i]
+        if i:
+            row = np.einsum("kn,kjn->jn", lower[i, :i], inverse[:i, :i], optimize=False)
+            inverse[i, :i] = -row * inverse[i, i]
+    return inverse
+
+
+def gram_of_lower(lower: FloatArray) -> FloatArray:
+    """Multiply lower triangular matrices by their transposes from the left, WᵀW.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (d, d, n)
+        The matrices W; their upper triangles are not read.
+
+    Returns
+    -------
+    ndarray of shape (d, d, n)
+        Symmetric products.
+    """
+    product = np.empty_like(lower)
+    for i in range(len(lower)):
+        product[i, : i + 1] = np.einsum(
+            "kn,kjn->jn", lower[i:, i], lower[i:, : i + 1], optimize=False
+        )
+        product[:i, i] = product[i, :i]
+    return product
+
+
+def solve_lower_transposed(lower: FloatArray, sides: FloatArray) -> FloatArray:
+    """Solve Lᵀ x = b by back substitution.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (d, d, n)
+        The matrices L; their upper triangles are not read.
+    sides : ndarray of shape (d, n)
+        Right-hand sides.
+
+    Returns
+    -------
+    ndarray of shape (d, n)
+        Solutions.
+    """
+    solution = sides.copy()
+    for i in range(len(lower) - 1, -1, -1):
+        solution[i] -= np.einsum("kn,kn->n", lower[i + 1 :, i], solution[i + 1 :], optimize=False)
+        solution[i] /= lower[i, i]
+    return solution
+
+
+def multiply_symmetric(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Multiply matrices (d, d, n) by vectors (d, n)."""
+    return np.einsum("ijn,jn->in", matrices, vectors, optimize=False)
+
+
+def log_diagonal(lower: FloatArray) -> FloatArray:
+    """Sum the logarithms of the diagonals, half of the log determinants of L Lᵀ, shape (n,)."""
+    diagonal = lower[np.arange(lower.shape[1]), np.arange(lower.shape[1])]
+    return np.log(diagonal).sum(axis=0)
+
+
+def gather_symmetric(
+    matrices: FloatArray, index: IntArray, component: IntArray, n_sides: int = 0
+) -> FloatArray:
+    """Pick submatrices of a stack of symmetric matrices, one per case.
+
+    Parameters
+    ----------
+    matrices : ndarray of shape (n_components, d, d)
+        Symmetric matrices.
+    index : ndarray of shape (m, n_cases)
+        Rows (and columns) each case picks.
+    component : ndarray of shape (n_cases,)
+        The matrix each case picks from.
+    n_sides : int, default=0
+        Number of uninitialised rows to append for right-hand sides.
+
+    Returns
+    -------
+    ndarray of shape (m + n_sides, m, n_cases)
+        Lower triangles; the upper ones are uninitialised.
+    """
+    size, n_cases = index.shape
+    table = np.ascontiguousarray(matrices).reshape(-1)
+    picked = np.empty((size + n_sides, size, n_cases))
+    starts = component * matrices.shape[1] ** 2 + index * matrices.shape[1]
+    for i in range(size):
+        # mode="clip" lets NumPy write straight into the output
+        np.take(table, starts[i] + index[: i + 1], out=picked[i, : i + 1], mode="clip")
+    return picked
