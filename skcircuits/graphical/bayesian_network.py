@@ -1,0 +1,173 @@
+"""Bayesian networks over categorical variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skcircuits.exceptions import must
+from skcircuits.graphical.bif import read_bif
+from skcircuits.graphical.factor_graph import FactorGraph
+from skcircuits.graphical.factors import Factor
+
+__all__ = ["BayesianNetwork"]
+
+
+class BayesianNetwork(FactorGraph):
+    """A product of conditional distributions ``p(x_i | parents of i)``.
+
+    Parameters
+    ----------
+    parents : sequence of sequence of int
+        Parents of each variable.
+    tables : sequence of array-like
+        Conditional tables of shape (*parent states, states), each row summing to one.
+    variable_names : sequence of str, default=None
+        Names of the variables.
+    state_names : sequence of sequence of str, default=None
+        Names of the states of each variable.
+
+    Attributes
+    ----------
+    parents : tuple of tuple of int
+        Parents of each variable.
+
+    See Also
+    --------
+    FactorGraph : The methods both have, and how rows and evidence are written.
+
+    Examples
+    --------
+    >>> from skcircuits.graphical import BayesianNetwork
+    >>> network = BayesianNetwork([[], [0]], [[0.8, 0.2], [[0.9, 0.1], [0.4, 0.6]]])
+    >>> [float(p[1].round(3)) for p in network.marginals()]
+    [0.2, 0.2]
+    >>> float(network.marginals({1: 1})[0][1].round(3))
+    0.6
+    """
+
+    def __init__(
+        self,
+        parents: Sequence[Sequence[int]],
+        tables: Sequence[ArrayLike],
+        *,
+        variable_names: Sequence[str] | None = None,
+        state_names: Sequence[Sequence[str]] | None = None,
+    ) -> None:
+        factors = [
+            Factor.from_table((*given, variable), table)
+            for variable, (given, table) in enumerate(zip(parents, tables, strict=True))
+        ]
+        self.parents = tuple(tuple(int(v) for v in given) for given in parents)
+        _check_normalized(factors)
+        _check_acyclic(self.parents)
+        super().__init__(
+            factors,
+            [factor.log_table.shape[-1] for factor in factors],
+            variable_names=variable_names,
+            state_names=state_names,
+        )
+
+    @classmethod
+    def from_bif(cls, path: str | PathLike[str]) -> BayesianNetwork:
+        """Read a network in the Bayesian network interchange format.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Returns
+        -------
+        BayesianNetwork
+            The network, with the names of its variables and states.
+        """
+        network = read_bif(path)
+        # Printed rows miss one by a digit or two; unless they are rescaled, a variable
+        # without evidence below it would change the marginals of its parents.
+        tables = [table / table.sum(axis=-1, keepdims=True) for table in network.tables]
+        return BayesianNetwork(
+            network.parents,
+            tables,
+            variable_names=network.variable_names,
+            state_names=network.state_names,
+        )
+
+    @classmethod
+    def from_pgmpy(cls, model: Any) -> BayesianNetwork:
+        """Convert a discrete Bayesian network of pgmpy.
+
+        Parameters
+        ----------
+        model : pgmpy.models.DiscreteBayesianNetwork
+            Anything with ``get_cpds()`` that gives tables with ``variables``,
+            ``values`` and ``state_names``, the child first.
+
+        Returns
+        -------
+        BayesianNetwork
+            The same network; variables in the order of its tables.
+        """
+        tables = list(model.get_cpds())
+        names = [table.variables[0] for table in tables]
+        return BayesianNetwork(
+            [[names.index(parent) for parent in table.variables[1:]] for table in tables],
+            [np.moveaxis(np.asarray(table.values, dtype=float), 0, -1) for table in tables],
+            variable_names=[str(name) for name in names],
+            state_names=[
+                [str(state) for state in table.state_names[name]]
+                for name, table in zip(names, tables)
+            ],
+        )
+
+    def soften(self, amount: float) -> BayesianNetwork:
+        """Mix every conditional distribution with the uniform one.
+
+        Parameters
+        ----------
+        amount : float
+            Share of the uniform distribution, in (0, 1].
+
+        Returns
+        -------
+        BayesianNetwork
+            A positive network near this one.
+        """
+        if not 0 < amount <= 1:
+            raise ValueError(must("amount", "be in (0, 1]", amount=amount))
+        tables = [np.exp(factor.log_table) for factor in self.factors]
+        return BayesianNetwork(
+            self.parents,
+            [(1 - amount) * table + amount / table.shape[-1] for table in tables],
+            variable_names=self.variable_names,
+            state_names=self.state_names,
+        )
+
+
+def _check_normalized(factors: Sequence[Factor]) -> None:
+    for variable, factor in enumerate(factors):
+        totals = np.exp(factor.log_table).sum(axis=-1)
+        if not np.allclose(totals, 1.0, rtol=0, atol=1e-6):
+            raise ValueError(
+                must(
+                    f"rows of the table of variable {variable}",
+                    "sum to one",
+                    "FactorGraph takes tables that are not normalised.",
+                    sums=np.unique(totals).tolist()[:4],
+                )
+            )
+
+
+def _check_acyclic(parents: Sequence[Sequence[int]]) -> None:
+    """Remove variables whose parents are gone, until none is left."""
+    waiting = {variable: set(given) for variable, given in enumerate(parents)}
+    while waiting:
+        ready = [v for v, given in waiting.items() if given.isdisjoint(waiting)]
+        if not ready:
+            raise ValueError(must("parents", "form no cycle", variables=sorted(waiting)))
+        for variable in ready:
+            del waiting[variable]

@@ -1,0 +1,194 @@
+"""Factors: non-negative tables over a few categorical variables, kept as logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skcircuits.exceptions import must
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["Factor", "as_factors", "check_cardinalities", "lookup"]
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A non-negative function of a few categorical variables.
+
+    Parameters
+    ----------
+    scope : tuple of int
+        The variables it depends on, one per axis of the table.
+    log_table : ndarray
+        Logarithm of its values, ``-inf`` where it is zero.
+
+    Examples
+    --------
+    >>> from skcircuits.graphical import Factor
+    >>> agree = Factor.from_table((0, 1), [[2.0, 1.0], [1.0, 2.0]])
+    >>> agree.scope
+    (0, 1)
+    """
+
+    scope: tuple[int, ...]
+    log_table: FloatArray
+
+    def __post_init__(self) -> None:
+        if len(set(self.scope)) != len(self.scope):
+            raise ValueError(must("scope of a factor", "name each variable once", scope=self.scope))
+        if self.log_table.ndim != len(self.scope):
+            raise ValueError(
+                must(
+                    "table of a factor",
+                    "have one axis per variable of its scope",
+                    scope=self.scope,
+                    shape=self.log_table.shape,
+                )
+            )
+        if np.any(np.isnan(self.log_table)) or np.any(np.isposinf(self.log_table)):
+            raise ValueError(
+                must("table of a factor", "be finite", "Remove NaN and inf.", scope=self.scope)
+            )
+        self.log_table.flags.writeable = False
+
+    @classmethod
+    def from_table(cls, scope: Iterable[int], table: ArrayLike) -> Factor:
+        """Build a factor from its values.
+
+        Parameters
+        ----------
+        scope : iterable of int
+            The variables, one per axis of ``table``.
+        table : array-like
+            Non-negative values.
+
+        Returns
+        -------
+        Factor
+            The factor that holds their logarithms.
+        """
+        scope, values = tuple(int(v) for v in scope), np.array(table, dtype=np.float64)
+        if np.any(values < 0):
+            raise ValueError(
+                must(
+                    "table of a factor",
+                    "be non-negative",
+                    "Pass exp(...) of energies, or Factor(scope, log_table).",
+                    scope=scope,
+                    smallest=float(values.min()),
+                )
+            )
+        with np.errstate(divide="ignore"):
+            return cls(scope, np.log(values))
+
+    def soften(self, amount: float) -> Factor:
+        """Mix the table with its mean, so that it is positive everywhere.
+
+        Parameters
+        ----------
+        amount : float
+            Share of the mean, in (0, 1].
+
+        Returns
+        -------
+        Factor
+            ``(1 - amount) * table + amount * mean(table)``.
+        """
+        peak = self.log_table.max(initial=-np.inf)
+        table = np.exp(self.log_table - peak) if np.isfinite(peak) else np.ones(())
+        return Factor(self.scope, peak + np.log((1 - amount) * table + amount * table.mean()))
+
+
+def check_cardinalities(cardinalities: ArrayLike) -> IntArray:
+    """Validate the numbers of states.
+
+    Parameters
+    ----------
+    cardinalities : array-like of int of shape (d,)
+        Number of states of each variable.
+
+    Returns
+    -------
+    ndarray of int of shape (d,)
+        The same, read-only.
+    """
+    checked = np.array(cardinalities, dtype=np.int64)
+    if checked.ndim != 1 or np.any(checked < 1):
+        raise ValueError(
+            must("cardinalities", "be one positive integer per variable", cardinalities=checked)
+        )
+    checked.flags.writeable = False
+    return checked
+
+
+def as_factors(
+    factors: Iterable[Factor | tuple[Sequence[int], ArrayLike]], cardinalities: IntArray
+) -> tuple[Factor, ...]:
+    """Turn pairs ``(scope, table)`` into factors and check them against the variables.
+
+    Parameters
+    ----------
+    factors : iterable of Factor or (scope, table)
+        The factors of a model.
+    cardinalities : ndarray of int of shape (d,)
+        Number of states of each variable.
+
+    Returns
+    -------
+    tuple of Factor
+        The same factors.
+    """
+    checked = tuple(
+        factor if isinstance(factor, Factor) else Factor.from_table(*factor) for factor in factors
+    )
+    for factor in checked:
+        if any(not 0 <= v < len(cardinalities) for v in factor.scope):
+            raise ValueError(
+                must(
+                    "scope of a factor",
+                    f"name variables between 0 and {len(cardinalities) - 1}",
+                    "Variables are numbered from 0.",
+                    scope=factor.scope,
+                )
+            )
+        expected = tuple(int(cardinalities[v]) for v in factor.scope)
+        if factor.log_table.shape != expected:
+            raise ValueError(
+                must(
+                    f"table of the factor over {factor.scope}",
+                    f"have shape {expected}, the cardinalities of its scope",
+                    shape=factor.log_table.shape,
+                )
+            )
+    return checked
+
+
+def lookup(factor: Factor, codes: IntArray, free: frozenset[int]) -> tuple[FloatArray, list[int]]:
+    """Reduce a factor by the observed variables of each row.
+
+    Parameters
+    ----------
+    factor : Factor
+        The factor to reduce.
+    codes : ndarray of int of shape (n, d)
+        States of the variables; columns in ``free`` are ignored.
+    free : frozenset of int
+        Variables that are not observed.
+
+    Returns
+    -------
+    log_table : ndarray of shape (n or 1, *states of the free variables)
+        One table per row; a single one where the factor sees no observed variable.
+    variables : list of int
+        The free variables of its scope, one per remaining axis.
+    """
+    observed_axes = [axis for axis, v in enumerate(factor.scope) if v not in free]
+    free_axes = [axis for axis, v in enumerate(factor.scope) if v in free]
+    table = factor.log_table.transpose(observed_axes + free_axes)
+    variables = [factor.scope[axis] for axis in free_axes]
+    if not observed_axes:
+        return table[None], variables
+    return table[tuple(codes[:, factor.scope[axis]] for axis in observed_axes)], variables

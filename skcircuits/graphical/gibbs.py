@@ -1,0 +1,75 @@
+"""Gibbs sampling, vectorised over chains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from skcircuits.graphical.blankets import FullConditional, log_full_conditional
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["gibbs_chains"]
+
+
+def gibbs_chains(
+    conditionals: Sequence[FullConditional],
+    start: IntArray,
+    n_samples: int,
+    *,
+    burn_in: int,
+    thin: int,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Run chains with a systematic scan over the variables.
+
+    Parameters
+    ----------
+    conditionals : sequence of FullConditional
+        One per variable.
+    start : ndarray of int of shape (n_chains, d)
+        First states.
+    n_samples : int
+        States to keep of each chain.
+    burn_in : int
+        Full sweeps before the first state is kept.
+    thin : int
+        Full sweeps from one kept state to the next.
+    rng : Generator
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of int of shape (n_chains, n_samples, d)
+        The kept states.
+    """
+    states = start.copy()
+    kept = np.empty((len(states), n_samples, states.shape[1]), dtype=np.int64)
+    for _ in range(burn_in):
+        _sweep(conditionals, states, rng)
+    for index in range(n_samples):
+        for _ in range(thin):
+            _sweep(conditionals, states, rng)
+        kept[:, index] = states
+    return kept
+
+
+def _sweep(
+    conditionals: Sequence[FullConditional], states: IntArray, rng: np.random.Generator
+) -> None:
+    """Renew every variable of every chain once, in place."""
+    uniform = rng.random((len(conditionals), len(states), 1))
+    for variable, conditional in enumerate(conditionals):
+        logits = log_full_conditional(conditional, states)
+        states[:, variable] = _draw(logits, uniform[variable])
+
+
+def _draw(logits: FloatArray, uniform: FloatArray) -> IntArray:
+    """Invert the cumulative distribution of each row of logits."""
+    peak = logits.max(axis=-1, keepdims=True)
+    # A state whose every neighbour is impossible moves uniformly until it escapes.
+    peak[np.isneginf(peak)] = 0.0
+    weights = np.exp(logits - peak)
+    weights[~weights.any(axis=-1)] = 1.0
+    cumulative = weights.cumsum(axis=-1)
+    return (uniform * cumulative[:, -1:] >= cumulative[:, :-1]).sum(axis=-1)

@@ -1,0 +1,118 @@
+"""Rows and evidence of categorical models: codes, missing cells, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skcircuits.exceptions import must
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["Evidence", "evidence_row", "missing_patterns", "read_rows"]
+
+Evidence = Mapping[Any, Any] | ArrayLike | None
+Names = tuple[str, ...] | None
+
+
+def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArray]:
+    """Split rows into codes and missing cells.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        States, NaN where unknown.
+    cardinalities : ndarray of int of shape (d,)
+        Number of states of each variable.
+
+    Returns
+    -------
+    codes : ndarray of int of shape (n, d)
+        The states, 0 where missing.
+    missing : ndarray of bool of shape (n, d)
+        Which cells are missing.
+    """
+    table = np.asarray(X, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != len(cardinalities):
+        raise ValueError(must("X", f"have shape (n, {len(cardinalities)})", shape=table.shape))
+    missing = np.isnan(table)
+    filled = np.where(missing, 0.0, table)
+    invalid = (filled < 0) | (filled >= cardinalities) | (filled != np.floor(filled))
+    if invalid.any():
+        row, column = np.argwhere(invalid)[0].tolist()
+        raise ValueError(
+            must(
+                f"cells of column {column} of X",
+                f"be states between 0 and {cardinalities[column] - 1}",
+                "Encode the categories first.",
+                value=float(table[row, column]),
+            )
+        )
+    return filled.astype(np.int64), missing
+
+
+def missing_patterns(missing: BoolArray) -> Iterator[tuple[IntArray, frozenset[int]]]:
+    """Group rows by the set of their missing columns.
+
+    Parameters
+    ----------
+    missing : ndarray of bool of shape (n, d)
+        Which cells are missing.
+
+    Yields
+    ------
+    rows : ndarray of int
+        Positions of the rows of a group.
+    columns : frozenset of int
+        The columns they miss.
+    """
+    patterns, members = np.unique(missing, axis=0, return_inverse=True)
+    members = members.ravel()
+    for index, pattern in enumerate(patterns):
+        yield (members == index).nonzero()[0], frozenset(pattern.nonzero()[0].tolist())
+
+
+def evidence_row(
+    evidence: Evidence,
+    n_variables: int,
+    variable_names: Names = None,
+    state_names: tuple[tuple[str, ...], ...] | None = None,
+) -> FloatArray:
+    """Turn evidence into one row, NaN where nothing is known.
+
+    Parameters
+    ----------
+    evidence : mapping, array-like of shape (d,) or None
+        ``{variable: state}`` by number or name, or a row.
+    n_variables : int
+        Columns of the row.
+    variable_names, state_names : tuple, default=None
+        The names that may be used.
+
+    Returns
+    -------
+    ndarray of shape (1, d)
+        The row.
+    """
+    if evidence is not None and not isinstance(evidence, Mapping):
+        return np.asarray(evidence, dtype=np.float64).reshape(1, -1)
+    row = np.full((1, n_variables), np.nan)
+    for variable, state in (evidence or {}).items():
+        column = _position(variable, variable_names, "variable of the evidence")
+        if not 0 <= column < n_variables:
+            raise ValueError(
+                must("variable of the evidence", f"be below {n_variables}", variable=variable)
+            )
+        names = state_names[column] if state_names else None
+        row[0, column] = _position(state, names, f"state of variable {variable!r}")
+    return row
+
+
+def _position(label: Any, names: Names, thing: str) -> int:
+    if not isinstance(label, str):
+        return int(label)
+    if names is None or label not in names:
+        raise ValueError(must(thing, f"be one of {names}", "Or use its number.", label=label))
+    return names.index(label)

@@ -1,0 +1,61 @@
+"""Reader of the UAI format for graphical models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.graphical.factors import Factor
+
+__all__ = ["read_uai"]
+
+
+def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
+    """Read the factors of a model in the UAI format.
+
+    Both kinds, MARKOV and BAYES, list tables whose last variable runs fastest.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    factors : list of Factor
+        One per table.
+    cardinalities : list of int
+        Number of states of each variable.
+    """
+    tokens = iter(Path(path).read_text().split())
+    try:
+        factors, cardinalities = _parse(tokens)
+    except (StopIteration, ValueError) as error:
+        raise ValueError(must("UAI file", "be complete", str(error), path=str(path))) from error
+    return factors, cardinalities
+
+
+def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
+    kind = next(tokens)
+    if kind not in ("MARKOV", "BAYES"):
+        raise ValueError(must("first word", "be MARKOV or BAYES", word=kind))
+    cardinalities = _integers(tokens, int(next(tokens)))
+    scopes = [_integers(tokens, int(next(tokens))) for _ in range(int(next(tokens)))]
+    factors = []
+    for scope in scopes:
+        shape = [cardinalities[v] for v in scope]
+        n_values = int(next(tokens))
+        if n_values != prod(shape):
+            raise ValueError(must(f"table over {scope}", f"have {prod(shape)} values", n=n_values))
+        values = np.array([float(next(tokens)) for _ in range(n_values)])
+        factors.append(Factor.from_table(scope, values.reshape(shape)))
+    return factors, cardinalities
+
+
+def _integers(tokens: Iterator[str], count: int) -> list[int]:
+    return [int(next(tokens)) for _ in range(count)]
