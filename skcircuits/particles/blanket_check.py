@@ -1,0 +1,80 @@
+"""Does the score of a node depend on its blanket only? A check by finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+
+from skcircuits.particles.neighborhoods import Neighborhoods
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["nodes_outside_blankets"]
+
+N_PROBES = 32
+TOLERANCE = 1e-6
+
+
+def nodes_outside_blankets(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    neighborhoods: Neighborhoods,
+    particles: FloatArray,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Find nodes whose score changes although nothing in their neighbourhood moves.
+
+    Every probe moves a random set of coordinates, sparse enough that many
+    neighbourhoods stay untouched; scores of those must not change.
+
+    Parameters
+    ----------
+    grad_log_prob : callable
+        Score of the target, (n, n_coordinates) in and out.
+    neighborhoods : Neighborhoods
+        The closed neighbourhoods that the target claims.
+    particles : ndarray of shape (n_particles, n_coordinates)
+        Where to probe; the first few rows are used in turn.
+    rng : numpy.random.Generator
+        Chooses the probes.
+
+    Returns
+    -------
+    ndarray of shape (n_violations,)
+        Nodes whose score depends on something outside, in order. Empty when no probe
+        found any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.particles import Neighborhoods, nodes_outside_blankets
+    >>> chain = Neighborhoods.from_graph([[1], [0], []])  # but node 2 follows node 0
+    >>> score = lambda x: -x - 0.5 * x[:, [1, 0, 0]]
+    >>> nodes_outside_blankets(score, chain, np.ones((4, 3)), np.random.default_rng(0))
+    array([2])
+    """
+    sees = _kernel_scopes(neighborhoods)
+    before = np.asarray(particles, dtype=np.float64)[np.arange(N_PROBES) % len(particles)]
+    typical_size = float(np.median(neighborhoods.scope_sizes))
+    moved = rng.random(before.shape) < 1.0 / (1.0 + typical_size)
+    spread = 1.0 + before.std(axis=0)
+    after = before + moved * spread * rng.uniform(0.1, 0.5, before.shape)
+    scores = np.asarray(grad_log_prob(before), dtype=np.float64)
+    change = np.abs(np.asarray(grad_log_prob(after), dtype=np.float64) - scores)
+    changed = change > TOLERANCE * (1.0 + np.abs(scores))
+    kernel_untouched = (sees @ moved.T.astype(np.float64)).T == 0
+    kernel_of_coordinate = neighborhoods.kernel_of_node[neighborhoods.node_of_coordinate]
+    wrong = np.any(changed & kernel_untouched[:, kernel_of_coordinate], axis=0)
+    return np.unique(neighborhoods.node_of_coordinate[wrong])
+
+
+def _kernel_scopes(neighborhoods: Neighborhoods) -> sparse.csr_array:
+    """Give the scopes as a matrix of shape (n_kernels, n_coordinates)."""
+    rows, columns = [], []
+    for bucket in neighborhoods.buckets:
+        real = bucket.scopes < neighborhoods.n_coordinates
+        columns.append(bucket.scopes[real])
+        rows.append(np.repeat(bucket.kernels, real.sum(axis=1)))
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    shape = (neighborhoods.n_kernels, neighborhoods.n_coordinates)
+    return sparse.csr_array((np.ones(row.size), (row, column)), shape=shape)

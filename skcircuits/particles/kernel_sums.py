@@ -1,0 +1,100 @@
+"""Sums over particles weighted by local RBF kernels: the one heavy pass of the package.
+
+For every kernel i with scope C_i and bandwidth h_i, K^i_kl = exp(-|x^k_C - x^l_C|² / h_i).
+Directions and discrepancies are all of the form Σ_k v_k K^i_kl for a few rows v, so the
+kernel matrices are made tile by tile, in cache, and never stored.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.parallel import row_slices
+from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
+from skcircuits.protocols import FloatArray
+
+__all__ = ["kernel_chunks", "kernel_sums"]
+
+# Kernel tiles of this size stay in the second-level cache between the product that
+# makes them, the exponential and the product that consumes them.
+TILE_BYTES = 2**19
+
+
+def kernel_sums(
+    rows: FloatArray, bucket: Bucket, bandwidths: FloatArray, values: FloatArray
+) -> FloatArray:
+    """Multiply values with the kernel matrices of a bucket.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_coordinates + 1, n_particles)
+        Centred coordinates with a last row of zeros (`centred_rows`).
+    bucket : Bucket
+        Kernels to use.
+    bandwidths : ndarray of shape (n_kernels,)
+        Bandwidths of all kernels.
+    values : ndarray of shape (n_bucket, n_values, n_particles)
+        What to sum for each kernel.
+
+    Returns
+    -------
+    ndarray of shape (n_bucket, n_values, n_particles)
+        ``values[i] @ K^i``.
+    """
+    left, right, may_cancel = _exponent_factors(rows, bucket, bandwidths)
+    n_particles = rows.shape[1]
+    sums = np.empty_like(values)
+    tile = max(1, TILE_BYTES // (len(left) * n_particles * rows.itemsize))
+    for columns in row_slices(n_particles, tile):
+        kernel = np.matmul(left, right[:, :, columns])
+        if may_cancel:
+            np.minimum(kernel, 0.0, out=kernel)
+        np.exp(kernel, out=kernel)
+        np.matmul(values, kernel, out=sums[:, :, columns])
+    return sums
+
+
+def kernel_chunks(neighborhoods: Neighborhoods, kernel_bytes: int) -> list[Bucket]:
+    """Cut the buckets into chunks whose kernel matrices fit into one tile.
+
+    Parameters
+    ----------
+    neighborhoods : Neighborhoods
+        All kernels.
+    kernel_bytes : int
+        Bytes that the work on one kernel takes.
+
+    Returns
+    -------
+    list of Bucket
+        Chunks of at least one kernel each.
+    """
+    size = max(1, TILE_BYTES // kernel_bytes)
+    return [
+        bucket.part(rows)
+        for bucket in neighborhoods.buckets
+        for rows in row_slices(len(bucket.kernels), size)
+    ]
+
+
+def _exponent_factors(
+    rows: FloatArray, bucket: Bucket, bandwidths: FloatArray
+) -> tuple[FloatArray, FloatArray, bool]:
+    """Write -|x - y|²/h as one product of vectors: (√(2/h) x, -|x|²/h, 1)·(√(2/h) y, 1, -|y|²/h).
+
+    The last value tells whether coordinates are so large against the bandwidth that
+    rounding could make an exponent visibly positive.
+    """
+    n_bucket, scope_size = bucket.scopes.shape
+    scales = np.sqrt(2.0 / bandwidths[bucket.kernels])
+    left = np.empty((n_bucket, scope_size + 2, rows.shape[1]), dtype=rows.dtype)
+    points, half_norms = left[:, :scope_size], left[:, scope_size]
+    np.multiply(rows[bucket.scopes], scales[:, None, None], out=points)
+    np.einsum("bcn,bcn->bn", points, points, out=half_norms)
+    half_norms *= -0.5
+    left[:, scope_size + 1] = 1.0
+    right = left.copy()
+    right[:, scope_size] = 1.0
+    right[:, scope_size + 1] = half_norms
+    may_cancel = -half_norms.min() * np.finfo(rows.dtype).eps > 1e-3
+    return left.transpose(0, 2, 1), right, bool(may_cancel)

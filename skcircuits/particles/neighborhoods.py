@@ -1,0 +1,298 @@
+"""Which coordinates each kernel sees and which it moves, grouped into buckets of equal shape.
+
+A graphical model has nodes; a node owns a block of coordinates and its kernel sees the
+closed neighbourhood C_i = {i} ∪ N_i. Nodes whose kernels see the same coordinates share
+one kernel, so a complete graph costs one kernel and is vanilla SVGD. Kernels of about
+equal size lie in one `Bucket`, so that a whole bucket is a few batched matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from skcircuits.exceptions import must
+from skcircuits.protocols import IntArray
+
+__all__ = ["Bucket", "Neighborhoods"]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Kernels of about equal size.
+
+    Attributes
+    ----------
+    kernels : ndarray of shape (n_bucket,)
+        Positions of these kernels among all kernels.
+    scopes : ndarray of shape (n_bucket, scope_size)
+        Coordinates a kernel sees; short rows are padded with ``n_coordinates``, the
+        position of a coordinate that is zero for every particle.
+    owned : ndarray of shape (n_bucket, n_owned)
+        Coordinates a kernel moves.
+    """
+
+    kernels: IntArray
+    scopes: IntArray
+    owned: IntArray
+
+    def part(self, rows: slice) -> Bucket:
+        """Give some of the kernels.
+
+        Parameters
+        ----------
+        rows : slice
+            Rows of the bucket.
+
+        Returns
+        -------
+        Bucket
+            The bucket of these kernels alone.
+        """
+        return Bucket(self.kernels[rows], self.scopes[rows], self.owned[rows])
+
+
+class Neighborhoods:
+    """Closed neighbourhoods of all nodes, as kernels grouped into buckets.
+
+    Build one with `from_graph` (a symmetric Markov graph), `from_scopes` (any
+    neighbourhoods) or `complete` (one kernel over everything).
+
+    Parameters
+    ----------
+    scopes : sparse array of shape (n_nodes, n_coordinates)
+        Nonzero where the kernel of a node sees a coordinate.
+    blocks : sparse array of shape (n_nodes, n_coordinates)
+        Nonzero where a node owns a coordinate.
+    share : bool, default=True
+        Whether nodes that see the same coordinates share one kernel (and with it one
+        bandwidth).
+
+    Attributes
+    ----------
+    n_nodes, n_coordinates, n_kernels : int
+        Sizes.
+    kernel_of_node : ndarray of shape (n_nodes,)
+        The kernel that moves a node.
+    node_of_coordinate : ndarray of shape (n_coordinates,)
+        The node that owns a coordinate.
+    scope_sizes : ndarray of shape (n_kernels,)
+        Number of coordinates each kernel sees.
+    buckets : tuple of Bucket
+        All kernels.
+
+    Examples
+    --------
+    >>> from skcircuits.particles import Neighborhoods
+    >>> chain = Neighborhoods.from_graph([[1], [0, 2], [1, 3], [2]])
+    >>> chain.n_kernels, chain.scope_sizes.tolist()
+    (4, [2, 2, 3, 3])
+    >>> Neighborhoods.complete(4).n_kernels
+    1
+    """
+
+    def __init__(
+        self, scopes: sparse.csr_array, blocks: sparse.csr_array, *, share: bool = True
+    ) -> None:
+        scopes, blocks = _sorted_csr(scopes), _sorted_csr(blocks)
+        self.n_nodes, self.n_coordinates = (int(size) for size in blocks.shape)
+        self.node_of_coordinate = _owners(blocks)
+        representatives, self.kernel_of_node = _distinct_rows(scopes, share)
+        self.n_kernels = len(representatives)
+        self.scope_sizes = np.diff(scopes.indptr)[representatives]
+        self.buckets = _make_buckets(
+            scopes[representatives], _group_rows(blocks, self.kernel_of_node, self.n_kernels)
+        )
+
+    @classmethod
+    def from_graph(
+        cls,
+        neighbors: Sequence[ArrayLike],
+        blocks: Sequence[ArrayLike] | None = None,
+        *,
+        share: bool = True,
+    ) -> Neighborhoods:
+        """Build the closed neighbourhoods of a Markov graph.
+
+        Parameters
+        ----------
+        neighbors : sequence of n_nodes array-likes of int
+            Nodes in the Markov blanket of each node. Blankets are symmetric: a node that
+            is named on one side only is added on the other.
+        blocks : sequence of n_nodes array-likes of int, default=None
+            Coordinates of each node; None means one coordinate each.
+        share : bool, default=True
+            Whether nodes with equal closed neighbourhoods share one kernel.
+
+        Returns
+        -------
+        Neighborhoods
+            One kernel per distinct closed neighbourhood.
+
+        Raises
+        ------
+        ValueError
+            If a neighbour does not exist or the blocks do not partition the coordinates.
+        """
+        adjacency = _incidence(neighbors, len(neighbors), "neighbors")
+        return cls._from_adjacency(adjacency + adjacency.T, blocks, share)
+
+    @classmethod
+    def from_scopes(
+        cls,
+        scopes: Sequence[ArrayLike],
+        blocks: Sequence[ArrayLike] | None = None,
+        *,
+        share: bool = True,
+    ) -> Neighborhoods:
+        """Build kernels over any neighbourhoods, symmetric or not.
+
+        Parameters
+        ----------
+        scopes : sequence of n_nodes array-likes of int
+            Nodes that the kernel of each node sees; the node itself is added.
+        blocks : sequence of n_nodes array-likes of int, default=None
+            Coordinates of each node; None means one coordinate each.
+        share : bool, default=True
+            Whether nodes with equal scopes share one kernel.
+
+        Returns
+        -------
+        Neighborhoods
+            One kernel per distinct scope.
+
+        Raises
+        ------
+        ValueError
+            If a node does not exist or the blocks do not partition the coordinates.
+        """
+        return cls._from_adjacency(_incidence(scopes, len(scopes), "scopes"), blocks, share)
+
+    @classmethod
+    def complete(cls, n_coordinates: int) -> Neighborhoods:
+        """Build one kernel that sees and moves every coordinate: vanilla SVGD.
+
+        Parameters
+        ----------
+        n_coordinates : int
+            Number of coordinates.
+
+        Returns
+        -------
+        Neighborhoods
+            A single node that owns all coordinates.
+        """
+        everything = sparse.csr_array(np.ones((1, n_coordinates), dtype=np.int8))
+        return cls(everything, everything)
+
+    @classmethod
+    def _from_adjacency(
+        cls, adjacency: sparse.csr_array, blocks: Sequence[ArrayLike] | None, share: bool
+    ) -> Neighborhoods:
+        n_nodes = adjacency.shape[0]
+        closed = adjacency + sparse.eye_array(n_nodes, format="csr")
+        if blocks is None:
+            return cls(closed, sparse.eye_array(n_nodes, format="csr"), share=share)
+        if len(blocks) != n_nodes:
+            raise ValueError(
+                must("blocks", "name one block per node", n_nodes=n_nodes, n_blocks=len(blocks))
+            )
+        membership = _incidence(blocks, sum(map(np.size, blocks)), "blocks")
+        return cls(closed @ membership, membership, share=share)
+
+
+def _incidence(index_lists: Sequence[ArrayLike], n_columns: int, name: str) -> sparse.csr_array:
+    """Turn lists of column numbers into a matrix with a one for each."""
+    arrays = [np.asarray(indices, dtype=np.int64).ravel() for indices in index_lists]
+    columns = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
+    if columns.size and (columns.min() < 0 or columns.max() >= n_columns):
+        raise ValueError(
+            must(name, f"lie in 0..{n_columns - 1}", least=columns.min(), greatest=columns.max())
+        )
+    indptr = np.concatenate([[0], np.cumsum([array.size for array in arrays])])
+    ones = np.ones(columns.size)
+    return sparse.csr_array((ones, columns, indptr), shape=(len(arrays), n_columns))
+
+
+def _sorted_csr(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Sum duplicates and sort the columns of every row, on a copy."""
+    matrix = sparse.csr_array(matrix, copy=True)
+    matrix.sum_duplicates()
+    return matrix
+
+
+def _owners(blocks: sparse.csr_array) -> IntArray:
+    """Give the node of each coordinate; blocks must be a partition."""
+    n_nodes, n_coordinates = blocks.shape
+    times_owned = np.bincount(blocks.indices, minlength=n_coordinates)
+    if np.any(times_owned != 1):
+        raise ValueError(
+            must(
+                "blocks",
+                "name every coordinate exactly once",
+                "Coordinates are numbered 0, 1, ... without gaps.",
+                coordinate=int(np.flatnonzero(times_owned != 1)[0]),
+            )
+        )
+    owners = np.empty(n_coordinates, dtype=np.int64)
+    owners[blocks.indices] = np.repeat(np.arange(n_nodes), np.diff(blocks.indptr))
+    return owners
+
+
+def _distinct_rows(matrix: sparse.csr_array, share: bool) -> tuple[IntArray, IntArray]:
+    """Give one row per distinct set of columns, and each row's place among them."""
+    n_rows = matrix.shape[0]
+    if not share:
+        return np.arange(n_rows), np.arange(n_rows)
+    sizes = np.diff(matrix.indptr)
+    representatives: list[IntArray] = []
+    place = np.empty(n_rows, dtype=np.int64)
+    n_found = 0
+    for size in np.unique(sizes):
+        rows = np.flatnonzero(sizes == size)
+        columns = matrix.indices[matrix.indptr[rows, None] + np.arange(size)]
+        _, first, inverse = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+        representatives.append(rows[first])
+        place[rows] = n_found + inverse.ravel()
+        n_found += len(first)
+    return np.concatenate(representatives), place
+
+
+def _group_rows(matrix: sparse.csr_array, groups: IntArray, n_groups: int) -> sparse.csr_array:
+    """Add up the rows of each group."""
+    n_rows = matrix.shape[0]
+    selector = sparse.csr_array((np.ones(n_rows), (groups, np.arange(n_rows))), (n_groups, n_rows))
+    return _sorted_csr(selector @ matrix)
+
+
+def _make_buckets(scopes: sparse.csr_array, owned: sparse.csr_array) -> tuple[Bucket, ...]:
+    """Group kernels that own equally many coordinates and see about equally many."""
+    scope_sizes, owned_sizes = np.diff(scopes.indptr), np.diff(owned.indptr)
+    padding = scopes.shape[1]
+    buckets = []
+    for n_owned in np.unique(owned_sizes):
+        remaining = np.flatnonzero(owned_sizes == n_owned)
+        while remaining.size:
+            sizes = scope_sizes[remaining]
+            # Padding costs only in the distances, whose share of the work is small for
+            # small scopes; a fifth more columns is cheaper than one more batched call.
+            smallest = min(sizes.max() - 4, 0.8 * sizes.max())
+            kernels = remaining[sizes >= smallest]
+            remaining = remaining[sizes < smallest]
+            buckets.append(
+                Bucket(kernels, _pad(scopes, kernels, padding), _pad(owned, kernels, padding))
+            )
+    return tuple(buckets)
+
+
+def _pad(matrix: sparse.csr_array, rows: IntArray, fill: int) -> IntArray:
+    """Give the columns of some rows as one array, short rows filled up."""
+    starts = matrix.indptr[rows, None]
+    sizes = matrix.indptr[rows + 1, None] - starts
+    offsets = np.arange(sizes.max())
+    columns = matrix.indices[starts + np.minimum(offsets, sizes - 1)]
+    return np.where(offsets < sizes, columns, fill).astype(np.int64)

@@ -1,0 +1,91 @@
+"""Random small neighbourhoods, for graphs too dense for kernels over whole blankets.
+
+Source: Wang, Zeng and Liu, ICML 2018, section 4.1: D_i is node i and a few of its
+neighbours, drawn anew at every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skcircuits.particles.neighborhoods import Neighborhoods
+
+__all__ = ["RandomScopes"]
+
+
+class RandomScopes:
+    """Draws D_i, node i and at most ``n_neighbors - 1`` others of its blanket.
+
+    A draw is keyed by the seed and the iteration and covers all nodes in their order, so
+    it does not depend on who computes which node.
+
+    Parameters
+    ----------
+    neighbors : sequence of n_nodes array-likes of int
+        Markov blanket of each node.
+    blocks : sequence of n_nodes array-likes of int, default=None
+        Coordinates of each node; None means one each.
+    n_neighbors : int, default=5
+        Size of D_i, node i included.
+    seed : int, default=0
+        Key of all draws.
+
+    Examples
+    --------
+    >>> from skcircuits.particles import RandomScopes
+    >>> everyone = [[j for j in range(8) if j != i] for i in range(8)]
+    >>> RandomScopes(everyone, n_neighbors=3, seed=1).draw(0).scope_sizes.tolist()
+    [3, 3, 3, 3, 3, 3, 3, 3]
+    """
+
+    def __init__(
+        self,
+        neighbors: Sequence[ArrayLike],
+        blocks: Sequence[ArrayLike] | None = None,
+        *,
+        n_neighbors: int = 5,
+        seed: int = 0,
+    ) -> None:
+        lists = [np.asarray(indices, dtype=np.int64).ravel() for indices in neighbors]
+        sizes = np.array([indices.size for indices in lists])
+        offsets = np.arange(sizes.max(initial=0))
+        self._exists = offsets < sizes[:, None]
+        self._neighbors = np.zeros(self._exists.shape, dtype=np.int64)
+        self._neighbors[self._exists] = np.concatenate(lists)
+        self._blocks = blocks
+        self._n_others = n_neighbors - 1
+        self._seed = seed
+
+    def draw(self, iteration: int) -> Neighborhoods:
+        """Draw the neighbourhoods of one iteration.
+
+        Parameters
+        ----------
+        iteration : int
+            Number of the iteration.
+
+        Returns
+        -------
+        Neighborhoods
+            One kernel per node.
+        """
+        rng = np.random.default_rng((self._seed, iteration))
+        keys = np.where(self._exists, rng.random(self._exists.shape), np.inf)
+        n_others = min(self._n_others, keys.shape[1])
+        chosen = (
+            np.argpartition(keys, n_others - 1, axis=1)[:, :n_others]
+            if n_others
+            else np.zeros((len(keys), 0), dtype=np.int64)
+        )
+        # A node with fewer neighbours than asked for keeps those it has; a missing
+        # neighbour is stood in for by the node itself, which its scope holds anyway.
+        nodes = np.arange(len(keys))[:, None]
+        scopes = np.where(
+            np.take_along_axis(self._exists, chosen, axis=1),
+            np.take_along_axis(self._neighbors, chosen, axis=1),
+            nodes,
+        )
+        return Neighborhoods.from_scopes(list(scopes), self._blocks, share=False)

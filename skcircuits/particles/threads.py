@@ -1,0 +1,64 @@
+"""Threads over chunks of kernels: the only parallelism inside one run.
+
+An iteration takes a millisecond; a thread pool hands out work in some hundredths of
+that, where processes would spend ten. Chunks depend on the shapes only, never on the
+number of threads, so results are bitwise equal for every thread count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
+
+__all__ = ["ChunkRunner", "chunk_threads", "run_serially"]
+
+Item = TypeVar("Item")
+ChunkRunner = Callable[[Callable[[Item], None], Sequence[Item]], None]
+
+
+def run_serially(function: Callable[[Item], None], chunks: Sequence[Item]) -> None:
+    """Call a function on each chunk, one after the other.
+
+    Parameters
+    ----------
+    function : callable
+        Writes its result in place.
+    chunks : sequence
+        Arguments of the calls.
+    """
+    for chunk in chunks:
+        function(chunk)
+
+
+@contextmanager
+def chunk_threads(n_threads: int) -> Iterator[ChunkRunner]:
+    """Open a pool of threads that share out chunks.
+
+    Inside, BLAS runs on one thread: many small products gain nothing from more, and
+    the order of sums stays the same for every ``n_threads``.
+
+    Parameters
+    ----------
+    n_threads : int
+        Number of threads; 1 runs in the calling thread.
+
+    Yields
+    ------
+    callable
+        ``run(function, chunks)`` calls the function on every chunk.
+    """
+    with threadpool_limits(limits=1, user_api="blas"):
+        if n_threads == 1:
+            yield run_serially
+            return
+        with ThreadPoolExecutor(n_threads) as pool:
+
+            def run(function: Callable[[Item], None], chunks: Sequence[Item]) -> None:
+                shares = [chunks[start::n_threads] for start in range(n_threads)]
+                list(pool.map(lambda share: run_serially(function, share), shares))
+
+            yield run
