@@ -1,0 +1,39 @@
+"""Circuits: build them from units, query them exactly.
+
+A circuit has a symbolic face (``units``, ``inputs``) and a numeric one (``plan``). Every
+query is a choice of input values, one feedforward pass and perhaps one backward pass
+(``passes``).
+"""
+
+from skcircuits.circuits.circuit import Circuit
+from skcircuits.circuits.compatibility import are_compatible
+from skcircuits.circuits.inputs import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Indicator,
+    MultivariateGaussian,
+)
+from skcircuits.circuits.properties import (
+    is_decomposable,
+    is_deterministic,
+    is_smooth,
+    is_structured_decomposable,
+)
+from skcircuits.circuits.units import Product, Sum
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Circuit",
+    "Gaussian",
+    "Indicator",
+    "MultivariateGaussian",
+    "Product",
+    "Sum",
+    "are_compatible",
+    "is_decomposable",
+    "is_deterministic",
+    "is_smooth",
+    "is_structured_decomposable",
+]

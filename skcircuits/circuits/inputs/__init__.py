@@ -1,0 +1,30 @@
+"""Families of input units, one per file."""
+
+from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit
+from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
+from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
+from skcircuits.circuits.inputs.multivariate_gaussian import (
+    MultivariateGaussian,
+    MultivariateGaussianLayer,
+)
+
+__all__ = [
+    "FAMILIES",
+    "Bernoulli",
+    "Box",
+    "Categorical",
+    "DiscreteLayer",
+    "Gaussian",
+    "GaussianLayer",
+    "Indicator",
+    "InputLayer",
+    "LeafUnit",
+    "MultivariateGaussian",
+    "MultivariateGaussianLayer",
+]
+
+#: The families a file may name.
+FAMILIES: dict[str, type[LeafUnit]] = {
+    family.__name__: family
+    for family in (Bernoulli, Categorical, Gaussian, Indicator, MultivariateGaussian)
+}

@@ -1,0 +1,253 @@
+"""What every family of input units offers: the symbolic unit and its stacked layer.
+
+A family is one file with two classes: the *unit*, an immutable node of the symbolic
+circuit, and the *layer*, which stacks the parameters of many units of the family so that
+one call evaluates all of them on a block of rows. A new family needs these two classes and
+an entry in ``inputs/__init__.py``; the passes, queries and files know only this interface.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from skcircuits.circuits.units import InputUnit
+from skcircuits.exceptions import must
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["Box", "InputLayer", "LeafUnit", "check_variable"]
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box per row: the product of an interval (or a set of states) per column.
+
+    Parameters
+    ----------
+    lower, upper : ndarray of shape (n, n_columns)
+        Bounds; NaN leaves that side open.
+    closed : {"both", "left", "right", "neither"}
+        Which ends belong to the intervals; matters for discrete variables.
+    states : mapping of int to ndarray of shape (n, n_states), default={}
+        Allowed states of categorical variables, True where allowed.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    closed: str = "both"
+    states: Mapping[int, BoolArray] = field(default_factory=dict)
+
+    def rows(self, rows: slice) -> Box:
+        """Restrict to some rows.
+
+        Parameters
+        ----------
+        rows : slice
+            Which rows.
+
+        Returns
+        -------
+        Box
+            The boxes of these rows.
+        """
+        states = {variable: mask[rows] for variable, mask in self.states.items()}
+        return Box(self.lower[rows], self.upper[rows], self.closed, states)
+
+    def state_mask(self, variable: int, n_states: int) -> BoolArray:
+        """Tell which states of a discrete variable lie in each row's box.
+
+        Parameters
+        ----------
+        variable : int
+            Column number.
+        n_states : int
+            Number of states of the variable.
+
+        Returns
+        -------
+        ndarray of shape (n, n_states)
+            True where the state satisfies both bounds and belongs to the set.
+        """
+        codes = np.arange(n_states)
+        lower = self.lower[:, variable, None]
+        upper = self.upper[:, variable, None]
+        above = codes >= lower if self.closed in ("both", "left") else codes > lower
+        below = codes <= upper if self.closed in ("both", "right") else codes < upper
+        inside = (above | np.isnan(lower)) & (below | np.isnan(upper))
+        if variable in self.states:
+            inside &= self.states[variable][:, :n_states]
+        return inside
+
+
+class LeafUnit(InputUnit):
+    """An input unit of a family: names its layer class and its parameters."""
+
+    #: The class that evaluates many units of this family at once.
+    layer_type: ClassVar[type[InputLayer]]
+
+    @property
+    def layer_key(self) -> Hashable:
+        """Units with equal keys go into one layer; by default the whole family."""
+        return self.layer_type
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit."""
+
+    @abstractmethod
+    def marginalize(self, variables: frozenset[int]) -> LeafUnit | None:
+        """Sum or integrate out some variables; None when none remain."""
+
+    def condition(self, x: FloatArray) -> LeafUnit | None:
+        """Fix the observed variables of the scope at their values.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_columns,)
+            One row, NaN for unknown.
+
+        Returns
+        -------
+        LeafUnit or None
+            The conditional distribution of the unknown variables; None when all are known.
+        """
+        observed = frozenset(v for v in self.scope if not np.isnan(x[v]))
+        return self.marginalize(observed)
+
+    def __repr__(self) -> str:
+        """Show the constructor call."""
+        shown = [f"{name}={_short(value)}" for name, value in self.parameters().items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class InputLayer(ABC):
+    """The stacked parameters of many input units of one family.
+
+    Values are arrays of shape (n_units, n_rows), *units first*. NaN cells of ``X`` are
+    marginalised. Observed cells of a completion stay as they are.
+
+    Attributes
+    ----------
+    scopes : ndarray of shape (n_units, scope_size)
+        Variables of each unit.
+    is_discrete : bool
+        True for masses over states, False for densities.
+    """
+
+    scopes: IntArray
+    is_discrete: ClassVar[bool]
+
+    def __len__(self) -> int:
+        """Count the units."""
+        return len(self.scopes)
+
+    @classmethod
+    @abstractmethod
+    def stack(cls, units: Sequence[Any]) -> InputLayer:
+        """Stack the parameters of units with one ``layer_key``."""
+
+    @abstractmethod
+    def log_prob(self, X: FloatArray) -> FloatArray:
+        """Log density (or mass) of each unit at each row, shape (n_units, n)."""
+
+    @abstractmethod
+    def log_box(self, box: Box) -> FloatArray:
+        """Log probability of each row's box under each unit, shape (n_units, n)."""
+
+    @abstractmethod
+    def log_max(self, X: FloatArray) -> FloatArray:
+        """Log density at the best completion of each row, shape (n_units, n)."""
+
+    @abstractmethod
+    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
+        """Best completions.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which row of cells.
+        cells : ndarray of shape (m, scope_size)
+            The unit's own columns, NaN where to be completed.
+
+        Returns
+        -------
+        ndarray of shape (m, scope_size)
+            Completed cells.
+        """
+
+    @abstractmethod
+    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Draw the NaN cells given the unit's observed ones; as ``mode`` otherwise."""
+
+    @abstractmethod
+    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of every cell given the unit's observed cells.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows with NaN for unknown cells.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n_units, n, scope_size)
+            Observed cells have themselves as mean and variance 0.
+        """
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units."""
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory the stacked parameters take."""
+        return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Temporary memory that evaluating one row takes."""
+        return 4 * 8 * self.scopes.size
+
+
+def check_variable(variable: object) -> int:
+    """Check a variable number.
+
+    Parameters
+    ----------
+    variable : object
+        Column number of the table.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    ValueError
+        If it is not a non-negative integer.
+    """
+    if isinstance(variable, bool) or not isinstance(variable, int | np.integer) or variable < 0:
+        raise ValueError(
+            must(
+                "variable of an input unit",
+                "be a non-negative column number",
+                variable=variable,
+            )
+        )
+    return int(variable)
+
+
+def _short(value: Any) -> str:
+    """Numbers to four digits; long arrays by their shape."""
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return f"{value:.4g}" if isinstance(value, float) else repr(value)
+    if array.size > 6:
+        return f"<array of shape {array.shape}>"
+    return np.array2string(array, precision=4, separator=", ").replace("\n", "")

@@ -1,0 +1,398 @@
+"""Distributions over the states 0, 1, ..., k-1 of one variable.
+
+``Categorical`` gives every state a probability, ``Bernoulli`` is its two-state form and
+``Indicator`` puts all mass on one state. All three are evaluated by one table lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit, check_variable
+from skcircuits.exceptions import must
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["Bernoulli", "Categorical", "DiscreteLayer", "Indicator"]
+
+
+class DiscreteUnit(LeafUnit):
+    """Common to the discrete families: one variable and the mass of each state."""
+
+    probabilities: FloatArray
+
+    def __init__(self, variable: int, probabilities: FloatArray) -> None:
+        self.variable = check_variable(variable)
+        self.scope = (self.variable,)
+        self.probabilities = probabilities
+        self.probabilities.flags.writeable = False
+
+    @property
+    def n_states(self) -> int:
+        """Number of states of the variable."""
+        return len(self.probabilities)
+
+    @property
+    def n_free_parameters(self) -> int:
+        """Probabilities that can be chosen freely."""
+        return self.n_states - 1
+
+    def marginalize(self, variables: frozenset[int]) -> LeafUnit | None:
+        """Sum out the variable.
+
+        Parameters
+        ----------
+        variables : frozenset of int
+            Variables to remove.
+
+        Returns
+        -------
+        LeafUnit or None
+            None when the variable is among them.
+        """
+        return None if self.variable in variables else self
+
+
+class Categorical(DiscreteUnit):
+    """A categorical distribution.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    probabilities : sequence of float of shape (n_states,)
+        Mass of the states 0, 1, ...; non-negative, summing to one.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Categorical
+    >>> Categorical(0, [0.2, 0.5, 0.3]).n_states
+    3
+    """
+
+    def __init__(self, variable: int, probabilities: Sequence[float] | FloatArray) -> None:
+        masses = np.array(probabilities, dtype=np.float64)
+        valid = masses.ndim == 1 and masses.size > 0 and np.isfinite(masses).all()
+        if not (valid and (masses >= 0).all() and abs(masses.sum() - 1) < 1e-8):
+            raise ValueError(
+                must(
+                    "probabilities of a categorical unit",
+                    "be a list of non-negative numbers with sum one",
+                    probabilities=masses.tolist(),
+                )
+            )
+        super().__init__(variable, masses)
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit.
+
+        Returns
+        -------
+        dict
+            Keyword arguments.
+        """
+        return {"variable": self.variable, "probabilities": self.probabilities}
+
+
+class Bernoulli(DiscreteUnit):
+    """A distribution over the states 0 and 1.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    p : float
+        Probability of state 1.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli
+    >>> Bernoulli(3, 0.25)
+    Bernoulli(variable=3, p=0.25)
+    """
+
+    def __init__(self, variable: int, p: float) -> None:
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(must("probability of a Bernoulli unit", "lie in [0, 1]", p=p))
+        super().__init__(variable, np.array([1.0 - p, p], dtype=np.float64))
+        self.p = float(p)
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit.
+
+        Returns
+        -------
+        dict
+            Keyword arguments.
+        """
+        return {"variable": self.variable, "p": self.p}
+
+
+class Indicator(DiscreteUnit):
+    """All mass on one state.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    state : int
+        The state with probability one.
+    n_states : int
+        Number of states of the variable.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Indicator
+    >>> Indicator(0, state=2, n_states=3).probabilities
+    array([0., 0., 1.])
+    """
+
+    def __init__(self, variable: int, state: int, n_states: int) -> None:
+        if not 0 <= state < n_states:
+            raise ValueError(
+                must("state of an indicator", f"be one of 0, ..., {n_states - 1}", state=state)
+            )
+        masses = np.zeros(n_states)
+        masses[state] = 1.0
+        super().__init__(variable, masses)
+        self.state = int(state)
+
+    @property
+    def n_free_parameters(self) -> int:
+        """Probabilities that can be chosen freely: none."""
+        return 0
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit.
+
+        Returns
+        -------
+        dict
+            Keyword arguments.
+        """
+        return {"variable": self.variable, "state": self.state, "n_states": self.n_states}
+
+
+class DiscreteLayer(InputLayer):
+    """Many discrete units, each a row of one table of log masses.
+
+    The table has two columns more than there are states: one for codes that are no state
+    (mass 0) and one for NaN (factor 1).
+
+    Parameters
+    ----------
+    variables : ndarray of shape (n_units,)
+        Column of each unit.
+    log_masses : ndarray of shape (n_units, max_states)
+        Log mass of each state, ``-inf`` beyond a unit's own states.
+    cardinalities : ndarray of shape (n_units,)
+        Number of states of each unit.
+    n_parameters : int
+        Free parameters of all units.
+    """
+
+    is_discrete = True
+
+    def __init__(
+        self,
+        variables: IntArray,
+        log_masses: FloatArray,
+        cardinalities: IntArray,
+        n_parameters: int,
+    ) -> None:
+        self.scopes = variables[:, None]
+        self.log_masses = log_masses
+        self.cardinalities = cardinalities
+        self.masses = np.exp(log_masses)
+        self._n_parameters = n_parameters
+        n_units = len(variables)
+        self._lookup = np.column_stack([log_masses, np.full(n_units, -np.inf), np.zeros(n_units)])
+        self._columns, column_of_unit = np.unique(variables, return_inverse=True)
+        self._column_of_unit = column_of_unit
+        self._offsets = np.arange(n_units) * self._lookup.shape[1]
+
+    @classmethod
+    def stack(cls, units: Sequence[DiscreteUnit]) -> DiscreteLayer:
+        """Stack units.
+
+        Parameters
+        ----------
+        units : sequence of DiscreteUnit
+            Units of any of the discrete families.
+
+        Returns
+        -------
+        DiscreteLayer
+            Their layer.
+        """
+        cardinalities = np.array([unit.n_states for unit in units])
+        masses = np.zeros((len(units), cardinalities.max()))
+        masses[np.arange(masses.shape[1]) < cardinalities[:, None]] = np.concatenate(
+            [unit.probabilities for unit in units]
+        )
+        variables = np.array([unit.variable for unit in units])
+        with np.errstate(divide="ignore"):
+            log_masses = np.log(masses)
+        return cls(
+            variables, log_masses, cardinalities, sum(unit.n_free_parameters for unit in units)
+        )
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units."""
+        return self._n_parameters
+
+    def codes(self, X: FloatArray) -> IntArray:
+        """Positions in the lookup table of the layer's columns.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of state codes, NaN for unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_distinct_columns, n)
+            A state, or one past the last state for what is no state, or two for NaN.
+        """
+        cells = X.T[self._columns]
+        n_states = self.log_masses.shape[1]
+        missing = np.isnan(cells)
+        valid = (cells >= 0) & (cells < n_states) & (cells == np.floor(cells))
+        codes = np.where(valid, cells, n_states).astype(np.intp)
+        codes[missing] = n_states + 1
+        return codes
+
+    def _gather(self, lookup: FloatArray, X: FloatArray) -> FloatArray:
+        """Look up one value per unit and row, shape (n_units, n)."""
+        positions = self.codes(X)[self._column_of_unit]
+        positions += self._offsets[:, None]
+        return np.take(lookup.ravel(), positions)
+
+    def log_prob(self, X: FloatArray) -> FloatArray:
+        """Log mass of each unit at each row.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of state codes, NaN for unknown; what is no state has mass zero.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log masses.
+        """
+        return self._gather(self._lookup, X)
+
+    def log_box(self, box: Box) -> FloatArray:
+        """Log mass of the states inside each row's box.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log masses.
+        """
+        n_states = self.log_masses.shape[1]
+        values = np.empty((len(self), len(box.lower)))
+        for position, variable in enumerate(self._columns):
+            units = np.flatnonzero(self._column_of_unit == position)
+            own_states = int(self.cardinalities[units].max())
+            inside = np.zeros((len(box.lower), n_states))
+            inside[:, :own_states] = box.state_mask(int(variable), own_states)
+            # A row whose box holds every state must give exactly one.
+            values[units] = np.minimum(self.masses[units] @ inside.T, 1.0)
+        with np.errstate(divide="ignore"):
+            return np.log(values)
+
+    def log_max(self, X: FloatArray) -> FloatArray:
+        """Log mass of the best completion.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of state codes, NaN for unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log masses; that of the most probable state where NaN.
+        """
+        lookup = self._lookup.copy()
+        lookup[:, -1] = self.log_masses.max(axis=1)
+        return self._gather(lookup, X)
+
+    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
+        """Fill NaN cells with the most probable state.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which cell.
+        cells : ndarray of shape (m, 1)
+            State codes or NaN.
+
+        Returns
+        -------
+        ndarray of shape (m, 1)
+            Completed cells.
+        """
+        best = self.log_masses.argmax(axis=1)[units]
+        return np.where(np.isnan(cells), best[:, None], cells)
+
+    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Fill NaN cells with random states.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which cell.
+        cells : ndarray of shape (m, 1)
+            State codes or NaN.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (m, 1)
+            Completed cells.
+        """
+        cumulative = np.cumsum(self.masses, axis=1)
+        cumulative /= cumulative[:, -1:]
+        # Inverse CDF of all units at once: unit u's steps live in (u, u + 1].
+        steps = (cumulative + np.arange(len(self))[:, None]).ravel()
+        drawn = np.searchsorted(steps, rng.random(len(units)) + units, side="right")
+        states = np.minimum(drawn - units * cumulative.shape[1], self.cardinalities[units] - 1)
+        return np.where(np.isnan(cells), states[:, None], cells)
+
+    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the state codes.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of state codes, NaN for unknown.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n_units, n, 1)
+            The code itself and 0 where observed.
+        """
+        states = np.arange(self.masses.shape[1])
+        mean = self.masses @ states
+        variance = (self.masses * (states - mean[:, None]) ** 2).sum(axis=1)
+        cells = X.T[self.scopes[:, 0]]
+        missing = np.isnan(cells)
+        return (
+            np.where(missing, mean[:, None], cells)[..., None],
+            np.where(missing, variance[:, None], 0.0)[..., None],
+        )
+
+
+DiscreteUnit.layer_type = DiscreteLayer

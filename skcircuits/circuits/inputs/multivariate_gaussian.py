@@ -1,0 +1,349 @@
+"""The joint normal distribution of several continuous variables, as one input unit."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit, check_variable
+from skcircuits.exceptions import must
+from skcircuits.numerics.gaussian_conditionals import (
+    conditional_mean,
+    conditional_variance,
+    sample_conditional,
+)
+from skcircuits.numerics.gaussian_density import log_density
+from skcircuits.numerics.gaussian_stack import GaussianStack
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["MultivariateGaussian", "MultivariateGaussianLayer"]
+
+
+class MultivariateGaussianLayer(InputLayer):
+    """Many Gaussian units over the same variables.
+
+    Parameters
+    ----------
+    variables : ndarray of shape (scope_size,)
+        Columns of all units.
+    gaussians : GaussianStack
+        Means and covariances of the units, with their factorisations.
+    """
+
+    is_discrete = False
+
+    def __init__(self, variables: IntArray, gaussians: GaussianStack) -> None:
+        self.variables = variables
+        self.gaussians = gaussians
+        self.scopes = np.tile(variables, (len(gaussians.means), 1))
+
+    @classmethod
+    def stack(cls, units: Sequence[MultivariateGaussian]) -> MultivariateGaussianLayer:
+        """Stack units.
+
+        Parameters
+        ----------
+        units : sequence of MultivariateGaussian
+            Units over the same variables in the same order.
+
+        Returns
+        -------
+        MultivariateGaussianLayer
+            Their layer.
+        """
+        means = np.stack([unit.mean for unit in units])
+        covariances = np.stack([unit.covariance for unit in units])
+        return cls(np.array(units[0].variables), GaussianStack(means, covariances))
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units."""
+        n_units, n_variables = self.scopes.shape
+        return n_units * (n_variables + n_variables * (n_variables + 1) // 2)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory the stacked parameters take."""
+        return self.gaussians.means.nbytes + self.gaussians.covariances.nbytes
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Temporary memory that evaluating one row takes: a few matrices per unit."""
+        return 4 * 8 * self.scopes.size * self.scopes.shape[1]
+
+    def cells(self, X: FloatArray) -> FloatArray:
+        """Select the units' columns.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, scope_size)
+            The columns of the scope.
+        """
+        return np.ascontiguousarray(X[:, self.variables])
+
+    def log_prob(self, X: FloatArray) -> FloatArray:
+        """Log density of the observed cells under each unit.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log densities of the marginals, 0 where nothing is observed.
+        """
+        return log_density(self.gaussians, self.cells(X))
+
+    def log_box(self, box: Box) -> FloatArray:
+        """Log probability of each row's box.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row; at most three bounded variables of the unit.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log probabilities.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If a row bounds more than three variables of the unit.
+        """
+        from skcircuits.numerics.gaussian_boxes import log_box_probability
+
+        return log_box_probability(self.gaussians, self.cells(box.lower), self.cells(box.upper))
+
+    def log_max(self, X: FloatArray) -> FloatArray:
+        """Log joint density at the conditional means.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log densities of the completed rows.
+        """
+        completed = conditional_mean(self.gaussians, self.cells(X))
+        units = np.arange(len(self))
+        # The unit's own completion: the diagonal of all units at all completions.
+        n_units, n_rows, n_variables = completed.shape
+        flat = log_density(self.gaussians, completed.reshape(-1, n_variables))
+        return flat.reshape(n_units, n_units, n_rows)[units, units]
+
+    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
+        """Fill NaN cells with the conditional mean.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which row.
+        cells : ndarray of shape (m, scope_size)
+            Values or NaN.
+
+        Returns
+        -------
+        ndarray of shape (m, scope_size)
+            Completed cells.
+        """
+        return conditional_mean(self.gaussians, cells)[units, np.arange(len(units))]
+
+    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Draw NaN cells given the observed ones.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which row.
+        cells : ndarray of shape (m, scope_size)
+            Values or NaN.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (m, scope_size)
+            Completed cells.
+        """
+        return sample_conditional(self.gaussians, units, cells, rng)
+
+    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of every cell given the observed ones.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n_units, n, scope_size)
+            The value itself and 0 where observed.
+        """
+        cells = self.cells(X)
+        return conditional_mean(self.gaussians, cells), conditional_variance(self.gaussians, cells)
+
+
+class MultivariateGaussian(LeafUnit):
+    """A joint normal distribution.
+
+    Parameters
+    ----------
+    variables : sequence of int
+        Distinct column numbers.
+    mean : array-like of shape (n_variables,)
+        Mean, in the units of the columns.
+    covariance : array-like of shape (n_variables, n_variables)
+        Symmetric positive definite.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import MultivariateGaussian
+    >>> MultivariateGaussian([0, 2], [0.0, 1.0], [[1.0, 0.5], [0.5, 2.0]]).scope
+    (0, 2)
+    """
+
+    layer_type = MultivariateGaussianLayer
+
+    def __init__(
+        self,
+        variables: Sequence[int],
+        mean: Sequence[float] | FloatArray,
+        covariance: Sequence[Sequence[float]] | FloatArray,
+    ) -> None:
+        numbers = [check_variable(variable) for variable in variables]
+        order = np.argsort(numbers)
+        self.variables = self.scope = tuple(sorted(numbers))
+        self.mean = np.array(mean, dtype=np.float64)
+        self.covariance = np.array(covariance, dtype=np.float64)
+        self._check_shapes()
+        self.mean = self.mean[order]
+        self.covariance = self.covariance[np.ix_(order, order)]
+        self._check_positive_definite()
+        self.mean.flags.writeable = self.covariance.flags.writeable = False
+
+    def _check_shapes(self) -> None:
+        """Check that variables are distinct and parameters fit to them."""
+        n_variables = len(self.variables)
+        if n_variables == 0 or len(set(self.variables)) < n_variables:
+            raise ValueError(
+                must(
+                    "variables of a multivariate Gaussian unit",
+                    "be distinct, at least one",
+                    variables=self.variables,
+                )
+            )
+        if self.mean.shape != (n_variables,) or self.covariance.shape != (n_variables,) * 2:
+            raise ValueError(
+                must(
+                    "mean and covariance of a multivariate Gaussian unit",
+                    f"have shapes ({n_variables},) and ({n_variables}, {n_variables})",
+                    shapes=(self.mean.shape, self.covariance.shape),
+                )
+            )
+
+    def _check_positive_definite(self) -> None:
+        """Check that the parameters are finite and the covariance is a covariance."""
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.covariance).all()):
+            raise ValueError(
+                must("mean and covariance of a multivariate Gaussian unit", "be finite")
+            )
+        scale = np.abs(self.covariance).max()
+        symmetric = np.allclose(self.covariance, self.covariance.T, rtol=1e-8, atol=1e-10 * scale)
+        try:
+            np.linalg.cholesky(self.covariance)
+        except np.linalg.LinAlgError:
+            symmetric = False
+        if not symmetric:
+            smallest = float(np.linalg.eigvalsh(self.covariance).min())
+            raise ValueError(
+                must(
+                    "covariance of a multivariate Gaussian unit",
+                    "be symmetric and positive definite",
+                    "Add a small multiple of the identity to it.",
+                    smallest_eigenvalue=smallest,
+                )
+            )
+
+    @property
+    def layer_key(self) -> Hashable:
+        """Units over the same variables share a layer."""
+        return self.layer_type, self.variables
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit.
+
+        Returns
+        -------
+        dict
+            Keyword arguments.
+        """
+        return {
+            "variables": list(self.variables),
+            "mean": self.mean,
+            "covariance": self.covariance,
+        }
+
+    def marginalize(self, variables: frozenset[int]) -> MultivariateGaussian | None:
+        """Integrate out some variables.
+
+        Parameters
+        ----------
+        variables : frozenset of int
+            Variables to remove.
+
+        Returns
+        -------
+        MultivariateGaussian or None
+            The marginal; None when no variable remains.
+        """
+        kept = [i for i, variable in enumerate(self.variables) if variable not in variables]
+        if len(kept) == len(self.variables):
+            return self
+        if not kept:
+            return None
+        return MultivariateGaussian(
+            [self.variables[i] for i in kept], self.mean[kept], self.covariance[np.ix_(kept, kept)]
+        )
+
+    def condition(self, x: FloatArray) -> MultivariateGaussian | None:
+        """Fix the observed variables at their values.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_columns,)
+            One row, NaN for unknown.
+
+        Returns
+        -------
+        MultivariateGaussian or None
+            Mean μ_m + Σ_mo Σ_oo⁻¹ (x_o - μ_o), covariance Σ_mm - Σ_mo Σ_oo⁻¹ Σ_om; None when
+            all variables are known.
+        """
+        cells = np.asarray(x, dtype=np.float64)[list(self.variables)]
+        missing = np.isnan(cells)
+        if missing.all() or not missing.any():
+            return self if missing.all() else None
+        across = self.covariance[np.ix_(missing, ~missing)]
+        within = self.covariance[np.ix_(~missing, ~missing)]
+        gain = np.linalg.solve(within, across.T).T
+        covariance = self.covariance[np.ix_(missing, missing)] - gain @ across.T
+        return MultivariateGaussian(
+            [v for v, unknown in zip(self.variables, missing) if unknown],
+            self.mean[missing] + gain @ (cells - self.mean)[~missing],
+            (covariance + covariance.T) / 2,
+        )

@@ -1,0 +1,305 @@
+"""Inner layers of a plan: many product or sum units evaluated by a few array operations.
+
+Each layer writes one contiguous run of units and reads units before it. ``values`` is the
+buffer of all units, units first: shape (n_units, *batch), where the batch is usually one axis
+of rows. Layers know four forward moves (log, linear, maximum) and one backward move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from skcircuits.circuits.arithmetic import dense_log_sum, segment_log_sum
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["ProductLayer", "SumLayer", "SumWeights"]
+
+
+class SumWeights:
+    """The weights of all sum edges of a plan, or a batch of such weights.
+
+    Parameters
+    ----------
+    log : ndarray of shape (n_edges,) or (n_edges, *batch)
+        Log weights; a batch broadcasts against the batch of the values, so that one pass
+        evaluates many circuits with one structure.
+    """
+
+    def __init__(self, log: FloatArray) -> None:
+        self.log = log
+
+    @cached_property
+    def linear(self) -> FloatArray:
+        """Weights on the linear scale."""
+        return np.exp(self.log)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether every element of the batch has weights of its own."""
+        return self.log.ndim > 1
+
+
+class _Scatter:
+    """Adds rows of contributions to the rows of a buffer they belong to."""
+
+    def __init__(self, targets: IntArray) -> None:
+        self.targets, inverse = np.unique(targets, return_inverse=True)
+        n_terms = len(targets)
+        shape = (len(self.targets), n_terms)
+        self._matrix = sparse.csr_matrix((np.ones(n_terms), (inverse, np.arange(n_terms))), shape)
+
+    def add(self, buffer: FloatArray, contributions: FloatArray) -> None:
+        """Add ``contributions[i]`` to ``buffer[targets[i]]``; targets may repeat."""
+        buffer[self.targets] += self._matrix @ contributions
+
+
+@dataclass(frozen=True)
+class ProductLayer:
+    """Products with equally many factors.
+
+    Parameters
+    ----------
+    units : slice
+        Positions of the products in the buffer.
+    children : ndarray of shape (n_products, arity)
+        Positions of the factors.
+    """
+
+    units: slice
+    children: IntArray
+
+    @cached_property
+    def _scatter(self) -> _Scatter:
+        return _Scatter(self.children.T.ravel())
+
+    def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
+        """Add the log values of the factors.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Log values; the layer's own are written.
+        weights : SumWeights
+            Not used by products.
+        """
+        out = values[self.units]
+        np.take(values, self.children[:, 0], axis=0, out=out)
+        for factor in self.children.T[1:]:
+            out += values[factor]
+
+    #: The best completion of a product is the best completion of its factors.
+    forward_max = forward_log
+
+    def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
+        """Multiply the values of the factors.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Linear values; the layer's own are written.
+        weights : SumWeights
+            Not used by products.
+        """
+        out = values[self.units]
+        np.take(values, self.children[:, 0], axis=0, out=out)
+        for factor in self.children.T[1:]:
+            out *= values[factor]
+
+    def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
+        """Hand the flow of each product to all its factors.
+
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows; those of the factors grow.
+        log_values : ndarray of shape (n_units, n)
+            Not used by products.
+        weights : SumWeights
+            Not used by products.
+        """
+        arity = self.children.shape[1]
+        self._scatter.add(flows, np.tile(flows[self.units], (arity, 1)))
+
+
+@dataclass(frozen=True)
+class SumLayer:
+    """Weighted sums.
+
+    Parameters
+    ----------
+    units : slice
+        Positions of the sums in the buffer.
+    edges : slice
+        The layer's edges in the plan's list of sum edges.
+    children : ndarray of shape (n_edges,)
+        Position of the child at each edge, the edges of one sum in a row.
+    lengths : ndarray of shape (n_sums,)
+        Number of edges of each sum.
+    block_shape : tuple of three int, default=None
+        (n_blocks, n_sums, n_children) when the layer consists of blocks of sums that share
+        their children, which makes it a batched matrix product.
+    """
+
+    units: slice
+    edges: slice
+    children: IntArray
+    lengths: IntArray
+    block_shape: tuple[int, int, int] | None = None
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """First edge of each sum, counted within the layer."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    @cached_property
+    def sum_of_edge(self) -> IntArray:
+        """Position in the buffer of the sum each edge belongs to."""
+        return np.repeat(np.arange(self.units.start, self.units.stop), self.lengths)
+
+    @cached_property
+    def block_children(self) -> IntArray:
+        """Children of each block, shape (n_blocks, n_children)."""
+        assert self.block_shape is not None
+        return self.children.reshape(self.block_shape)[:, 0]
+
+    @cached_property
+    def _scatter(self) -> _Scatter:
+        return _Scatter(self.children)
+
+    @cached_property
+    def _block_scatter(self) -> _Scatter:
+        return _Scatter(self.block_children.ravel())
+
+    def _use_blocks(self, weights: SumWeights) -> bool:
+        """Blocks need one weight matrix for the whole batch."""
+        return self.block_shape is not None and not weights.is_batch
+
+    def _block_values(self, values: FloatArray) -> FloatArray:
+        """Values of each block's children, shape (n_blocks, n_children, n)."""
+        children = values[self.block_children]
+        return children.reshape(*self.block_children.shape, -1)
+
+    def _terms(self, values: FloatArray, weights: SumWeights) -> FloatArray:
+        """Log of weight times child at each edge, shape (n_edges, *batch)."""
+        log_weights = weights.log[self.edges]
+        terms = values[self.children]
+        terms += log_weights.reshape(log_weights.shape + (1,) * (terms.ndim - log_weights.ndim))
+        return terms
+
+    def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
+        """Log-sum-exp of the weighted children.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Log values; the layer's own are written.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        out = values[self.units]
+        if self._use_blocks(weights):
+            matrices = weights.linear[self.edges].reshape(self.block_shape)
+            out[...] = dense_log_sum(self._block_values(values), matrices).reshape(out.shape)
+        else:
+            out[...] = segment_log_sum(self._terms(values, weights), self.starts, self.lengths)
+
+    def forward_max(self, values: FloatArray, weights: SumWeights) -> None:
+        """Largest weighted child.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Log values; the layer's own are written.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        terms = self._terms(values, weights)
+        np.maximum.reduceat(terms, self.starts, axis=0, out=values[self.units])
+
+    def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
+        """Weighted sum of (possibly signed) children.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Linear values; the layer's own are written.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        out = values[self.units]
+        linear = weights.linear[self.edges]
+        if self._use_blocks(weights):
+            out[...] = (linear.reshape(self.block_shape) @ self._block_values(values)).reshape(
+                out.shape
+            )
+        elif not weights.is_batch:
+            n_sums, batch = len(self.lengths), values.shape[1:]
+            indptr = np.append(self.starts, len(self.children))
+            matrix = sparse.csr_matrix((linear, self.children, indptr), (n_sums, len(values)))
+            out[...] = (matrix @ values.reshape(len(values), -1)).reshape(n_sums, *batch)
+        else:
+            terms = values[self.children]
+            terms *= linear.reshape(linear.shape + (1,) * (terms.ndim - linear.ndim))
+            np.add.reduceat(terms, self.starts, axis=0, out=out)
+
+    def posteriors(self, log_values: FloatArray, weights: SumWeights) -> FloatArray:
+        """Probability of each edge given that its sum is reached: θ p_child / p_sum.
+
+        Parameters
+        ----------
+        log_values : ndarray of shape (n_units, *batch)
+            Log values after a forward pass.
+        weights : SumWeights
+            Weights of all edges of the plan.
+
+        Returns
+        -------
+        ndarray of shape (n_edges, *batch)
+            Adds up to one over the edges of a sum; 0 below impossible sums.
+        """
+        terms = self._terms(log_values, weights)
+        own = log_values[self.units]
+        terms -= np.repeat(np.where(np.isneginf(own), 0.0, own), self.lengths, axis=0)
+        return np.exp(terms, out=terms)
+
+    def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
+        """Divide the flow of each sum among its children.
+
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows; those of the children grow.
+        log_values : ndarray of shape (n_units, n)
+            Log values after a forward pass.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        if self._use_blocks(weights) and self._backward_blocks(flows, log_values, weights):
+            return
+        edge_flows = self.posteriors(log_values, weights)
+        edge_flows *= np.repeat(flows[self.units], self.lengths, axis=0)
+        self._scatter.add(flows, edge_flows)
+
+    def _backward_blocks(
+        self, flows: FloatArray, log_values: FloatArray, weights: SumWeights
+    ) -> bool:
+        """Backward by one matrix product per block; False where that would overflow."""
+        assert self.block_shape is not None
+        n_blocks, n_sums, n_children = self.block_shape
+        children = self._block_values(log_values)
+        peak = children.max(axis=1, keepdims=True)
+        peak[np.isneginf(peak)] = 0.0
+        own = log_values[self.units].reshape(n_blocks, n_sums, -1)
+        flow = flows[self.units].reshape(own.shape)
+        exponent = np.where(flow > 0, peak - own, 0.0)
+        if exponent.max(initial=0.0) > 600.0:
+            return False
+        matrices = weights.linear[self.edges].reshape(self.block_shape)
+        received = matrices.transpose(0, 2, 1) @ (flow * np.exp(exponent))
+        received *= np.exp(children - peak)
+        self._block_scatter.add(flows, received.reshape(n_blocks * n_children, -1))
+        return True

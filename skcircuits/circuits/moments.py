@@ -1,0 +1,192 @@
+"""Queries that a feedforward and a backward pass answer: means, variances, marginals.
+
+For a smooth and decomposable circuit exactly one input unit per variable takes part in each
+explanation, so every conditional expectation is a sum over input units of flow times the
+unit's own conditional expectation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import sparse
+
+from skcircuits.circuits.evaluation import log_values
+from skcircuits.circuits.inputs import DiscreteLayer, InputLayer
+from skcircuits.circuits.passes import backward
+from skcircuits.circuits.plan import Plan
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.protocols import FloatArray
+
+__all__ = ["conditional_marginals", "conditional_mean", "conditional_variance", "require_possible"]
+
+
+def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
+    """Fill NaN cells with E[x_j | observed cells].
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    X : ndarray of shape (n, n_columns)
+        Rows with NaN; columns that are no variable of the circuit are returned as they are.
+
+    Returns
+    -------
+    ndarray of shape (n, n_columns)
+        Completed rows.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If the observed cells of a row are impossible.
+    """
+    result = X.copy()
+    for rows, flows in _flows(plan, X):
+        result[rows] = _means(plan, flows, X[rows])
+    return result
+
+
+def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
+    """Var[x_j | observed cells] of every cell.
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    X : ndarray of shape (n, n_columns)
+        Rows with NaN.
+
+    Returns
+    -------
+    ndarray of shape (n, n_columns)
+        Variances, 0 where observed; NaN where a column is no variable of the circuit and
+        the cell is missing.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If the observed cells of a row are impossible.
+    """
+    result = np.where(np.isnan(X), np.nan, 0.0)
+    for rows, flows in _flows(plan, X):
+        block = X[rows]
+        mean = _means(plan, flows, block)
+        total = np.zeros(block.shape).T
+        for units, layer in plan.inputs:
+            own_mean, own_variance = layer.conditional_moments(block)
+            # Law of total variance around the known mean: nothing cancels.
+            spread = own_variance + (own_mean - mean[:, layer.scopes].transpose(1, 0, 2)) ** 2
+            total += _per_column(layer, flows[units][..., None] * spread, block.shape[1])
+        unknown = np.isnan(block)
+        unknown[:, [v for v in range(block.shape[1]) if v not in plan.units[-1].scope]] = False
+        result[rows] = np.where(unknown, total.T, result[rows])
+    return result
+
+
+def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
+    """Distribution of every discrete variable given the observed cells.
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    X : ndarray of shape (n, n_columns)
+        Rows with NaN.
+
+    Returns
+    -------
+    dict of int to ndarray of shape (n, n_states)
+        One entry per discrete variable; all mass on the observed state where there is one.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If the observed cells of a row are impossible.
+    """
+    discrete = [(u, layer) for u, layer in plan.inputs if isinstance(layer, DiscreteLayer)]
+    result: dict[int, FloatArray] = {}
+    for _, layer in discrete:
+        for variable, units in _units_by_variable(layer):
+            n_states = int(layer.cardinalities[units].max())
+            result[variable] = np.zeros((len(X), n_states))
+    for rows, flows in _flows(plan, X):
+        for positions, layer in discrete:
+            for variable, units in _units_by_variable(layer):
+                table = result[variable]
+                masses = layer.masses[units][:, : table.shape[1]]
+                table[rows] = flows[positions][units].T @ masses
+    for variable, table in result.items():
+        _put_observed(table, X[:, variable])
+    return result
+
+
+def require_possible(log_probabilities: FloatArray, first_row: int = 0) -> None:
+    """Refuse evidence of probability zero.
+
+    Parameters
+    ----------
+    log_probabilities : ndarray of shape (n,)
+        Log probability of the observed cells of each row.
+    first_row : int, default=0
+        Number of the first of these rows in the user's table.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        Naming the impossible rows.
+    """
+    impossible = np.flatnonzero(np.isneginf(log_probabilities)) + first_row
+    if len(impossible):
+        shown = ", ".join(map(str, impossible[:10])) + (", ..." if len(impossible) > 10 else "")
+        raise ZeroProbabilityError(
+            f"The observed cells of {len(impossible)} row(s) have probability zero under the "
+            f"circuit: rows {shown}. Set their impossible cells to NaN or use a circuit with "
+            "positive probabilities (smoothing).",
+            impossible.tolist(),
+        )
+
+
+def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    """Flows of all units, batch by batch; impossible rows raise."""
+    for rows in plan.batches(len(X), n_buffers=3):
+        values = log_values(plan, X[rows])
+        require_possible(values[plan.root], rows.start)
+        yield rows, backward(plan, values)
+
+
+def _means(plan: Plan, flows: FloatArray, X: FloatArray) -> FloatArray:
+    """Conditional mean of each cell; cells of other columns are returned as they are."""
+    total = np.zeros(X.shape).T
+    for units, layer in plan.inputs:
+        mean, _ = layer.conditional_moments(X)
+        total += _per_column(layer, flows[units][..., None] * mean, X.shape[1])
+    outside = [v for v in range(X.shape[1]) if v not in plan.units[-1].scope]
+    mean_cells = np.where(np.isnan(X), total.T, X)
+    mean_cells[:, outside] = X[:, outside]
+    return mean_cells
+
+
+def _per_column(layer: InputLayer, values: FloatArray, n_columns: int) -> FloatArray:
+    """Add up the values (n_units, n, scope_size) of each column, shape (n_columns, n)."""
+    columns = layer.scopes.ravel()
+    terms = values.transpose(0, 2, 1).reshape(len(columns), -1)
+    ones = np.ones(len(columns))
+    collect = sparse.csr_matrix(
+        (ones, (columns, np.arange(len(columns)))), (n_columns, len(columns))
+    )
+    return collect @ terms
+
+
+def _units_by_variable(layer: DiscreteLayer) -> Iterator[tuple[int, np.ndarray]]:
+    """Units of each variable of a discrete layer."""
+    for variable in np.unique(layer.scopes):
+        yield int(variable), np.flatnonzero(layer.scopes[:, 0] == variable)
+
+
+def _put_observed(table: FloatArray, cells: FloatArray) -> None:
+    """Put all mass on the observed states."""
+    observed = np.flatnonzero(~np.isnan(cells))
+    table[observed] = 0.0
+    table[observed, cells[observed].astype(np.intp)] = 1.0

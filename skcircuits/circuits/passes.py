@@ -1,0 +1,111 @@
+"""The two passes: feedforward and backward. Every query on one circuit runs through here.
+
+A query chooses input values, runs one feedforward pass and perhaps one backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from skcircuits.circuits.inputs import InputLayer
+from skcircuits.circuits.layers import SumWeights
+from skcircuits.circuits.plan import Plan
+from skcircuits.protocols import FloatArray
+
+__all__ = ["backward", "feedforward", "input_buffer"]
+
+Move = Literal["log", "max", "linear"]
+
+
+def input_buffer(
+    plan: Plan, values_of: Callable[[InputLayer], FloatArray], batch: tuple[int, ...]
+) -> FloatArray:
+    """Allocate the buffer of all units and fill in the input values.
+
+    Parameters
+    ----------
+    plan : Plan
+        The circuit.
+    values_of : callable
+        Gives the values of an input layer, shape (n_units_of_layer, *batch).
+    batch : tuple of int
+        Shape of the batch, usually ``(n_rows,)``.
+
+    Returns
+    -------
+    ndarray of shape (n_units, *batch)
+        Inner units are not yet set.
+    """
+    values = np.empty((plan.n_units, *batch))
+    for units, layer in plan.inputs:
+        values[units] = values_of(layer)
+    return values
+
+
+def feedforward(
+    plan: Plan, values: FloatArray, move: Move = "log", weights: SumWeights | None = None
+) -> FloatArray:
+    """Evaluate all inner units, children before parents.
+
+    Parameters
+    ----------
+    plan : Plan
+        The circuit.
+    values : ndarray of shape (n_units, *batch)
+        Buffer with the input values set (see ``input_buffer``); inner units are written.
+    move : {"log", "max", "linear"}, default="log"
+        Sum-product in log space, max-product in log space, or sum-product of plain and
+        possibly signed numbers.
+    weights : SumWeights, default=None
+        Other weights than the plan's own, or a batch of weights.
+
+    Returns
+    -------
+    ndarray of shape (n_units, *batch)
+        The same buffer; the root is the last row.
+    """
+    weights = plan.weights if weights is None else weights
+    for layer in plan.layers:
+        getattr(layer, f"forward_{move}")(values, weights)
+    return values
+
+
+def backward(
+    plan: Plan,
+    log_values: FloatArray,
+    weights: SumWeights | None = None,
+    root_flow: FloatArray | None = None,
+) -> FloatArray:
+    """Compute the flow of every unit: the probability that it is part of the explanation.
+
+    Choose one child of every sum with probability proportional to its weighted value and
+    follow all factors of every product, from the root down; the flow of a unit is the
+    probability that it is reached.
+
+    Parameters
+    ----------
+    plan : Plan
+        The circuit.
+    log_values : ndarray of shape (n_units, n)
+        Result of a feedforward pass with ``move="log"``.
+    weights : SumWeights, default=None
+        The weights of that pass.
+    root_flow : ndarray of shape (n,), default=None
+        Flow of the root; ones by default. Row weights go in here.
+
+    Returns
+    -------
+    ndarray of shape (n_units, n)
+        Flows in [0, 1]; 0 in rows of probability zero.
+    """
+    weights = plan.weights if weights is None else weights
+    flows = np.zeros_like(log_values)
+    flows[plan.root] = np.where(np.isneginf(log_values[plan.root]), 0.0, 1.0)
+    if root_flow is not None:
+        flows[plan.root] *= root_flow
+    for layer in reversed(plan.layers):
+        layer.backward(flows, log_values, weights)
+    return flows

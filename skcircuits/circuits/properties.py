@@ -1,0 +1,214 @@
+"""Structural properties: what makes which query exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skcircuits.circuits.inputs.discrete import DiscreteUnit
+from skcircuits.circuits.units import Product, Sum, Unit, topological_order
+
+if TYPE_CHECKING:
+    from skcircuits.circuits.circuit import Circuit
+
+__all__ = [
+    "is_decomposable",
+    "is_deterministic",
+    "is_smooth",
+    "is_structured_decomposable",
+    "scopes_are_laminar",
+]
+
+
+def is_smooth(circuit: Circuit) -> bool:
+    """Tell whether all children of each sum unit have the same scope.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+
+    Returns
+    -------
+    bool
+        True if smooth.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Circuit, is_smooth
+    >>> is_smooth(Circuit(0.5 * Bernoulli(0, 0.2) + 0.5 * Bernoulli(1, 0.2)))
+    False
+    """
+    return all(
+        child.scope == unit.scope
+        for unit in topological_order(circuit.root)
+        if isinstance(unit, Sum)
+        for child in unit.children
+    )
+
+
+def is_decomposable(circuit: Circuit) -> bool:
+    """Tell whether the factors of each product unit have disjoint scopes.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+
+    Returns
+    -------
+    bool
+        True if decomposable.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Circuit, is_decomposable
+    >>> is_decomposable(Circuit(Bernoulli(0, 0.2) * Bernoulli(0, 0.3)))
+    False
+    """
+    return all(
+        sum(len(child.scope) for child in unit.children) == len(unit.scope)
+        for unit in topological_order(circuit.root)
+        if isinstance(unit, Product)
+    )
+
+
+def is_structured_decomposable(circuit: Circuit) -> bool:
+    """Tell whether all products decompose their scopes along one hierarchy (a vtree).
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+
+    Returns
+    -------
+    bool
+        True if the circuit is decomposable and any two scopes of its units are nested or
+        disjoint.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Circuit, is_structured_decomposable
+    >>> is_structured_decomposable(Circuit(Bernoulli(0, 0.2) * Bernoulli(1, 0.3)))
+    True
+    """
+    scopes = {unit.scope for unit in topological_order(circuit.root)}
+    return is_decomposable(circuit) and scopes_are_laminar(scopes)
+
+
+def scopes_are_laminar(scopes: Iterable[tuple[int, ...]]) -> bool:
+    """Tell whether any two scopes are nested or disjoint.
+
+    Parameters
+    ----------
+    scopes : iterable of tuple of int
+        Sets of variables.
+
+    Returns
+    -------
+    bool
+        True if they form a hierarchy.
+    """
+    # From small to large, every scope must be a union of the largest ones inside it so far.
+    largest: dict[int, tuple[int, ...]] = {}
+    for scope in sorted(set(scopes), key=len):
+        inside = {largest.get(variable, (variable,)) for variable in scope}
+        if sum(map(len, inside)) != len(scope):
+            return False
+        largest.update(dict.fromkeys(scope, scope))
+    return True
+
+
+def is_deterministic(circuit: Circuit) -> bool:
+    """Tell whether at most one child of each sum unit is positive at any row.
+
+    The check is a certificate: True means provably so. It finds disjoint supports by
+    comparing possible states variable by variable and, for units that decompose alike,
+    factor by factor; deciding determinism in general is intractable.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+
+    Returns
+    -------
+    bool
+        True if deterministic.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Circuit, Indicator, is_deterministic
+    >>> is_deterministic(Circuit(0.4 * Indicator(0, 0, 2) + 0.6 * Indicator(0, 1, 2)))
+    True
+    """
+    order = topological_order(circuit.root)
+    supports = _Supports(order)
+    return all(
+        supports.disjoint(left, right)
+        for unit in order
+        if isinstance(unit, Sum)
+        for left, right in combinations(_positive_children(unit), 2)
+    )
+
+
+def _positive_children(unit: Sum) -> list[Unit]:
+    """Children with positive weight."""
+    return [child for child, weight in zip(unit.children, unit.weights) if weight > 0]
+
+
+class _Supports:
+    """Possible states of every discrete variable under every unit (as bit masks)."""
+
+    def __init__(self, order: list[Unit]) -> None:
+        self._states: dict[int, dict[int, int]] = {}
+        self._known: dict[tuple[int, int], bool] = {}
+        for unit in order:
+            self._states[id(unit)] = self._states_of(unit)
+
+    def _states_of(self, unit: Unit) -> dict[int, int]:
+        """Over-approximate the support of a unit by a set of states per variable."""
+        if isinstance(unit, DiscreteUnit):
+            possible = np.flatnonzero(unit.probabilities > 0)
+            return {unit.variable: sum(1 << int(state) for state in possible)}
+        if isinstance(unit, Product):
+            merged: dict[int, int] = {}
+            for child in unit.children:
+                for variable, states in self._states[id(child)].items():
+                    merged[variable] = merged.get(variable, states) & states
+            return merged
+        if isinstance(unit, Sum):
+            parts = [self._states[id(child)] for child in _positive_children(unit)]
+            shared = set.intersection(*map(set, parts)) if parts else set()
+            return {v: int(np.bitwise_or.reduce([part[v] for part in parts])) for v in shared}
+        return {}
+
+    def disjoint(self, left: Unit, right: Unit) -> bool:
+        """Tell whether no row is possible under both units (True is proven)."""
+        if left is right:
+            return False
+        key = (min(id(left), id(right)), max(id(left), id(right)))
+        if key not in self._known:
+            self._known[key] = self._prove_disjoint(left, right)
+        return self._known[key]
+
+    def _prove_disjoint(self, left: Unit, right: Unit) -> bool:
+        own, other = self._states[id(left)], self._states[id(right)]
+        if any(own[variable] & other[variable] == 0 for variable in own.keys() & other.keys()):
+            return True
+        if isinstance(left, Sum):
+            return all(self.disjoint(child, right) for child in _positive_children(left))
+        if isinstance(right, Sum):
+            return all(self.disjoint(left, child) for child in _positive_children(right))
+        if isinstance(left, Product) and isinstance(right, Product):
+            return any(
+                self.disjoint(own_factor, other_factor)
+                for own_factor in left.children
+                for other_factor in right.children
+                if set(own_factor.scope) & set(other_factor.scope)
+            )
+        return False
