@@ -15,7 +15,8 @@ from skcircuits.numerics.small_cholesky import (
     gram_of_lower,
     invert_lower,
     log_diagonal,
-    multiply_symmetric,
+    multiply,
+    multiply_transposed,
 )
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -40,8 +41,8 @@ class ConditionalBlock:
     ----------
     group : PatternGroup
         P patterns with m missing cells each, and their n rows.
-    covariances : ndarray of shape (m, m, K * P)
-        Conditional covariances.
+    roots : ndarray of shape (m, m, K * P)
+        Lower triangular matrices W; the conditional covariances are WᵀW.
     half_log_precisions : ndarray of shape (K * P,)
         Half log determinants of their inverses, the blocks Lambda_mm.
     deviations : ndarray of shape (m, K, n)
@@ -49,9 +50,14 @@ class ConditionalBlock:
     """
 
     group: PatternGroup
-    covariances: FloatArray
+    roots: FloatArray
     half_log_precisions: FloatArray
     deviations: FloatArray
+
+    @property
+    def covariances(self) -> FloatArray:
+        """Conditional covariances, shape (m, m, K * P)."""
+        return gram_of_lower(self.roots)
 
 
 def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
@@ -104,7 +110,7 @@ def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
     result = np.zeros((stack.n_components, *X.shape))
     for block in conditional_blocks(stack, X):
         group = block.group
-        diagonal = np.einsum("iin->in", block.covariances)
+        diagonal = np.einsum("jin,jin->in", block.roots, block.roots)
         diagonal = diagonal.reshape(len(diagonal), stack.n_components, -1)[:, :, group.pattern]
         missing = group.missing[group.pattern]
         result[:, group.rows[:, None], missing] = diagonal.transpose(1, 2, 0)
@@ -171,8 +177,8 @@ def _draw_deviations(
         chosen = component == k
         pulled[chosen] = delta[chosen] @ stack.precisions[k]
     index, local = missing[pattern].T, np.arange(len(X))
-    whitened = multiply_symmetric(roots, -pulled[local, index]) + noise[local, index]
-    return np.einsum("jin,jn->in", roots, whitened, optimize=False)
+    whitened = multiply(roots, -pulled[local, index]) + noise[local, index]
+    return multiply_transposed(roots, whitened)
 
 
 def conditional_blocks(
@@ -207,18 +213,17 @@ def conditional_blocks(
                 np.tile(block.missing.T, n_components),
                 np.repeat(np.arange(n_components), block.n_patterns),
             )
-            covariances = gram_of_lower(roots)
-            deviations = _deviations(stack, X, block, covariances)
-            yield ConditionalBlock(block, covariances, half_log_precisions, deviations)
+            deviations = _deviations(stack, X, block, roots)
+            yield ConditionalBlock(block, roots, half_log_precisions, deviations)
 
 
 def _deviations(
-    stack: GaussianStack, X: FloatArray, group: PatternGroup, covariances: FloatArray
+    stack: GaussianStack, X: FloatArray, group: PatternGroup, roots: FloatArray
 ) -> FloatArray:
-    """Conditional means less component means, (m, K, n): -V (Lambda delta)_m."""
+    """Conditional means less component means, (m, K, n): -WᵀW (Lambda delta)_m."""
     size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
     result = np.empty((size, n_components, n_rows))
-    by_pattern = covariances.reshape(size, size, n_components, -1)
+    by_pattern = roots.reshape(size, size, n_components, -1)
     step = _n_cases(size, n_components)
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
@@ -228,9 +233,9 @@ def _deviations(
         pulled = delta @ stack.precisions
         local = np.arange(len(pattern))[:, None]
         sides = -pulled[:, local, group.missing[pattern]].transpose(2, 0, 1)
-        result[:, :, rows] = multiply_symmetric(
-            by_pattern[:, :, :, pattern].reshape(size, size, -1), sides.reshape(size, -1)
-        ).reshape(size, n_components, -1)
+        cases = by_pattern[:, :, :, pattern].reshape(size, size, -1)
+        solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
+        result[:, :, rows] = solved.reshape(size, n_components, -1)
     return result
 
 

@@ -21,7 +21,7 @@ _BLOCK_BYTES = 1 << 21  # temporaries of a block stay in the second-level cache
 
 
 def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
-    """Log density of each row under each Gaussian, missing cells integrated out.
+    r"""Log density of each row under each Gaussian, missing cells integrated out.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
 
     .. math::
 
-        (x-\\mu)_o^T \\Sigma_{oo}^{-1} (x-\\mu)_o = \\delta^T\\Lambda\\delta -
-        |L^{-1}(\\Lambda\\delta)_m|^2, \\quad L L^T = \\Lambda_{mm}.
+        (x-\mu)_o^T \Sigma_{oo}^{-1} (x-\mu)_o = \delta^T\Lambda\delta -
+        |L^{-1}(\Lambda\delta)_m|^2, \quad L L^T = \Lambda_{mm}.
 
     Examples
     --------

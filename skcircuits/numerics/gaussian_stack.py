@@ -70,7 +70,7 @@ class GaussianStack:
     def cholesky(self) -> FloatArray:
         """Lower Cholesky factors of the covariances, shape (K, d, d)."""
         try:
-            return np.linalg.cholesky(self.covariances)
+            return np.asarray(np.linalg.cholesky(self.covariances))
         except np.linalg.LinAlgError:
             smallest = float(np.linalg.eigvalsh(self.covariances).min())
             raise ValueError(
@@ -97,4 +97,5 @@ class GaussianStack:
     @cached_property
     def log_determinants(self) -> FloatArray:
         """Log determinants of the covariances, shape (K,)."""
-        return 2.0 * np.log(np.diagonal(self.cholesky, axis1=1, axis2=2)).sum(axis=1)
+        diagonals: FloatArray = np.diagonal(self.cholesky, axis1=1, axis2=2)
+        return 2.0 * np.log(diagonals).sum(axis=1)

@@ -19,8 +19,8 @@ __all__ = [
     "gram_of_lower",
     "invert_lower",
     "log_diagonal",
-    "multiply_symmetric",
-    "solve_lower_transposed",
+    "multiply",
+    "multiply_transposed",
 ]
 
 
@@ -109,31 +109,14 @@ def gram_of_lower(lower: FloatArray) -> FloatArray:
     return product
 
 
-def solve_lower_transposed(lower: FloatArray, sides: FloatArray) -> FloatArray:
-    """Solve Lᵀ x = b by back substitution.
-
-    Parameters
-    ----------
-    lower : ndarray of shape (d, d, n)
-        The matrices L; their upper triangles are not read.
-    sides : ndarray of shape (d, n)
-        Right-hand sides.
-
-    Returns
-    -------
-    ndarray of shape (d, n)
-        Solutions.
-    """
-    solution = sides.copy()
-    for i in range(len(lower) - 1, -1, -1):
-        solution[i] -= np.einsum("kn,kn->n", lower[i + 1 :, i], solution[i + 1 :], optimize=False)
-        solution[i] /= lower[i, i]
-    return solution
-
-
-def multiply_symmetric(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+def multiply(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
     """Multiply matrices (d, d, n) by vectors (d, n)."""
     return np.einsum("ijn,jn->in", matrices, vectors, optimize=False)
+
+
+def multiply_transposed(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Multiply transposed matrices (d, d, n) by vectors (d, n)."""
+    return np.einsum("jin,jn->in", matrices, vectors, optimize=False)
 
 
 def log_diagonal(lower: FloatArray) -> FloatArray:
