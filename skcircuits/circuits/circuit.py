@@ -17,6 +17,7 @@ from skcircuits.circuits.psdd import read_psdd
 from skcircuits.circuits.units import Sum, Unit, WeightedUnit, as_unit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics.random import as_generator
+from skcircuits.numerics.row_streams import RowStreams
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["Circuit"]
@@ -291,8 +292,9 @@ class Circuit:
             Number of rows, or of completions per row.
         X : array-like of shape (n, n_columns), default=None
             Rows to complete.
-        random_state : int, numpy.random.Generator, RandomState or None, default=None
-            Source of randomness.
+        random_state : int, Generator, RandomState, RowStreams or None, default=None
+            Source of randomness; `RowStreams` of X make the draws of a row independent of
+            the other rows.
 
         Returns
         -------
@@ -307,9 +309,10 @@ class Circuit:
         self._require("sample")
         if not isinstance(n_samples, int | np.integer) or n_samples < 0:
             raise ValueError(must("n_samples", "be a non-negative integer", n_samples=n_samples))
-        rng = as_generator(random_state)
         if X is None:
-            return completion.sample(self.plan, int(n_samples), rng)
+            return completion.sample(self.plan, int(n_samples), as_generator(random_state))
+        keyed = isinstance(random_state, RowStreams)
+        rng = random_state if keyed else as_generator(random_state)
         return completion.sample_completions(self.plan, self._table(X), int(n_samples), rng)
 
     # ------------------------------------------------------- derived circuits

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from operator import methodcaller
+from typing import cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from skcircuits.circuits.layers import ProductLayer, SumLayer
 from skcircuits.circuits.moments import require_possible
 from skcircuits.circuits.passes import feedforward, input_buffer
 from skcircuits.circuits.plan import BATCH_ROWS, Plan
+from skcircuits.numerics.row_streams import RowStreams
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -24,6 +26,8 @@ __all__ = ["max_product_completion", "sample", "sample_completions"]
 
 # Given a layer, which of its sums and which rows: the chosen edge of each pair.
 EdgeChoice = Callable[[SumLayer, IntArray, IntArray], IntArray]
+# Given traced rows and what each of them draws: where their random numbers come from.
+DrawSource = Callable[[IntArray, IntArray], np.random.Generator]
 
 
 def max_product_completion(plan: Plan, X: FloatArray) -> FloatArray:
@@ -80,7 +84,7 @@ def sample(plan: Plan, n_samples: int, rng: np.random.Generator) -> FloatArray:
 
 
 def sample_completions(
-    plan: Plan, X: FloatArray, n_samples: int, rng: np.random.Generator
+    plan: Plan, X: FloatArray, n_samples: int, rng: np.random.Generator | RowStreams
 ) -> FloatArray:
     """Draw completions of the NaN cells of each row.
 
@@ -92,9 +96,9 @@ def sample_completions(
         Rows with NaN.
     n_samples : int
         Completions per row.
-    rng : numpy.random.Generator
-        Source of randomness. Blocks have a fixed size, so that the draws do not depend on
-        the working memory.
+    rng : numpy.random.Generator or RowStreams
+        Source of randomness. Blocks have a fixed size, so that the draws of a generator do
+        not depend on the working memory; those of streams depend on nothing but their row.
 
     Returns
     -------
@@ -113,10 +117,13 @@ def sample_completions(
         require_possible(values[plan.root], rows.start)
         for draws in row_slices(n_samples, max(1, BATCH_ROWS // len(block))):
             n_draws = draws.stop - draws.start
-            choice = _random_edges(plan, values, rng)
+            source = _draw_source(rng, rows, draws)
+            choice = _random_edges(plan, values, source)
             for layer, units, at in _trace(plan, len(block) * n_draws, choice):
                 draw, row = np.divmod(at, len(block))
-                cells = layer.draw(units, block[row[:, None], layer.scopes[units]], rng)
+                # A row reaches one input unit per variable, so the variable names the draw
+                numbers = source(at, plan.n_units + layer.scopes[units, 0])
+                cells = layer.draw(units, block[row[:, None], layer.scopes[units]], numbers)
                 where = (draws.start + draw[:, None], rows.start + row[:, None])
                 result[(*where, layer.scopes[units])] = cells
     return result
@@ -172,7 +179,21 @@ def _best_edges(plan: Plan, values: FloatArray) -> EdgeChoice:
     return choose
 
 
-def _random_edges(plan: Plan, values: FloatArray, rng: np.random.Generator) -> EdgeChoice:
+def _draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice) -> DrawSource:
+    """Random numbers for a block: from one generator, or from the stream of each row."""
+    if isinstance(rng, np.random.Generator):
+        return lambda at, place: rng
+
+    def draw_keyed(at: IntArray, place: IntArray) -> np.random.Generator:
+        draw, row = np.divmod(at, rows.stop - rows.start)
+        keyed = rng.at(rows.start + row, draws.start + draw, place)
+        # It has the two methods of a generator that draws use
+        return cast(np.random.Generator, keyed)
+
+    return draw_keyed
+
+
+def _random_edges(plan: Plan, values: FloatArray, source: DrawSource) -> EdgeChoice:
     """Choose edges with probability proportional to their terms."""
     n_rows = values.shape[1]
 
@@ -180,17 +201,18 @@ def _random_edges(plan: Plan, values: FloatArray, rng: np.random.Generator) -> E
         if len(own) == 0:
             return own
         if n_rows == 1:
-            return _draw_shared(layer, own)
+            return _draw_shared(layer, own, rows)
         at = rows % n_rows
         first, terms, shift = _edge_terms(plan, values, layer, own, at)
         terms -= np.repeat(values[layer.units][own, at], layer.lengths[own])
         steps = np.cumsum(np.exp(terms))
         last = first + layer.lengths[own] - 1
         below = np.where(first > 0, steps[first - 1], 0.0)
-        drawn = below + rng.random(len(own)) * (steps[last] - below)
+        numbers = source(rows, layer.units.start + own)
+        drawn = below + numbers.random(len(own)) * (steps[last] - below)
         return np.clip(np.searchsorted(steps, drawn, side="right"), first, last) + shift
 
-    def _draw_shared(layer: SumLayer, own: IntArray) -> IntArray:
+    def _draw_shared(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
         """All rows share one posterior: one table of steps for the whole layer."""
         posteriors = layer.posteriors(values, plan.weights)[:, 0]
         total = np.add.reduceat(posteriors, layer.starts)
@@ -199,7 +221,8 @@ def _random_edges(plan: Plan, values: FloatArray, rng: np.random.Generator) -> E
         steps = np.cumsum(posteriors)
         last = layer.starts + layer.lengths - 1
         below = np.where(layer.starts > 0, steps[layer.starts - 1], 0.0)
-        drawn = below[own] + rng.random(len(own)) * (steps[last] - below)[own]
+        numbers = source(rows, layer.units.start + own)
+        drawn = below[own] + numbers.random(len(own)) * (steps[last] - below)[own]
         return np.clip(np.searchsorted(steps, drawn, side="right"), layer.starts[own], last[own])
 
     return choose

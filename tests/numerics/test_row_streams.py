@@ -1,0 +1,68 @@
+"""Streams keyed per row: good random numbers, and the same ones whatever surrounds a row."""
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian
+from skcircuits.numerics.row_streams import RowStreams
+
+N = 20_000
+
+
+@pytest.fixture
+def mixture():
+    correlated = MultivariateGaussian([1, 2], [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]])
+    return Circuit(
+        0.3 * Categorical(0, [0.2, 0.8]) * correlated
+        + 0.7 * Categorical(0, [0.5, 0.5]) * Gaussian(1, 2.0, 1.0) * Gaussian(2, 2.0, 1.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "draw", "place"),
+    [
+        (np.arange(N), 0, 3),
+        (np.zeros(N, dtype=int), np.arange(N), 3),
+        (np.zeros(N, dtype=int), 0, np.arange(N)),
+    ],
+    ids=["over rows", "over draws", "over places"],
+)
+def test_numbers_look_random_along_every_key(rows, draw, place):
+    draws = RowStreams(np.arange(float(N))[:, None], seed=0).at(rows, draw, place)
+    uniform, normal = draws.random(N), draws.standard_normal((N, 3))
+    assert kstest(uniform, "uniform").pvalue > 1e-3
+    assert min(kstest(column, "norm").pvalue for column in normal.T) > 1e-3
+    assert abs(np.corrcoef(uniform[1:], uniform[:-1])[0, 1]) < 4 / np.sqrt(N)
+    off_diagonal = np.corrcoef(normal.T)[np.triu_indices(3, 1)]
+    assert np.abs(off_diagonal).max() < 4 / np.sqrt(N)
+
+
+def test_streams_depend_on_the_cells_and_the_seed_alone():
+    X = np.array([[0.0, np.nan], [-0.0, -np.nan], [0.0, 1.0]])
+    first, second, other = RowStreams(X, 0).at(np.arange(3), 0, 0).standard_normal(3)
+    assert first == second != other
+    assert (
+        RowStreams(X, 1).at(np.arange(3), 0, 0).standard_normal(3) != [first, second, other]
+    ).all()
+
+
+def test_completions_do_not_depend_on_order_subset_or_blocks(mixture):
+    generator = np.random.default_rng(0)
+    X = mixture.sample(1500, random_state=generator)
+    X[generator.random(X.shape) < 0.4] = np.nan
+    expected = mixture.sample(2, X=X, random_state=RowStreams(X, 5))
+
+    order = generator.permutation(len(X))
+    shuffled = mixture.sample(2, X=X[order], random_state=RowStreams(X[order], 5))
+    np.testing.assert_allclose(shuffled, expected[:, order], rtol=1e-12)
+    single = mixture.sample(2, X=X[7:8], random_state=RowStreams(X[7:8], 5))
+    np.testing.assert_allclose(single, expected[:, 7:8], rtol=1e-12)
+
+
+def test_keyed_completions_have_the_conditional_distribution(mixture):
+    x = np.array([[1.0, np.nan, 0.5]])
+    drawn = mixture.sample(N, X=x, random_state=RowStreams(x, 0))[:, 0, 1]
+    mean, variance = mixture.expectation(x)[0, 1], mixture.variance(x)[0, 1]
+    assert abs(drawn.mean() - mean) < 4 * np.sqrt(variance / N)
+    assert drawn.var() == pytest.approx(variance, rel=0.05)
