@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import (
+    _check_feature_names_in,
     _check_sample_weight,
     check_array,
     check_is_fitted,
@@ -27,6 +28,7 @@ from sklearn.utils.validation import (
 )
 
 from skcircuits.exceptions import must
+from skcircuits.numerics.random import as_generator
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular.frames import is_frame
 
@@ -40,6 +42,7 @@ __all__ = [
     "TableMixin",
     "check_is_fitted",
     "check_weights",
+    "feature_names",
     "fit_context",
     "make_generator",
     "output_container",
@@ -89,6 +92,24 @@ def check_weights(sample_weight, X):
     return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
+def feature_names(estimator, input_features=None):
+    """Give the names of the input columns.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted one.
+    input_features : array-like of str, default=None
+        Names that must agree with those of fit.
+
+    Returns
+    -------
+    ndarray of str
+        Names of fit, else `input_features`, else x0, x1, ...
+    """
+    return _check_feature_names_in(estimator, input_features)
+
+
 def make_generator(random_state):
     """Turn scikit-learn's `random_state` into a generator.
 
@@ -102,8 +123,7 @@ def make_generator(random_state):
     numpy.random.Generator
         Seeded from `random_state`.
     """
-    seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=4)
-    return np.random.default_rng(seeds)
+    return as_generator(check_random_state(random_state))
 
 
 def output_container(estimator):
@@ -139,10 +159,13 @@ class TableMixin:
         """Learn the schema of X and encode it, shape (n, d)."""
         X = self._check_table(X, reset=True)
         categorical_features = getattr(self, "categorical_features", "from_dtype")
-        self._schema = TableSchema.learn(X, categorical_features, missing_value)
-        self.is_categorical_ = self._schema.is_categorical
-        self.categories_ = self._schema.categories
+        self._set_schema(TableSchema.learn(X, categorical_features, missing_value))
         return self._schema.encode(X)
+
+    def _set_schema(self, schema):
+        self._schema = schema
+        self.is_categorical_ = schema.is_categorical
+        self.categories_ = schema.categories
 
     def _read_table(self, X):
         """Encode a table by the schema learned in fit, shape (n, d)."""

@@ -60,9 +60,21 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
             The fitted estimator.
         """
         X = self._learn_table(X)
-        sample_weight = check_weights(sample_weight, X)
-        self._fit_table(X, sample_weight, make_generator(getattr(self, "random_state", None)))
+        self._fit_table(X, check_weights(sample_weight, X), self._make_generator())
         return self
+
+    @fit_context
+    def _fit_encoded(self, X, schema):
+        """Fit on rows that another estimator has read by its own schema."""
+        self.n_features_in_ = len(schema.columns)
+        if all(isinstance(name, str) for name in schema.names):
+            self.feature_names_in_ = np.array(schema.names, dtype=object)
+        self._set_schema(schema)
+        self._fit_table(X, None, self._make_generator())
+        return self
+
+    def _make_generator(self):
+        return make_generator(getattr(self, "random_state", None))
 
     def score_samples(self, X):
         """Log density of each row.
@@ -253,9 +265,11 @@ class CircuitDensity(BaseDensity):
     def _draw(self, n_samples, X, generator):
         if X is None:
             return self.circuit_.sample(n_samples, random_state=generator)
-        return or_marginal(
-            lambda rows: self.circuit_.sample(n_samples, X=rows, random_state=generator), X
-        )
+
+        def complete(rows):
+            return self.circuit_.sample(n_samples, X=rows, random_state=generator)
+
+        return or_marginal(complete, X, self.circuit_.log_prob)
 
     def _log_box(self, boxes):
         return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
@@ -264,7 +278,7 @@ class CircuitDensity(BaseDensity):
         return self.circuit_.n_parameters
 
 
-def or_marginal(answer, X):
+def or_marginal(answer, X, log_density):
     """Answer a query about rows; rows with impossible evidence are answered without it.
 
     Parameters
@@ -273,6 +287,8 @@ def or_marginal(answer, X):
         ``answer(X)``, of shape (..., n, d), completes the missing cells of rows.
     X : ndarray of shape (n, d)
         Encoded rows.
+    log_density : callable
+        ``log_density(X)``, of shape (n,): tells which rows are impossible.
 
     Returns
     -------
@@ -287,11 +303,11 @@ def or_marginal(answer, X):
     """
     try:
         return answer(X)
-    except ZeroProbabilityError as error:
-        rows = error.rows
+    except ZeroProbabilityError:
+        rows = np.flatnonzero(np.isneginf(log_density(X)))
     warnings.warn(
-        f"{len(rows)} rows have observed cells of probability zero (first row: {rows[0]}); "
-        "their missing cells are completed from the marginal distribution.",
+        f"The observed cells of {len(rows)} rows have probability zero (the first is row "
+        f"{rows[0]}); their missing cells are completed from the marginal distribution.",
         stacklevel=2,
     )
     relaxed = X.copy()

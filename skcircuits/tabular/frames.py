@@ -14,7 +14,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RawColumn", "build_frame", "is_frame", "read_columns"]
+__all__ = ["RawColumn", "build_frame", "is_frame", "read_columns", "with_index_of"]
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,34 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
         if known.schema[name] not in (nw.Categorical, nw.Enum) or columns[name].dtype == object
     ]
     return frame.with_columns(*casts).to_native() if casts else frame.to_native()
+
+
+def with_index_of(frame: Any, X: Any) -> Any:
+    """Give a dataframe the row index of another table, where both have one.
+
+    Parameters
+    ----------
+    frame : dataframe of n rows
+        The new dataframe.
+    X : dataframe or array of n rows
+        The table it was made from.
+
+    Returns
+    -------
+    dataframe
+        The new dataframe; changed for pandas-like dataframes only.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skcircuits.tabular.frames import with_index_of
+    >>> with_index_of(pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]}, index=[9])).index.tolist()
+    [9]
+    """
+    index = nw.maybe_get_index(nw.from_native(X, eager_only=True)) if is_frame(X) else None
+    if index is None:
+        return frame
+    return nw.maybe_set_index(nw.from_native(frame, eager_only=True), index=index).to_native()
 
 
 def _to_native_cells(values: NDArray[Any]) -> Any:
