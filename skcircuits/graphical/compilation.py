@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skcircuits.circuits import Categorical, Indicator, Product, Sum, Unit
+from skcircuits.circuits import Categorical, Indicator, Product, Sum
+from skcircuits.circuits.units import Unit
 from skcircuits.exceptions import must
 from skcircuits.graphical.elimination_tree import Bucket
 from skcircuits.graphical.posterior import Posterior, Solution

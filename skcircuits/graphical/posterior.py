@@ -126,7 +126,30 @@ class Posterior:
             One per component.
         """
         for component in self.components:
-            yield self._solve_component(component, codes)
+            yield self.solve_component(component, codes)
+
+    def solve_component(self, component: Component, codes: IntArray) -> Solution:
+        """Run the forward pass of one component.
+
+        Parameters
+        ----------
+        component : Component
+            One of ``components``.
+        codes : ndarray of int of shape (n, d)
+            States; only the columns of its boundary matter.
+
+        Returns
+        -------
+        Solution
+            Equal evidences are solved once.
+        """
+        distinct, rows = np.unique(codes[:, component.boundary], axis=0, return_inverse=True)
+        evidence = np.zeros((len(distinct), codes.shape[1]), dtype=np.int64)
+        evidence[:, component.boundary] = distinct
+        tables = [lookup(factor, evidence, self.hidden) for factor in component.factors]
+        conditionals, log_partition = forward_pass(component.tree, tables)
+        log_partition = np.broadcast_to(log_partition, len(distinct))
+        return Solution(component, conditionals, log_partition, rows.ravel())
 
     def log_partition(self, codes: IntArray) -> FloatArray:
         """Log of the unnormalised probability of the observed states.
@@ -204,19 +227,10 @@ class Posterior:
             _check_size(prod(shape), len(shape))
             states = np.zeros((prod(shape), len(self.cardinalities)), dtype=np.int64)
             states[:, component.boundary] = np.indices(shape).reshape(len(shape), -1).T
-            solution = self._solve_component(component, states)
+            solution = self.solve_component(component, states)
             table = solution.log_partition[solution.rows].reshape(shape)
             factors.append(Factor(tuple(component.boundary.tolist()), table))
         return factors
-
-    def _solve_component(self, component: Component, codes: IntArray) -> Solution:
-        distinct, rows = np.unique(codes[:, component.boundary], axis=0, return_inverse=True)
-        evidence = np.zeros((len(distinct), codes.shape[1]), dtype=np.int64)
-        evidence[:, component.boundary] = distinct
-        tables = [lookup(factor, evidence, self.hidden) for factor in component.factors]
-        conditionals, log_partition = forward_pass(component.tree, tables)
-        log_partition = np.broadcast_to(log_partition, len(distinct))
-        return Solution(component, conditionals, log_partition, rows.ravel())
 
 
 def _component(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
+from skcircuits.numerics.patterns import distinct_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["Evidence", "evidence_row", "missing_patterns", "read_rows"]
@@ -68,8 +69,7 @@ def missing_patterns(missing: BoolArray) -> Iterator[tuple[IntArray, frozenset[i
     columns : frozenset of int
         The columns they miss.
     """
-    patterns, members = np.unique(missing, axis=0, return_inverse=True)
-    members = members.ravel()
+    patterns, members = distinct_patterns(missing)
     for index, pattern in enumerate(patterns):
         yield (members == index).nonzero()[0], frozenset(pattern.nonzero()[0].tolist())
 

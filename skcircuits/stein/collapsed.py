@@ -1,0 +1,104 @@
+"""Stein kernels of collapsed rows that share one set of collapsed variables.
+
+A collapsed row stands for its observed states and the exact conditional distribution of
+the other variables. For a product kernel an entry is the kernel of the observed states
+times one expected kernel per component of collapsed variables, and only the components
+next to a variable change when that variable moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from skcircuits.graphical import Component, Posterior
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.stein.expected_tables import Tables, expected_kernel_of_component
+from skcircuits.stein.measures import Measures, contract, moved_rows
+from skcircuits.stein.operators import Atoms
+from skcircuits.stein.product_terms import ProductTerm
+
+__all__ = ["shared_block"]
+
+
+def shared_block(
+    measures: Measures,
+    posterior: Posterior,
+    terms: Sequence[ProductTerm],
+    rows: slice,
+    columns: slice,
+) -> FloatArray:
+    """Compute a block of the collapsed Stein Gram matrix, one subset for all rows.
+
+    Parameters
+    ----------
+    measures : Measures
+        The operator at rows that are NaN in the same columns.
+    posterior : Posterior
+        The collapsed variables given the others.
+    terms : sequence of ProductTerm
+        The base kernel.
+    rows, columns : slice
+        The block.
+
+    Returns
+    -------
+    ndarray
+        The block.
+    """
+    pair = _Pair(posterior, *(_codes(measures.X[side]) for side in (rows, columns)))
+    total = np.zeros((len(pair.left), len(pair.right)))
+    for term in terms:
+        fixed = [pair.expectations(part, term.tables) for part in posterior.components]
+        for variable, atoms in measures.atoms.items():
+            left, right = atoms[rows], atoms[columns]
+            touching = [variable in component.boundary for component in posterior.components]
+            values = term.tables[variable][left.locations.ravel()][:, right.locations.ravel()]
+            for component, touches in zip(posterior.components, touching):
+                if touches:
+                    moved = pair.moved(variable, left, right)
+                    values = values * moved.expectations(component, term.tables)
+            block = term.weight * contract(left, right, values)
+            for expectation, touches in zip(fixed, touching):
+                if not touches:
+                    block *= expectation
+            total += block * pair.kernel_without(variable, measures, term.tables)
+    return total
+
+
+class _Pair:
+    """Two batches of evidences and the kernels between them."""
+
+    def __init__(self, posterior: Posterior, left: IntArray, right: IntArray) -> None:
+        self.posterior = posterior
+        self.left = left
+        self.right = right
+
+    def moved(self, variable: int, left: Atoms, right: Atoms) -> _Pair:
+        """Give the evidences of all atoms of one variable."""
+        return _Pair(
+            self.posterior,
+            moved_rows(self.left, variable, left.evidence),
+            moved_rows(self.right, variable, right.evidence),
+        )
+
+    def expectations(self, component: Component, tables: Tables) -> FloatArray:
+        """Expected kernel of one component for all pairs."""
+        return expected_kernel_of_component(
+            self.posterior.solve_component(component, self.left),
+            self.posterior.solve_component(component, self.right),
+            tables,
+        )
+
+    def kernel_without(self, variable: int, measures: Measures, tables: Tables) -> FloatArray:
+        """Multiply the kernels of all observed variables but one."""
+        product = np.ones((len(self.left), len(self.right)))
+        for other in measures.atoms:
+            if other != variable:
+                product *= tables[other][self.left[:, other]][:, self.right[:, other]]
+        return product
+
+
+def _codes(X: FloatArray) -> IntArray:
+    return np.nan_to_num(X, nan=0.0).astype(np.int64)

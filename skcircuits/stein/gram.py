@@ -1,0 +1,227 @@
+"""Stein Gram matrices: in blocks of rows, equal rows once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.graphical import FactorGraph
+from skcircuits.numerics.patterns import unique_rows
+from skcircuits.parallel import Parallel, delayed, row_slices
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.stein.collapsed import shared_block
+from skcircuits.stein.collapsed_rows import check_joint_states, row_measures, rows_block
+from skcircuits.stein.langevin import langevin_block, radial_profile
+from skcircuits.stein.measures import point_block, product_block, stein_measures
+from skcircuits.stein.operators import OPERATORS
+from skcircuits.stein.product_terms import ProductTerm, product_terms
+from skcircuits.stein.targets import is_continuous
+
+__all__ = ["collapse_cells", "distinct_gram", "stein_gram"]
+
+# Blocks this small stay in the cache; the size is fixed so that results do not depend on
+# the number of workers.
+_BLOCK_ROWS = 256
+
+# A function of two slices of rows that gives their block of the Gram matrix.
+Block = Callable[[slice, slice], FloatArray]
+
+
+def stein_gram(
+    X: ArrayLike,
+    target: Any,
+    kernel: Any,
+    *,
+    operator: str | None = None,
+    collapse: ArrayLike | None = None,
+    n_jobs: int | None = None,
+) -> FloatArray:
+    """Compute the Stein kernel of all pairs of rows.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Samples: states of a categorical target (NaN where collapsed), or points.
+    target : object
+        A categorical target (``log_prob_unnormalized`` and ``cardinalities``) or a
+        continuous one (``grad_log_prob``).
+    kernel : kernel object
+        The base kernel, ``kernel(X, Y)`` of shape (n, m).
+    operator : {"barker", "difference", "langevin"}, default=None
+        The Stein operator; by default "barker" for categorical and "langevin" for
+        continuous targets.
+    collapse : array-like, default=None
+        Variables that are summed out: their indices for all rows, or a mask of shape
+        (n, d) for each row its own.
+    n_jobs : int, default=None
+        Workers that compute blocks of the matrix.
+
+    Returns
+    -------
+    ndarray of shape (n, n)
+        Symmetric, positive semi-definite. ``wᵀ K w`` is the squared Stein discrepancy of
+        the weighted samples.
+
+    Notes
+    -----
+    With the difference operator the collapsed entries are the published conditional
+    kernel, the expectation of the Stein kernel under both conditional distributions.
+    With Barker they are the Stein kernel of the marginal ``p(x_s)`` for the base kernel
+    ``k_s(a, b) E[k_c]``.
+
+    Examples
+    --------
+    >>> from skcircuits.graphical import IsingModel
+    >>> from skcircuits.kernels import Hamming
+    >>> from skcircuits.stein import stein_gram
+    >>> model = IsingModel.grid(1, 2, couplings=0.5)
+    >>> stein_gram([[0, 0], [0, 1]], model, Hamming(scale=2.0)).round(3)
+    array([[ 0.114, -0.084],
+           [-0.084,  0.841]])
+    """
+    K, which = distinct_gram(
+        collapse_cells(X, collapse), target, kernel, operator=operator, n_jobs=n_jobs
+    )
+    return K[np.ix_(which, which)]
+
+
+def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
+    """Replace collapsed cells by NaN.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Samples.
+    collapse : array-like, default=None
+        Indices of variables, or a boolean mask of shape (n, d).
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+        A copy of the samples.
+    """
+    rows = np.array(X, dtype=np.float64)
+    if rows.ndim != 2:
+        raise ValueError(must("X", "be two-dimensional", shape=rows.shape))
+    if collapse is None:
+        return rows
+    cells = np.asarray(collapse)
+    if cells.dtype == bool and cells.shape == rows.shape:
+        rows[cells] = np.nan
+    elif cells.ndim == 1 and np.issubdtype(cells.dtype, np.integer):
+        rows[:, cells] = np.nan
+    else:
+        raise ValueError(
+            must(
+                "collapse",
+                f"be indices of variables or a boolean mask of shape {rows.shape}",
+                dtype=str(cells.dtype),
+                shape=cells.shape,
+            )
+        )
+    return rows
+
+
+def distinct_gram(
+    X: FloatArray,
+    target: Any,
+    kernel: Any,
+    *,
+    operator: str | None = None,
+    n_jobs: int | None = None,
+) -> tuple[FloatArray, IntArray]:
+    """Compute the Stein Gram matrix of the distinct rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Samples; NaN where collapsed.
+    target : object
+        The target.
+    kernel : kernel object
+        The base kernel.
+    operator : str, default=None
+        The Stein operator.
+    n_jobs : int, default=None
+        Workers.
+
+    Returns
+    -------
+    K : ndarray of shape (u, u)
+        The matrix of the distinct rows.
+    which : ndarray of int of shape (n,)
+        Position of each row among the distinct ones.
+    """
+    first, which = unique_rows(X)
+    block = _block_function(X[first], target, kernel, operator)
+    return _symmetric_blocks(block, len(first), n_jobs), which
+
+
+def _symmetric_blocks(block: Block, n_rows: int, n_jobs: int | None) -> FloatArray:
+    """Compute the blocks on and above the diagonal and mirror them."""
+    slices = row_slices(n_rows, _BLOCK_ROWS)
+    pairs = [(rows, columns) for i, rows in enumerate(slices) for columns in slices[i:]]
+    values = Parallel(n_jobs=n_jobs)(delayed(block)(*pair) for pair in pairs)
+    K = np.empty((n_rows, n_rows))
+    for (rows, columns), value in zip(pairs, values):
+        K[columns, rows] = value.T
+        K[rows, columns] = value
+    # Rounding differs between the halves of a diagonal block: keep one of them.
+    upper = np.triu(K)
+    return upper + np.triu(K, 1).T
+
+
+def _block_function(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> Block:
+    """Choose how blocks are computed, and do what is common to all of them once."""
+    if is_continuous(target):
+        _check_operator(operator, ("langevin",), "continuous")
+        scores = np.asarray(target.grad_log_prob(X), dtype=np.float64)
+        return partial(langevin_block, X, scores, radial_profile(kernel))
+    operator = "barker" if operator is None else operator
+    _check_operator(operator, tuple(OPERATORS), "categorical")
+    measures = stein_measures(target, X, operator)
+    terms = product_terms(kernel, measures.counts)
+    hidden = np.isnan(X)
+    if not hidden.any():
+        if terms is None:
+            return partial(point_block, measures, kernel)
+        return partial(product_block, measures, terms)
+    _check_collapsible(target, terms, kernel)
+    if (hidden == hidden[0]).all():
+        posterior = target.posterior(hidden[0].nonzero()[0])
+        return partial(shared_block, measures, posterior, terms)
+    check_joint_states(measures.counts, min(len(X), _BLOCK_ROWS))
+    return partial(rows_block, row_measures(measures, target), measures.counts, terms)
+
+
+def _check_operator(operator: str | None, known: tuple[str, ...], kind: str) -> None:
+    if operator is not None and operator not in known:
+        raise ValueError(
+            must(f"operator for a {kind} target", f"be one of {known}", operator=operator)
+        )
+
+
+def _check_collapsible(target: Any, terms: list[ProductTerm] | None, kernel: Any) -> None:
+    if not isinstance(target, FactorGraph):
+        raise TypeError(
+            must(
+                "target of collapsed samples",
+                "be a FactorGraph, BayesianNetwork or IsingModel",
+                "Others do not tell their conditional distributions.",
+                target=type(target).__name__,
+            )
+        )
+    if terms is None:
+        raise CircuitPropertyError(
+            must(
+                "kernel of collapsed samples",
+                "be a sum of products over the variables",
+                "Use Hamming, Delta, RBF, Laplacian or sums and products of them.",
+                kernel=kernel,
+            )
+        )

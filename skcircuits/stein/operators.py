@@ -1,0 +1,148 @@
+"""Stein operators of categorical targets: one signed measure per row and variable.
+
+An operator T with ``E_p[T f] = 0`` for every f turns a row x and a variable i into a
+signed measure on the states of variable i (all else stays as in x),
+
+    (T_i f)(x) = sum_t c_t f(x with state s_t).
+
+The Stein kernel is the kernel between these measures, summed over the variables: it is
+symmetric and positive semi-definite by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from skcircuits.exceptions import must
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["OPERATORS", "Atoms", "barker_atoms", "difference_atoms"]
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """Signed measures on the states of one variable, one per row.
+
+    Parameters
+    ----------
+    coefficients : ndarray of shape (n, m)
+        Weight of each atom.
+    locations : ndarray of int of shape (n, m)
+        State of the variable where the atom sits.
+    evidence : ndarray of int of shape (n, m)
+        State of the variable that collapsed variables are conditioned on. It differs
+        from the location in the published difference operator only.
+    """
+
+    coefficients: FloatArray
+    locations: IntArray
+    evidence: IntArray
+
+    def __getitem__(self, rows: slice | IntArray) -> Atoms:
+        """Give the measures of some rows."""
+        return Atoms(self.coefficients[rows], self.locations[rows], self.evidence[rows])
+
+    def by_state(self, n_states: int) -> FloatArray:
+        """Add the atoms up per location.
+
+        Parameters
+        ----------
+        n_states : int
+            States of the variable.
+
+        Returns
+        -------
+        ndarray of shape (n, n_states)
+            The measures as vectors.
+        """
+        vectors = np.zeros((len(self.coefficients), n_states))
+        rows = np.arange(len(vectors))
+        for atom in range(self.coefficients.shape[1]):
+            vectors[rows, self.locations[:, atom]] += self.coefficients[:, atom]
+        return vectors
+
+
+def barker_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
+    """Build the measures of the locally balanced (Barker) operator.
+
+    ``(T_i f)(x) = sum_{d != 0} g_d(x) (f(x +_i d) - f(x))`` with
+    ``g_d(x) = p(x +_i d) / (p(x) + p(x +_i d))``. The rates are bounded and p(x) g_d(x) is
+    symmetric in the two states, so targets with zeros are allowed.
+
+    Parameters
+    ----------
+    log_conditional : ndarray of shape (n, k)
+        Log probability of each state of the variable up to a constant per row.
+    states : ndarray of int of shape (n,)
+        The variable's own states.
+
+    Returns
+    -------
+    Atoms
+        One atom per state.
+    """
+    n_rows, n_states = log_conditional.shape
+    rows = np.arange(n_rows)
+    own = log_conditional[rows, states][:, None]
+    with np.errstate(invalid="ignore"):
+        rates = expit(log_conditional - own)
+    # Two impossible states: the exchange is symmetric, and nothing depends on its rate.
+    rates[np.isnan(rates)] = 0.5
+    rates[rows, states] = 0.0
+    rates[rows, states] = -rates.sum(axis=1)
+    everywhere = np.broadcast_to(np.arange(n_states), rates.shape)
+    return Atoms(rates, everywhere, everywhere)
+
+
+def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
+    """Build the measures of the published difference operator (Yang et al. 2018).
+
+    ``(T_i f)(x) = r_i(x) f(x) - f(x -_i 1)`` with ``r_i(x) = p(x +_i 1) / p(x)``, moves
+    cyclic: the ratio moves forward, the argument of f by the inverse. For collapsed rows
+    the first atom carries the conditional distribution given ``x +_i 1``.
+
+    Parameters
+    ----------
+    log_conditional : ndarray of shape (n, k)
+        Log probability of each state of the variable up to a constant per row.
+    states : ndarray of int of shape (n,)
+        The variable's own states.
+
+    Returns
+    -------
+    Atoms
+        Two atoms per row.
+
+    Raises
+    ------
+    ValueError
+        Where the target has zeros: the ratios are not defined.
+    """
+    n_states = log_conditional.shape[1]
+    if np.isneginf(log_conditional).any():
+        raise ValueError(
+            must(
+                "target of the difference operator",
+                "be positive everywhere",
+                "Use operator='barker', or make the target positive with its soften() method.",
+                n_rows_near_zeros=int(np.isneginf(log_conditional).any(axis=1).sum()),
+            )
+        )
+    forward, backward = (states + 1) % n_states, (states - 1) % n_states
+    rows = np.arange(len(states))
+    ratio = np.exp(log_conditional[rows, forward] - log_conditional[rows, states])
+    return Atoms(
+        np.stack([ratio, np.full_like(ratio, -1.0)], axis=1),
+        locations=np.stack([states, backward], axis=1),
+        evidence=np.stack([forward, states], axis=1),
+    )
+
+
+OPERATORS: dict[str, Callable[[FloatArray, IntArray], Atoms]] = {
+    "barker": barker_atoms,
+    "difference": difference_atoms,
+}

@@ -1,0 +1,95 @@
+"""What Stein methods ask of a target: its kind, its states, its full conditionals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["is_continuous", "log_full_conditional", "state_counts"]
+
+
+def is_continuous(target: Any) -> bool:
+    """Tell whether a target is given by its score function.
+
+    Parameters
+    ----------
+    target : object
+        Anything with ``log_prob_unnormalized`` and ``cardinalities``, or with
+        ``grad_log_prob``.
+
+    Returns
+    -------
+    bool
+        False for categorical targets.
+    """
+    if hasattr(target, "grad_log_prob"):
+        return True
+    if hasattr(target, "log_prob_unnormalized") and hasattr(target, "cardinalities"):
+        return False
+    raise TypeError(
+        must(
+            "target",
+            "have log_prob_unnormalized(X) and cardinalities, or grad_log_prob(X)",
+            "Graphical models, circuits and fitted densities do.",
+            target=type(target).__name__,
+        )
+    )
+
+
+def state_counts(target: Any, n_columns: int) -> IntArray:
+    """Give the number of states of every column; 1 where the target has no variable.
+
+    Parameters
+    ----------
+    target : object
+        A categorical target.
+    n_columns : int
+        Columns of the rows.
+
+    Returns
+    -------
+    ndarray of int of shape (n_columns,)
+        The cardinalities.
+    """
+    cardinalities = target.cardinalities
+    if isinstance(cardinalities, Mapping):
+        counts = np.ones(n_columns, dtype=np.int64)
+        counts[list(cardinalities)] = list(cardinalities.values())
+        return counts
+    counts = np.asarray(cardinalities, dtype=np.int64)
+    if counts.shape != (n_columns,):
+        raise ValueError(
+            must("X", f"have the {len(counts)} columns of the target", n_columns=n_columns)
+        )
+    return counts
+
+
+def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: int) -> FloatArray:
+    """Evaluate the target at every state of one variable.
+
+    Parameters
+    ----------
+    target : object
+        A categorical target.
+    X : ndarray of shape (n, d)
+        Rows; NaN cells are summed out by the target.
+    variable : int
+        The variable that moves.
+    n_states : int
+        Its number of states.
+
+    Returns
+    -------
+    ndarray of shape (n, n_states)
+        Log probabilities up to a constant per row.
+    """
+    if hasattr(target, "log_full_conditional") and not np.isnan(X).any():
+        return target.log_full_conditional(X, variable)
+    moved = np.repeat(X, n_states, axis=0)
+    moved[:, variable] = np.tile(np.arange(n_states), len(X))
+    return target.log_prob_unnormalized(moved).reshape(len(X), n_states)
