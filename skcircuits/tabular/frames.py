@@ -14,6 +14,8 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from skcircuits.exceptions import must
+
 __all__ = ["RawColumn", "build_frame", "is_frame", "read_columns", "with_index_of"]
 
 
@@ -90,6 +92,8 @@ def read_columns(X: Any) -> list[RawColumn]:
     if is_frame(X):
         frame = nw.from_native(X, eager_only=True)
         return [_read_series(series) for series in frame.iter_columns()]
+    if X.dtype.kind in "mMV":
+        raise _no_numbers_or_labels(0, X.dtype)
     holds_labels = {"O": None, "U": True, "S": True}.get(X.dtype.kind, False)
     return [RawColumn(j, X[:, j], holds_labels) for j in range(X.shape[1])]
 
@@ -102,9 +106,18 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
         return RawColumn(series.name, series.to_numpy(), True, _declared_categories(series))
     if dtype == nw.Boolean:
         return RawColumn(series.name, series.to_numpy(), True, [False, True])
-    # An object column is called a string column where all its cells are strings
-    holds_labels = {nw.String: True, nw.Object: None}.get(type(dtype), False)
-    return RawColumn(series.name, series.to_numpy(), holds_labels)
+    if dtype == nw.String:
+        return RawColumn(series.name, series.to_numpy(), True)
+    if dtype == nw.Object:
+        return RawColumn(series.name, series.to_numpy(), None)
+    raise _no_numbers_or_labels(series.name, dtype)
+
+
+def _no_numbers_or_labels(name: object, dtype: object) -> ValueError:
+    way_out = "Convert dates to numbers, or nested cells to several columns."
+    return ValueError(
+        must(f"Cells of column {name!r}", "be numbers or labels", way_out, dtype=str(dtype))
+    )
 
 
 def _declared_categories(series: nw.Series[Any]) -> list[Any] | None:

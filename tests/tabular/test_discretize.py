@@ -1,0 +1,125 @@
+"""Columns as states: which are cut, where, and densities that stay densities."""
+
+import numpy as np
+import pytest
+
+from skcircuits.tabular import Discretizer, TableSchema, compile_queries
+
+
+@pytest.fixture
+def X():
+    generator = np.random.default_rng(0)
+    n = 400
+    columns = [
+        generator.gamma(2.0, size=n),  # continuous
+        generator.integers(-3, 4, n).astype(float),  # few whole numbers
+        generator.integers(0, 3, n).astype(float),  # codes of labels
+        np.full(n, 2.5),  # constant
+        generator.integers(0, 1000, n).astype(float),  # many whole numbers
+        np.full(n, np.nan),  # nothing
+    ]
+    table = np.column_stack(columns)
+    table[generator.random(table.shape) < 0.1] = np.nan
+    return table
+
+
+CARDINALITIES = np.array([0, 0, 3, 0, 0, 0])
+
+
+@pytest.fixture
+def discretizer(X):
+    return Discretizer.fit(X, CARDINALITIES, n_bins=5)
+
+
+def test_columns_are_cut_where_states_would_be_many(discretizer):
+    assert discretizer.is_categorical.tolist() == [False, True, True, True, False, True]
+    assert discretizer.cardinalities.tolist() == [7, 7, 3, 1, 7, 1]
+    np.testing.assert_array_equal(discretizer.values[1], np.arange(-3, 4))
+    np.testing.assert_array_equal(discretizer.values[3], [2.5])
+    np.testing.assert_array_equal(discretizer.values[5], [0.0])
+
+
+def test_training_rows_fill_the_inner_bins_evenly(X, discretizer):
+    states = discretizer.encode(X)
+    np.testing.assert_array_equal(np.isnan(states), np.isnan(X))
+    counts = np.bincount(states[~np.isnan(states[:, 0]), 0].astype(int), minlength=7)
+    assert counts[0] == counts[-1] == 0
+    assert counts[1:-1].max() - counts[1:-1].min() <= 5
+
+
+def test_log_volume_makes_bins_integrate_to_one(discretizer):
+    # One bin has probability 1: its density over a grid of the column must integrate to 1
+    edges = discretizer.bin_edges[0]
+    grid = np.linspace(edges[3], edges[4], 1001)[:-1]
+    rows = np.full((1000, 6), np.nan)
+    rows[:, 0] = grid
+    density = np.exp(-discretizer.log_volume(rows))
+    assert np.all(discretizer.encode(rows)[:, 0] == 3)
+    assert density.mean() * (edges[4] - edges[3]) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_rows_decode_into_their_own_cells(X, discretizer):
+    states = np.nan_to_num(discretizer.encode(X))
+    generator = np.random.default_rng(1)
+    decoded = discretizer.decode(states, generator)
+    np.testing.assert_array_equal(discretizer.encode(decoded), states)
+    assert discretizer.decode(np.stack([states, states]), generator).shape == (2, *X.shape)
+
+
+def test_draws_are_uniform_inside_a_bin(discretizer):
+    states = np.zeros((20_000, 6))
+    states[:, 0] = 2
+    drawn = discretizer.decode(states, np.random.default_rng(0))[:, 0]
+    low, high = discretizer.bin_edges[0][2:4]
+    assert drawn.min() >= low and drawn.max() <= high
+    assert drawn.mean() == pytest.approx((low + high) / 2, abs=0.01 * (high - low))
+
+
+def test_numbers_out_of_range_are_improbable_then_impossible(X, discretizer):
+    seen = X[~np.isnan(X[:, 0]), 0]
+    span = seen.max() - seen.min()
+    rows = np.full((3, 6), np.nan)
+    rows[:, 0] = seen.max() + 0.5 * span, seen.min() - 0.5 * span, seen.max() + 2 * span
+    assert discretizer.encode(rows)[:, 0].tolist() == [6, 0, 6]
+    volume = discretizer.log_volume(rows)
+    assert np.isfinite(volume[:2]).all() and np.isposinf(volume[2])
+
+
+def test_whole_numbers_that_are_no_state_are_missing(discretizer):
+    row = np.full((1, 6), np.nan)
+    row[0, 1] = 17.0
+    assert np.isnan(discretizer.encode(row)).all()
+    assert discretizer.log_volume(row) == [0.0]
+
+
+def test_repeated_numbers_do_not_make_empty_bins():
+    column = np.concatenate([np.zeros(900), np.linspace(0.1, 1, 100)])[:, None]
+    discretizer = Discretizer.fit(column, np.zeros(1, dtype=int), n_bins=8)
+    assert (np.diff(discretizer.bin_edges[0]) > 0).all()
+    assert np.isfinite(discretizer.log_volume(column)).all()
+
+
+def test_weights_act_like_repeated_rows(X):
+    weight = np.random.default_rng(2).integers(0, 3, len(X)).astype(float)
+    weighted = Discretizer.fit(X, CARDINALITIES, sample_weight=weight)
+    repeated = Discretizer.fit(np.repeat(X, weight.astype(int), axis=0), CARDINALITIES)
+    for left, right in zip(weighted.bin_edges, repeated.bin_edges, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_coverage_is_the_share_of_each_state_inside_a_box(X, discretizer):
+    schema = TableSchema.learn(X, categorical_features=[2])
+    queries = [{0: (0.5, 2.0), 1: (-1, 2), 2: {0.0, 2.0}}, {1: 3, 4: (None, 500)}, {}]
+    boxes = compile_queries(queries, schema)
+    shares = discretizer.coverage(boxes)
+    np.testing.assert_array_equal(shares[1], [[0, 0, 1, 1, 1, 1, 0], [0] * 6 + [1], [1] * 7])
+    np.testing.assert_array_equal(shares[2], [[1, 0, 1], [1, 1, 1], [1, 1, 1]])
+    # Uniform bins: shares are what a fine sample of each bin says
+    generator = np.random.default_rng(0)
+    states = np.zeros((20_000, 6))
+    for state in range(7):
+        states[:, 0] = state
+        drawn = discretizer.decode(states, generator)[:, 0]
+        inside = ((drawn >= 0.5) & (drawn <= 2.0)).mean()
+        assert shares[0][0, state] == pytest.approx(inside, abs=0.02)
+    assert shares[4][2].tolist() == [1.0] * 7

@@ -1,0 +1,128 @@
+"""Queries as boxes: reading, restricting, and the errors of wrong ones."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skcircuits.tabular import Boxes, TableSchema, compile_queries
+
+
+@pytest.fixture
+def schema():
+    return TableSchema.learn(
+        pd.DataFrame(
+            {
+                "age": [30, 41, 52],
+                "income": [10.5, 20.25, np.nan],
+                "job": ["cook", "nurse", "pilot"],
+                "smokes": [True, False, True],
+            }
+        )
+    )
+
+
+def satisfies(boxes: Boxes, rows):
+    """Brute force: which rows lie in the union of the boxes of each query."""
+    inside = np.zeros((boxes.n_queries, len(rows)), dtype=bool)
+    for i, query in enumerate(boxes.query):
+        ok = ~(rows < boxes.lower[i]).any(axis=1) & ~(rows > boxes.upper[i]).any(axis=1)
+        for j, allowed in boxes.states.items():
+            ok &= allowed[i][rows[:, j].astype(int)]
+        inside[query] |= ok
+    return inside
+
+
+def random_rows(n=500):
+    generator = np.random.default_rng(0)
+    numbers = [generator.integers(20, 60, n), generator.uniform(0, 30, n)]
+    return np.column_stack([*numbers, generator.integers(0, 3, n), generator.integers(0, 2, n)])
+
+
+def test_intervals_are_closed_and_none_is_unbounded(schema):
+    boxes = compile_queries(
+        [{"age": (30, 40)}, {"age": (None, 40)}, {"income": (5, None)}, {}], schema
+    )
+    np.testing.assert_array_equal(
+        boxes.lower[:, :2], [[30, np.nan], [np.nan] * 2, [np.nan, 5], [np.nan] * 2]
+    )
+    np.testing.assert_array_equal(
+        boxes.upper[:, :2], [[40, np.nan], [40, np.nan], [np.nan] * 2, [np.nan] * 2]
+    )
+    assert boxes.states == {}
+
+
+def test_labels_and_sets_of_labels(schema):
+    boxes = compile_queries(
+        [{"job": "nurse"}, {"job": {"cook", "pilot"}}, {"smokes": True}, {"job": ["cook"]}], schema
+    )
+    np.testing.assert_array_equal(
+        boxes.states[2],
+        [[False, True, False], [True, False, True], [True, True, True], [True, False, False]],
+    )
+    np.testing.assert_array_equal(boxes.states[3][2], [False, True])
+    assert np.isnan(boxes.lower).all()
+
+
+def test_single_numbers_mean_equality_where_numbers_are_whole(schema):
+    boxes = compile_queries([{"age": 41}], schema)
+    assert boxes.lower[0, 0] == boxes.upper[0, 0] == 41
+
+
+def test_columns_of_arrays_are_counted():
+    schema = TableSchema.learn(np.array([[0.5, 1.0], [1.5, 2.0]]), categorical_features=[1])
+    boxes = compile_queries([{0: (0, 1), 1: 2.0}], schema)
+    np.testing.assert_array_equal(boxes.states[1], [[False, True]])
+    with pytest.raises(ValueError, match=r"They are \[0, 1\]"):
+        compile_queries([{2: (0, 1)}], schema)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"wage": (0, 1)}, r"They are \['age', 'income', 'job', 'smokes'\]"),
+        ({"income": 3.0}, "single value of a continuous column has probability zero"),
+        ({"age": (40, 30)}, "lower bound comes first"),
+        ({"age": (1, 2, 3)}, "column 'age' must be an interval"),
+        ({"age": "old"}, "column 'age' must be an interval"),
+        ({"age": ("a", "b")}, "column 'age' must be an interval"),
+        ({"age": (np.nan, 3)}, "Use None for a missing bound"),
+        ({"age": True}, "must be an interval"),
+        ({"job": "king"}, r"among its categories; got label='king'. They are \['cook'"),
+        ({"job": {"cook", "king"}}, "got label='king'"),
+        ("age > 3", "A query must be a dict"),
+    ],
+)
+def test_wrong_queries_say_what_is_there(schema, query, message):
+    with pytest.raises(ValueError, match=message):
+        compile_queries([query], schema)
+
+
+def test_intersection_is_the_conjunction(schema):
+    queries = [
+        {"age": (30, 40), "job": {"cook", "nurse"}},
+        {"income": (None, 12.5)},
+        {"job": "pilot"},
+        {},
+    ]
+    condition = {"age": (35, None), "job": {"nurse", "cook"}, "smokes": False}
+    boxes, restriction = compile_queries(queries, schema), compile_queries([condition], schema)
+    rows = random_rows()
+    np.testing.assert_array_equal(
+        satisfies(boxes.intersect(restriction), rows),
+        satisfies(boxes, rows) & satisfies(restriction, rows),
+    )
+
+
+def test_empty_intersections_leave_no_box(schema):
+    boxes = compile_queries([{"age": (30, 40)}, {"job": "pilot"}, {"income": (0, 1)}], schema)
+    restriction = compile_queries([{"age": (50, 60), "job": "cook"}], schema)
+    joint = boxes.intersect(restriction)
+    assert joint.n_queries == 3
+    assert joint.query.tolist() == [2]
+
+
+def test_unions_intersect_box_by_box(schema):
+    age = compile_queries([{"age": (20, 30)}, {"age": (50, 60)}], schema)
+    union = Boxes(age.lower, age.upper, age.states, np.zeros(2, dtype=np.int64), 1)
+    rows = random_rows()
+    np.testing.assert_array_equal(satisfies(union.intersect(union), rows), satisfies(union, rows))
