@@ -199,10 +199,10 @@ def with_index_of(frame: Any, X: Any) -> Any:
     >>> with_index_of(pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]}, index=[9])).index.tolist()
     [9]
     """
-    index = nw.maybe_get_index(nw.from_native(X, eager_only=True)) if is_frame(X) else None
-    if index is None:
-        return frame
-    return nw.maybe_set_index(nw.from_native(frame, eager_only=True), index=index).to_native()
+    tables = [frame, X]
+    if all(is_frame(t) and nw.from_native(t).implementation.is_pandas_like() for t in tables):
+        return frame.set_axis(X.index, axis=0)
+    return frame
 
 
 def _to_native_cells(values: NDArray[Any]) -> Any:
