@@ -100,7 +100,7 @@ def log_ndtr_difference(lower: FloatArray, upper: FloatArray) -> FloatArray:
         np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     )
     # the mass is symmetric: work in the lower tail, where log_ndtr loses nothing
-    flip = lower + upper > 0.0
+    flip = lower > -upper
     low, high = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
     log_high = log_ndtr(high)
     # both bounds infinite on one side, or crossed: no mass, and no invalid difference

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import pairwise
+
 import numpy as np
 
 from skcircuits.circuits import (
@@ -14,6 +17,12 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
+from tests.reference.enumeration import axis
+
+MAX_VARIABLES = 8
+MAX_STATES = 5
+# Rows with more completions than this get another cell observed.
+MAX_COMPLETIONS = 20_000
 
 
 class RandomCircuit:
@@ -26,15 +35,18 @@ class RandomCircuit:
     structured : bool, split every scope in one way only
     zeros : float, share of zero probabilities and weights
     joint : bool, allow multivariate Gaussian units
+    splits : dict, default=None, ways to split scopes; shared by compatible circuits
     """
 
-    def __init__(self, seed, cardinalities, *, structured=True, zeros=0.15, joint=True):
+    def __init__(
+        self, seed, cardinalities, *, structured=True, zeros=0.15, joint=True, splits=None
+    ):
         self.rng = np.random.default_rng(seed)
-        self.cardinalities = list(cardinalities)
+        self.cardinalities = [int(n_states) for n_states in cardinalities]
         self.structured = structured
         self.zeros = zeros
         self.joint = joint
-        self._splits = {}
+        self.splits = {} if splits is None else splits
         self._pool = {}
 
     def circuit(self) -> Circuit:
@@ -50,9 +62,11 @@ class RandomCircuit:
         return unit
 
     def _is_leaf(self, scope):
-        continuous = not any(self.cardinalities[v] for v in scope)
-        joint = self.joint and continuous and len(scope) <= 2 and self.rng.random() < 0.6
-        return len(scope) == 1 or joint
+        if len(scope) == 1 or any(self.cardinalities[v] for v in scope) or len(scope) > 2:
+            return len(scope) == 1
+        joint = self.joint and self.rng.random() < 0.6
+        # A structured circuit treats a pair of variables in one way everywhere.
+        return self.splits.setdefault(scope, None if joint else self._split(scope)) is None
 
     def _sum(self, scope):
         n_terms = self.rng.integers(2, 4)
@@ -60,14 +74,14 @@ class RandomCircuit:
         return Sum(terms, weights=self._simplex(n_terms))
 
     def _product(self, scope):
-        if scope in self._splits and self.structured:
-            left, right = self._splits[scope]
-        else:
-            order = self.rng.permutation(scope)
-            cut = self.rng.integers(1, len(scope))
-            left, right = tuple(sorted(order[:cut])), tuple(sorted(order[cut:]))
-            self._splits[scope] = left, right
-        return Product([self._region(tuple(map(int, s))) for s in (left, right)])
+        fixed = self.structured or len(scope) == 2
+        split = self.splits.setdefault(scope, self._split(scope)) if fixed else self._split(scope)
+        return Product([self._region(side) for side in split])
+
+    def _split(self, scope):
+        order = self.rng.permutation(scope)
+        cut = self.rng.integers(1, len(scope))
+        return tuple(tuple(sorted(map(int, side))) for side in (order[:cut], order[cut:]))
 
     def _leaf_mixture(self, scope):
         if self.rng.random() < 0.5:
@@ -95,8 +109,68 @@ class RandomCircuit:
         return weights / weights.sum() if weights.sum() > 0 else np.full(size, 1.0 / size)
 
 
+def random_cardinalities(seed, *, discrete=False):
+    """Up to eight variables of up to five states; 0 stands for a continuous one."""
+    rng = np.random.default_rng(seed)
+    fewest = 2 if discrete else rng.choice([0, 2])
+    n_states = rng.choice([fewest, *range(2, MAX_STATES + 1)], size=rng.integers(1, MAX_VARIABLES))
+    # One of each kind at least, so that tiny circuits are mixed too.
+    return [*n_states.tolist(), 2]
+
+
+@lru_cache(maxsize=1000)
+def random_circuit(seed, *, discrete=False, joint=True) -> Circuit:
+    """One of the circuits every query is checked on."""
+    cardinalities = random_cardinalities(seed, discrete=discrete)
+    return RandomCircuit(seed, cardinalities, structured=seed % 2 == 0, joint=joint).circuit()
+
+
+@lru_cache(maxsize=1000)
+def compatible_circuits(seed, *, discrete=False, zeros=0.15) -> tuple[Circuit, Circuit]:
+    """Two circuits that split their scopes alike."""
+    cardinalities = random_cardinalities(seed, discrete=discrete)[-5:]
+    first = RandomCircuit(seed, cardinalities, zeros=zeros)
+    p = first.circuit()
+    # The structure is shared, the units and parameters are not.
+    return p, RandomCircuit(seed + 10_000, cardinalities, zeros=zeros, splits=first.splits).circuit()
+
+
+@lru_cache(maxsize=1000)
+def deterministic_circuit(seed, cardinalities=None, *, zeros=0.0) -> Circuit:
+    """A decision diagram: every sum branches on the states of one variable, in order."""
+    rng = np.random.default_rng(seed)
+    cardinalities = cardinalities or tuple(random_cardinalities(seed, discrete=True))
+    grower = RandomCircuit(seed, cardinalities, zeros=zeros)
+    last = len(cardinalities) - 1
+    below = [Categorical(last, grower._simplex(cardinalities[last])) for _ in range(2)]
+    for variable, _ in pairwise(reversed(range(last + 1))):
+        variable -= 1
+        n_states = cardinalities[variable]
+        below = [
+            Sum(
+                [
+                    Product([Indicator(variable, state, n_states), below[rng.integers(2)]])
+                    for state in range(n_states)
+                ],
+                weights=grower._simplex(n_states),
+            )
+            for _ in range(2)
+        ]
+    return Circuit(below[0])
+
+
 def random_rows(rng, circuit: Circuit, n_rows: int, missing: float = 0.4) -> np.ndarray:
-    """Rows with holes; observed values come from the circuit so that evidence is possible."""
+    """Rows with holes; observed values come from the circuit so that evidence is possible.
+
+    Holes are few enough for every row's completions to be listed.
+    """
     X = circuit.sample(n_rows, random_state=rng)
-    X[rng.random(X.shape) < missing] = np.nan
+    sizes = {variable: len(axis(circuit, variable)[0]) for variable in circuit.variables}
+    for row in X:
+        n_completions = 1
+        for variable in rng.permutation(circuit.variables):
+            fits = n_completions * sizes[variable] <= MAX_COMPLETIONS
+            if fits and rng.random() < missing:
+                row[variable] = np.nan
+                n_completions *= sizes[variable]
     return X

@@ -19,7 +19,10 @@ from skcircuits.circuits.units import InputUnit
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Box", "InputLayer", "LeafUnit", "check_variable"]
+__all__ = ["LOG_SQRT_2PI", "Box", "InputLayer", "LeafUnit", "check_variable"]
+
+#: Minus the log density of a standard normal at its peak.
+LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs.base import (
+    LOG_SQRT_2PI,
+    Box,
+    InputLayer,
+    LeafUnit,
+    check_variable,
+)
 from skcircuits.exceptions import must
 from skcircuits.numerics.logspace import log_ndtr_difference
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["Gaussian", "GaussianLayer"]
-
-LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
 class GaussianLayer(InputLayer):

@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs.base import (
+    LOG_SQRT_2PI,
+    Box,
+    InputLayer,
+    LeafUnit,
+    check_variable,
+)
 from skcircuits.exceptions import must
 from skcircuits.numerics.gaussian_conditionals import (
+    conditional_blocks,
     conditional_mean,
     conditional_variance,
     sample_conditional,
@@ -138,12 +145,14 @@ class MultivariateGaussianLayer(InputLayer):
         ndarray of shape (n_units, n)
             Log densities of the completed rows.
         """
-        completed = conditional_mean(self.gaussians, self.cells(X))
-        units = np.arange(len(self))
-        # The unit's own completion: the diagonal of all units at all completions.
-        n_units, n_rows, n_variables = completed.shape
-        flat = log_density(self.gaussians, completed.reshape(-1, n_variables))
-        return flat.reshape(n_units, n_units, n_rows)[units, units]
+        cells = self.cells(X)
+        peaks = log_density(self.gaussians, cells)
+        for block in conditional_blocks(self.gaussians, cells):
+            # A conditional Gaussian of m cells is |Λ_mm|^(1/2) (2π)^(-m/2) high.
+            heights = block.half_log_precisions.reshape(len(self), -1)
+            heights = heights - block.group.missing.shape[1] * LOG_SQRT_2PI
+            peaks[:, block.group.rows] += heights[:, block.group.pattern]
+        return peaks
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
         """Fill NaN cells with the conditional mean.

@@ -1,0 +1,132 @@
+"""Input units: what every family promises, unit by unit."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from skcircuits.circuits import (
+    Bernoulli,
+    Categorical,
+    Circuit,
+    Gaussian,
+    Indicator,
+    MultivariateGaussian,
+)
+from skcircuits.circuits.inputs import FAMILIES, MultivariateGaussianLayer
+
+JOINT = MultivariateGaussian(
+    [3, 0, 2], [1.0, -1.0, 0.5], [[2.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 0.8]]
+)
+UNITS = [
+    Bernoulli(0, 0.3),
+    Categorical(1, [0.2, 0.0, 0.8]),
+    Indicator(2, 1, 3),
+    Gaussian(1, 0.5, 2.0),
+    JOINT,
+]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=repr)
+def test_parameters_rebuild_the_unit(unit):
+    twin = FAMILIES[type(unit).__name__](**unit.parameters())
+    X = np.tile(Circuit(unit).sample(5, random_state=0), 1)
+    np.testing.assert_array_equal(Circuit(twin).log_prob(X), Circuit(unit).log_prob(X))
+    assert twin.scope == unit.scope
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=repr)
+def test_a_unit_whose_cells_are_unknown_has_value_one(unit):
+    layer = type(unit).layer_type.stack([unit, unit])
+    nothing = np.full((3, 5), np.nan)
+    np.testing.assert_array_equal(layer.log_prob(nothing), np.zeros((2, 3)))
+    assert len(layer) == 2
+    assert layer.size_in_bytes > 0
+
+
+def test_gaussian_agrees_with_scipy():
+    X = np.array([[0.0, -3.0], [0.0, np.nan], [0.0, 400.0]])
+    found = Circuit(Gaussian(1, 0.5, 2.0)).log_prob(X)
+    expected = stats.norm(0.5, 2.0).logpdf(X[:, 1])
+    expected[1] = 0.0
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_joint_gaussian_agrees_with_scipy():
+    """Variables may come in any order; mean and covariance follow them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6, 4))
+    covariance = [[2.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 0.8]]
+    expected = stats.multivariate_normal([1.0, -1.0, 0.5], covariance).logpdf(X[:, [3, 0, 2]])
+    np.testing.assert_allclose(Circuit(JOINT).log_prob(X), expected, rtol=1e-12)
+    X[:, 0] = np.nan
+    expected = stats.multivariate_normal([1.0, 0.5], [[2.0, 0.1], [0.1, 0.8]]).logpdf(X[:, [3, 2]])
+    np.testing.assert_allclose(Circuit(JOINT).log_prob(X), expected, rtol=1e-12)
+
+
+def test_log_max_of_joint_gaussians_is_the_density_at_the_mode():
+    rng = np.random.default_rng(1)
+    units = []
+    for _ in range(4):
+        factor = rng.normal(size=(3, 3))
+        units.append(
+            MultivariateGaussian([0, 1, 2], rng.normal(size=3), factor @ factor.T + np.eye(3))
+        )
+    layer = MultivariateGaussianLayer.stack(units)
+    X = rng.normal(size=(40, 3))
+    X[rng.random(X.shape) < 0.5] = np.nan
+    found = layer.log_max(X)
+    for number, unit in enumerate(units):
+        completed = layer.mode(np.full(len(X), number), X)
+        np.testing.assert_allclose(found[number], Circuit(unit).log_prob(completed), rtol=1e-11)
+
+
+def test_conditional_of_a_joint_gaussian():
+    conditional = Circuit(JOINT).condition([np.nan, 0.0, 0.4, np.nan]).root
+    assert conditional.scope == (0, 3)
+    # Σ_mm - Σ_mo Σ_oo⁻¹ Σ_om with the variables (0, 3) given variable 2
+    covariance = np.array([[1.0, 0.5], [0.5, 2.0]])
+    across = np.array([-0.3, 0.1])
+    np.testing.assert_allclose(conditional.covariance, covariance - np.outer(across, across) / 0.8)
+    np.testing.assert_allclose(conditional.mean, [-1.0, 1.0] + across / 0.8 * (0.4 - 0.5))
+
+
+def test_extreme_scales():
+    circuit = Circuit(Gaussian(0, 1e-300, 1e-200) * Gaussian(1, 1e150, 1e140))
+    found = circuit.log_prob([[1e-200, 1e150]])
+    expected = -0.5 - np.log(2 * np.pi) - np.log(1e-200) - np.log(1e140)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Bernoulli(0, 1.5), r"must lie in \[0, 1\]; got p=1.5"),
+        (lambda: Bernoulli(0, np.nan), r"must lie in \[0, 1\]"),
+        (lambda: Bernoulli(-1, 0.5), "non-negative column number"),
+        (lambda: Bernoulli(1.0, 0.5), "non-negative column number"),
+        (lambda: Bernoulli(True, 0.5), "non-negative column number"),
+        (lambda: Categorical(0, [0.5, 0.6]), "sum one"),
+        (lambda: Categorical(0, [1.5, -0.5]), "non-negative numbers"),
+        (lambda: Categorical(0, []), "non-negative numbers"),
+        (lambda: Categorical(0, [np.nan, 1.0]), "non-negative numbers"),
+        (lambda: Indicator(0, 3, 3), "be one of 0, ..., 2; got state=3"),
+        (lambda: Gaussian(0, 0.0, 0.0), "finite and positive; got std=0.0"),
+        (lambda: Gaussian(0, 0.0, np.inf), "finite and positive"),
+        (lambda: Gaussian(0, np.nan, 1.0), "mean of a Gaussian unit must be finite"),
+        (lambda: MultivariateGaussian([0, 0], [0, 0], np.eye(2)), "distinct"),
+        (lambda: MultivariateGaussian([0, 1], [0, 0], np.eye(3)), "shapes"),
+        (lambda: MultivariateGaussian([0, 1], [0, np.nan], np.eye(2)), "be finite"),
+        (lambda: MultivariateGaussian([0, 1], [0, 0], [[1, 2], [2, 1]]), "positive definite"),
+        (lambda: MultivariateGaussian([0, 1], [0, 0], [[1, 0.5], [0, 1]]), "be symmetric"),
+    ],
+)
+def test_parameters_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_units_of_one_variable_may_have_different_numbers_of_states():
+    circuit = Circuit(0.5 * Categorical(0, [0.5, 0.5]) + 0.5 * Categorical(0, [0.2, 0.3, 0.5]))
+    np.testing.assert_allclose(np.exp(circuit.log_prob([[0.0], [2.0], [3.0]])), [0.35, 0.25, 0.0])
+    assert circuit.cardinalities == {0: 3}
+    np.testing.assert_allclose(circuit.marginals([[np.nan]])[0], [[0.35, 0.4, 0.25]])
