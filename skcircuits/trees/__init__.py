@@ -3,27 +3,27 @@
 from skcircuits.trees.all_trees import MixtureOfAllTrees, distinct_rows
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.block_inverse import invert_in_place
-from skcircuits.trees.chow_liu import (
-    ChowLiuTree,
-    TreeMixture,
-    chow_liu_tree,
-    learn_tree_mixture,
+from skcircuits.trees.chow_liu import ChowLiuTree, TreeMixture, chow_liu_tree, learn_tree_mixture
+from skcircuits.trees.enumeration import (
+    MAX_COMPLETIONS,
+    enumerate_evidence,
+    enumerate_marginals,
+    n_completions,
 )
+from skcircuits.trees.gibbs import blocked_gibbs, single_site_gibbs
+from skcircuits.trees.inference import TreeInference
 from skcircuits.trees.laplacian import RowLaplacians, ground, log_tree_sum
 from skcircuits.trees.layout import PairGroup, StateLayout
-from skcircuits.trees.learning import (
-    Epoch,
-    Schedule,
-    Training,
-    learn_all_trees,
-    start_training,
-)
+from skcircuits.trees.learning import Epoch, Schedule, Training, learn_all_trees, start_training
 from skcircuits.trees.margins import margin_gradient, scale_to_margins
 from skcircuits.trees.parameters import Parameterization
 from skcircuits.trees.rooted import edges_of, maximum_spanning_tree, top_down_order
+from skcircuits.trees.spanning import sample_spanning_trees
 from skcircuits.trees.statistics import PairStatistics, mutual_information, pair_statistics
+from skcircuits.trees.tree_bank import TreeBank, WeightedMarginals, sample_trees
 
 __all__ = [
+    "MAX_COMPLETIONS",
     "AllTreesMixture",
     "ChowLiuTree",
     "Epoch",
@@ -35,10 +35,16 @@ __all__ = [
     "Schedule",
     "StateLayout",
     "Training",
+    "TreeBank",
+    "TreeInference",
     "TreeMixture",
+    "WeightedMarginals",
+    "blocked_gibbs",
     "chow_liu_tree",
     "distinct_rows",
     "edges_of",
+    "enumerate_evidence",
+    "enumerate_marginals",
     "ground",
     "invert_in_place",
     "learn_all_trees",
@@ -47,8 +53,12 @@ __all__ = [
     "margin_gradient",
     "maximum_spanning_tree",
     "mutual_information",
+    "n_completions",
     "pair_statistics",
+    "sample_spanning_trees",
+    "sample_trees",
     "scale_to_margins",
+    "single_site_gibbs",
     "start_training",
     "top_down_order",
 ]

@@ -23,7 +23,8 @@ _CHUNK_BYTES = 4 * 2**20
 # Partial sums are made per block of rows and added in order, so that the result does not
 # depend on the number of threads; a block of sums takes n_states² numbers.
 _BLOCK_BYTES = 128 * 2**20
-_MAX_BLOCKS = 16
+_MAX_BLOCKS = 8
+_MIN_BLOCK_ROWS = 64
 
 
 def ground(weights: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -157,8 +158,8 @@ class RowLaplacians:
             Weighted sum over rows of the probability of edge (u, v), at the states of the
             row; symmetric.
         """
-        n_blocks = np.clip(_BLOCK_BYTES // self.affinities.nbytes, 2, _MAX_BLOCKS)
-        size = max(1, -(-len(codes) // int(n_blocks)))
+        n_blocks = int(np.clip(_BLOCK_BYTES // self.affinities.nbytes, 2, _MAX_BLOCKS))
+        size = max(_MIN_BLOCK_ROWS, -(-len(codes) // n_blocks))
         run = delayed(self._block_resistances)
         parts = Parallel(n_jobs=n_jobs, require="sharedmem")(
             run(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)

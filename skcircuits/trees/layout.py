@@ -73,6 +73,7 @@ class StateLayout:
         self.offsets: IntArray = np.concatenate([[0], np.cumsum(self.cardinalities)[:-1]])
         self.n_states = int(self.cardinalities.sum())
         self.owner: IntArray = np.repeat(np.arange(self.n_variables), self.cardinalities)
+        self.own_state: IntArray = np.arange(self.n_states) - self.offsets[self.owner]
 
     @cached_property
     def pair_groups(self) -> tuple[PairGroup, ...]:
@@ -113,6 +114,13 @@ class StateLayout:
         rows, variables = np.nonzero(codes >= 0)
         indicators[rows, self.flat(codes)[rows, variables]] = 1.0
         return indicators
+
+    def evidence(self, codes: IntArray) -> FloatArray:
+        """Turn codes (n_rows, n_variables) into factors (n_rows, n_states) on the states.
+
+        An observed cell leaves its state, a missing one (a negative code) all states.
+        """
+        return self.one_hot(codes) + (codes < 0)[:, self.owner]
 
     def sum_states(self, values: FloatArray) -> FloatArray:
         """Sum the last axis (flat states) within each variable."""

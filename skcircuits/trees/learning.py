@@ -159,6 +159,8 @@ def start_training(
         vectors = rng.normal(size=(n_components, parameterization.size))
         return Training(parameterization, np.full(n_components, -np.log(n_components)), vectors)
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    codes, index = distinct_rows(codes)
+    weight = np.bincount(index, weight, minlength=len(codes)).astype(np.float64)
     parts = weight[:, None]
     if n_components > 1:
         steps = learn_tree_mixture(
@@ -211,12 +213,12 @@ def learn_all_trees(
     >>> codes = np.repeat(rng.integers(2, size=(100, 1)), 3, axis=1)
     >>> training = start_training(codes, StateLayout([2, 2, 2]), 1, rng)
     >>> epochs = list(learn_all_trees(training, codes, rng, Schedule(20, 0.05, 50)))
-    >>> epochs[-1].loss < epochs[0].loss
+    >>> bool(epochs[-1].loss < epochs[0].loss)
     True
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     rows, index = distinct_rows(codes)
-    totals = np.bincount(index, weight, minlength=len(rows))
+    totals = np.bincount(index, weight, minlength=len(rows)).astype(np.float64)
     assignment = _Assignment(len(rows), len(training.vectors))
     n_batches = len(row_slices(len(codes), schedule.batch_size))
     for epoch in range(schedule.n_epochs):
@@ -259,10 +261,11 @@ def _step(
         if share <= 0:
             return 0.0
         present, position = np.unique(index[mine], return_inverse=True)
+        totals = np.bincount(position, weight[mine]).astype(np.float64)
         parameterization = training.parameterization
         model = parameterization.model(training.vectors[component])
         log_likelihood, gradient = parameterization.gradient(
-            model, rows[present], np.bincount(position, weight[mine]), n_jobs=inner
+            model, rows[present], totals, n_jobs=inner
         )
         training.climb(component, gradient / share, rate)
         return log_likelihood

@@ -15,7 +15,8 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["margin_gradient", "scale_to_margins"]
 
-_TOLERANCE = 1e-14  # relative error of a column sum that counts as rounding
+_RELATIVE_TOLERANCE = 1e-14  # error of a column sum that counts as rounding, per added cell
+_ABSOLUTE_TOLERANCE = 1e-15  # rows and columns themselves add up to one no better than this
 _MAX_NEWTON_STEPS = 200
 _LONGEST_STEP = 2.0  # in log units; a plain Newton step overshoots where the dual is flat
 
@@ -58,9 +59,9 @@ def scale_to_margins(tables: FloatArray, rows: FloatArray, columns: FloatArray) 
     scaled = _scale_rows(tables, rows)
     for _ in range(_MAX_NEWTON_STEPS):
         sums = scaled.sum(axis=1)
-        error = np.abs(sums - columns) / columns
-        # A few units in the last place per added cell are rounding, not misfit.
-        if np.all(error <= _TOLERANCE * (1 + scaled.shape[1])):
+        misfit = np.abs(sums - columns)
+        rounding = _RELATIVE_TOLERANCE * scaled.shape[1] * columns + _ABSOLUTE_TOLERANCE
+        if np.all(misfit <= rounding):
             return scaled
         step = _solve_curvature(scaled, rows, columns - sums)
         scaled *= np.exp(np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))[:, None, :]
@@ -70,7 +71,7 @@ def scale_to_margins(tables: FloatArray, rows: FloatArray, columns: FloatArray) 
             "pair tables",
             "be scalable to their margins",
             "Use more smoothing (pseudo_count) or a smaller learning_rate.",
-            error=float(error.max()),
+            misfit=float(misfit.max()),
         )
     )
 

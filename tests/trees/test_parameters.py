@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from skcircuits.trees import PairStatistics, Parameterization, StateLayout
+from tests.trees.conftest import all_states, random_model
+
+
+@pytest.mark.parametrize("cardinalities", [[2] * 6, [3] * 4, [2, 4, 3, 2], [2, 1, 3], [4]])
+def test_gradient_equals_finite_differences(cardinalities):
+    rng = np.random.default_rng(0)
+    parameterization = Parameterization(StateLayout(cardinalities))
+    vector = rng.normal(size=parameterization.size)
+    states = all_states(cardinalities)
+    codes = states[rng.integers(len(states), size=20)]
+    weight = rng.random(20)
+    weight /= weight.sum()
+
+    def value(v):
+        return weight @ parameterization.model(v).log_prob(codes)
+
+    log_likelihood, gradient = parameterization.gradient(
+        parameterization.model(vector), codes, weight
+    )
+    assert log_likelihood == pytest.approx(value(vector), rel=1e-12)
+    step = 1e-4
+    numeric = np.empty_like(vector)
+    for i, unit in enumerate(step * np.eye(len(vector))):
+        near = value(vector + unit) - value(vector - unit)
+        far = value(vector + 2 * unit) - value(vector - 2 * unit)
+        numeric[i] = (8 * near - far) / (12 * step)  # fourth order
+    np.testing.assert_allclose(gradient, numeric, atol=1e-7)
+
+
+def test_vector_and_model_are_inverse():
+    model = random_model([2, 3, 3, 2], seed=7)
+    parameterization = Parameterization(model.layout)
+    statistics = PairStatistics(model.nodes, model.pairs)
+    back = parameterization.model(parameterization.vector(model.weights, statistics))
+    np.testing.assert_allclose(back.nodes, model.nodes, rtol=1e-12)
+    np.testing.assert_allclose(back.pairs, model.pairs, rtol=1e-11)
+    # Only ratios of edge weights matter.
+    off = ~np.eye(4, dtype=bool)
+    ratio = back.weights[off] / model.weights[off]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
+
+
+def test_threads_do_not_change_a_bit():
+    parameterization = Parameterization(StateLayout([2] * 30))
+    rng = np.random.default_rng(1)
+    model = parameterization.model(rng.normal(size=parameterization.size))
+    codes, weight = rng.integers(2, size=(600, 30)), rng.random(600)
+    alone = parameterization.gradient(model, codes, weight)
+    threads = parameterization.gradient(model, codes, weight, n_jobs=2)
+    assert alone[0] == threads[0]
+    np.testing.assert_array_equal(alone[1], threads[1])
+
+
+def test_bounds():
+    parameterization = Parameterization(StateLayout([2, 2, 2]))
+    vector = parameterization.bounded(100 * np.random.default_rng(0).normal(size=21))
+    model = parameterization.model(vector)
+    weights = model.weights[~np.eye(3, dtype=bool)]
+    assert weights.max() / weights.min() <= np.exp(18) * (1 + 1e-12)
+    assert np.isfinite(model.log_prob(all_states([2, 2, 2]))).all()
