@@ -1,7 +1,8 @@
 """The fit loop: drives a learner and owns callbacks, verbose lines, early stop and Ctrl-C.
 
 A learner is a generator that yields its state after each step (an EM iteration, an epoch, a
-move of all particles). It may end by itself, or yield a state whose ``converged`` is true.
+move of all particles). It may end by itself, or yield a state whose ``converged`` is true. A
+state that was yielded is never changed again, since it may turn out to be the best.
 """
 
 import warnings
@@ -156,14 +157,10 @@ class _Tasks:
             self.context = estimator._init_callback_context(max_subtasks=max_iter)
         # Callbacks score the estimator on a table of the user's kind; those that score ask
         # for a target, which densities ignore. Both are made only when a callback asks.
-        self.data = (
-            {}
-            if X is None
-            else {
-                "X": lambda: estimator._schema.decode(X),
-                "y": lambda: np.zeros(len(X)),
-            }
-        )
+        self.data = {}
+        if X is not None:
+            self.data["X"] = lambda: estimator._schema.decode(X)
+            self.data["y"] = lambda: np.zeros(len(X))
 
     def around(self, steps, attributes):
         """Yield the states of the learner, each step inside a task."""
@@ -205,5 +202,4 @@ def _print_progress(estimator, result, max_iter):
 
 
 def _warn(estimator, message):
-    # stacklevel: the line that called fit lies above drive, the hook, fit and its decorators
-    warnings.warn(f"{type(estimator).__name__} {message}", ConvergenceWarning, stacklevel=2)
+    warnings.warn(f"{type(estimator).__name__} {message}", ConvergenceWarning, stacklevel=3)

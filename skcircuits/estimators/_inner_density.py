@@ -1,0 +1,124 @@
+"""Estimators that answer through the circuit of a density of their rows.
+
+The density is a parameter: "auto", a density estimator (cloned, then fitted on the rows) or
+a ready circuit.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import check_random_state
+
+from skcircuits.circuits import Circuit
+from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
+from skcircuits.estimators._density import BaseDensity
+from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+from skcircuits.exceptions import must
+
+__all__ = ["DENSITY_CONSTRAINTS", "InnerDensityMixin"]
+
+DENSITY_CONSTRAINTS = {
+    "density": [StrOptions({"auto"}), HasMethods(["fit", "score_samples"]), Circuit]
+}
+
+
+class InnerDensityMixin(CallbackSupportMixin, TableMixin):
+    """Learn a density of the rows and keep its circuit.
+
+    Uses the parameters ``density``, ``random_state`` and those of `TableMixin`. Sets
+    ``density_`` (None where the parameter is a circuit) and ``circuit_``, which speaks
+    original units and codes into ``categories_[j]``.
+    """
+
+    def _learn_density(self, X, missing_value=np.nan):
+        """Learn schema and density of X, return X encoded, shape (n, d)."""
+        encoded = self._learn_table(X, missing_value)
+        context = self._init_callback_context()
+        context.call_on_fit_task_begin(estimator=self)
+        if isinstance(self.density, Circuit):
+            self.density_, self.circuit_ = None, self.density
+            self._set_schema(_schema_for_circuit(self._schema, self.circuit_))
+        else:
+            self.density_ = self._make_density()
+            with context.propagate_callback_context(self.density_):
+                self._fit_inner(encoded)
+            self.circuit_ = _circuit_of(self.density_)
+        context.call_on_fit_task_end(estimator=self)
+        return self._schema.encode(self._check_table(X, reset=False))
+
+    def _make_density(self):
+        """Clone the density, seeded from this estimator where it has no seed."""
+        if isinstance(self.density, str):
+            density = GaussianMixtureDensity()
+        else:
+            density = clone(self.density)
+        parameters = density.get_params(deep=False)
+        if "random_state" in parameters and parameters["random_state"] is None:
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            density.set_params(random_state=seed)
+        return density
+
+    def _fit_inner(self, encoded):
+        """Fit the density; both sides then share one schema."""
+        if isinstance(self.density_, BaseDensity):
+            self.density_._fit_encoded(encoded, self._schema)
+            return
+        # A search over densities, or a frozen one: it reads tables in its own way
+        self.density_.fit(self._schema.decode(encoded))
+        fitted = getattr(self.density_, "best_estimator_", self.density_)
+        schema = getattr(fitted, "_schema", self._schema)
+        self._set_schema(replace(schema, missing_value=self._schema.missing_value))
+
+
+def _circuit_of(density):
+    """Give the circuit of a fitted density."""
+    fitted = getattr(density, "best_estimator_", density)
+    circuit = getattr(fitted, "circuit_", None)
+    if circuit is None:
+        raise ValueError(
+            must(
+                "A density",
+                "have a circuit_ after fit",
+                "Pass a density that learns a circuit, or a Circuit itself.",
+                density=density,
+            )
+        )
+    return circuit
+
+
+def _schema_for_circuit(schema, circuit):
+    """Match the columns of a table with the variables of a ready circuit."""
+    n_columns = len(schema.columns)
+    if circuit.variables != tuple(range(n_columns)):
+        raise ValueError(
+            must(
+                "A circuit as density",
+                f"have one variable per column, {n_columns} in all",
+                "Variables are column numbers, counted from 0.",
+                variables=circuit.variables,
+            )
+        )
+    columns = [
+        _column_for_circuit(column, circuit.cardinalities.get(j, 0))
+        for j, column in enumerate(schema.columns)
+    ]
+    return replace(schema, columns=tuple(columns))
+
+
+def _column_for_circuit(column, n_states):
+    """Match a column with a variable of n_states states, 0 for a continuous one."""
+    if column.categories is None and n_states:
+        # A column of numbers holds the codes of the variable themselves
+        return replace(column, categories=np.arange(n_states))
+    if column.cardinality != n_states:
+        raise ValueError(
+            must(
+                f"The variable of column {column.name!r}",
+                f"have {column.cardinality} states, one per label (0: a continuous one)",
+                "Declare all labels, for example with a pandas Categorical.",
+                n_states=n_states,
+            )
+        )
+    return column

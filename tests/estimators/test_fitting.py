@@ -1,0 +1,203 @@
+"""The fit loop: best state, early stop, Ctrl-C, verbose lines, callbacks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin, ProgressBar, ScoringMonitor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+
+from skcircuits.estimators._base import TableMixin, fit_context
+from skcircuits.estimators._fitting import drive
+
+
+@dataclass(frozen=True)
+class State:
+    value: float
+    converged: bool = False
+
+
+class Learner(CallbackSupportMixin, TableMixin, BaseEstimator):
+    """Fits the values it is given, one per step."""
+
+    _parameter_constraints = {}  # noqa: RUF012
+
+    def __init__(self, values=(1.0, 3.0, 2.0), max_iter=10, verbose=0):
+        self.values = values
+        self.max_iter = max_iter
+        self.verbose = verbose
+
+    @fit_context
+    def fit(self, X, y=None, **options):
+        X = self._learn_table(X)
+        steps = (State(value) if isinstance(value, float) else value() for value in self.values)
+        self.result_ = drive(
+            self,
+            steps,
+            max_iter=self.max_iter,
+            score=lambda state: state.value,
+            attributes=lambda state: {"best_": state.value},
+            X=X,
+            **options,
+        )
+        self.best_ = self.result_.state.value
+        return self
+
+    def score(self, X, y=None):
+        return self.best_
+
+
+X = np.eye(3)
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def test_best_state_wins_and_a_learner_may_end_by_itself():
+    result = Learner().fit(X).result_
+    assert (result.state.value, result.n_iter, result.converged) == (3.0, 3, True)
+    assert result.scores == [1.0, 3.0, 2.0]
+
+
+def test_without_a_score_the_last_state_wins():
+    result = drive(object(), iter([State(1.0), State(0.0)]), max_iter=5)
+    assert result.state.value == 0.0
+    assert result.scores == []
+
+
+def test_a_converged_state_ends_the_loop():
+    values = [1.0, lambda: State(2.0, converged=True), 3.0]
+    result = Learner(values).fit(X).result_
+    assert (result.n_iter, result.converged) == (2, True)
+
+
+def test_too_few_iterations_warn():
+    with pytest.warns(ConvergenceWarning, match="Learner did not converge in max_iter=2"):
+        result = Learner(max_iter=2).fit(X).result_
+    assert (result.n_iter, result.converged, result.state.value) == (2, False, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("tol", "n_iter"), [(0.0, 7), (0.5, 4)], ids=["any improvement", "small ones do not count"]
+)
+def test_early_stop_waits_for_improvement(tol, n_iter):
+    values = [1.0, 2.0, 2.1, 2.2, 2.3, 2.3, 2.3, 2.3, 9.0]
+    result = Learner(values).fit(X, tol=tol, n_iter_no_change=2).result_
+    assert (result.n_iter, result.converged) == (n_iter, True)
+
+
+def test_slow_progress_adds_up_to_an_improvement():
+    values = list(np.arange(0, 3, 0.3))
+    result = Learner(values, max_iter=20).fit(X, tol=0.5, n_iter_no_change=3).result_
+    assert result.n_iter == len(values)
+
+
+def test_interrupt_keeps_the_best_state():
+    with pytest.warns(ConvergenceWarning, match="interrupted after 2 iterations"):
+        result = Learner([1.0, 0.5, interrupt, 7.0]).fit(X).result_
+    assert (result.state.value, result.n_iter, result.converged) == (1.0, 2, False)
+
+
+def test_interrupt_before_the_first_step_is_an_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        Learner([interrupt]).fit(X)
+
+
+@pytest.mark.parametrize(("verbose", "n_lines"), [(0, 0), (1, 20), (2, 40)])
+def test_verbose_lines(verbose, n_lines, capsys):
+    with pytest.warns(ConvergenceWarning):
+        Learner([float(i) for i in range(50)], max_iter=40, verbose=verbose).fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == n_lines
+    assert not lines or lines[-1] == "[Learner] iteration 40: score 39"
+
+
+class Recorder:
+    """A callback that writes down tasks and may stop the fit."""
+
+    def __init__(self, stop_at=None):
+        self.stop_at = stop_at
+        self.events = []
+        self.tables = []
+
+    def setup(self, estimator, context):
+        self.events.append("setup")
+
+    def teardown(self, estimator, context):
+        self.events.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.events.append(f"begin {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context, *, X=None, fitted_estimator=None):
+        self.tables.append(X)
+        score = "" if fitted_estimator is None else f" {fitted_estimator.score(X)}"
+        self.events.append(f"end {context.task_name}{score}")
+        return context.task_name == "iteration" and context.task_id == self.stop_at
+
+
+def test_callbacks_see_every_step_and_a_usable_estimator():
+    recorder = Recorder()
+    Learner([1.0, 3.0]).set_callbacks(recorder).fit(X)
+    assert recorder.events == [
+        "setup",
+        "begin fit",
+        *["begin iteration", "end iteration 1.0"],
+        *["begin iteration", "end iteration 3.0"],
+        *["begin iteration", "end iteration"],  # the learner had ended
+        "end fit",
+        "teardown",
+    ]
+    np.testing.assert_array_equal(recorder.tables[0], X)
+
+
+def test_callbacks_see_tables_of_the_kind_passed():
+    pd = pytest.importorskip("pandas")
+    recorder = Recorder()
+    table = pd.DataFrame({"job": ["cook", None, "nurse"], "age": [1, 2, 3]})
+    Learner().set_callbacks(recorder).fit(table)
+    pd.testing.assert_frame_equal(recorder.tables[0], table)
+
+
+def test_a_callback_stops_the_fit_without_a_warning():
+    result = Learner([1.0, 2.0, 3.0]).set_callbacks(Recorder(stop_at=1)).fit(X).result_
+    assert (result.n_iter, result.converged) == (2, False)
+
+
+def test_callbacks_are_torn_down_after_an_interrupt():
+    recorder = Recorder()
+    with pytest.warns(ConvergenceWarning):
+        Learner([1.0, interrupt]).set_callbacks(recorder).fit(X)
+    assert recorder.events[-1] == "teardown"
+
+
+def test_several_loops_in_one_fit_are_tasks_of_it():
+    class Search(Learner):
+        @fit_context
+        def fit(self, X, y=None):
+            self._learn_table(X)
+            root = self._init_callback_context(max_subtasks=2)
+            for k in range(2):
+                candidate = root.subcontext(task_name=f"candidate {k}", max_subtasks=self.max_iter)
+                drive(self, iter([State(1.0)]), max_iter=self.max_iter, context=candidate)
+            return self
+
+    recorder = Recorder()
+    Search().set_callbacks(recorder).fit(X)
+    assert (
+        recorder.events.count("begin candidate 0") == recorder.events.count("end candidate 1") == 1
+    )
+    assert recorder.events.count("setup") == 1
+
+
+def test_scikit_learn_callbacks_work(capsys):
+    pytest.importorskip("rich")
+    monitor = ScoringMonitor(scoring={"value": lambda estimator, X, y: estimator.score(X)})
+    Learner([1.0, 3.0, 2.0]).set_callbacks(ProgressBar(), monitor).fit(X)
+    assert [row["value"] for row in monitor.get_logs().data][:3] == [1.0, 3.0, 2.0]
+    search = GridSearchCV(Learner(), {"max_iter": [4, 5]}, cv=2)
+    search.set_callbacks(ProgressBar(max_propagation_depth=None)).fit(np.eye(6))
+    assert "100%" in capsys.readouterr().out
