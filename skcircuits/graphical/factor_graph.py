@@ -19,6 +19,7 @@ from skcircuits.graphical.gibbs import gibbs_chains
 from skcircuits.graphical.posterior import Posterior
 from skcircuits.graphical.rows import Evidence, evidence_row, missing_patterns, read_rows
 from skcircuits.graphical.uai import read_uai
+from skcircuits.numerics.random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["FactorGraph"]
@@ -271,7 +272,7 @@ class FactorGraph:
         self,
         n_samples: int,
         X: ArrayLike | None = None,
-        random_state: int | np.random.Generator | None = None,
+        random_state: Any = None,
     ) -> FloatArray:
         """Draw independent exact samples.
 
@@ -281,7 +282,7 @@ class FactorGraph:
             How many (per row of ``X``).
         X : array-like of shape (n, d), default=None
             Rows to complete.
-        random_state : int, Generator or None, default=None
+        random_state : int, Generator, RandomState or None, default=None
             Seed.
 
         Returns
@@ -289,7 +290,7 @@ class FactorGraph:
         ndarray of shape (n_samples, d) or (n_samples, n, d)
             States, or completions of the rows of ``X``.
         """
-        rng = np.random.default_rng(random_state)
+        rng = as_generator(random_state)
         table = self._evidence_row(None) if X is None else np.asarray(X, dtype=np.float64)
         codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
         for rows, hidden in missing_patterns(missing):
@@ -305,7 +306,7 @@ class FactorGraph:
         thin: int = 1,
         n_chains: int = 1,
         start: ArrayLike | None = None,
-        random_state: int | np.random.Generator | None = None,
+        random_state: Any = None,
     ) -> FloatArray:
         """Draw dependent samples by Gibbs sampling with a systematic scan.
 
@@ -321,7 +322,7 @@ class FactorGraph:
             Independent chains that run side by side.
         start : array-like of shape (n_chains, d), default=None
             First states; drawn uniformly by default.
-        random_state : int, Generator or None, default=None
+        random_state : int, Generator, RandomState or None, default=None
             Seed.
 
         Returns
@@ -335,7 +336,7 @@ class FactorGraph:
         are zero, moves of one variable may not connect the possible states; then no
         chain visits all of them.
         """
-        rng = np.random.default_rng(random_state)
+        rng = as_generator(random_state)
         if start is None:
             states = rng.integers(self.cardinalities, size=(n_chains, len(self.cardinalities)))
         else:

@@ -1,7 +1,18 @@
 """Stein kernels and discrepancies, and the weights that minimise them."""
 
+from skcircuits.stein.discrepancy import stein_discrepancy
+from skcircuits.stein.goodness_of_fit import SteinTestResult, stein_test
 from skcircuits.stein.gram import stein_gram
 from skcircuits.stein.langevin import InverseMultiquadric
 from skcircuits.stein.simplex import simplex_weights
+from skcircuits.stein.thinning import stein_thinning
 
-__all__ = ["InverseMultiquadric", "simplex_weights", "stein_gram"]
+__all__ = [
+    "InverseMultiquadric",
+    "SteinTestResult",
+    "simplex_weights",
+    "stein_discrepancy",
+    "stein_gram",
+    "stein_test",
+    "stein_thinning",
+]

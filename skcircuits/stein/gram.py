@@ -185,6 +185,7 @@ def _block_function(X: FloatArray, target: Any, kernel: Any, operator: str | Non
     operator = "barker" if operator is None else operator
     _check_operator(operator, tuple(OPERATORS), "categorical")
     measures = stein_measures(target, X, operator)
+    measures.warn_of_zeros()
     terms = product_terms(kernel, measures.counts)
     hidden = np.isnan(X)
     if not hidden.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,19 @@ class Measures:
     X: FloatArray
     counts: IntArray
     atoms: dict[int, Atoms]
+
+    def warn_of_zeros(self) -> None:
+        """Say where moves of one variable meet impossible states."""
+        blocked = sum(int(atoms.meets_zeros.sum()) for atoms in self.atoms.values())
+        if blocked:
+            warnings.warn(
+                f"the target is zero next to the samples ({blocked} moves are impossible). "
+                "Parts of its support that moves of one variable do not connect cannot be "
+                "weighed against each other: make it positive with target.soften(...), or "
+                "collapse the variables that are functions of others.",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def stein_measures(target: Any, X: FloatArray, operator: str) -> Measures:
@@ -68,13 +82,7 @@ def _atoms(target: Any, X: FloatArray, variable: int, n_states: int, operator: s
     measures = OPERATORS[operator](log_conditional, rows[:, variable].astype(np.int64))
     if observed.all():
         return measures
-    # A collapsed variable adds nothing: its terms have expectation zero.
-    shape = (len(X), measures.coefficients.shape[1])
-    full = Atoms(np.zeros(shape), np.zeros(shape, dtype=int), np.zeros(shape, dtype=int))
-    full.coefficients[observed] = measures.coefficients
-    full.locations[observed] = measures.locations
-    full.evidence[observed] = measures.evidence
-    return full
+    return measures.spread(observed)
 
 
 def moved_rows(X: FloatArray, variable: int, states: IntArray) -> FloatArray:

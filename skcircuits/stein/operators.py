@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["OPERATORS", "Atoms", "barker_atoms", "difference_atoms"]
 
@@ -36,15 +37,41 @@ class Atoms:
     evidence : ndarray of int of shape (n, m)
         State of the variable that collapsed variables are conditioned on. It differs
         from the location in the published difference operator only.
+    meets_zeros : ndarray of bool of shape (n,)
+        Whether some state of the variable is impossible there.
     """
 
     coefficients: FloatArray
     locations: IntArray
     evidence: IntArray
+    meets_zeros: BoolArray
 
     def __getitem__(self, rows: slice | IntArray) -> Atoms:
         """Give the measures of some rows."""
-        return Atoms(self.coefficients[rows], self.locations[rows], self.evidence[rows])
+        return Atoms(*(array[rows] for array in self._arrays()))
+
+    def spread(self, chosen: BoolArray) -> Atoms:
+        """Place the measures at some rows of a longer table; zero measures elsewhere.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool of shape (n_rows,)
+            Where to, one True per measure.
+
+        Returns
+        -------
+        Atoms
+            One measure per row of the table.
+        """
+        spread = []
+        for array in self._arrays():
+            longer = np.zeros((len(chosen), *array.shape[1:]), dtype=array.dtype)
+            longer[chosen] = array
+            spread.append(longer)
+        return Atoms(*spread)
+
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.coefficients, self.locations, self.evidence, self.meets_zeros
 
     def by_state(self, n_states: int) -> FloatArray:
         """Add the atoms up per location.
@@ -95,7 +122,8 @@ def barker_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
     rates[rows, states] = 0.0
     rates[rows, states] = -rates.sum(axis=1)
     everywhere = np.broadcast_to(np.arange(n_states), rates.shape)
-    return Atoms(rates, everywhere, everywhere)
+    zeros = np.isneginf(log_conditional).any(axis=1)
+    return Atoms(rates, everywhere, everywhere, zeros)
 
 
 def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
@@ -123,13 +151,14 @@ def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
         Where the target has zeros: the ratios are not defined.
     """
     n_states = log_conditional.shape[1]
-    if np.isneginf(log_conditional).any():
+    zeros = np.isneginf(log_conditional).any(axis=1)
+    if zeros.any():
         raise ValueError(
             must(
                 "target of the difference operator",
                 "be positive everywhere",
                 "Use operator='barker', or make the target positive with its soften() method.",
-                n_rows_near_zeros=int(np.isneginf(log_conditional).any(axis=1).sum()),
+                n_rows_next_to_zeros=int(zeros.sum()),
             )
         )
     forward, backward = (states + 1) % n_states, (states - 1) % n_states
@@ -139,6 +168,7 @@ def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
         np.stack([ratio, np.full_like(ratio, -1.0)], axis=1),
         locations=np.stack([states, backward], axis=1),
         evidence=np.stack([forward, states], axis=1),
+        meets_zeros=zeros,
     )
 
 

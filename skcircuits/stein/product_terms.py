@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from skcircuits.kernels.base import Kernel
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ProductTerm", "product_terms"]
@@ -21,7 +22,7 @@ class ProductTerm:
     weight : float
         Factor in front.
     tables : dict of int to ndarray of shape (k_j, k_j)
-        Kernel of each variable with more than one state.
+        Kernel of each variable.
     """
 
     weight: float
@@ -29,12 +30,39 @@ class ProductTerm:
 
 
 def product_terms(kernel: Any, counts: IntArray) -> list[ProductTerm] | None:
-    """Probing placeholder."""
-    base = np.zeros((1, len(counts)))
-    k0 = kernel(base, base)[0, 0]
-    tables = {}
-    for v in range(len(counts)):
-        rows = np.repeat(base, counts[v], axis=0)
-        rows[:, v] = np.arange(counts[v])
-        tables[int(v)] = kernel(rows, rows) / k0
-    return [ProductTerm(float(k0), tables)]
+    """Write a kernel as a sum of products of tables.
+
+    Parameters
+    ----------
+    kernel : object
+        A kernel.
+    counts : ndarray of int of shape (d,)
+        States of each variable.
+
+    Returns
+    -------
+    list of ProductTerm or None
+        None where the kernel is not of this form, or does not tell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.kernels import Delta, Hamming
+    >>> from skcircuits.stein.product_terms import product_terms
+    >>> terms = product_terms(0.5 * Hamming(scale=2.0) + 0.5 * Delta(), np.array([2, 3]))
+    >>> [term.weight for term in terms]
+    [0.5, 0.5]
+    """
+    if not isinstance(kernel, Kernel):
+        return None
+    terms = kernel.terms(range(len(counts)))
+    if not all(term.is_product for term in terms):
+        return None
+    states = [np.arange(k, dtype=np.float64) for k in counts]
+    return [
+        ProductTerm(
+            float(term.coefficients),
+            {j: term.factor(j)(values[:, None], values) for j, values in enumerate(states)},
+        )
+        for term in terms
+    ]
