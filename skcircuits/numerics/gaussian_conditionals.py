@@ -11,6 +11,7 @@ from skcircuits.numerics.gaussian_stack import GaussianStack
 from skcircuits.numerics.patterns import PatternGroup, group_patterns
 from skcircuits.numerics.small_cholesky import (
     cholesky,
+    contract,
     gather_symmetric,
     gram_of_lower,
     invert_lower,
@@ -169,7 +170,7 @@ def _draw_deviations(
     cases, case = np.unique(pattern * stack.n_components + component, return_inverse=True)
     patterns_of_cases, components_of_cases = np.divmod(cases, stack.n_components)
     roots, _ = _conditional_roots(stack, missing[patterns_of_cases].T, components_of_cases)
-    roots = roots[:, :, case]
+    roots = np.take(roots, case, axis=2)
     delta = X - stack.means[component]
     np.copyto(delta, 0.0, where=np.isnan(delta))
     pulled = np.empty_like(delta)
@@ -228,12 +229,13 @@ def _deviations(
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
         pattern = group.pattern[rows]
-        delta = X[group.rows[rows]] - stack.means[:, None]
+        columns = np.ascontiguousarray(X[group.rows[rows]].T)
+        delta = columns - stack.means[:, :, None]  # (K, d, n)
         np.copyto(delta, 0.0, where=np.isnan(delta))
-        pulled = delta @ stack.precisions
-        local = np.arange(len(pattern))[:, None]
-        sides = -pulled[:, local, group.missing[pattern]].transpose(2, 0, 1)
-        cases = by_pattern[:, :, :, pattern].reshape(size, size, -1)
+        pulled = contract("kij,kjn->kin", stack.precisions, delta)
+        local = np.arange(len(pattern))
+        sides = -pulled[:, group.missing[pattern].T, local].transpose(1, 0, 2)
+        cases = np.take(by_pattern, pattern, axis=3).reshape(size, size, -1)
         solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
         result[:, :, rows] = solved.reshape(size, n_components, -1)
     return result

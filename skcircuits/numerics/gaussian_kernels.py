@@ -199,8 +199,8 @@ def _write_linear(
     group, (size, n_components, n_rows) = block.group, block.deviations.shape
     missing = group.missing[group.pattern]
     pulled = gammas[missing].T[:, None] * block.deviations  # G m
-    cases = roots.reshape(size, size, n_components, -1)[..., group.pattern]
-    cases = cases.reshape(size, size, -1)
+    by_pattern = roots.reshape(size, size, n_components, -1)
+    cases = np.take(by_pattern, group.pattern, axis=3).reshape(size, size, -1)
     shrinkage = multiply_transposed(cases, multiply(cases, pulled.reshape(size, -1)))
     moved = block.deviations - 2.0 * shrinkage.reshape(pulled.shape)  # u_m
     linear = X[group.rows] - stack.means[:, None]  # (K, n, d)

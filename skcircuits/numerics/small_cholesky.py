@@ -15,6 +15,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = [
     "cholesky",
+    "contract",
     "gather_symmetric",
     "gram_of_lower",
     "invert_lower",
@@ -56,9 +57,7 @@ def cholesky(trapezoid: FloatArray) -> FloatArray:
     for j in range(n_columns):
         floor = tiny * np.abs(trapezoid[j, j])
         if j:
-            trapezoid[j:, j] -= np.einsum(
-                "ikn,kn->in", trapezoid[j:, :j], trapezoid[j, :j], optimize=False
-            )
+            trapezoid[j:, j] -= contract("ikn,kn->in", trapezoid[j:, :j], trapezoid[j, :j])
         pivot = np.sqrt(np.maximum(trapezoid[j, j], floor))
         trapezoid[j, j] = pivot
         trapezoid[j + 1 :, j] /= pivot
@@ -82,7 +81,7 @@ def invert_lower(lower: FloatArray) -> FloatArray:
     for i in range(len(lower)):
         inverse[i, i] = 1.0 / lower[i, i]
         if i:
-            row = np.einsum("kn,kjn->jn", lower[i, :i], inverse[:i, :i], optimize=False)
+            row = contract("kn,kjn->jn", lower[i, :i], inverse[:i, :i])
             inverse[i, :i] = -row * inverse[i, i]
     return inverse
 
@@ -102,27 +101,40 @@ def gram_of_lower(lower: FloatArray) -> FloatArray:
     """
     product = np.empty_like(lower)
     for i in range(len(lower)):
-        product[i, : i + 1] = np.einsum(
-            "kn,kjn->jn", lower[i:, i], lower[i:, : i + 1], optimize=False
-        )
+        product[i, : i + 1] = contract("kn,kjn->jn", lower[i:, i], lower[i:, : i + 1])
         product[:i, i] = product[i, :i]
     return product
 
 
 def multiply(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
     """Multiply matrices (d, d, n) by vectors (d, n)."""
-    return np.einsum("ijn,jn->in", matrices, vectors, optimize=False)
+    return contract("ijn,jn->in", matrices, vectors)
 
 
 def multiply_transposed(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
     """Multiply transposed matrices (d, d, n) by vectors (d, n)."""
-    return np.einsum("jin,jn->in", matrices, vectors, optimize=False)
+    return contract("jin,jn->in", matrices, vectors)
 
 
 def log_diagonal(lower: FloatArray) -> FloatArray:
     """Sum the logarithms of the diagonals, half of the log determinants of L Lᵀ, shape (n,)."""
-    diagonal = lower[np.arange(lower.shape[1]), np.arange(lower.shape[1])]
-    return np.log(diagonal).sum(axis=0)
+    size = lower.shape[1]
+    diagonal = lower[np.arange(size), np.arange(size)]
+    return contract("i,in->n", np.ones(size), np.log(diagonal))
+
+
+def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray:
+    """Sum products over all but the last axis, in an order that no block size changes.
+
+    With two or more elements along the last axis ``np.einsum`` runs along it and adds
+    the terms one after the other; for a single one it would sum along another axis, in
+    another order.
+    """
+    if right.shape[-1] != 1:
+        return np.einsum(subscripts, left, right, optimize=False)
+    if subscripts[subscripts.index(",") - 1] == subscripts[-1]:
+        left = np.repeat(left, 2, axis=-1)
+    return np.einsum(subscripts, left, np.repeat(right, 2, axis=-1), optimize=False)[..., :1]
 
 
 def gather_symmetric(
