@@ -35,17 +35,16 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
     def _learn_density(self, X, missing_value=np.nan):
         """Learn schema and density of X, return X encoded, shape (n, d)."""
         encoded = self._learn_table(X, missing_value)
-        context = self._init_callback_context()
-        context.call_on_fit_task_begin(estimator=self)
+        learned = self._schema
         if isinstance(self.density, Circuit):
             self.density_, self.circuit_ = None, self.density
-            self._set_schema(_schema_for_circuit(self._schema, self.circuit_))
+            self._set_schema(_schema_for_circuit(learned, self.circuit_))
         else:
             self.density_ = self._make_density()
-            with context.propagate_callback_context(self.density_):
-                self._fit_inner(encoded)
+            self._fit_as_task(encoded)
             self.circuit_ = _circuit_of(self.density_)
-        context.call_on_fit_task_end(estimator=self)
+        if self._schema is learned:
+            return encoded
         return self._schema.encode(self._check_table(X, reset=False))
 
     def _make_density(self):
@@ -60,13 +59,24 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             density.set_params(random_state=seed)
         return density
 
-    def _fit_inner(self, encoded):
+    def _fit_as_task(self, encoded):
+        """Fit the density as a task of this fit, for callbacks."""
+        fit = self._init_callback_context(max_subtasks=1)
+        fit.call_on_fit_task_begin(estimator=self)
+        task = fit.subcontext(task_name="density")
+        with task.propagate_callback_context(self.density_):
+            task.call_on_fit_task_begin(estimator=self)
+            self._fit_density(encoded)
+            task.call_on_fit_task_end(estimator=self)
+        fit.call_on_fit_task_end(estimator=self)
+
+    def _fit_density(self, encoded):
         """Fit the density; both sides then share one schema."""
         if isinstance(self.density_, BaseDensity):
             self.density_._fit_encoded(encoded, self._schema)
             return
         # A search over densities, or a frozen one: it reads tables in its own way
-        self.density_.fit(self._schema.decode(encoded))
+        self.density_.fit(self._schema.decode(encoded), None)
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         schema = getattr(fitted, "_schema", self._schema)
         self._set_schema(replace(schema, missing_value=self._schema.missing_value))

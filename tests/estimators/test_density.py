@@ -1,0 +1,172 @@
+"""What all densities share, seen through a density of independent columns."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from skcircuits.circuits import Circuit, Gaussian, Indicator
+from skcircuits.estimators._density import or_marginal
+from skcircuits.exceptions import ZeroProbabilityError
+
+
+@pytest.fixture
+def frame():
+    generator = np.random.default_rng(0)
+    n = 300
+    table = pd.DataFrame(
+        {
+            "age": generator.integers(20, 60, n),
+            "income": generator.normal(10.0, 2.0, n).astype(np.float32),
+            "job": generator.choice(["cook", "nurse", "pilot"], n, p=[0.5, 0.3, 0.2]),
+            "member": generator.random(n) < 0.7,
+        }
+    )
+    table.loc[::7, "job"] = None
+    return table
+
+
+@pytest.fixture
+def fitted(independent_density, frame):
+    return independent_density.fit(frame)
+
+
+def test_score_samples_is_the_sum_of_columns(fitted, frame):
+    income = frame["income"].to_numpy(float)
+    alone = pd.DataFrame({"age": np.nan, "income": income, "job": None, "member": None})
+    mean, std = income.mean(), np.sqrt(income.var() + 1e-6)
+    np.testing.assert_allclose(fitted.score_samples(alone), norm.logpdf(income, mean, std))
+
+
+def test_missing_cells_are_marginalised(fitted, frame):
+    rows = frame.iloc[:5].astype(object)
+    rows.loc[:, :] = None
+    np.testing.assert_allclose(fitted.score_samples(rows), 0.0, atol=1e-12)
+
+
+def test_score_is_the_mean_and_criteria_count_parameters(fitted, frame):
+    log_density = fitted.score_samples(frame)
+    assert fitted.score(frame) == pytest.approx(log_density.mean())
+    n_parameters = 2 + 2 + 2 + 1
+    assert fitted.bic(frame) == pytest.approx(
+        -2 * log_density.sum() + n_parameters * np.log(len(frame))
+    )
+    assert fitted.aic(frame) == pytest.approx(-2 * log_density.sum() + 2 * n_parameters)
+
+
+def test_weights_act_like_repeated_rows(independent_density, frame):
+    weight = np.random.default_rng(1).integers(0, 3, len(frame))
+    weighted = clone(independent_density).fit(frame, sample_weight=weight)
+    repeated = clone(independent_density).fit(frame.iloc[np.repeat(np.arange(len(frame)), weight)])
+    np.testing.assert_allclose(weighted.score_samples(frame), repeated.score_samples(frame))
+
+
+@pytest.mark.parametrize("bad", [np.zeros(300), -np.ones(300), np.ones(3)])
+def test_bad_weights_are_refused(independent_density, frame, bad):
+    with pytest.raises(ValueError, match="weight"):
+        independent_density.fit(frame, sample_weight=bad)
+
+
+def test_samples_are_tables_of_the_fitted_kind(independent_density, fitted, frame):
+    drawn = fitted.sample(2000, random_state=0)
+    assert list(drawn.columns) == list(frame.columns)
+    assert drawn["income"].dtype == np.float32
+    assert drawn["member"].dtype == bool
+    assert drawn["job"].dtype == frame["job"].dtype
+    assert abs(drawn["income"].mean() - frame["income"].mean()) < 0.2
+    shares = drawn["job"].value_counts(normalize=True)
+    assert shares["cook"] == pytest.approx(
+        frame["job"].value_counts(normalize=True)["cook"], abs=0.04
+    )
+
+    numbers = pl.DataFrame(
+        {"income": frame["income"].to_numpy(), "member": frame["member"].to_numpy()}
+    )
+    as_polars = clone(independent_density).fit(numbers).sample(3, random_state=0)
+    assert isinstance(as_polars, pl.DataFrame)
+    assert as_polars.schema["income"] == pl.Float32
+    array = clone(independent_density).fit(np.eye(4)).sample(random_state=0)
+    assert array.shape == (1, 4)
+
+
+def test_sampling_is_reproducible(fitted):
+    first, again = (fitted.sample(5, random_state=3) for _ in range(2))
+    pd.testing.assert_frame_equal(first, again)
+    assert not fitted.sample(5, random_state=4).equals(first)
+
+
+def test_completions_keep_observed_cells(fitted, frame):
+    completed = fitted.sample(50, random_state=0, X=frame.iloc[:14])
+    assert completed.shape == (50, 14, 4)
+    hole = frame["job"].iloc[:14].isna().to_numpy()
+    assert (completed[:, ~hole, 2] == frame["job"].to_numpy()[:14][~hole]).all()
+    assert set(completed[:, hole, 2].ravel()) <= {"cook", "nurse", "pilot"}
+    assert (completed[:, :, 0].astype(float) == frame["age"].to_numpy()[:14]).all()
+
+
+@pytest.mark.parametrize("n_samples", [0, -1, 2.5, "two"])
+def test_number_of_samples_is_checked(fitted, n_samples):
+    with pytest.raises((ValueError, TypeError), match="n_samples"):
+        fitted.sample(n_samples)
+
+
+def test_probabilities_of_queries(fitted, frame):
+    drawn = fitted.sample(40_000, random_state=0)
+    query = {"income": (9, 12), "job": {"nurse", "pilot"}, "age": (None, 45)}
+    hits = drawn["income"].between(9, 12) & (drawn["job"] != "cook") & (drawn["age"] <= 45)
+    assert fitted.probability(query) == pytest.approx(hits.mean(), abs=0.01)
+    assert fitted.probability({}) == pytest.approx(1.0, abs=1e-12)
+    both = fitted.probabilities([query, {"member": True}])
+    assert both.shape == (2,)
+    assert both[0] == fitted.probability(query)
+    assert fitted.probabilities([]).shape == (0,)
+
+
+def test_conditional_probabilities(fitted):
+    given = {"income": (9, None)}
+    joint = fitted.probability({"income": (9, 12), "job": "nurse"})
+    expected = joint / fitted.probability(given)
+    query = {"income": (None, 12), "job": "nurse"}
+    assert fitted.probability(query, given=given) == pytest.approx(expected, rel=1e-12)
+    assert fitted.probability({"income": (1, 2)}, given=given) == 0.0
+    assert fitted.probability(given, given=given) == 1.0
+
+
+def test_impossible_conditions_are_errors(fitted):
+    with pytest.raises(ZeroProbabilityError, match=r"given=\{'job': set\(\)\}"):
+        fitted.probability({"age": (30, 40)}, given={"job": set()})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda density: density.score_samples([[1.0]]),
+        lambda density: density.sample(),
+        lambda density: density.probability({0: (0, 1)}),
+    ],
+)
+def test_unfitted_densities_say_so(independent_density, ask):
+    with pytest.raises(NotFittedError):
+        ask(independent_density)
+
+
+def test_fitted_densities_survive_pickling(fitted, frame):
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.score_samples(frame), fitted.score_samples(frame))
+    pd.testing.assert_frame_equal(again.sample(3, random_state=0), fitted.sample(3, random_state=0))
+
+
+def test_impossible_evidence_falls_back_to_the_marginal():
+    circuit = Circuit(
+        0.5 * Indicator(0, 0, 2) * Gaussian(1, -5.0, 1.0)
+        + 0.5 * Indicator(0, 1, 2) * Gaussian(1, 5.0, 1.0)
+    )
+    X = np.array([[0.0, np.nan], [2.0, np.nan], [1.0, np.nan], [7.0, 3.0]])
+    with pytest.warns(UserWarning, match="observed cells of 2 rows have probability zero.*row 1"):
+        completed = or_marginal(circuit.expectation, X, circuit.log_prob)
+    np.testing.assert_allclose(completed, [[0, -5], [2, 0], [1, 5], [7, 3]])

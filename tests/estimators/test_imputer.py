@@ -1,0 +1,283 @@
+"""Completions against closed forms and enumeration; containers, options, invariances."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.stats import kstest, norm
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
+
+from skcircuits import CircuitImputer
+from skcircuits.circuits import Categorical, Circuit, Gaussian, Indicator, MultivariateGaussian
+
+NAN = np.nan
+MEAN = np.array([1.0, -1.0, 0.5])
+COVARIANCE = np.array([[2.0, 0.8, 0.3], [0.8, 1.0, -0.2], [0.3, -0.2, 1.5]])
+
+
+@pytest.fixture
+def gaussian():
+    return Circuit(MultivariateGaussian([0, 1, 2], MEAN, COVARIANCE))
+
+
+@pytest.fixture
+def deterministic():
+    """Two states of the first variable decide over the distributions of the others."""
+    return Circuit(
+        0.4 * Indicator(0, 0, 2) * Categorical(1, [0.9, 0.1, 0.0]) * Categorical(2, [0.3, 0.7])
+        + 0.6 * Indicator(0, 1, 2) * Categorical(1, [0.1, 0.3, 0.6]) * Categorical(2, [0.8, 0.2])
+    )
+
+
+@pytest.fixture
+def frame():
+    generator = np.random.default_rng(0)
+    n = 60
+    group = generator.integers(0, 2, n)
+    table = pd.DataFrame(
+        {
+            "length": generator.normal(4.0 * group, 1.0),
+            "count": pd.array(3 * group + generator.integers(0, 2, n), dtype="Int32"),
+            "colour": pd.Categorical.from_codes(group, ["red", "blue"]),
+            "tame": group == 1,
+        },
+        index=np.arange(100, 100 + n),
+    )
+    table.loc[generator.random(n) < 0.2, "length"] = NAN
+    table.loc[generator.random(n) < 0.2, "count"] = pd.NA
+    table.loc[generator.random(n) < 0.2, "colour"] = None
+    return table
+
+
+def holes(X, share=0.4, seed=0):
+    X = X.copy()
+    X[np.random.default_rng(seed).random(X.shape) < share] = NAN
+    return X
+
+
+def test_mean_is_the_conditional_expectation(gaussian):
+    X = np.array([[2.0, NAN, NAN], [NAN, 0.0, 1.0], [NAN, NAN, NAN], [1.0, 2.0, 3.0]])
+    completed = CircuitImputer(density=gaussian).fit_transform(X)
+    np.testing.assert_allclose(
+        completed[0, 1:], MEAN[1:] + COVARIANCE[1:, 0] / 2.0 * (2.0 - MEAN[0])
+    )
+    gain = np.linalg.solve(COVARIANCE[1:, 1:], COVARIANCE[1:, 0])
+    assert completed[1, 0] == pytest.approx(MEAN[0] + gain @ (X[1, 1:] - MEAN[1:]), rel=1e-12)
+    np.testing.assert_allclose(completed[2], MEAN)
+    np.testing.assert_array_equal(completed[3], X[3])
+
+
+def all_completions(row, n_states=(2, 3, 2)):
+    choices = [range(k) if np.isnan(x) else [x] for x, k in zip(row, n_states, strict=True)]
+    return np.array(list(itertools.product(*choices)), dtype=float)
+
+
+ROWS = np.array(list(itertools.product([NAN, 0, 1], [NAN, 0, 1, 2], [NAN, 0, 1])))
+
+
+def possible_rows(circuit):
+    return ROWS[np.isfinite(circuit.log_prob(ROWS))]
+
+
+def test_mpe_is_the_most_probable_completion(deterministic):
+    X = possible_rows(deterministic)
+    completed = CircuitImputer(density=deterministic, strategy="mpe").fit_transform(X)
+    for row, found in zip(X, completed, strict=True):
+        best = deterministic.log_prob(all_completions(row)).max()
+        assert deterministic.log_prob(found[None])[0] == pytest.approx(best, rel=1e-12)
+        assert (found[~np.isnan(row)] == row[~np.isnan(row)]).all()
+
+
+def test_mean_takes_the_most_probable_label_of_each_cell(deterministic):
+    X = possible_rows(deterministic)
+    completed = CircuitImputer(density=deterministic).fit_transform(X)
+    for row, found in zip(X, completed, strict=True):
+        table = all_completions(row)
+        probability = np.exp(deterministic.log_prob(table))
+        for j in np.flatnonzero(np.isnan(row)):
+            marginal = np.bincount(table[:, j].astype(int), probability)
+            assert marginal[int(found[j])] == pytest.approx(marginal.max(), rel=1e-12)
+
+
+def test_samples_have_the_conditional_distribution(gaussian):
+    x = np.array([[NAN, 0.3, -0.7]])
+    imputer = CircuitImputer(density=gaussian, keep_empty_features=True, random_state=0).fit(x)
+    drawn = imputer.sample_imputations(x, 4000)[:, 0, 0]
+    gain = np.linalg.solve(COVARIANCE[1:, 1:], COVARIANCE[1:, 0])
+    conditional = norm(
+        MEAN[0] + gain @ (x[0, 1:] - MEAN[1:]), np.sqrt(COVARIANCE[0, 0] - gain @ COVARIANCE[1:, 0])
+    )
+    assert kstest(drawn, conditional.cdf).pvalue > 1e-3
+
+
+def test_samples_of_different_rows_are_independent(gaussian):
+    X = np.column_stack([np.full(4000, NAN), np.zeros(4000), np.linspace(0, 1e-9, 4000)])
+    imputer = CircuitImputer(density=gaussian, strategy="sample", keep_empty_features=True)
+    drawn = imputer.set_params(random_state=0).fit_transform(X)[:, 0]
+    assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.06
+    assert drawn.std() > 0.5
+
+
+@pytest.mark.parametrize("strategy", ["mean", "mpe", "sample"])
+def test_order_subset_and_jobs_do_not_matter(gaussian, strategy):
+    X = holes(gaussian.sample(4500, random_state=0))
+    imputer = CircuitImputer(density=gaussian, strategy=strategy, random_state=0).fit(X)
+    expected = imputer.transform(X)
+    order = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_allclose(imputer.transform(X[order]), expected[order], rtol=1e-9)
+    np.testing.assert_allclose(imputer.transform(X[100:103]), expected[100:103], rtol=1e-9)
+    np.testing.assert_array_equal(imputer.set_params(n_jobs=2).transform(X), expected)
+
+
+def test_transform_is_the_first_imputation(gaussian):
+    X = holes(gaussian.sample(50, random_state=0))
+    imputer = CircuitImputer(density=gaussian, strategy="sample", random_state=1).fit(X)
+    tables = imputer.sample_imputations(X, 3)
+    assert tables.shape == (3, 50, 3)
+    np.testing.assert_array_equal(tables[0], imputer.transform(X))
+    hole = np.isnan(X)
+    assert (tables[0][hole] != tables[1][hole]).all()
+    assert (tables[:, ~hole] == X[~hole]).all()
+
+
+def test_fits_of_one_seed_agree(gaussian):
+    X = holes(gaussian.sample(50, random_state=0))
+    make = CircuitImputer(density=gaussian, strategy="sample", random_state=3)
+    np.testing.assert_array_equal(clone(make).fit_transform(X), clone(make).fit_transform(X))
+    other = clone(make).set_params(random_state=4).fit_transform(X)
+    assert (other[np.isnan(X)] != clone(make).fit_transform(X)[np.isnan(X)]).all()
+
+
+@pytest.mark.parametrize("strategy", ["mean", "mpe", "sample"])
+def test_dataframes_get_their_dtypes_back(independent_density, frame, strategy):
+    imputer = CircuitImputer(density=independent_density, strategy=strategy, random_state=0)
+    completed = imputer.set_output(transform="pandas").fit_transform(frame)
+    assert not completed.isna().any(axis=None)
+    assert completed.index.equals(frame.index)
+    assert list(completed.columns) == list(frame.columns)
+    for name in ["length", "colour", "tame"]:
+        assert completed[name].dtype == frame[name].dtype
+    # Conditional means of counts are no counts
+    assert str(completed["count"].dtype) in ("Int32", "float64")
+    observed = frame["colour"].notna()
+    assert (completed["colour"][observed] == frame["colour"][observed]).all()
+
+
+def test_integer_columns_stay_integers_where_they_can(independent_density, frame):
+    complete = frame[frame["count"].notna()]
+    imputer = CircuitImputer(density=independent_density).set_output(transform="pandas")
+    assert imputer.fit(frame).transform(complete)["count"].dtype == frame["count"].dtype
+
+
+def _plain_cells(series):
+    return series.astype(object).where(series.notna(), None).tolist()
+
+
+def test_polars_in_and_out(independent_density, frame):
+    table = pl.DataFrame({name: _plain_cells(frame[name]) for name in frame})
+    imputer = CircuitImputer(density=independent_density).set_output(transform="polars")
+    completed = imputer.fit_transform(table)
+    assert isinstance(completed, pl.DataFrame)
+    assert sum(completed.null_count().row(0)) == 0
+    assert completed.schema["tame"] == pl.Boolean
+    across = imputer.set_output(transform="pandas").transform(table)
+    assert isinstance(across, pd.DataFrame)
+    assert across["colour"].tolist() == completed["colour"].to_list()
+
+
+def test_arrays_by_default_even_from_dataframes(independent_density, frame):
+    completed = CircuitImputer(density=independent_density).fit_transform(frame)
+    assert isinstance(completed, np.ndarray)
+    assert completed.dtype == object
+    assert set(completed[:, 2]) == {"red", "blue"}
+
+
+def test_unknown_labels_are_replaced(independent_density, frame):
+    imputer = CircuitImputer(density=independent_density, add_indicator=True).fit(frame)
+    new = frame.iloc[:2].assign(colour=["green", "red"])
+    completed = imputer.transform(new)
+    assert completed[0, 2] in ("red", "blue") and completed[1, 2] == "red"
+    names = imputer.get_feature_names_out().tolist()
+    assert completed[:, names.index("missingindicator_colour")].tolist() == [1.0, 0.0]
+
+
+def test_names_of_the_output(independent_density):
+    X = np.array([[NAN, 1.0, NAN], [NAN, 2.0, 3.0]])
+    imputer = CircuitImputer(density=independent_density, add_indicator=True).fit(X)
+    assert imputer.get_feature_names_out().tolist() == [
+        "x1",
+        "x2",
+        "missingindicator_x0",
+        "missingindicator_x2",
+    ]
+    assert imputer.get_feature_names_out(["a", "b", "c"])[-1] == "missingindicator_c"
+    kept = clone(imputer).set_params(keep_empty_features=True, add_indicator=False).fit(X)
+    assert kept.get_feature_names_out().tolist() == ["x0", "x1", "x2"]
+    assert np.isfinite(kept.transform(X)).all()
+
+
+def test_marked_cells_count_as_missing_beside_nan(independent_density):
+    X = np.array([[-1.0, 2.0], [3.0, NAN], [5.0, 4.0]])
+    completed = CircuitImputer(density=independent_density, missing_values=-1).fit_transform(X)
+    np.testing.assert_allclose(completed, [[4.0, 2.0], [3.0, 3.0], [5.0, 4.0]])
+    words = np.array([["?", 1.0], ["a", 2.0], ["a", 3.0], ["b", 2.0]], dtype=object)
+    completed = CircuitImputer(density=independent_density, missing_values="?").fit_transform(words)
+    assert completed[0].tolist() == ["a", 1.0]
+
+
+def test_impossible_rows_are_completed_from_the_marginal(deterministic):
+    X = np.array([[0.0, 2.0, NAN], [1.0, 2.0, NAN]])
+    imputer = CircuitImputer(density=deterministic).fit(ROWS)
+    with pytest.warns(UserWarning, match="1 rows have probability zero"):
+        completed = imputer.transform(X)
+    marginal = 0.4 * np.array([0.3, 0.7]) + 0.6 * np.array([0.8, 0.2])
+    np.testing.assert_array_equal(completed, [[0, 2, marginal.argmax()], [1, 2, 0]])
+
+
+def test_densities_of_every_kind(independent_density, frame):
+    expected = CircuitImputer(density=independent_density).fit_transform(frame)
+    fitted = clone(independent_density).fit(frame)
+    search = GridSearchCV(independent_density, {"random_state": [0, 1]}, cv=2)
+    for density in (FrozenEstimator(fitted), search):
+        imputer = CircuitImputer(density=density).fit(frame)
+        assert imputer.transform(frame).tolist() == expected.tolist()
+        assert imputer.categories_[2].tolist() == ["red", "blue"]
+
+
+def test_choice_of_categories_reaches_the_density(independent_density):
+    X = np.array([[3.0, 0.1], [3.0, 0.2], [8.0, 0.3], [NAN, 0.4]])
+    imputer = CircuitImputer(density=independent_density, categorical_features=[0]).fit(X)
+    assert imputer.circuit_.cardinalities == {0: 2}
+    assert imputer.density_.categories_[0].tolist() == [3.0, 8.0]
+    assert imputer.transform(X)[3, 0] == 3.0
+
+
+def test_circuits_must_fit_the_table(gaussian, frame):
+    with pytest.raises(ValueError, match="one variable per column, 2 in all"):
+        CircuitImputer(density=gaussian).fit(np.eye(2))
+    discrete = Circuit(Categorical(0, [0.2, 0.3, 0.5]) * Gaussian(1, 0.0, 1.0))
+    X = frame[["colour", "length"]]
+    with pytest.raises(ValueError, match=r"column 'colour' must have 2 states.*n_states=3"):
+        CircuitImputer(density=discrete).fit(X)
+
+
+def test_densities_must_have_a_circuit():
+    from sklearn.neighbors import KernelDensity
+
+    with pytest.raises(ValueError, match="must have a circuit_ after fit"):
+        CircuitImputer(density=KernelDensity()).fit(np.eye(3))
+
+
+def test_auto_density_beats_column_means():
+    X, _ = load_iris(return_X_y=True)
+    hidden = holes(X, 0.25)
+    completed = CircuitImputer(random_state=0).fit_transform(hidden)
+    hole = np.isnan(hidden)
+    means = np.broadcast_to(np.nanmean(hidden, axis=0), X.shape)
+    error = np.mean((completed[hole] - X[hole]) ** 2) / np.mean((means[hole] - X[hole]) ** 2)
+    assert error < 0.35
