@@ -4,6 +4,9 @@ from skcircuits.trees.all_trees import MixtureOfAllTrees, distinct_rows
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.block_inverse import invert_in_place
 from skcircuits.trees.chow_liu import ChowLiuTree, TreeMixture, chow_liu_tree, learn_tree_mixture
+from skcircuits.trees.circuit import InputMaker, bank_circuit, tree_unit
+from skcircuits.trees.completion import complete_rows
+from skcircuits.trees.conditionals import conditional_marginals
 from skcircuits.trees.enumeration import (
     MAX_COMPLETIONS,
     enumerate_evidence,
@@ -20,13 +23,20 @@ from skcircuits.trees.parameters import Parameterization
 from skcircuits.trees.rooted import edges_of, maximum_spanning_tree, top_down_order
 from skcircuits.trees.spanning import sample_spanning_trees
 from skcircuits.trees.statistics import PairStatistics, mutual_information, pair_statistics
-from skcircuits.trees.tree_bank import TreeBank, WeightedMarginals, sample_trees
+from skcircuits.trees.tree_bank import (
+    TreeBank,
+    WeightedMarginals,
+    draw_components,
+    sample_rows,
+    sample_trees,
+)
 
 __all__ = [
     "MAX_COMPLETIONS",
     "AllTreesMixture",
     "ChowLiuTree",
     "Epoch",
+    "InputMaker",
     "MixtureOfAllTrees",
     "PairGroup",
     "PairStatistics",
@@ -39,9 +49,13 @@ __all__ = [
     "TreeInference",
     "TreeMixture",
     "WeightedMarginals",
+    "bank_circuit",
     "blocked_gibbs",
     "chow_liu_tree",
+    "complete_rows",
+    "conditional_marginals",
     "distinct_rows",
+    "draw_components",
     "edges_of",
     "enumerate_evidence",
     "enumerate_marginals",
@@ -55,10 +69,12 @@ __all__ = [
     "mutual_information",
     "n_completions",
     "pair_statistics",
+    "sample_rows",
     "sample_spanning_trees",
     "sample_trees",
     "scale_to_margins",
     "single_site_gibbs",
     "start_training",
     "top_down_order",
+    "tree_unit",
 ]

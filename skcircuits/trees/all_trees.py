@@ -56,6 +56,10 @@ class MixtureOfAllTrees:
         self.nodes = nodes
         self.pairs = pairs
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the cached tables out of pickles: they take many times the model."""
+        return {name: self.__dict__[name] for name in ("layout", "weights", "nodes", "pairs")}
+
     def log_prob(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
         """Log probability of complete rows; equal rows are computed once.
 

@@ -49,6 +49,15 @@ class AllTreesMixture(NamedTuple):
         log_prob: FloatArray = logsumexp(self.log_joint(rows, n_jobs=n_jobs), axis=1)
         return log_prob[inverse]
 
+    def log_prob_unnormalized(self, X: FloatArray) -> FloatArray:
+        """Log probability of complete rows of state numbers, shape (n_rows,)."""
+        return self.log_prob(np.asarray(X).astype(np.int64))
+
+    @property
+    def cardinalities(self) -> IntArray:
+        """Number of states per variable."""
+        return self.components[0].layout.cardinalities
+
     def log_joint(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
         """Log probability of complete rows with each component, (n_rows, n_components)."""
         columns = [component.log_prob(codes, n_jobs=n_jobs) for component in self.components]

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.inference import TreeInference
 from skcircuits.trees.spanning import sample_spanning_trees
@@ -23,7 +23,7 @@ __all__ = ["blocked_gibbs", "single_site_gibbs"]
 
 
 def blocked_gibbs(
-    mixture: AllTreesMixture, start: IntArray, missing: IntArray, rng: np.random.Generator
+    mixture: AllTreesMixture, start: IntArray, missing: BoolArray, rng: np.random.Generator
 ) -> Iterator[IntArray]:
     """Draw component and tree given the row, then the missing cells given the tree.
 
@@ -67,7 +67,7 @@ def blocked_gibbs(
 
 
 def single_site_gibbs(
-    mixture: AllTreesMixture, start: IntArray, missing: IntArray, rng: np.random.Generator
+    mixture: AllTreesMixture, start: IntArray, missing: BoolArray, rng: np.random.Generator
 ) -> Iterator[IntArray]:
     """Draw every missing cell given all other cells, one after the other.
 

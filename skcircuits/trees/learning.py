@@ -27,7 +27,6 @@ __all__ = ["Epoch", "Schedule", "Training", "learn_all_trees", "start_training"]
 
 _WEAKEST_INFORMATION = 1e-4  # initial edge weights are mutual informations above this
 _N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
-_LAST_RATE = 0.02  # the learning rate ends at this share of its start
 _FIRST_DECAY, _SECOND_DECAY, _STABILITY = 0.9, 0.99, 1e-8  # Adam
 _REFRESH_EVERY = 3  # epochs between evaluations of every component on every row
 _NEGLIGIBLE = 7.0  # nats below the best component: not evaluated in between
@@ -44,11 +43,19 @@ class Schedule(NamedTuple):
         Learning rate of Adam at the start.
     batch_size : int
         Rows per step.
+    last_rate : float, default=0.02
+        Share of the learning rate that is left at the end.
     """
 
     n_epochs: int
     learning_rate: float
     batch_size: int
+    last_rate: float = 0.02
+
+    def rate(self, done: float) -> float:
+        """Learning rate after a share of the run."""
+        share = self.last_rate + (1 - self.last_rate) * (1 + np.cos(np.pi * done)) / 2
+        return self.learning_rate * share
 
 
 class Epoch(NamedTuple):
@@ -227,7 +234,7 @@ def learn_all_trees(
         order = rng.permutation(len(codes))
         for i, batch in enumerate(row_slices(len(codes), schedule.batch_size)):
             done = (epoch + i / n_batches) / schedule.n_epochs
-            rate = schedule.learning_rate * _annealed(done)
+            rate = schedule.rate(done)
             chosen = order[batch]
             components = assignment.draw(index[chosen], rng)
             log_likelihood += _step(
@@ -290,11 +297,6 @@ def _estimated(
 def _log_shares(totals: FloatArray) -> FloatArray:
     """Log mixture weights; half a row more each keeps an empty component alive."""
     return np.log((totals + 0.5) / (totals + 0.5).sum())
-
-
-def _annealed(done: float) -> float:
-    """Share of the learning rate after a share of the run: half a cosine."""
-    return _LAST_RATE + (1 - _LAST_RATE) * (1 + np.cos(np.pi * done)) / 2
 
 
 class _Assignment:

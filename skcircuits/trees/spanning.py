@@ -71,7 +71,8 @@ class _Transitions:
         self.shared = weights.strides[0] == 0 or n_trees == 1
         graphs = weights[:1] if self.shared else weights
         cumulative = np.cumsum(graphs, axis=2)
-        cumulative /= cumulative[:, :, -1:]
+        # A single vertex has no edge, and nothing is ever drawn from it.
+        cumulative /= np.maximum(cumulative[:, :, -1:], np.finfo(float).tiny)
         rows = np.arange(len(graphs) * self.n_vertices).reshape(len(graphs), self.n_vertices)
         self.table = (cumulative + rows[:, :, None]).ravel()
 

@@ -18,7 +18,7 @@ from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.inference import TreeInference
 from skcircuits.trees.spanning import sample_spanning_trees
 
-__all__ = ["TreeBank", "WeightedMarginals", "sample_trees"]
+__all__ = ["TreeBank", "WeightedMarginals", "draw_components", "sample_rows", "sample_trees"]
 
 
 class WeightedMarginals(NamedTuple):
@@ -65,6 +65,53 @@ def sample_trees(
         shape = (len(mine), n_variables, n_variables)
         parents[mine] = sample_spanning_trees(np.broadcast_to(model.weights, shape), rng)
     return parents
+
+
+def sample_rows(mixture: AllTreesMixture, n_rows: int, rng: np.random.Generator) -> IntArray:
+    """Draw rows: a component, a tree of it, then the variables from its root down.
+
+    Parameters
+    ----------
+    mixture : AllTreesMixture
+        The model.
+    n_rows : int
+        Number of rows.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_variables)
+        Exact independent draws.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import AllTreesMixture, Parameterization, StateLayout, sample_rows
+    >>> parameterization = Parameterization(StateLayout([2, 2, 3]))
+    >>> model = parameterization.model(np.zeros(parameterization.size))
+    >>> mixture = AllTreesMixture(np.zeros(1), [model])
+    >>> sample_rows(mixture, 5, np.random.default_rng(0)).shape
+    (5, 3)
+    """
+    layout = mixture.components[0].layout
+    components = draw_components(mixture, n_rows, rng)
+    rows = np.empty((n_rows, layout.n_variables), dtype=np.int64)
+    for component, model in enumerate(mixture.components):
+        mine = np.flatnonzero(components == component)
+        for chunk in memory_bound_chunks(len(mine), 64 * layout.n_states):
+            chosen = mine[chunk]
+            parents = sample_trees(mixture, components[chosen], rng)
+            nothing = np.ones((1, 1, layout.n_states))
+            inference = TreeInference(parents, layout, model.nodes, model.ratios, nothing)
+            rows[chosen] = inference.sample(rng)[:, 0]
+    return rows
+
+
+def draw_components(mixture: AllTreesMixture, n_draws: int, rng: np.random.Generator) -> IntArray:
+    """Draw components from the mixture weights, shape (n_draws,)."""
+    cumulative = np.cumsum(np.exp(mixture.log_weights))[:-1]
+    return np.searchsorted(cumulative, rng.random(n_draws), side="right")
 
 
 class TreeBank:

@@ -1,0 +1,117 @@
+"""Tree distributions as circuits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skcircuits.circuits import Circuit, Product, Sum
+from skcircuits.circuits.units import Unit
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.all_trees import MixtureOfAllTrees
+from skcircuits.trees.rooted import top_down_order
+from skcircuits.trees.tree_bank import TreeBank
+
+__all__ = ["InputMaker", "bank_circuit", "tree_unit"]
+
+#: Makes an input unit from a variable and the probabilities of its states.
+InputMaker = Callable[[int, FloatArray], Unit]
+
+
+def bank_circuit(bank: TreeBank, make_input: InputMaker) -> Circuit:
+    """Write a bank of trees as one circuit.
+
+    Parameters
+    ----------
+    bank : TreeBank
+        The trees and their weights.
+    make_input : callable
+        ``make_input(variable, probabilities)`` gives the input unit of a variable.
+
+    Returns
+    -------
+    Circuit
+        A smooth and decomposable mixture of tree distributions; equal trees are merged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits import Categorical
+    >>> from skcircuits.trees import (
+    ...     AllTreesMixture, Parameterization, StateLayout, TreeBank, bank_circuit
+    ... )
+    >>> parameterization = Parameterization(StateLayout([2, 2, 2]))
+    >>> model = parameterization.model(np.zeros(parameterization.size))
+    >>> mixture = AllTreesMixture(np.zeros(1), [model])
+    >>> circuit = bank_circuit(TreeBank(mixture, 5, np.random.default_rng(0)), Categorical)
+    >>> np.exp(circuit.log_prob(np.zeros((1, 3))))
+    array([0.125])
+    """
+    labelled = np.column_stack([bank.components, bank.parents])
+    distinct, index = np.unique(labelled, axis=0, return_inverse=True)
+    weights = np.bincount(index.ravel(), np.exp(bank.log_weights))
+    units = [
+        tree_unit(bank.mixture.components[component], parents, make_input)
+        for component, *parents in distinct.tolist()
+    ]
+    return Circuit(Sum(units, weights=list(weights)) if len(units) > 1 else units[0])
+
+
+def tree_unit(
+    model: MixtureOfAllTrees, parents: IntArray | list[int], make_input: InputMaker
+) -> Unit:
+    """Write one tree of a mixture of all trees as a unit.
+
+    Parameters
+    ----------
+    model : MixtureOfAllTrees
+        Whose pair tables the tree has.
+    parents : sequence of int of shape (n_variables,)
+        Parent of each variable, -1 at the root.
+    make_input : callable
+        ``make_input(variable, probabilities)`` gives the input unit of a variable.
+
+    Returns
+    -------
+    Unit
+        A leaf of the tree is one input unit per state of its parent, an inner variable a sum
+        over its own states; subtrees are shared by all states above them.
+    """
+    parents = np.asarray(parents)
+    children: list[list[int]] = [[] for _ in parents]
+    for child in np.flatnonzero(parents >= 0):
+        children[parents[child]].append(int(child))
+    below: dict[int, list[Unit]] = {}  # per variable its subtree given each parent state
+    for variable in top_down_order(parents[None])[0, ::-1]:
+        conditionals = _conditionals(model, variable, parents[variable])
+        subtrees = [below.pop(child) for child in children[variable]]
+        below[int(variable)] = _conditional_units(int(variable), conditionals, subtrees, make_input)
+    return below[int(np.flatnonzero(parents < 0)[0])][0]
+
+
+def _conditionals(model: MixtureOfAllTrees, variable: int, above: int) -> FloatArray:
+    """Probabilities of the states of a variable, a row per state of the variable above."""
+    layout = model.layout
+    states = np.flatnonzero(layout.owner == variable)
+    if above < 0:
+        return model.nodes[None, states]
+    rows = np.flatnonzero(layout.owner == above)
+    joint = model.pairs[np.ix_(rows, states)]
+    return joint / joint.sum(axis=1, keepdims=True)
+
+
+def _conditional_units(
+    variable: int, conditionals: FloatArray, subtrees: list[list[Unit]], make_input: InputMaker
+) -> list[Unit]:
+    """A variable and all below it, given each state of its parent."""
+    if not subtrees:
+        return [make_input(variable, probabilities) for probabilities in conditionals]
+    indicators = np.eye(conditionals.shape[1])
+    branches = [
+        Product([make_input(variable, indicator), *(subtree[state] for subtree in subtrees)])
+        for state, indicator in enumerate(indicators)
+    ]
+    if len(branches) == 1:
+        return [branches[0]] * len(conditionals)
+    return [Sum(branches, weights=list(probabilities)) for probabilities in conditionals]

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from skcircuits.trees import TreeInference, sample_spanning_trees
+from tests.trees.conftest import all_states, random_model, tree_prob
+
+
+@pytest.fixture
+def setting(mixed_model):
+    rng = np.random.default_rng(0)
+    parents = sample_spanning_trees(np.broadcast_to(mixed_model.weights, (6, 4, 4)), rng)
+    states = all_states(mixed_model.layout.cardinalities)
+    prob = np.stack(
+        [
+            tree_prob(mixed_model, [(v, p) for v, p in enumerate(tree) if p >= 0], states)
+            for tree in parents
+        ]
+    )
+    evidence = mixed_model.layout.evidence(
+        np.array([[0, -1, 1, -1], [-1, -1, -1, -1], [1, 2, 0, 3], [-1, 1, -1, -1]])
+    )
+    return mixed_model, parents, states, prob, evidence
+
+
+def _infer(model, parents, evidence):
+    return TreeInference(parents, model.layout, model.nodes, model.ratios, evidence)
+
+
+def _weights(model, states, evidence):
+    """Product of the factors of each row at each state, (n_rows, n_states)."""
+    return evidence[:, model.layout.flat(states)].prod(axis=2)
+
+
+def test_evidence(setting):
+    model, parents, states, prob, evidence = setting
+    inference = _infer(model, parents, evidence[None])
+    expected = prob @ _weights(model, states, evidence).T
+    np.testing.assert_allclose(np.exp(inference.log_evidence), expected, rtol=1e-12)
+
+
+def test_soft_evidence(setting):
+    model, parents, states, prob, _ = setting
+    factors = np.random.default_rng(1).random((5, model.layout.n_states))
+    inference = _infer(model, parents, factors[None])
+    expected = prob @ _weights(model, states, factors).T
+    np.testing.assert_allclose(np.exp(inference.log_evidence), expected, rtol=1e-12)
+
+
+def test_marginals(setting):
+    model, parents, states, prob, evidence = setting
+    marginals = _infer(model, parents, evidence[None]).marginals()
+    joint = prob[:, None, :] * _weights(model, states, evidence)
+    expected = joint @ model.layout.one_hot(states) / joint.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(marginals, expected, atol=1e-12)
+
+
+def test_rows_of_each_tree(setting):
+    model, parents, _, _, evidence = setting
+    own = evidence[np.array([0, 1, 2, 3, 0, 1])][:, None, :]
+    together = _infer(model, parents, evidence[None])
+    single = _infer(model, parents, own)
+    picked = together.log_evidence[np.arange(6), [0, 1, 2, 3, 0, 1]]
+    np.testing.assert_allclose(single.log_evidence[:, 0], picked, rtol=1e-12, atol=1e-14)
+
+
+def test_samples(setting):
+    model, parents, states, prob, evidence = setting
+    rows = np.repeat(evidence[[0]], 20_000, axis=0)
+    codes = _infer(model, parents[:1], rows[None]).sample(np.random.default_rng(0))[0]
+    joint = prob[0] * _weights(model, states, evidence[[0]])[0]
+    possible = joint > 0
+    number = np.ravel_multi_index(codes.T, tuple(model.layout.cardinalities))
+    observed = np.bincount(number, minlength=len(states))
+    assert observed[~possible].sum() == 0
+    expected = 20_000 * joint[possible] / joint.sum()
+    assert chisquare(observed[possible], expected).pvalue > 1e-3
+
+
+def test_impossible_evidence(setting):
+    model, parents, _, _, _ = setting
+    inference = _infer(model, parents, np.zeros((1, 1, model.layout.n_states)))
+    assert np.isneginf(inference.log_evidence).all()
+
+
+def test_large_hub_does_not_underflow():
+    model = random_model([2] * 600, seed=0, scale=2.0)
+    star = np.zeros((1, 600), dtype=np.int64)
+    star[0, 0] = -1
+    codes = np.random.default_rng(0).integers(2, size=(3, 600))
+    inference = _infer(model, star, model.layout.evidence(codes)[None])
+    flat = model.layout.flat(codes)
+    expected = np.log(model.nodes[flat]).sum(axis=1)
+    expected += np.log(model.ratios[flat[:, :1], flat[:, 1:]]).sum(axis=1)
+    np.testing.assert_allclose(inference.log_evidence[0], expected, rtol=1e-10)
