@@ -1,19 +1,31 @@
 """Graphical models: factor graphs over categorical variables, continuous Markov fields."""
 
 from skcircuits.graphical.bayesian_network import BayesianNetwork
+from skcircuits.graphical.continuous_markov_network import (
+    ContinuousFactor,
+    ContinuousMarkovNetwork,
+)
+from skcircuits.graphical.crowdsourcing import CrowdsourcingModel
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.graphical.factors import Factor
+from skcircuits.graphical.gaussian_mrf import GaussianMRF
 from skcircuits.graphical.ising import IsingModel
 from skcircuits.graphical.posterior import Component, Posterior, Solution
 from skcircuits.graphical.rows import missing_patterns
+from skcircuits.graphical.sensor_network import SensorNetwork
 
 __all__ = [
     "BayesianNetwork",
     "Component",
+    "ContinuousFactor",
+    "ContinuousMarkovNetwork",
+    "CrowdsourcingModel",
     "Factor",
     "FactorGraph",
+    "GaussianMRF",
     "IsingModel",
     "Posterior",
+    "SensorNetwork",
     "Solution",
     "missing_patterns",
 ]

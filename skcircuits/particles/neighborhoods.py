@@ -64,13 +64,12 @@ class Neighborhoods:
 
     Parameters
     ----------
-    scopes : sparse array of shape (n_nodes, n_coordinates)
-        Nonzero where the kernel of a node sees a coordinate.
+    scopes : sparse array of shape (n_kernels, n_coordinates)
+        Nonzero where a kernel sees a coordinate.
     blocks : sparse array of shape (n_nodes, n_coordinates)
         Nonzero where a node owns a coordinate.
-    share : bool, default=True
-        Whether nodes that see the same coordinates share one kernel (and with it one
-        bandwidth).
+    kernel_of_node : ndarray of int of shape (n_nodes,)
+        The kernel that moves each node.
 
     Attributes
     ----------
@@ -96,17 +95,14 @@ class Neighborhoods:
     """
 
     def __init__(
-        self, scopes: sparse.csr_array, blocks: sparse.csr_array, *, share: bool = True
+        self, scopes: sparse.csr_array, blocks: sparse.csr_array, kernel_of_node: IntArray
     ) -> None:
-        scopes, blocks = _sorted_csr(scopes), _sorted_csr(blocks)
+        self.n_kernels = int(scopes.shape[0])
         self.n_nodes, self.n_coordinates = (int(size) for size in blocks.shape)
+        self.kernel_of_node = kernel_of_node
         self.node_of_coordinate = _owners(blocks)
-        representatives, self.kernel_of_node = _distinct_rows(scopes, share)
-        self.n_kernels = len(representatives)
-        self.scope_sizes = np.diff(scopes.indptr)[representatives]
-        self.buckets = _make_buckets(
-            scopes[representatives], _group_rows(blocks, self.kernel_of_node, self.n_kernels)
-        )
+        self.scope_sizes = np.diff(scopes.indptr)
+        self.buckets = _make_buckets(scopes, _group_rows(blocks, kernel_of_node, self.n_kernels))
 
     @classmethod
     def from_graph(
@@ -173,36 +169,58 @@ class Neighborhoods:
         return cls._from_adjacency(_incidence(scopes, len(scopes), "scopes"), blocks, share)
 
     @classmethod
-    def complete(cls, n_coordinates: int) -> Neighborhoods:
+    def complete(
+        cls, n_coordinates: int, blocks: Sequence[ArrayLike] | None = None
+    ) -> Neighborhoods:
         """Build one kernel that sees and moves every coordinate: vanilla SVGD.
 
         Parameters
         ----------
         n_coordinates : int
             Number of coordinates.
+        blocks : sequence of n_nodes array-likes of int, default=None
+            Coordinates of each node; None means one coordinate each.
 
         Returns
         -------
         Neighborhoods
-            A single node that owns all coordinates.
+            All nodes share the one kernel.
+
+        Raises
+        ------
+        ValueError
+            If the blocks do not partition the coordinates.
         """
-        everything = sparse.csr_array(np.ones((1, n_coordinates), dtype=np.int8))
-        return cls(everything, everything)
+        everything = sparse.csr_array(np.ones((1, n_coordinates)))
+        membership = _membership(blocks, n_coordinates)
+        return cls(everything, membership, np.zeros(membership.shape[0], dtype=np.int64))
 
     @classmethod
     def _from_adjacency(
         cls, adjacency: sparse.csr_array, blocks: Sequence[ArrayLike] | None, share: bool
     ) -> Neighborhoods:
         n_nodes = adjacency.shape[0]
-        closed = adjacency + sparse.eye_array(n_nodes, format="csr")
-        if blocks is None:
-            return cls(closed, sparse.eye_array(n_nodes, format="csr"), share=share)
-        if len(blocks) != n_nodes:
+        membership = _membership(blocks, n_nodes)
+        if membership.shape[0] != n_nodes:
             raise ValueError(
-                must("blocks", "name one block per node", n_nodes=n_nodes, n_blocks=len(blocks))
+                must(
+                    "blocks",
+                    "name one block per node",
+                    n_nodes=n_nodes,
+                    n_blocks=membership.shape[0],
+                )
             )
-        membership = _incidence(blocks, sum(map(np.size, blocks)), "blocks")
-        return cls(closed @ membership, membership, share=share)
+        closed = adjacency + sparse.eye_array(n_nodes, format="csr")
+        scopes = _sorted_csr(closed @ membership)
+        representatives, kernel_of_node = _distinct_rows(scopes, share)
+        return cls(scopes[representatives], membership, kernel_of_node)
+
+
+def _membership(blocks: Sequence[ArrayLike] | None, n_coordinates: int) -> sparse.csr_array:
+    """Turn blocks into a matrix of nodes by coordinates; None is one coordinate each."""
+    if blocks is None:
+        return sparse.eye_array(n_coordinates, format="csr")
+    return _incidence(blocks, sum(map(np.size, blocks)), "blocks")
 
 
 def _incidence(index_lists: Sequence[ArrayLike], n_columns: int, name: str) -> sparse.csr_array:
