@@ -11,7 +11,7 @@ from skcircuits.circuits.units import InputUnit, Product, topological_order
 if TYPE_CHECKING:
     from skcircuits.circuits.circuit import Circuit
 
-__all__ = ["Conflict", "are_compatible", "find_conflict"]
+__all__ = ["Conflict", "Partition", "Scope", "are_compatible", "common_blocks", "find_conflict"]
 
 Scope = tuple[int, ...]
 Partition = tuple[Scope, ...]
@@ -117,7 +117,7 @@ class _Search:
             seen.add(pair)
             for own in _splits(self._left, pair[0]):
                 for other in _splits(self._right, pair[1]):
-                    blocks = _common_blocks(own, other)
+                    blocks = common_blocks(own, other)
                     if len(blocks) == 1 and len(own) + len(other) > 2:
                         return Conflict(own, other)
                     if len(blocks) > 1:
@@ -132,7 +132,7 @@ def _splits(partitions: dict[Scope, set[Partition]], side: Partition) -> set[Par
     return partitions.get(side[0], set()) or {side}
 
 
-def _common_blocks(left: Partition, right: Partition) -> list[tuple[Partition, Partition]]:
+def common_blocks(left: Partition, right: Partition) -> list[tuple[Partition, Partition]]:
     """Group the factors of both sides into the finest blocks of equal scope."""
     blocks: list[tuple[set[int], list[Scope], list[Scope]]] = []
     for side, scopes in enumerate((left, right)):

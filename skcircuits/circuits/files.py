@@ -11,6 +11,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from itertools import islice
 from os import PathLike
 from typing import Any
 
@@ -99,10 +100,8 @@ def load(path: str | PathLike[str]) -> Unit:
         If the file is no circuit, damaged, or of a newer version.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = _read_arrays(archive)
-            families = _check_header(arrays)
-            return _rebuild(arrays, families)
+        arrays = _read_arrays(path)
+        return _rebuild(arrays, _check_header(arrays))
     except FileNotFoundError:
         raise
     except CircuitFileError:
@@ -117,11 +116,13 @@ def load(path: str | PathLike[str]) -> Unit:
         ) from error
 
 
-def _read_arrays(archive: Any) -> dict[str, np.ndarray]:
+def _read_arrays(path: str | PathLike[str]) -> dict[str, np.ndarray]:
     """Read all arrays; a single array or object arrays are not a circuit."""
-    if not hasattr(archive, "files"):
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
         raise CircuitFileError("A circuit file must be an .npz archive; got a single array.")
-    return {name: archive[name] for name in archive.files}
+    with loaded as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def _check_header(arrays: Mapping[str, np.ndarray]) -> list[str]:
@@ -129,10 +130,11 @@ def _check_header(arrays: Mapping[str, np.ndarray]) -> list[str]:
     header = json.loads(arrays["header"].astype(np.uint8).tobytes().decode())
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise CircuitFileError("A circuit file must have the header that Circuit.save writes.")
-    if not isinstance(header.get("version"), int) or header["version"] > VERSION:
+    version = header.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
         raise CircuitFileError(
-            f"The version of a circuit file must be at most {VERSION}; got "
-            f"version={header.get('version')!r}. Install a newer skcircuits to read it."
+            f"The version of a circuit file must be one of 1, ..., {VERSION}; got "
+            f"version={version!r}. Install a newer skcircuits to read it."
         )
     unknown = set(header["families"]) - set(FAMILIES)
     if unknown:
@@ -145,22 +147,16 @@ def _check_header(arrays: Mapping[str, np.ndarray]) -> list[str]:
 
 def _rebuild(arrays: Mapping[str, np.ndarray], families: list[str]) -> Unit:
     """Build the units, children first."""
+    _check_graph(arrays, families)
     kinds, children = arrays["kinds"], arrays["children"]
     ends = np.cumsum(arrays["n_children"])
-    if len(kinds) == 0 or len(ends) != len(kinds) or (arrays["n_children"] < 0).any():
-        raise CircuitFileError("A circuit file must list the children of at least one unit.")
+    weights = iter(arrays["weights"])
     leaves = {name: iter(_unpack(name, arrays)) for name in families}
     built: list[Unit] = []
-    n_weights = 0
     for kind, start, end in zip(kinds.tolist(), (ends - arrays["n_children"]).tolist(), ends):
-        numbers = children[start:end]
-        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(built)):
-            raise CircuitFileError("Units of a circuit file must follow their children.")
-        below = [built[number] for number in numbers]
+        below = [built[number] for number in children[start:end]]
         if kind == SUM:
-            weights = arrays["weights"][n_weights : n_weights + len(below)]
-            n_weights += len(below)
-            built.append(Sum(below, weights=weights))
+            built.append(Sum(below, weights=list(islice(weights, len(below)))))
         elif kind == PRODUCT:
             built.append(Product(below))
         else:
@@ -169,13 +165,40 @@ def _rebuild(arrays: Mapping[str, np.ndarray], families: list[str]) -> Unit:
     return built[-1]
 
 
+def _check_graph(arrays: Mapping[str, np.ndarray], families: list[str]) -> None:
+    """Check that kinds, children and weights describe a graph, children first."""
+    kinds, n_children, children = arrays["kinds"], arrays["n_children"], arrays["children"]
+    lists = all(
+        array.ndim == 1 and array.dtype.kind in "iu" for array in (kinds, n_children, children)
+    )
+    if not lists or len(kinds) == 0 or len(kinds) != len(n_children):
+        raise CircuitFileError("A circuit file must list the children of at least one unit.")
+    bounded = n_children.min() >= 0 and n_children.max() <= len(children)
+    if not bounded or n_children.sum() != len(children):
+        raise CircuitFileError("A circuit file must list as many children as it announces.")
+    parents = np.repeat(np.arange(len(kinds)), n_children)
+    if not ((children >= 0) & (children < parents)).all():
+        raise CircuitFileError("Units of a circuit file must follow their children.")
+    if kinds.min() < 0 or kinds.max() >= FIRST_FAMILY + len(families):
+        raise CircuitFileError("Units of a circuit file must be of the kinds its header names.")
+    if arrays["weights"].shape != (n_children[kinds == SUM].sum(),):
+        raise CircuitFileError("A circuit file must hold one weight per child of a sum.")
+    for number, name in enumerate(families, start=FIRST_FAMILY):
+        if any(len(arrays[key]) != (kinds == number).sum() for key in _shape_names(name, arrays)):
+            raise CircuitFileError(f"A circuit file must hold the parameters of every {name}.")
+
+
+def _shape_names(family: str, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Names of the arrays that hold the shapes of a family's parameters."""
+    return [key for key in arrays if key.startswith(f"{family}.") and key.endswith(".shapes")]
+
+
 def _unpack(family: str, arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """Constructor arguments of all units of a family."""
-    prefix = f"{family}."
-    names = {key[len(prefix) :].split(".")[0] for key in arrays if key.startswith(prefix)}
     columns: dict[str, list[Any]] = {}
-    for name in sorted(names):
-        values, shapes = arrays[f"{prefix}{name}.values"], arrays[f"{prefix}{name}.shapes"]
+    for key in _shape_names(family, arrays):
+        name = key.removeprefix(f"{family}.").removesuffix(".shapes")
+        values, shapes = arrays[f"{family}.{name}.values"], arrays[key]
         sizes = np.prod(shapes, axis=1, dtype=np.int64)
         if sizes.sum() != len(values) or (shapes < 0).any():
             raise CircuitFileError(f"Parameter {name} of {family} must match its shapes.")

@@ -13,11 +13,10 @@ writers disagree about them.
 from __future__ import annotations
 
 import gzip
+import math
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-
-import numpy as np
 
 from skcircuits.circuits.inputs import Bernoulli, Indicator
 from skcircuits.circuits.units import Product, Sum, Unit
@@ -75,7 +74,9 @@ def _node(words: list[str], nodes: dict[int, Unit]) -> Unit:
         literal = int(words[3])
         return Indicator(abs(literal) - 1, int(literal > 0), 2)
     if kind == "T":
-        literal, probability = int(words[3]), min(float(np.exp(float(words[4]))), 1.0)
+        literal, probability = int(words[3]), math.exp(float(words[4]))
+        # Writers round: a log probability may lie a little above zero.
+        probability = 1.0 if 1.0 < probability < 1.0 + 1e-6 else probability
         return Bernoulli(abs(literal) - 1, probability if literal > 0 else 1.0 - probability)
     if kind == "D":
         count = int(words[3])
@@ -83,7 +84,7 @@ def _node(words: list[str], nodes: dict[int, Unit]) -> Unit:
             raise ValueError(f"{count} elements were announced")
         primes, subs, log_weights = words[4::3], words[5::3], words[6::3]
         elements = [Product([nodes[int(p)], nodes[int(s)]]) for p, s in zip(primes, subs)]
-        return Sum(elements, weights=np.exp([float(w) for w in log_weights]))
+        return Sum(elements, weights=[math.exp(float(w)) for w in log_weights])
     raise ValueError(f"unknown kind of node {kind!r}")
 
 

@@ -82,9 +82,7 @@ def test_a_bounded_continuous_variable_is_integrated(seed):
         rows[:, variable] = low + (high - low) / 2 * (nodes + 1)
         expected = (high - low) / 2 * weights @ np.exp(circuit.log_prob(rows))
         lower[:, variable], upper[:, variable] = low, high
-        np.testing.assert_allclose(
-            np.exp(circuit.log_prob_box(lower, upper)), expected, rtol=1e-9
-        )
+        np.testing.assert_allclose(np.exp(circuit.log_prob_box(lower, upper)), expected, rtol=1e-9)
         lower[:], upper[:] = np.nan, np.nan
 
 
@@ -92,7 +90,7 @@ def test_boxes_far_in_the_tail_keep_their_digits():
     circuit = Circuit(Gaussian(0, 0.0, 1.0))
     # log(1 - Φ(40)) by the asymptotic series of the Mills ratio
     x = 40.0
-    expected = -x**2 / 2 - np.log(x * np.sqrt(2 * np.pi)) + np.log1p(-1 / x**2 + 3 / x**4)
+    expected = -(x**2) / 2 - np.log(x * np.sqrt(2 * np.pi)) + np.log1p(-1 / x**2 + 3 / x**4)
     found = circuit.log_prob_box([[x], [np.nan]], [[np.nan], [-x]])
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 

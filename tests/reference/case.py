@@ -42,9 +42,7 @@ class QueryCase:
         circuit = self.circuit(seed)
         X = self.rows(np.random.default_rng(seed), circuit)
         expected = [self.expected(Completions(circuit, x)) for x in X]
-        np.testing.assert_allclose(
-            self.query(circuit, X), expected, rtol=self.rtol, atol=self.atol
-        )
+        np.testing.assert_allclose(self.query(circuit, X), expected, rtol=self.rtol, atol=self.atol)
 
 
 class AlgebraCase:

@@ -132,7 +132,9 @@ def compatible_circuits(seed, *, discrete=False, zeros=0.15) -> tuple[Circuit, C
     first = RandomCircuit(seed, cardinalities, zeros=zeros)
     p = first.circuit()
     # The structure is shared, the units and parameters are not.
-    return p, RandomCircuit(seed + 10_000, cardinalities, zeros=zeros, splits=first.splits).circuit()
+    return p, RandomCircuit(
+        seed + 10_000, cardinalities, zeros=zeros, splits=first.splits
+    ).circuit()
 
 
 @lru_cache(maxsize=1000)
