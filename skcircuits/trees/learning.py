@@ -113,6 +113,11 @@ class Training:
             self.log_weights.copy(), [self.parameterization.model(v) for v in self.vectors]
         )
 
+    def restore(self, epoch: Epoch) -> None:
+        """Go back to the parameters of an earlier epoch."""
+        self.log_weights = epoch.mixture.log_weights.copy()
+        self.vectors = epoch.vectors.copy()
+
     def climb(self, component: int, gradient: FloatArray, rate: float) -> None:
         """Move one component up its gradient (Kingma and Ba, 2015)."""
         mean, square = self.means[component], self.squares[component]

@@ -1,0 +1,550 @@
+"""Density estimation by the mixture over all spanning trees."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.utils import check_scalar
+
+from skcircuits.circuits import Categorical
+from skcircuits.estimators._base import (
+    Interval,
+    StrOptions,
+    check_is_fitted,
+    check_weights,
+    fit_context,
+    make_generator,
+)
+from skcircuits.estimators._density import BaseDensity
+from skcircuits.estimators._fitting import drive
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.tabular import Discretizer
+from skcircuits.trees import (
+    Schedule,
+    StateLayout,
+    TreeBank,
+    bank_circuit,
+    complete_rows,
+    conditional_marginals,
+    edges_of,
+    enumerate_evidence,
+    learn_all_trees,
+    n_completions,
+    sample_rows,
+    sample_trees,
+    start_training,
+)
+from skcircuits.trees.tree_bank import draw_components
+
+__all__ = ["MoATDensity"]
+
+# Queries with fewer complete states than this are summed exactly, others over the bank.
+_MAX_EXACT_STATES = 4096
+_METHODS = {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
+
+
+class MoATDensity(BaseDensity):
+    """Mixture of all trees: a density of discrete rows with an exact likelihood.
+
+    One set of pair tables is shared by the tree distributions of all spanning trees, and one
+    weight per edge says how much each tree counts; a determinant sums over all of them [1]_.
+    The table of every pair of columns is free, whatever their numbers of states. With
+    ``n_components > 1`` a finite mixture of such models is learned.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of mixtures of all trees, each with its own pair tables and edge weights.
+    init : {"mutual_information", "random"}, default="mutual_information"
+        First parameters: observed pair tables with their mutual informations as edge weights
+        (of the groups that a mixture of Chow-Liu trees finds, with several components), or
+        random numbers.
+    learning_rate : float, default=0.05
+        Learning rate of Adam at the start; it falls along half a cosine over `max_iter`.
+    batch_size : int, default=1024
+        Rows per step.
+    max_iter : int, default=50
+        Number of passes over the rows.
+    tol : float, default=1e-4
+        Least improvement of the validation score that counts for `n_iter_no_change`.
+    n_iter_no_change : int, default=10
+        Stop after that many passes without improvement.
+    validation_fraction : float or None, default=0.1
+        Share of the rows held out to choose the best pass and to stop early, unless `fit`
+        gets validation rows. None, and tables too small to spare a row: the training rows.
+    pseudo_count : float, default=1.0
+        Weight of the uniform rows added before pair tables are estimated.
+    missing : {"estimate", "error"}, default="estimate"
+        Rows with missing cells. Their exact probability is NP-hard; ``"estimate"`` averages
+        over a fixed bank of trees drawn after fitting, and completes training rows by draws
+        from a Chow-Liu tree. ``"error"`` refuses them.
+    n_tree_samples : int, default=256
+        Size of the bank. The relative standard error of an estimated probability falls with
+        its square root; `conditional_marginals` can report it.
+    warm_start : bool, default=False
+        Continue from the parameters of the previous fit, with its states and bins.
+    random_state : int, RandomState or None, default=None
+        Source of randomness.
+    verbose : int, default=0
+        Print progress.
+    n_jobs : int, default=None
+        Threads; results do not depend on their number.
+
+    Attributes
+    ----------
+    mixture_ : AllTreesMixture
+        The model over states.
+    weights_ : ndarray of shape (n_components,)
+        Mixture weights.
+    edge_weights_ : ndarray of shape (n_components, n_features_in_, n_features_in_)
+        Edge weights; only their ratios within a component matter.
+    edge_marginals_ : ndarray of shape (n_components, n_features_in_, n_features_in_)
+        Probability that a pair of columns is an edge of the tree.
+    node_marginals_ : list of ndarray of shape (n_components, n_states_j)
+        Per column the probabilities of its states.
+    loss_curve_ : list of float
+        Mean negative log-likelihood of the training rows during each pass, in states.
+    validation_scores_ : list of float
+        Mean log-likelihood of the validation rows after each pass, in states.
+    n_iter_ : int
+        Number of passes.
+    bin_edges_ : tuple of ndarray or None
+        Bins of columns of numbers; None where the values themselves are the states.
+    is_categorical_ : ndarray of shape (n_features_in_,)
+        Mask of the columns of labels.
+    categories_ : list of ndarray or None
+        Labels per column in the order of their codes, None for numbers.
+    n_features_in_ : int
+        Number of columns in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns in fit, where all are strings.
+
+    See Also
+    --------
+    GaussianMixtureDensity : For continuous columns.
+
+    Notes
+    -----
+    Columns of whole numbers with few distinct values are states, other numbers are cut into
+    quantile bins with uniform density inside, so scores are densities in original units.
+
+    The learning rate is annealed over `max_iter` passes, so running all of them is the planned
+    end of a fit and no reason for a warning.
+
+    References
+    ----------
+    .. [1] Selvam, Zhang and Van den Broeck, "Mixtures of All Trees", AISTATS 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits import MoATDensity
+    >>> rng = np.random.default_rng(0)
+    >>> X = (rng.random((500, 1)) + 0.3 * rng.normal(size=(500, 4)) > 0.5).astype(float)
+    >>> density = MoATDensity(max_iter=10, random_state=0).fit(X)
+    >>> density.score(X) > np.log(1 / 16)
+    True
+    >>> density.sample_trees(3, random_state=0).shape
+    (3, 3, 2)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "init": [StrOptions({"mutual_information", "random"})],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "missing": [StrOptions({"estimate", "error"})],
+        "n_tree_samples": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        n_components=1,
+        init="mutual_information",
+        learning_rate=0.05,
+        batch_size=1024,
+        max_iter=50,
+        tol=1e-4,
+        n_iter_no_change=10,
+        validation_fraction=0.1,
+        pseudo_count=1.0,
+        missing="estimate",
+        n_tree_samples=256,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+        n_jobs=None,
+    ):
+        self.n_components = n_components
+        self.init = init
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.pseudo_count = pseudo_count
+        self.missing = missing
+        self.n_tree_samples = n_tree_samples
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.n_jobs = n_jobs
+
+    @fit_context
+    def fit(self, X, y=None, sample_weight=None, *, X_val=None):
+        """Learn the mixture.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Training rows; cells may be missing.
+        y : Ignored
+            Present by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; None gives all the same.
+        X_val : dataframe or array-like of shape (n_validation, n_features), default=None
+            Validation rows; None holds out a `validation_fraction` of X.
+
+        Returns
+        -------
+        MoATDensity
+            The fitted estimator.
+        """
+        continues = self.warm_start and hasattr(self, "_training")
+        X = self._read_table(X) if continues else self._learn_table(X)
+        sample_weight = check_weights(sample_weight, X)
+        generator = make_generator(self.random_state)
+        if not continues:
+            self._learn_states(X, sample_weight)
+        validation = None if X_val is None else self._read_table(X_val)
+        self._fit_table(X, sample_weight, generator, validation, continues)
+        return self
+
+    @fit_context
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Learn from some rows: one pass over them, from the current parameters on.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows. Those of the first call also decide the states and bins of the columns.
+        y : Ignored
+            Present by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; None gives all the same.
+
+        Returns
+        -------
+        MoATDensity
+            The estimator.
+        """
+        first = not hasattr(self, "_training")
+        X = self._learn_table(X) if first else self._read_table(X)
+        sample_weight = check_weights(sample_weight, X)
+        generator = make_generator(self.random_state)
+        if first:
+            self._learn_states(X, sample_weight)
+        codes, sample_weight = self._training_rows(X, sample_weight, generator)
+        if first:
+            self._training = self._start(codes, sample_weight, generator)
+            self.loss_curve_, self.validation_scores_, self.n_iter_ = [], [], 0
+        schedule = Schedule(1, self.learning_rate, self.batch_size, last_rate=1.0)
+        (epoch,) = learn_all_trees(
+            self._training,
+            codes,
+            generator,
+            schedule,
+            sample_weight=sample_weight,
+            n_jobs=self.n_jobs,
+        )
+        self.loss_curve_.append(epoch.loss)
+        self.n_iter_ += 1
+        self._set_mixture(epoch.mixture, _bank_seed(generator))
+        return self
+
+    def sample_trees(self, n_trees=1, random_state=None):
+        """Draw spanning trees from their prior.
+
+        Parameters
+        ----------
+        n_trees : int, default=1
+            Number of trees.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (n_trees, n_features - 1, 2)
+            Edges of each tree as pairs of columns.
+        """
+        check_is_fitted(self)
+        check_scalar(n_trees, "n_trees", Integral, min_val=1)
+        generator = make_generator(random_state)
+        components = draw_components(self.mixture_, n_trees, generator)
+        return edges_of(sample_trees(self.mixture_, components, generator))
+
+    def conditional_marginals(
+        self, X, method="collapsed", n_samples=1000, random_state=None, return_errors=False
+    ):
+        """Distribution of every column given the observed cells of each row.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows with missing cells.
+        method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
+                default="collapsed"
+            How the marginals are estimated: weighted averages of the exact answers of drawn
+            trees (collapsed) or of rows drawn from them (importance), Markov chains that
+            alternate between tree and row (blocked Gibbs) or move one cell at a time
+            (Gibbs), or exact enumeration for few missing cells.
+        n_samples : int, default=1000
+            Number of draws; ignored by ``"exact"``.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+        return_errors : bool, default=False
+            Also return standard errors and effective sample sizes.
+
+        Returns
+        -------
+        marginals : list of ndarray of shape (n_samples, n_states_j)
+            Per column the probabilities of its states; 0 and 1 where observed.
+        standard_errors : list of ndarray of shape (n_samples, n_states_j)
+            Their standard errors, with ``return_errors=True``.
+        effective_sample_sizes : ndarray of shape (n_samples,)
+            Independent draws that would estimate equally well, with ``return_errors=True``.
+        """
+        if method not in _METHODS:
+            raise ValueError(must("method", f"be one of {sorted(_METHODS)}", method=method))
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        codes = self._codes(self._read_table(X))
+        generator = make_generator(random_state)
+        answer = conditional_marginals(self.mixture_, codes, method, n_samples, generator)
+        marginals = self._by_column(answer.probabilities)
+        if not return_errors:
+            return marginals
+        errors = self._by_column(answer.standard_errors)
+        return marginals, errors, answer.effective_sample_size
+
+    def to_circuit(self, n_trees=None, random_state=None):
+        """Write a mixture of drawn trees as a circuit, for queries that need one.
+
+        Parameters
+        ----------
+        n_trees : int, default=None
+            Number of trees. None: the bank that scores rows with missing cells.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+
+        Returns
+        -------
+        Circuit
+            Over the columns in original units.
+        """
+        check_is_fitted(self)
+        bank = self._bank
+        if n_trees is not None:
+            check_scalar(n_trees, "n_trees", Integral, min_val=1)
+            bank = TreeBank(self.mixture_, n_trees, make_generator(random_state))
+        return bank_circuit(bank, self._make_input)
+
+    def mpe(self, X):
+        """Refuse to complete rows by their most probable explanation: it is NP-hard.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows with missing cells.
+
+        Raises
+        ------
+        CircuitPropertyError
+            Always.
+        """
+        raise CircuitPropertyError(
+            "The most probable completion under a mixture of all trees must be left alone: "
+            "finding it is NP-hard. Use to_circuit(n_trees).mpe(X, method='max_product') for "
+            "an approximation, or sample(n_samples, X=X) for draws."
+        )
+
+    def _learn_states(self, X, sample_weight):
+        self._discretizer = Discretizer.fit(
+            X, self._schema.cardinalities, sample_weight=sample_weight
+        )
+        self.bin_edges_ = self._discretizer.bin_edges
+        self._layout = StateLayout(self._discretizer.cardinalities)
+
+    def _fit_table(self, X, sample_weight, generator, validation=None, continues=False):
+        codes, sample_weight = self._training_rows(X, sample_weight, generator)
+        if validation is None:
+            training, held_out = self._split(sample_weight, generator)
+            validation_codes, validation_weight = codes[held_out], sample_weight[held_out]
+            codes, sample_weight = codes[training], sample_weight[training]
+        else:
+            validation_codes, validation_weight = self._training_rows(validation, None, generator)
+        if not continues:
+            self._training = self._start(codes, sample_weight, generator)
+        seed = _bank_seed(generator)
+        losses = []
+        result = drive(
+            self,
+            self._epochs(codes, sample_weight, generator, losses),
+            max_iter=self.max_iter,
+            score=lambda epoch: np.average(
+                epoch.mixture.log_prob(validation_codes, n_jobs=self.n_jobs),
+                weights=validation_weight,
+            ),
+            tol=self.tol,
+            n_iter_no_change=self.n_iter_no_change,
+            attributes=lambda epoch: self._attributes(epoch.mixture, seed),
+            X=X,
+        )
+        self.loss_curve_ = losses[: result.n_iter]
+        self.validation_scores_ = result.scores
+        self.n_iter_ = result.n_iter
+        self._training.restore(result.state)
+        self._set_mixture(result.state.mixture, seed)
+
+    def _training_rows(self, X, sample_weight, generator):
+        """Complete rows of positive weight, as codes, and their weights."""
+        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        kept = weight > 0
+        if not kept.any():
+            raise ValueError(must("sample_weight", "hold a positive weight"))
+        codes = complete_rows(
+            self._codes(X[kept]),
+            self._layout,
+            generator,
+            sample_weight=weight[kept],
+            pseudo_count=self.pseudo_count,
+        )
+        return codes, weight[kept]
+
+    def _split(self, sample_weight, generator):
+        """Positions of the training and validation rows; all of them twice if there are few."""
+        n_rows = len(sample_weight)
+        n_held_out = int((self.validation_fraction or 0) * n_rows)
+        if not n_held_out:
+            return slice(None), slice(None)
+        order = generator.permutation(n_rows)
+        return order[n_held_out:], order[:n_held_out]
+
+    def _start(self, codes, sample_weight, generator):
+        return start_training(
+            codes,
+            self._layout,
+            self.n_components,
+            generator,
+            sample_weight=sample_weight,
+            pseudo_count=self.pseudo_count,
+            random=self.init == "random",
+        )
+
+    def _epochs(self, codes, sample_weight, generator, losses):
+        """The learner's epochs; their losses are noted on the way."""
+        schedule = Schedule(self.max_iter, self.learning_rate, self.batch_size)
+        for epoch in learn_all_trees(
+            self._training,
+            codes,
+            generator,
+            schedule,
+            sample_weight=sample_weight,
+            n_jobs=self.n_jobs,
+        ):
+            losses.append(epoch.loss)
+            yield epoch
+
+    def _set_mixture(self, mixture, seed):
+        for name, value in self._attributes(mixture, seed).items():
+            setattr(self, name, value)
+
+    def _attributes(self, mixture, seed):
+        """The fitted attributes of a mixture."""
+        nodes = np.stack([component.nodes for component in mixture.components])
+        return {
+            "mixture_": mixture,
+            "weights_": np.exp(mixture.log_weights),
+            "edge_weights_": np.stack([component.weights for component in mixture.components]),
+            "edge_marginals_": np.stack([c.tree_law[1] for c in mixture.components]),
+            "node_marginals_": self._by_column(nodes),
+            "_bank": TreeBank(mixture, self.n_tree_samples, np.random.default_rng(seed)),
+        }
+
+    def _by_column(self, states):
+        """Split the last axis (flat states) into columns of the table."""
+        return np.split(states, self._layout.offsets[1:], axis=-1)
+
+    def _codes(self, X):
+        """State numbers, -1 where missing."""
+        states = self._discretizer.encode(X)
+        missing = np.isnan(states)
+        if self.missing == "error" and missing.any():
+            raise ValueError(
+                must(
+                    "rows of a mixture of all trees",
+                    "be complete with missing='error'",
+                    "Use missing='estimate'.",
+                    n_missing_cells=int(missing.sum()),
+                )
+            )
+        return np.where(missing, -1, states).astype(np.int64)
+
+    def _log_density(self, X):
+        codes = self._codes(X)
+        complete = (codes >= 0).all(axis=1)
+        log_prob = np.empty(len(X))
+        log_prob[complete] = self.mixture_.log_prob(codes[complete], n_jobs=self.n_jobs)
+        evidence = self._layout.evidence(codes[~complete])
+        log_prob[~complete] = self._bank.log_evidence(evidence)
+        return log_prob - self._discretizer.log_volume(X)
+
+    def _draw(self, n_samples, X, generator):
+        if X is None:
+            codes = sample_rows(self.mixture_, n_samples, generator)
+            return self._discretizer.decode(codes, generator)
+        evidence = self._layout.evidence(self._codes(X))
+        codes = self._bank.sample(evidence, n_samples, generator)
+        return np.where(np.isnan(X), self._discretizer.decode(codes, generator), X)
+
+    def _log_box(self, boxes):
+        evidence = np.concatenate(self._discretizer.coverage(boxes), axis=1)
+        log_probability = np.empty(len(evidence))
+        few = n_completions(evidence, self.mixture_) <= _MAX_EXACT_STATES
+        log_probability[few] = enumerate_evidence(self.mixture_, evidence[few])
+        log_probability[~few] = self._bank.log_evidence(evidence[~few])
+        return log_probability
+
+    def _n_parameters(self):
+        free = self._layout.cardinalities - 1
+        n_pair_parameters = (free.sum() ** 2 - (free**2).sum()) // 2
+        n_ratios = max(0, len(self._layout.pairs[0]) - 1)
+        per_component = n_pair_parameters + free.sum() + n_ratios
+        return int(self.n_components * per_component + self.n_components - 1)
+
+    def _make_input(self, column, probabilities):
+        """Input unit of a column in original units."""
+        values = self._discretizer.values[column]
+        name = self._schema.names[column]
+        if values is None:
+            raise CircuitPropertyError(
+                must("columns of a tree circuit", "have values as states", column=name)
+            )
+        masses = np.zeros(int(values[-1]) + 1)
+        masses[values.astype(np.int64)] = probabilities
+        return Categorical(column, masses)
+
+
+def _bank_seed(generator):
+    """Seed of the bank of trees, drawn once so that callbacks do not change the fit."""
+    return int(generator.integers(np.iinfo(np.int64).max))
