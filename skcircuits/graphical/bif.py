@@ -14,8 +14,8 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["NetworkDescription", "read_bif"]
 
-_VARIABLE = re.compile(r"variable\s+(\S+)\s*\{(.*?)\}\s*;?\s*\}", re.DOTALL)
-_STATES = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{(.*)", re.DOTALL)
+_VARIABLE = re.compile(r"variable\s+(\S+)\s*\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}")
+_STATES = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^{}]*)\}")
 _PROBABILITY = re.compile(r"probability\s*\(([^|)]*)(?:\|([^)]*))?\)\s*\{(.*?)\}", re.DOTALL)
 _ENTRY = re.compile(r"(?:\(([^)]*)\)|(table|default))([^;]*);")
 

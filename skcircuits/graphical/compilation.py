@@ -64,7 +64,8 @@ def _compile_solution(solution: Solution) -> Unit:
         table = np.empty(len(units), dtype=object)
         table[:] = units
         tables.append(table.reshape(weights.shape[:-1]))
-    return tables[-1][()]
+    root: Unit = tables[-1].item()
+    return root
 
 
 def _rows(weights: FloatArray) -> FloatArray:

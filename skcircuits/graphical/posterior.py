@@ -226,7 +226,7 @@ class Posterior:
             shape = tuple(self.cardinalities[component.boundary].tolist())
             _check_size(prod(shape), len(shape))
             states = np.zeros((prod(shape), len(self.cardinalities)), dtype=np.int64)
-            states[:, component.boundary] = np.indices(shape).reshape(len(shape), -1).T
+            states[:, component.boundary] = np.indices(shape).reshape(len(shape), prod(shape)).T
             solution = self.solve_component(component, states)
             table = solution.log_partition[solution.rows].reshape(shape)
             factors.append(Factor(tuple(component.boundary.tolist()), table))

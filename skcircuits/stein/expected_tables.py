@@ -8,6 +8,7 @@ tables, one matrix product. Larger ones go through a pass over pairs of buckets.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -111,7 +112,7 @@ def _pair_pass(
         depth = len(bucket.axes)
         ours = list(range(2, 2 + depth))
         theirs = list(range(2 + depth, 2 + 2 * depth))
-        operands: list[object] = [
+        operands: list[Any] = [
             np.exp(log_left),
             [0, *ours],
             np.exp(log_right),
@@ -124,10 +125,6 @@ def _pair_pass(
             labels = [0, 1, *(ours[a] for a in axes), *(theirs[a] for a in axes)]
             operands += [messages[child], labels]
         output = [0, 1, *ours[:-1], *theirs[:-1]]
-        messages.append(_broadcasting_einsum(operands, output))
+        # Tables that all rows share have length one and broadcast.
+        messages.append(np.einsum(*operands, output, optimize="greedy"))
     return messages[-1]
-
-
-def _broadcasting_einsum(operands: list[object], output: list[int]) -> FloatArray:
-    """Sum products over labelled axes; axes of length one broadcast."""
-    return np.einsum(*operands, output, optimize="greedy")

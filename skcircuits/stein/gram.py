@@ -192,7 +192,7 @@ def _block_function(X: FloatArray, target: Any, kernel: Any, operator: str | Non
         if terms is None:
             return partial(point_block, measures, kernel)
         return partial(product_block, measures, terms)
-    _check_collapsible(target, terms, kernel)
+    terms = _collapsible_terms(target, terms, kernel)
     if (hidden == hidden[0]).all():
         posterior = target.posterior(hidden[0].nonzero()[0])
         return partial(shared_block, measures, posterior, terms)
@@ -207,7 +207,9 @@ def _check_operator(operator: str | None, known: tuple[str, ...], kind: str) -> 
         )
 
 
-def _check_collapsible(target: Any, terms: list[ProductTerm] | None, kernel: Any) -> None:
+def _collapsible_terms(
+    target: Any, terms: list[ProductTerm] | None, kernel: Any
+) -> list[ProductTerm]:
     if not isinstance(target, FactorGraph):
         raise TypeError(
             must(
@@ -226,3 +228,4 @@ def _check_collapsible(target: Any, terms: list[ProductTerm] | None, kernel: Any
                 kernel=kernel,
             )
         )
+    return terms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from skcircuits.stein.product_terms import ProductTerm
 from skcircuits.stein.targets import log_full_conditional, state_counts
 
 __all__ = ["Measures", "contract", "moved_rows", "point_block", "product_block", "stein_measures"]
+
+# Rows of states, as floats with NaN or as codes.
+Rows = TypeVar("Rows", FloatArray, IntArray)
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,10 @@ def stein_measures(target: Any, X: FloatArray, operator: str) -> Measures:
         One signed measure per row and variable.
     """
     counts = state_counts(target, X.shape[1])
+    movable = (counts > 1) & ~np.isnan(X).all(axis=0)
     atoms = {
-        int(variable): _atoms(target, X, variable, int(counts[variable]), operator)
-        for variable in (counts > 1).nonzero()[0]
-        if not np.isnan(X[:, variable]).all()
+        variable: _atoms(target, X, variable, int(counts[variable]), operator)
+        for variable in movable.nonzero()[0].tolist()
     }
     return Measures(X, counts, atoms)
 
@@ -85,7 +88,7 @@ def _atoms(target: Any, X: FloatArray, variable: int, n_states: int, operator: s
     return measures.spread(observed)
 
 
-def moved_rows(X: FloatArray, variable: int, states: IntArray) -> FloatArray:
+def moved_rows(X: Rows, variable: int, states: IntArray) -> Rows:
     """Repeat rows with one variable set to each of some states.
 
     Parameters

@@ -122,7 +122,7 @@ def barker_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
     rates[rows, states] = 0.0
     rates[rows, states] = -rates.sum(axis=1)
     everywhere = np.broadcast_to(np.arange(n_states), rates.shape)
-    zeros = np.isneginf(log_conditional).any(axis=1)
+    zeros = np.asarray(np.isneginf(log_conditional).any(axis=1))
     return Atoms(rates, everywhere, everywhere, zeros)
 
 
@@ -151,7 +151,7 @@ def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
         Where the target has zeros: the ratios are not defined.
     """
     n_states = log_conditional.shape[1]
-    zeros = np.isneginf(log_conditional).any(axis=1)
+    zeros = np.asarray(np.isneginf(log_conditional).any(axis=1))
     if zeros.any():
         raise ValueError(
             must(

@@ -1,0 +1,120 @@
+"""Bayesian networks: construction, BIF, pgmpy objects."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skcircuits.graphical import BayesianNetwork
+
+SPRINKLER = """
+network unknown { }
+// rain and sprinkler wet the grass
+variable Rain { type discrete [ 2 ] { no, yes }; }
+variable Sprinkler { type discrete [ 2 ] { off, on }; }
+variable Grass { type discrete [ 3 ] { dry, damp, wet }; }
+probability ( Rain ) { table 0.8, 0.2; }
+probability ( Sprinkler | Rain ) {
+  (no) 0.6, 0.4;
+  (yes) 0.99, 0.01;
+}
+probability ( Grass | Sprinkler, Rain ) {
+  default 0.0, 0.1, 0.9;
+  (off, no) 1.0, 0.0, 0.0;
+  (on, no) 0.1, 0.2, 0.7;
+}
+"""
+
+
+@pytest.fixture
+def sprinkler(tmp_path):
+    path = tmp_path / "sprinkler.bif"
+    path.write_text(SPRINKLER)
+    return BayesianNetwork.from_bif(path)
+
+
+def test_bif_tables_and_names(sprinkler):
+    assert sprinkler.variable_names == ("Rain", "Sprinkler", "Grass")
+    assert sprinkler.state_names[2] == ("dry", "damp", "wet")
+    assert sprinkler.parents == ((), (0,), (1, 0))
+    rain, sprinkler_on = 0.2, 0.8 * 0.4 + 0.2 * 0.01
+    assert_allclose(sprinkler.marginals()[0][1], rain)
+    assert_allclose(sprinkler.marginals()[1][1], sprinkler_on)
+    dry = 0.8 * 0.6 * 1.0 + 0.8 * 0.4 * 0.1
+    assert_allclose(sprinkler.marginals()[2][0], dry)
+    assert_allclose(sprinkler.log_partition(), 0.0, atol=1e-12)
+
+
+def test_bif_evidence_by_name(sprinkler):
+    wet = 0.8 * 0.4 * 0.7, 0.2 * 0.9
+    expected = wet[1] / sum(wet)
+    assert_allclose(sprinkler.marginals({"Grass": "wet"})[0][1], expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("probability ( Rain ) { table 0.8, 0.2; }", "", "give every variable a probability"),
+        ("type discrete [ 2 ] { off, on }", "type continuous", "be discrete"),
+        ("[ 3 ]", "[ 4 ]", "name 4 states"),
+        ("  default 0.0, 0.1, 0.9;\n", "", "row for every state of its parents"),
+    ],
+)
+def test_broken_bif(tmp_path, old, new, message):
+    path = tmp_path / "broken.bif"
+    path.write_text(SPRINKLER.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        BayesianNetwork.from_bif(path)
+
+
+def test_table_keyword_with_parents_runs_child_slowest(tmp_path):
+    path = tmp_path / "two.bif"
+    path.write_text(
+        "variable A { type discrete [ 2 ] { a, b }; }\n"
+        "variable B { type discrete [ 2 ] { c, d }; }\n"
+        "probability ( A ) { table 0.5, 0.5; }\n"
+        "probability ( B | A ) { table 0.9, 0.2, 0.1, 0.8; }\n"
+    )
+    network = BayesianNetwork.from_bif(path)
+    assert_allclose(network.marginals({"A": "b"})[1], [0.2, 0.8])
+
+
+def test_from_pgmpy_like_object(sprinkler):
+    def table(name, given, values):
+        names = dict(zip(sprinkler.variable_names, map(list, sprinkler.state_names)))
+        return SimpleNamespace(
+            variables=[name, *given],
+            values=np.asarray(values),
+            state_names={v: names[v] for v in [name, *given]},
+        )
+
+    tables = [np.exp(factor.log_table) for factor in sprinkler.factors]
+    model = SimpleNamespace(
+        get_cpds=lambda: [
+            table("Grass", ["Sprinkler", "Rain"], np.moveaxis(tables[2], -1, 0)),
+            table("Rain", [], tables[0]),
+            table("Sprinkler", ["Rain"], tables[1].T),
+        ]
+    )
+    network = BayesianNetwork.from_pgmpy(model)
+    assert network.variable_names == ("Grass", "Rain", "Sprinkler")
+    evidence = {"Grass": "damp"}
+    assert_allclose(network.marginals(evidence)[1], sprinkler.marginals(evidence)[0])
+
+
+def test_soften_keeps_rows_normalised(sprinkler):
+    soft = sprinkler.soften(0.05)
+    assert_allclose(soft.log_partition(), 0.0, atol=1e-12)
+    assert isinstance(soft, BayesianNetwork)
+    assert_allclose(soft.marginals()[0], 0.95 * np.array([0.8, 0.2]) + 0.025)
+    with pytest.raises(ValueError, match="amount"):
+        sprinkler.soften(2)
+
+
+def test_bad_networks():
+    with pytest.raises(ValueError, match="rows of the table of variable 0 must sum to one"):
+        BayesianNetwork([[]], [[0.5, 0.6]])
+    half = np.full((2, 2), 0.5)
+    with pytest.raises(ValueError, match="form no cycle"):
+        BayesianNetwork([[1], [0]], [half, half])

@@ -1,0 +1,98 @@
+"""Compiled circuits: the same distribution, with the promised properties."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skcircuits.circuits import (
+    is_decomposable,
+    is_deterministic,
+    is_smooth,
+    is_structured_decomposable,
+)
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
+
+
+def random_ising(seed=0):
+    rng = np.random.default_rng(seed)
+    return IsingModel.grid(3, 3, couplings=rng.normal(size=12), fields=rng.normal(size=9))
+
+
+def random_potts(seed=0):
+    rng = np.random.default_rng(seed)
+    scopes = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 3, 4)]
+    states = np.array([2, 3, 2, 4, 3, 2])
+    return FactorGraph([(s, rng.uniform(size=states[list(s)])) for s in scopes], states)
+
+
+@pytest.mark.parametrize("model", [random_ising(), random_potts()], ids=["ising", "potts"])
+def test_circuit_has_the_promised_properties(model):
+    circuit = model.compile()
+    assert is_smooth(circuit)
+    assert is_decomposable(circuit)
+    assert is_deterministic(circuit)
+    assert is_structured_decomposable(circuit)
+    assert_allclose(circuit.log_partition, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [random_ising(), random_potts()], ids=["ising", "potts"])
+def test_circuit_is_the_distribution(model):
+    rows = np.random.default_rng(1).integers(model.cardinalities, size=(50, len(model.neighbors)))
+    rows = rows.astype(float)
+    rows[::3, 1:3] = np.nan
+    expected = model.log_prob_unnormalized(rows) - model.log_partition()
+    assert_allclose(model.compile().log_prob(rows), expected, rtol=1e-10)
+
+
+def test_evidence_leaves_the_conditional_distribution():
+    model = random_potts()
+    circuit = model.compile({1: 2, 3: 0})
+    assert tuple(circuit.variables) == (0, 2, 4, 5)
+    marginals = circuit.marginals(np.full((1, 6), np.nan))
+    expected = model.marginals({1: 2, 3: 0})
+    for variable, table in marginals.items():
+        assert_allclose(table[0], expected[variable], rtol=1e-10)
+
+
+def test_determinism_makes_small_circuits():
+    # x0 xor ... xor x8 = 0, x9 is free: two contexts per level are enough.
+    parity = np.zeros((2, 2, 2))
+    parity[[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0]] = 1.0
+    chain = [((10 + i, i, 11 + i), parity) for i in range(9)]
+    graph = FactorGraph([*chain, ((10,), [1.0, 0.0]), ((19,), [1.0, 0.0])], np.full(20, 2))
+    circuit = graph.compile()
+    assert circuit.n_units < 200
+    assert_allclose(graph.log_partition(), np.log(2.0**9))
+
+
+def test_equal_contexts_share_a_unit():
+    # The child ignores its second parent: its tables are equal and appear once.
+    network = BayesianNetwork(
+        [[], [], [0, 1]],
+        [[0.5, 0.5], [0.5, 0.5], np.array([[[0.9, 0.1]] * 2, [[0.2, 0.8]] * 2])],
+    )
+    free = BayesianNetwork(
+        [[], [], [0, 1]],
+        [[0.5, 0.5], [0.5, 0.5], np.array([[[0.9, 0.1], [0.7, 0.3]], [[0.2, 0.8], [0.4, 0.6]]])],
+    )
+    order = [2, 1, 0]
+    assert network.compile(order=order).n_units < free.compile(order=order).n_units
+
+
+def test_impossible_or_complete_evidence():
+    graph = FactorGraph([((0, 1), [[1.0, 0.0], [0.0, 1.0]])], [2, 2])
+    with pytest.raises(ZeroProbabilityError):
+        graph.compile({0: 0, 1: 1})
+    with pytest.raises(ValueError, match="leave a variable free"):
+        graph.compile({0: 0, 1: 0})
+
+
+def test_circuit_marginals_agree_on_zeros():
+    graph = FactorGraph(
+        [((0, 1), [[1.0, 0.0], [0.0, 3.0]]), ((1, 2), [[1.0, 1.0], [0.0, 1.0]])], [2] * 3
+    )
+    circuit = graph.compile()
+    marginals = circuit.marginals(np.full((1, 3), np.nan))
+    for variable, expected in enumerate(graph.marginals()):
+        assert_allclose(marginals[variable][0], expected, rtol=1e-12)

@@ -1,0 +1,265 @@
+"""Factor graphs against enumeration of all states."""
+
+import pickle
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.graphical import Factor, FactorGraph
+
+CARDINALITIES = [
+    (2, 3, 2, 4),
+    (2, 2, 2, 2, 2, 2),
+    (3, 1, 2, 3),
+]
+
+
+def random_graph(cardinalities, seed=0, zeros=0.0):
+    """Factors of one to three variables; the last variable has a factor of its own."""
+    rng = np.random.default_rng(seed)
+    d = len(cardinalities)
+    factors = [((d - 1,), rng.uniform(0.2, 2, cardinalities[-1]))]
+    for size in (2, 2, 3):
+        scope = tuple(rng.permutation(d)[:size].tolist())
+        table = rng.uniform(0.1, 2, [cardinalities[v] for v in scope])
+        table[rng.random(table.shape) < zeros] = 0.0
+        factors.append((scope, table))
+    return FactorGraph(factors, cardinalities)
+
+
+def all_states(cardinalities):
+    return np.array(list(product(*map(range, cardinalities))), dtype=float)
+
+
+def enumerate_probabilities(graph):
+    """Multiply the tables state by state."""
+    states = all_states(graph.cardinalities)
+    weights = np.ones(len(states))
+    for factor in graph.factors:
+        cells = states[:, list(factor.scope)].astype(int)
+        weights *= np.exp(factor.log_table)[tuple(cells.T)]
+    return states, weights
+
+
+@pytest.fixture(params=CARDINALITIES, ids=str)
+def graph(request):
+    return random_graph(request.param)
+
+
+def test_log_prob_and_partition_equal_enumeration(graph):
+    states, weights = enumerate_probabilities(graph)
+    assert_allclose(graph.log_prob_unnormalized(states), np.log(weights), rtol=1e-12, atol=1e-12)
+    assert_allclose(graph.log_partition(), np.log(weights.sum()), rtol=1e-12)
+
+
+def test_missing_cells_are_summed_out(graph):
+    states, weights = enumerate_probabilities(graph)
+    rng = np.random.default_rng(1)
+    rows = states[rng.integers(len(states), size=20)]
+    rows[rng.random(rows.shape) < 0.5] = np.nan
+    expected = [
+        np.log(weights[((states == row) | np.isnan(row)).all(axis=1)].sum()) for row in rows
+    ]
+    assert_allclose(graph.log_prob_unnormalized(rows), expected, rtol=1e-12)
+
+
+def test_conditional_marginals_equal_enumeration(graph):
+    states, weights = enumerate_probabilities(graph)
+    rng = np.random.default_rng(2)
+    rows = states[rng.integers(len(states), size=10)]
+    rows[rng.random(rows.shape) < 0.6] = np.nan
+    tables = graph.conditional_marginals(rows)
+    for index, row in enumerate(rows):
+        agree = weights * ((states == row) | np.isnan(row)).all(axis=1)
+        for variable, table in enumerate(tables):
+            expected = np.bincount(
+                states[:, variable].astype(int), agree, minlength=graph.cardinalities[variable]
+            )
+            assert_allclose(table[index], expected / agree.sum(), rtol=1e-10, atol=1e-14)
+
+
+def test_full_conditional_is_the_normalised_slice(graph):
+    states = all_states(graph.cardinalities)
+    for variable, k in enumerate(graph.cardinalities):
+        logits = graph.log_full_conditional(states, variable)
+        assert logits.shape == (len(states), k)
+        moved = states.repeat(k, axis=0)
+        moved[:, variable] = np.tile(np.arange(k), len(states))
+        joint = graph.log_prob_unnormalized(moved).reshape(-1, k)
+        assert_allclose(logits - logits[:, :1], joint - joint[:, :1], rtol=1e-10, atol=1e-12)
+
+
+def test_full_conditional_with_large_blanket_uses_several_tables():
+    rng = np.random.default_rng(0)
+    factors = [((0, j), rng.uniform(0.5, 2, (2, 3))) for j in range(1, 12)]
+    graph = FactorGraph(factors, [2] + [3] * 11)
+    rows = rng.integers(graph.cardinalities, size=(5, 12)).astype(float)
+    flipped = rows.copy()
+    flipped[:, 0] = 1 - rows[:, 0]
+    logits = graph.log_full_conditional(rows, 0)
+    own = rows[:, 0].astype(int)
+    difference = logits[range(5), 1 - own] - logits[range(5), own]
+    expected = graph.log_prob_unnormalized(flipped) - graph.log_prob_unnormalized(rows)
+    assert_allclose(difference, expected, rtol=1e-10)
+
+
+def test_exact_samples_follow_the_marginals(graph):
+    drawn = graph.sample(20_000, random_state=0)
+    for variable, marginal in enumerate(graph.marginals()):
+        shares = np.bincount(drawn[:, variable].astype(int), minlength=len(marginal)) / 20_000
+        assert_allclose(shares, marginal, atol=0.02)
+
+
+def test_completions_keep_observed_cells(graph):
+    row = np.full(len(graph.cardinalities), np.nan)
+    row[0] = 1
+    drawn = graph.sample(4000, X=[row, row], random_state=0)
+    assert drawn.shape == (4000, 2, len(row))
+    assert (drawn[..., 0] == 1).all()
+    marginal = graph.marginals({0: 1})[2]
+    assert_allclose((drawn[:, 0, 2] == 1).mean(), marginal[1], atol=0.04)
+
+
+def test_marginalize_keeps_the_rest(graph):
+    rest = graph.marginalize([0, 2])
+    rows = all_states(graph.cardinalities)[:7]
+    kept = rows.copy()
+    rows[:, [0, 2]] = np.nan
+    kept[:, [0, 2]] = 0
+    assert_allclose(rest.log_prob_unnormalized(kept), graph.log_prob_unnormalized(rows), rtol=1e-10)
+
+
+def test_soften_is_positive_and_near():
+    graph = random_graph((2, 2, 3), zeros=0.2)
+    soft = graph.soften(1e-3)
+    states = all_states(graph.cardinalities)
+    assert np.isneginf(graph.log_prob_unnormalized(states)).any()
+    assert np.isfinite(soft.log_prob_unnormalized(states)).all()
+    assert_allclose(soft.marginals()[0], graph.marginals()[0], atol=0.01)
+    with pytest.raises(ValueError, match=r"amount must be in \(0, 1\]"):
+        graph.soften(0)
+
+
+def test_neighbors_are_markov_blankets():
+    graph = FactorGraph([((0, 1), np.ones((2, 2))), ((1, 2, 3), np.ones((2, 2, 2)))], [2] * 5)
+    assert [blanket.tolist() for blanket in graph.neighbors] == [[1], [0, 2, 3], [1, 3], [1, 2], []]
+
+
+def test_variables_without_factors_are_uniform():
+    graph = FactorGraph([((0,), [1.0, 3.0])], [2, 4])
+    assert_allclose(graph.marginals()[1], np.full(4, 0.25))
+    assert_allclose(graph.log_partition(), np.log(16.0))
+    assert_allclose(graph.gibbs_sample(4000, random_state=0)[:, 0].mean(), 0.75, atol=0.03)
+
+
+def test_extreme_tables_stay_finite():
+    table = np.array([[0.0, -9000.0], [-9000.0, -20_000.0]])
+    graph = FactorGraph([Factor((0, 1), table), Factor((1, 2), table)], [2, 2, 2])
+    assert_allclose(graph.log_partition({0: 1, 1: 1, 2: 1}), -40_000.0)
+    assert_allclose(graph.marginals({0: 1})[1], [1.0, 0.0])
+
+
+def test_single_variable_and_single_state():
+    graph = FactorGraph([((0,), [2.0])], [1])
+    assert_allclose(graph.log_partition(), np.log(2.0))
+    assert_array_equal(graph.sample(3, random_state=0), np.zeros((3, 1)))
+
+
+def test_gibbs_reaches_the_target_and_repeats(graph):
+    drawn = graph.gibbs_sample(20_000, burn_in=50, n_chains=50, random_state=0)
+    assert drawn.shape == (20_000, len(graph.cardinalities))
+    for variable, marginal in enumerate(graph.marginals()):
+        shares = np.bincount(drawn[:, variable].astype(int), minlength=len(marginal)) / 20_000
+        assert_allclose(shares, marginal, atol=0.03)
+    again = graph.gibbs_sample(20_000, burn_in=50, n_chains=50, random_state=0)
+    assert_array_equal(drawn, again)
+
+
+def test_collapsed_gibbs_samples_the_marginal():
+    graph = random_graph((2, 3, 2, 2))
+    drawn = graph.marginalize([1]).gibbs_sample(8000, burn_in=20, n_chains=40, random_state=0)
+    assert (drawn[:, 1] == 0).all()
+    assert_allclose(drawn[:, 2].mean(), graph.marginals()[2][1], atol=0.03)
+
+
+def test_gibbs_escapes_an_impossible_start():
+    graph = FactorGraph([((0, 1), [[0.0, 0.0], [0.0, 1.0]])], [2, 2])
+    drawn = graph.gibbs_sample(5, burn_in=50, start=[[0, 0]], random_state=0)
+    assert (drawn == 1).all()
+
+
+def test_pickle_and_clone(graph):
+    assert clone(graph) is graph
+    copy = pickle.loads(pickle.dumps(graph))
+    states = all_states(graph.cardinalities)
+    assert_array_equal(copy.log_prob_unnormalized(states), graph.log_prob_unnormalized(states))
+
+
+def test_impossible_evidence_is_refused():
+    graph = FactorGraph([((0, 1), [[1.0, 0.0], [0.0, 1.0]])], [2, 2])
+    assert graph.log_partition({0: 0, 1: 1}) == -np.inf
+    with pytest.raises(ZeroProbabilityError, match="evidence must have positive") as caught:
+        graph.conditional_marginals([[0, np.nan], [0, 1]])
+    assert caught.value.rows == [1]
+    with pytest.raises(ZeroProbabilityError):
+        graph.sample(1, X=[[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        ([((0, 5), np.ones((2, 2)))], "name variables between 0 and 1"),
+        ([((0, 0), np.ones((2, 2)))], "name each variable once"),
+        ([((0, 1), np.ones((2, 3)))], "have shape"),
+        ([((0,), np.ones((2, 2)))], "one axis per variable"),
+        ([((0,), [1.0, -1.0])], "be non-negative"),
+        ([((0,), [1.0, np.nan])], "be finite"),
+    ],
+)
+def test_bad_factors(factors, message):
+    with pytest.raises(ValueError, match=message):
+        FactorGraph(factors, [2, 2])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[0, 2]], "cells of column 1 of X must be states between 0 and 1"),
+        ([[0.5, 0]], "cells of column 0"),
+        ([[-1, 0]], "cells of column 0"),
+        ([[0, np.inf]], "cells of column 1"),
+        ([[0, 0, 0]], "have shape"),
+        ([0, 0], "have shape"),
+    ],
+)
+def test_bad_rows(rows, message):
+    with pytest.raises(ValueError, match=message):
+        FactorGraph([], [2, 2]).log_prob_unnormalized(rows)
+
+
+def test_names_in_evidence():
+    graph = FactorGraph(
+        [((0, 1), [[2.0, 1.0], [1.0, 2.0]])],
+        [2, 2],
+        variable_names=["rain", "wet"],
+        state_names=[["no", "yes"]] * 2,
+    )
+    assert_allclose(graph.marginals({"rain": "yes"})[1], [1 / 3, 2 / 3])
+    assert_allclose(graph.marginals({"rain": 1})[1], graph.marginals([1, np.nan])[1])
+    with pytest.raises(ValueError, match="variable of the evidence must be one of"):
+        graph.marginals({"snow": "yes"})
+    with pytest.raises(ValueError, match="state of variable 'rain'"):
+        graph.marginals({"rain": "maybe"})
+    with pytest.raises(ValueError, match="be below 2"):
+        graph.marginals({7: 0})
+
+
+def test_repr_and_read_only():
+    graph = FactorGraph([((0,), [1.0, 2.0])], [2])
+    assert repr(graph) == "FactorGraph(1 variables, 1 factors)"
+    with pytest.raises(ValueError, match="read-only"):
+        graph.factors[0].log_table[0] = 1.0
