@@ -52,6 +52,10 @@ class Plan:
     layers: tuple[ProductLayer | SumLayer, ...]
     weights: SumWeights
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what is cached: identities of units do not survive a pickle."""
+        return {name: vars(self)[name] for name in ("units", "inputs", "layers", "weights")}
+
     @property
     def n_units(self) -> int:
         """Number of units."""

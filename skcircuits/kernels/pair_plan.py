@@ -1,0 +1,308 @@
+"""Which pairs of units of two circuits an expected kernel needs, region by region.
+
+A *region* is a scope that both circuits reach together. On each side it has *bases* (input
+units and products) and *keys* (the units that larger regions ask for, which are mixtures of
+the bases). Where one circuit splits a scope finer than the other, the finer factors are
+grouped into a product that stands for the coarser factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from skcircuits.circuits.compatibility import Conflict, Partition, Scope, common_blocks
+from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.units import Product, Sum, Unit
+from skcircuits.exceptions import IncompatibleCircuitsError
+from skcircuits.protocols import IntArray
+
+__all__ = ["BasePairing", "Mixing", "PairPlan", "Region", "compile_pairs"]
+
+# A key or base: one unit, or several that stand for their product.
+Key = tuple[Unit, ...]
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How the keys of a region mix its bases: levels of weighted sums.
+
+    Parameters
+    ----------
+    n_bases : int
+        Number of bases.
+    levels : list of (n_sums, rows, columns, edges)
+        Sums of one level: weight ``edges[i]`` of the plan leads from sum ``rows[i]`` of the
+        level to node ``columns[i]`` (bases first, then the sums of earlier levels).
+    keys : ndarray
+        Node of each key.
+    """
+
+    n_bases: int
+    levels: list[tuple[int, IntArray, IntArray, IntArray]]
+    keys: IntArray
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the keys are the bases in order."""
+        return not self.levels and np.array_equal(self.keys, np.arange(self.n_bases))
+
+
+@dataclass(frozen=True)
+class BasePairing:
+    """Bases of one kind on the left meeting bases of one kind on the right.
+
+    Parameters
+    ----------
+    left, right : ndarray
+        Which bases of the region.
+    inputs : tuple of (layer number, units, layer number, units), default=None
+        For input units: their layers and places in them.
+    factors : list of (scope, left keys, right keys)
+        For products: per block of variables, the keys that each base multiplies.
+    """
+
+    left: IntArray
+    right: IntArray
+    inputs: tuple[int, IntArray, int, IntArray] | None = None
+    factors: list[tuple[Scope, IntArray, IntArray]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Region:
+    """One scope.
+
+    Parameters
+    ----------
+    scope : tuple of int
+        Its variables.
+    left, right : Mixing
+        From bases to keys on both sides.
+    pairings : list of BasePairing
+        All pairs of kinds of bases.
+    """
+
+    scope: Scope
+    left: Mixing
+    right: Mixing
+    pairings: list[BasePairing]
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """The regions two circuits share, smallest scopes first.
+
+    Parameters
+    ----------
+    left, right : Plan
+        The two circuits.
+    regions : list of Region
+        The last one holds the pair of roots.
+    """
+
+    left: Plan
+    right: Plan
+    regions: list[Region]
+
+    @property
+    def doubles_per_pair(self) -> int:
+        """Numbers held at once for one pair of circuits, an upper bound for chunking."""
+        sizes = [r.left.n_bases * r.right.n_bases for r in self.regions]
+        keys = sum(len(r.left.keys) * len(r.right.keys) for r in self.regions)
+        return keys + 2 * max(sizes)
+
+
+def compile_pairs(left: Plan, right: Plan) -> PairPlan:
+    """Pair up two circuits.
+
+    Parameters
+    ----------
+    left, right : Plan
+        Smooth and decomposable circuits over the same variables.
+
+    Returns
+    -------
+    PairPlan
+        The regions.
+
+    Raises
+    ------
+    IncompatibleCircuitsError
+        Naming two products that cannot be decomposed together.
+    """
+    sides = _Side(left), _Side(right)
+    for side in sides:
+        side.demand(side.plan.units[-1].scope, (side.plan.units[-1],))
+    regions = []
+    while sides[0].demanded:
+        scope = max(sides[0].demanded, key=len)
+        regions.append(_compile_region(scope, *sides))
+    return PairPlan(left, right, regions[::-1])
+
+
+class _Side:
+    """What one of the two circuits is asked for."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.demanded: dict[Scope, dict[Hashable, tuple[int, Key]]] = {}
+        self._layer_of: dict[int, tuple[int, int]] = {}
+        for number, (units, _) in enumerate(plan.inputs):
+            for place, position in enumerate(range(units.start, units.stop)):
+                self._layer_of[position] = number, place
+        self._first_edge: dict[int, int] = {}
+        for layer in plan.sum_layers:
+            positions = range(layer.units.start, layer.units.stop)
+            self._first_edge.update(zip(positions, layer.edges.start + layer.starts))
+
+    def demand(self, scope: Scope, key: Key) -> int:
+        """Ask for a key of a region; gives its number."""
+        keys = self.demanded.setdefault(scope, {})
+        return keys.setdefault(_name(key), (len(keys), key))[0]
+
+    def take(self, scope: Scope) -> list[Key]:
+        """Keys of a region, in the order of their numbers; the region is then closed."""
+        return [key for _, key in self.demanded.pop(scope).values()]
+
+    def kind(self, base: Key) -> int | Partition:
+        """Input layer of an input unit, partition of a product."""
+        if len(base) == 1:
+            return self._layer_of[self.position(base[0])][0]
+        return tuple(sorted(unit.scope for unit in base))
+
+    def places_in_layer(self, bases: list[Key]) -> IntArray:
+        """Places of input units in their layer."""
+        return np.array([self._layer_of[self.position(base[0])][1] for base in bases])
+
+    def position(self, unit: Unit) -> int:
+        """Position of a unit in the plan's buffer."""
+        return self.plan.position[id(unit)]
+
+    def mixing(self, keys: list[Key]) -> tuple[Mixing, list[Key]]:
+        """Write keys as mixtures of bases; gives the bases too."""
+        tops = [_resolve(key) for key in keys]
+        sums = self._sums_below([top for top in tops if isinstance(top, Sum)])
+        children = {id(unit): [_resolve((child,)) for child in unit.children] for unit in sums}
+        nodes: dict[Hashable, int] = {}
+        bases: list[Key] = []
+        for node in [*tops, *(child for unit in sums for child in children[id(unit)])]:
+            if not isinstance(node, Sum) and _name(node) not in nodes:
+                nodes[_name(node)] = len(bases)
+                bases.append(node)
+        levels = []
+        for level in _sum_levels(sums, children):
+            rows = [row for row, unit in enumerate(level) for _ in children[id(unit)]]
+            columns = [nodes[_name(child)] for unit in level for child in children[id(unit)]]
+            edges = np.concatenate([self._edges(unit) for unit in level])
+            levels.append((len(level), np.array(rows), np.array(columns), edges))
+            nodes.update({_name(unit): len(nodes) + row for row, unit in enumerate(level)})
+        places = np.array([nodes[_name(top)] for top in tops])
+        return Mixing(len(bases), levels, places), bases
+
+    def _edges(self, unit: Sum) -> IntArray:
+        """Numbers of a sum's edges in the plan's weights."""
+        return self._first_edge[self.position(unit)] + np.arange(len(unit.children))
+
+    def _sums_below(self, tops: list[Sum]) -> list[Sum]:
+        """Sums of the region that mix into the given ones, children before parents."""
+        found: dict[int, Sum] = {}
+        stack = list(tops)
+        while stack:
+            unit = stack.pop()
+            if id(unit) not in found:
+                found[id(unit)] = unit
+                below = [_resolve((child,)) for child in unit.children]
+                stack.extend(child for child in below if isinstance(child, Sum))
+        return sorted(found.values(), key=self.position)
+
+
+def _name(node: Key | Sum) -> Hashable:
+    """Identity of a node: products of the same factors are the same base."""
+    if isinstance(node, Sum):
+        return id(node)
+    return tuple(sorted(id(unit) for unit in node))
+
+
+def _resolve(key: Key) -> Key | Sum:
+    """The sum a key stands for, or the base: an input unit or the factors of a product."""
+    while len(key) == 1 and isinstance(key[0], Product):
+        key = key[0].children
+    return key[0] if len(key) == 1 and isinstance(key[0], Sum) else key
+
+
+def _sum_levels(sums: list[Sum], children: dict[int, list[Key | Sum]]) -> list[list[Sum]]:
+    """Group sums by how many sums lie below them."""
+    depth: dict[int, int] = {}
+    levels: list[list[Sum]] = []
+    for unit in sums:
+        below = [depth[id(child)] + 1 for child in children[id(unit)] if isinstance(child, Sum)]
+        depth[id(unit)] = max(below, default=0)
+        if depth[id(unit)] == len(levels):
+            levels.append([])
+        levels[depth[id(unit)]].append(unit)
+    return levels
+
+
+def _compile_region(scope: Scope, left: _Side, right: _Side) -> Region:
+    """Pair the bases of a region and ask for the keys of the regions below it."""
+    left_mixing, left_bases = left.mixing(left.take(scope))
+    right_mixing, right_bases = right.mixing(right.take(scope))
+    pairings = [
+        _pair_bases(
+            (left, kind, [left_bases[i] for i in own]),
+            (right, other_kind, [right_bases[i] for i in other]),
+            (np.array(own), np.array(other)),
+        )
+        for kind, own in _by_kind(left, left_bases).items()
+        for other_kind, other in _by_kind(right, right_bases).items()
+    ]
+    return Region(scope, left_mixing, right_mixing, pairings)
+
+
+def _by_kind(side: _Side, bases: list[Key]) -> dict[int | Partition, list[int]]:
+    """Group bases of one kind."""
+    groups: dict[int | Partition, list[int]] = {}
+    for number, base in enumerate(bases):
+        groups.setdefault(side.kind(base), []).append(number)
+    return groups
+
+
+def _pair_bases(
+    left: tuple[_Side, int | Partition, list[Key]],
+    right: tuple[_Side, int | Partition, list[Key]],
+    numbers: tuple[IntArray, IntArray],
+) -> BasePairing:
+    """Pair bases of one kind with bases of one kind."""
+    (own_side, kind, own), (other_side, other_kind, other) = left, right
+    if isinstance(kind, int) and isinstance(other_kind, int):
+        places = own_side.places_in_layer(own), other_side.places_in_layer(other)
+        return BasePairing(*numbers, inputs=(kind, places[0], other_kind, places[1]))
+    own_parts = (own[0][0].scope,) if isinstance(kind, int) else kind
+    other_parts = (other[0][0].scope,) if isinstance(other_kind, int) else other_kind
+    blocks = common_blocks(own_parts, other_parts)
+    if len(blocks) == 1:
+        raise _incompatible(Conflict(own_parts, other_parts))
+    factors = []
+    for own_scopes, other_scopes in blocks:
+        scope = tuple(sorted(variable for part in own_scopes for variable in part))
+        asked = [own_side.demand(scope, _factors_in(base, own_scopes)) for base in own]
+        offered = [other_side.demand(scope, _factors_in(base, other_scopes)) for base in other]
+        factors.append((scope, np.array(asked), np.array(offered)))
+    return BasePairing(*numbers, factors=factors)
+
+
+def _factors_in(base: Key, scopes: Partition) -> Key:
+    """Factors of a product with the given scopes."""
+    return tuple(unit for unit in base if unit.scope in scopes)
+
+
+def _incompatible(conflict: Conflict) -> IncompatibleCircuitsError:
+    """Word the error for two products without a common decomposition."""
+    return IncompatibleCircuitsError(
+        "The two circuits must decompose their variables alike (be compatible); got one product "
+        f"unit that splits into {list(conflict.left)!r} and one that splits into "
+        f"{list(conflict.right)!r}. Use circuits of one structure, or compare against complete "
+        "rows."
+    )
