@@ -1,5 +1,7 @@
 """Exact probabilistic reasoning as ordinary scikit-learn estimators."""
 
+from skcircuits.estimators import CircuitImputer
+
 __version__ = "0.1.0"
 
-__all__: list[str] = []
+__all__ = ["CircuitImputer"]

@@ -1,3 +1,5 @@
 """The public estimators, one file each."""
 
-__all__: list[str] = []
+from skcircuits.estimators.imputer import CircuitImputer
+
+__all__ = ["CircuitImputer"]

@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
 from skcircuits.estimators._density import BaseDensity
-from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.exceptions import must
 
 __all__ = ["DENSITY_CONSTRAINTS", "InnerDensityMixin"]
@@ -50,6 +49,8 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
     def _make_density(self):
         """Clone the density, seeded from this estimator where it has no seed."""
         if isinstance(self.density, str):
+            from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+
             density = GaussianMixtureDensity()
         else:
             density = clone(self.density)

@@ -1,0 +1,417 @@
+"""What every public estimator must do: scikit-learn's checks and those it does not have.
+
+A new estimator gets one line in `ESTIMATORS`: a cheap instance, and a grid to search over.
+"""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks, get_tags
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import skcircuits
+from skcircuits import CircuitImputer
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*unique values:UserWarning"
+)
+
+ESTIMATORS = {
+    "CircuitImputer": (CircuitImputer(), {"strategy": ["mean", "mpe"]}),
+}
+# Checks that scikit-learn lists as failing for its own estimator of the same kind
+EXPECTED_FAILURES = {
+    "ExpectedPredictionSVR": {
+        "check_sample_weight_equivalence_on_dense_data": "sample weights change the SVR solver",
+    },
+}
+EXTRA_CHECKS = [
+    "check_param_validation",
+    "check_dataframe_column_names_consistency",
+    "check_inplace_ensure_writeable",
+]
+EXTRA_TRANSFORMER_CHECKS = [
+    "check_transformer_get_feature_names_out",
+    "check_transformer_get_feature_names_out_pandas",
+    "check_set_output_transform",
+    "check_set_output_transform_pandas",
+    "check_set_output_transform_polars",
+    "check_global_output_transform_pandas",
+    "check_global_set_output_transform_polars",
+]
+NAN = np.nan
+
+
+def names_where(predicate):
+    return [name for name, (estimator, _) in ESTIMATORS.items() if predicate(estimator)]
+
+
+def make(name):
+    estimator = clone(ESTIMATORS[name][0])
+    if "random_state" in estimator.get_params():
+        estimator.set_params(random_state=0)
+    return estimator
+
+
+every_estimator = pytest.mark.parametrize("name", list(ESTIMATORS))
+every_tolerant = pytest.mark.parametrize(
+    "name", names_where(lambda estimator: get_tags(estimator).input_tags.allow_nan)
+)
+every_density = pytest.mark.parametrize(
+    "name", names_where(lambda e: get_tags(e).estimator_type == "density_estimator")
+)
+
+
+@pytest.fixture
+def X():
+    generator = np.random.default_rng(0)
+    shared = generator.normal(size=(80, 1))
+    return shared + generator.normal(size=(80, 3))
+
+
+@pytest.fixture
+def y(X):
+    return X.sum(axis=1)
+
+
+@pytest.fixture
+def frame(X):
+    job = np.where(X[:, 0] > 0, "nurse", "cook").astype(object)
+    return pd.DataFrame({"age": X[:, 1], "size": X[:, 2], "job": job})
+
+
+def answer(estimator, X):
+    """The per-row answer of an estimator, as one array with one row per row of X."""
+    for method in ("predict", "transform", "score_samples"):
+        if hasattr(estimator, method):
+            return np.asarray(getattr(estimator, method)(X))
+    raise AssertionError("no method answers per row")
+
+
+def assert_no_silent_nan(values):
+    assert len(values) > 0
+    assert not pd.isna(values).any()
+
+
+def test_every_public_estimator_is_tested():
+    public = {name for name in skcircuits.__all__ if isinstance(getattr(skcircuits, name), type)}
+    assert set(ESTIMATORS) == public
+    assert skcircuits.__all__ == sorted(skcircuits.__all__)
+
+
+@parametrize_with_checks(
+    [estimator for estimator, _ in ESTIMATORS.values()],
+    expected_failed_checks=lambda e: EXPECTED_FAILURES.get(type(e).__name__, {}),
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@every_estimator
+@pytest.mark.parametrize("check", EXTRA_CHECKS)
+def test_checks_that_scikit_learn_leaves_out(name, check):
+    getattr(estimator_checks, check)(name, make(name))
+
+
+@pytest.mark.parametrize("name", names_where(lambda e: hasattr(e, "transform")))
+@pytest.mark.parametrize("check", EXTRA_TRANSFORMER_CHECKS)
+def test_transformer_checks_that_scikit_learn_leaves_out(name, check):
+    getattr(estimator_checks, check)(name, make(name))
+
+
+@every_tolerant
+def test_missing_cells_at_fit_and_at_predict(name, X, y):
+    holes = X.copy()
+    holes[np.random.default_rng(1).random(X.shape) < 0.3] = NAN
+    for train in (X, holes):
+        estimator = make(name).fit(train, y)
+        assert_no_silent_nan(answer(estimator, holes))
+
+
+@pytest.mark.parametrize(
+    "name", names_where(lambda estimator: not get_tags(estimator).input_tags.allow_nan)
+)
+def test_missing_cells_are_refused_where_they_have_no_meaning(name, X, y):
+    X[3, 1] = NAN
+    with pytest.raises(ValueError, match=r"NaN|missing"):
+        make(name).fit(X, y)
+
+
+@every_tolerant
+def test_rows_and_columns_without_any_cell(name, X, y):
+    X[:2] = NAN
+    X[:, 2] = NAN
+    estimator = make(name).fit(X, y)
+    assert_no_silent_nan(answer(estimator, X))
+    full = np.where(np.isnan(X), 0.5, X)
+    assert_no_silent_nan(answer(estimator, full))
+
+
+@every_tolerant
+def test_tables_without_any_cell(name, X, y):
+    X[:] = NAN
+    try:
+        estimator = make(name).fit(X, y)
+    except ValueError as error:
+        assert "observed" in str(error)  # a clear refusal is as good
+    else:
+        values = answer(estimator, X)
+        assert not pd.isna(values).any()
+
+
+@every_estimator
+def test_columns_with_a_single_value(name, X, y):
+    X[:, 1] = 7.25
+    estimator = make(name).fit(X, y)
+    assert_no_silent_nan(answer(estimator, X))
+
+
+@every_estimator
+def test_a_single_row(name, X, y):
+    try:
+        estimator = make(name).fit(X[:1], y[:1])
+    except ValueError as error:
+        assert "sample" in str(error)
+    else:
+        assert_no_silent_nan(answer(estimator, X[:1]))
+
+
+@every_estimator
+def test_one_row_at_predict(name, X, y):
+    estimator = make(name).fit(X, y)
+    np.testing.assert_allclose(answer(estimator, X[5:6]), answer(estimator, X)[5:6], rtol=1e-9)
+
+
+@every_estimator
+@pytest.mark.parametrize("scale", [1e-100, 1e-8, 1e8, 1e100])
+def test_extreme_scales(name, X, y, scale):
+    estimator = make(name).fit(X * scale, y)
+    assert_no_silent_nan(answer(estimator, X * scale))
+
+
+@every_tolerant
+@pytest.mark.parametrize("library", [pd, pl], ids=["pandas", "polars"])
+def test_labels_and_unseen_labels(name, frame, y, library):
+    cells = {column: frame[column].tolist() for column in frame}
+    table = library.DataFrame(cells)
+    estimator = make(name).fit(table, y)
+    assert_no_silent_nan(answer(estimator, table))
+    new = {column: values[:4] for column, values in cells.items()}
+    unseen = answer(estimator, library.DataFrame({**new, "job": ["pilot", "cook", None, "nurse"]}))
+    missing = answer(estimator, library.DataFrame({**new, "job": [None, "cook", None, "nurse"]}))
+    assert_no_silent_nan(unseen)
+    np.testing.assert_array_equal(unseen, missing)
+    assert estimator.is_categorical_.tolist() == [False, False, True]
+    assert estimator.categories_[2].tolist() == ["cook", "nurse"]
+
+
+@pytest.mark.parametrize("name", names_where(lambda e: "handle_unknown" in e.get_params()))
+def test_unseen_labels_can_be_refused(name, frame, y):
+    estimator = make(name).set_params(handle_unknown="error").fit(frame, y)
+    with pytest.raises(ValueError, match=r"column 'job'.*value='pilot'"):
+        answer(estimator, frame.iloc[:1].assign(job="pilot"))
+
+
+@every_estimator
+def test_wrong_width(name, X, y):
+    estimator = make(name).fit(X, y)
+    with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3 features"):
+        answer(estimator, X[:, :2])
+
+
+@every_estimator
+def test_wrong_names_and_wrong_order(name, frame, y):
+    numbers = frame[["age", "size"]]
+    estimator = make(name).fit(numbers, y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        answer(estimator, numbers.rename(columns={"age": "years"}))
+    with pytest.raises(ValueError, match="must be in the same order"):
+        answer(estimator, numbers[["size", "age"]])
+
+
+@every_estimator
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_cells(name, X, y, value):
+    bad = X.copy()
+    bad[3, 1] = value
+    with pytest.raises(ValueError, match=r"(?i)infinity"):
+        make(name).fit(bad, y)
+    estimator = make(name).fit(X, y)
+    with pytest.raises(ValueError, match=r"(?i)infinity"):
+        answer(estimator, bad)
+
+
+@every_estimator
+def test_words_among_numbers(name, frame, y):
+    numbers = frame[["age", "size"]]
+    estimator = make(name).fit(numbers, y)
+    bad = numbers.astype(object)
+    bad.loc[3, "size"] = "large"
+    with pytest.raises(ValueError, match=r"large"):
+        answer(estimator, bad)
+
+
+@every_estimator
+def test_clone_and_pickle(name, X, y):
+    estimator = make(name).fit(X, y)
+    again = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(answer(again, X), answer(estimator, X))
+    copy = clone(estimator)
+    assert not hasattr(copy, "n_features_in_")
+    np.testing.assert_array_equal(answer(copy.fit(X, y), X), answer(estimator, X))
+
+
+@every_estimator
+def test_fit_leaves_its_arguments_alone(name, X, y):
+    before, target = X.copy(), y.copy()
+    estimator = make(name).fit(X, y)
+    answer(estimator, X)
+    np.testing.assert_array_equal(X, before)
+    np.testing.assert_array_equal(y, target)
+
+
+@every_estimator
+def test_pipelines(name, X, y):
+    pipeline = make_pipeline(FunctionTransformer(), make(name)).fit(X, y)
+    np.testing.assert_array_equal(answer(pipeline, X), answer(make(name).fit(X, y), X))
+
+
+@every_estimator
+def test_grid_search(name, X, y):
+    grid = ESTIMATORS[name][1]
+    scoring = None if hasattr(make(name), "score") else _no_score
+    search = GridSearchCV(make(name), grid, cv=2, scoring=scoring, error_score="raise").fit(X, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert_no_silent_nan(answer(search, X))
+
+
+def _no_score(estimator, X, y):
+    return 0.0
+
+
+@every_estimator
+def test_jobs_do_not_change_the_result(name, X, y):
+    if "n_jobs" not in make(name).get_params():
+        pytest.skip("has no n_jobs")
+    X[::3, 1] = NAN if get_tags(make(name)).input_tags.allow_nan else 0.0
+    one = make(name).set_params(n_jobs=1).fit(X, y)
+    two = make(name).set_params(n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(answer(one, X), answer(two, X))
+
+
+# ---------------------------------------------------------------------- densities
+
+
+@every_density
+def test_score_is_the_mean_log_density(name, X):
+    density = make(name).fit(X)
+    assert density.score(X) == pytest.approx(density.score_samples(X).mean(), rel=1e-12)
+
+
+@every_density
+def test_densities_integrate_to_one(name, X):
+    density = make(name).fit(X[:, :1])
+    spread = X[:, 0].max() - X[:, 0].min()
+    grid = np.linspace(X[:, 0].min() - 3 * spread, X[:, 0].max() + 3 * spread, 20_001)
+    total = np.trapezoid(np.exp(density.score_samples(grid[:, None])), grid)
+    assert total == pytest.approx(1.0, abs=2e-3)
+
+
+@every_density
+def test_discrete_densities_sum_to_one(name):
+    generator = np.random.default_rng(0)
+    codes = generator.integers(0, [2, 3], size=(60, 2))
+    table = pd.DataFrame({"a": codes[:, 0] == 1, "b": np.array(["x", "y", "z"])[codes[:, 1]]})
+    density = make(name).fit(table)
+    everything = pd.DataFrame([(a, b) for a in (False, True) for b in "xyz"], columns=["a", "b"])
+    assert np.exp(density.score_samples(everything)).sum() == pytest.approx(1.0, abs=1e-9)
+
+
+@every_density
+def test_holes_are_marginalised(name, X):
+    density = make(name).fit(X[:, :2])
+    empty = density.score_samples(np.full((2, 2), NAN))
+    np.testing.assert_allclose(empty, 0.0, atol=1e-9)
+    spread = X[:, 1].max() - X[:, 1].min()
+    grid = np.linspace(X[:, 1].min() - 3 * spread, X[:, 1].max() + 3 * spread, 10_001)
+    rows = np.column_stack([np.full(len(grid), X[0, 0]), grid])
+    integral = np.trapezoid(np.exp(density.score_samples(rows)), grid)
+    marginal = np.exp(density.score_samples([[X[0, 0], NAN]]))
+    assert integral == pytest.approx(marginal[0], rel=5e-3)
+
+
+@every_density
+def test_samples_follow_the_density(name, X):
+    density = make(name).fit(X)
+    drawn = density.sample(4000, random_state=0)
+    np.testing.assert_array_equal(drawn, density.sample(4000, random_state=0))
+    assert drawn.shape == (4000, 3)
+    # Marginal distribution functions of the draws against exact interval probabilities
+    for column in range(3):
+        for bound in np.quantile(X[:, column], [0.25, 0.5, 0.75]):
+            share = (drawn[:, column] <= bound).mean()
+            assert share == pytest.approx(density.probability({column: (None, bound)}), abs=0.04)
+
+
+@every_density
+def test_completions_keep_what_is_known(name, X):
+    density = make(name).fit(X)
+    rows = X[:5].copy()
+    rows[:, 1] = NAN
+    completed = density.sample(7, random_state=0, X=rows)
+    assert completed.shape == (7, 5, 3)
+    assert (completed[..., [0, 2]] == rows[:, [0, 2]]).all()
+    assert np.isfinite(completed).all()
+
+
+@every_density
+def test_samples_of_dataframes_are_dataframes(name, frame):
+    density = make(name).fit(frame)
+    drawn = density.sample(50, random_state=0)
+    assert list(drawn.columns) == list(frame.columns)
+    assert list(drawn.dtypes) == list(frame.dtypes)
+    assert not drawn.isna().any(axis=None)
+    assert set(drawn["job"]) == {"cook", "nurse"}
+
+
+@every_density
+def test_probabilities_add_up(name, frame):
+    density = make(name).fit(frame)
+    parts = density.probabilities([{"job": "cook"}, {"job": "nurse"}])
+    assert parts.sum() == pytest.approx(1.0, abs=1e-9)
+    given = {"age": (0, None)}
+    conditional = density.probabilities([{"job": "cook"}, {"job": "nurse"}], given=given)
+    assert conditional.sum() == pytest.approx(1.0, abs=1e-9)
+    assert conditional[1] > parts[1]  # age and job go together
+
+
+@every_density
+def test_criteria_punish_parameters(name, X):
+    density = make(name).fit(X)
+    n_parameters = (density.aic(X) + 2 * len(X) * density.score(X)) / 2
+    assert n_parameters >= 1
+    expected = -2 * len(X) * density.score(X) + n_parameters * np.log(len(X))
+    assert density.bic(X) == pytest.approx(expected, rel=1e-9)
+
+
+@every_density
+def test_weights_count_rows(name, X):
+    weight = np.random.default_rng(0).integers(0, 3, len(X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        none = make(name).fit(X)
+        ones = make(name).fit(X, sample_weight=np.ones(len(X)))
+        weighted = make(name).fit(X, sample_weight=weight)
+    np.testing.assert_allclose(ones.score_samples(X), none.score_samples(X), rtol=1e-6)
+    assert np.average(weighted.score_samples(X), weights=weight) > np.average(
+        none.score_samples(X), weights=weight
+    )
