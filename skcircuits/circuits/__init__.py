@@ -13,6 +13,7 @@ from skcircuits.circuits.inputs import (
     Gaussian,
     Indicator,
     MultivariateGaussian,
+    PiecewisePolynomial,
 )
 from skcircuits.circuits.properties import (
     is_decomposable,
@@ -29,6 +30,7 @@ __all__ = [
     "Gaussian",
     "Indicator",
     "MultivariateGaussian",
+    "PiecewisePolynomial",
     "Product",
     "Sum",
     "are_compatible",

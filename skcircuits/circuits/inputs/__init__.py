@@ -7,6 +7,10 @@ from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
+from skcircuits.circuits.inputs.piecewise_polynomial import (
+    PiecewisePolynomial,
+    PiecewisePolynomialLayer,
+)
 
 __all__ = [
     "FAMILIES",
@@ -21,10 +25,15 @@ __all__ = [
     "LeafUnit",
     "MultivariateGaussian",
     "MultivariateGaussianLayer",
+    "PiecewisePolynomial",
+    "PiecewisePolynomialLayer",
 ]
 
 #: The families a file may name.
 FAMILIES: dict[str, type[LeafUnit]] = {
     family.__name__: family
-    for family in (Bernoulli, Categorical, Gaussian, Indicator, MultivariateGaussian)
+    for family in (
+        *(Bernoulli, Categorical, Gaussian, Indicator, MultivariateGaussian),
+        PiecewisePolynomial,
+    )
 }

@@ -8,20 +8,21 @@ left tail, polynomials, right tail.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+from numpy.polynomial.legendre import leggauss
 
 from skcircuits.numerics.bsplines import density_pieces
 from skcircuits.numerics.logspace import log1mexp
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["PolynomialPieces"]
+__all__ = ["PieceLocator", "PolynomialPieces"]
 
-# Differences of cumulative masses below this have lost digits and are integrated anew.
+# A difference of cumulative masses below this has lost digits and is integrated anew.
 SMALLEST_DIFFERENCE = 1e-6
-NEWTON_STEPS = 60
 
 
 class PolynomialPieces:
@@ -29,25 +30,25 @@ class PolynomialPieces:
 
     Parameters
     ----------
-    breakpoints : sequence of ndarray of shape (P_i + 1,)
+    breakpoints : sequence of U ndarray of shape (P_i + 1,)
         Increasing ends of the polynomial pieces of each function.
-    weights : sequence of ndarray of shape (P_i + p_i,)
+    weights : sequence of U ndarray of shape (P_i + p_i,)
         Non-negative weights of the normalised B-splines of degree p_i.
     tail_masses, tail_scales : ndarray of shape (U, 2)
         Mass and mean excess of the left and the right exponential tail.
 
     Attributes
     ----------
-    first : ndarray of shape (U,)
-        Position of each function's left tail in the flat arrays.
-    counts : ndarray of shape (U,)
-        Number of its pieces, tails included.
+    first, last : ndarray of shape (U,)
+        Positions of each function's left and right tail in the flat arrays.
     starts, widths : ndarray of shape (n_pieces,)
         Left end and width of each polynomial; for tails the edge and 1.
     coefficients : ndarray of shape (max_degree + 1, n_pieces)
         Density per unit of u in [0, 1] as powers of u; zero for tails.
     masses : ndarray of shape (n_pieces,)
         Integral of each piece.
+    rates : ndarray of shape (n_pieces,)
+        Decay of each tail; zero for polynomials.
     """
 
     def __init__(
@@ -57,86 +58,79 @@ class PolynomialPieces:
         tail_masses: FloatArray,
         tail_scales: FloatArray,
     ) -> None:
-        self.tail_scales = tail_scales
-        self.counts = np.array([len(ends) + 1 for ends in breakpoints])
-        self.first = np.cumsum(self.counts) - self.counts
-        self.last = self.first + self.counts - 1
-        self.lower = np.array([ends[0] for ends in breakpoints])
-        self.upper = np.array([ends[-1] for ends in breakpoints])
-        n_pieces = int(self.counts.sum())
+        counts = np.array([len(ends) + 1 for ends in breakpoints])
+        self.breakpoints = tuple(breakpoints)
+        self.first = np.cumsum(counts) - counts
+        self.last = self.first + counts - 1
+        self.range = float(min(map(min, breakpoints))), float(max(map(max, breakpoints)))
+        n_pieces = int(counts.sum())
+        n_powers = max(len(w) - len(ends) + 2 for w, ends in zip(weights, breakpoints))
         self.starts, self.widths = np.empty(n_pieces), np.ones(n_pieces)
-        degrees = [len(w) - len(ends) + 1 for w, ends in zip(weights, breakpoints)]
-        self.coefficients = np.zeros((max(degrees) + 1, n_pieces))
-        for first, ends, own in zip(self.first, breakpoints, weights):
-            inner = slice(first + 1, first + len(ends))
-            self.starts[inner], self.widths[inner] = ends[:-1], np.diff(ends)
-            pieces = density_pieces(ends[None], own[None])[0]
-            self.coefficients[: pieces.shape[1], inner] = pieces.T
-        self.starts[self.first], self.starts[self.last] = self.lower, self.upper
-        self._antiderivative = self.coefficients / np.arange(1, max(degrees) + 2)[:, None]
-        self.masses = self._antiderivative.sum(axis=0)
-        self.masses[self.first], self.masses[self.last] = tail_masses.T
-        cumulative = np.cumsum(self.masses)
-        #: Mass of the own function before each piece.
-        self.before = cumulative - self.masses
-        self.before -= np.repeat(self.before[self.first], self.counts)
-        self.totals = np.add.reduceat(self.masses, self.first)
-        self.is_tail = np.zeros(n_pieces, dtype=bool)
-        self.is_tail[self.first] = self.is_tail[self.last] = True
+        self.coefficients = np.zeros((n_powers, n_pieces))
+        self._place_polynomials(weights)
+        self.starts[self.first] = [ends[0] for ends in breakpoints]
+        self.starts[self.last] = [ends[-1] for ends in breakpoints]
+        self.is_left, self.is_right = np.zeros((2, n_pieces), dtype=bool)
+        self.is_left[self.first] = self.is_right[self.last] = True
+        self.is_tail = self.is_left | self.is_right
         self.rates = np.zeros(n_pieces)
         self.rates[self.first], self.rates[self.last] = 1.0 / tail_scales.T
+        self._antiderivatives = self.coefficients / np.arange(1, n_powers + 1)[:, None]
+        self.masses = self._antiderivatives.sum(axis=0)
+        self.masses[self.first], self.masses[self.last] = tail_masses.T
+        #: Mass of the own function before each piece.
+        self.before = np.concatenate(
+            [np.cumsum(own) - own for own in np.split(self.masses, self.first[1:])]
+        )
         with np.errstate(divide="ignore"):
-            self._log_heights = np.log(self.masses) + np.log(
-                np.where(self.rates > 0, self.rates, 1)
-            )
+            self._log_heights = np.log(self.masses * np.where(self.is_tail, self.rates, 1.0))
 
-    @property
-    def function_of_piece(self) -> IntArray:
-        """Number of the function each piece belongs to, shape (n_pieces,)."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
+    def _place_polynomials(self, weights: Sequence[FloatArray]) -> None:
+        """Fill in the polynomials, batched over functions of one shape."""
+        same_shape = defaultdict(list)
+        for i, own in enumerate(weights):
+            same_shape[len(self.breakpoints[i]), len(own)].append(i)
+        for (n_ends, _), members in same_shape.items():
+            ends = np.stack([self.breakpoints[i] for i in members])
+            pieces = density_pieces(ends, np.stack([weights[i] for i in members]))
+            inner = self.first[members][:, None] + np.arange(1, n_ends)
+            self.starts[inner], self.widths[inner] = ends[:, :-1], np.diff(ends)
+            self.coefficients[: pieces.shape[2], inner] = np.moveaxis(pieces, 2, 0)
 
-    def locate(self, functions: IntArray) -> PieceLocator:
-        """Prepare to find the pieces of some functions at many points.
-
-        Parameters
-        ----------
-        functions : ndarray of shape (k,)
-            Which functions; those of one variable.
-
-        Returns
-        -------
-        PieceLocator
-            Finds, per point, one piece of each function.
-        """
-        return PieceLocator(self, functions)
+    def __len__(self) -> int:
+        """Count the functions."""
+        return len(self.first)
 
     def log_density(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Log density at points.
 
         Parameters
         ----------
-        pieces : ndarray
-            Piece that holds each point.
-        x : ndarray, broadcasting with ``pieces``
+        pieces : ndarray of shape (k, n)
+            Piece of each function that holds each point.
+        x : ndarray of shape (n,)
             Points.
 
         Returns
         -------
-        ndarray of the shape of ``pieces``
-            Log densities; ``-inf`` where the polynomial vanishes.
+        ndarray of shape (k, n)
+            Log densities; ``-inf`` where a density vanishes.
         """
-        values = self._polynomial(self.coefficients, pieces, x)
-        values /= self.widths[pieces]
+        widths = self.widths[pieces]
+        values = self._horner(self.coefficients, pieces, (x - self.starts[pieces]) / widths)
+        values /= widths
+        # Rounding may take a vanishing polynomial below zero
+        np.maximum(values, 0.0, out=values)
         with np.errstate(divide="ignore"):
-            np.log(np.maximum(values, 0.0, out=values), out=values)
-        outside = self.is_tail[pieces]
-        if outside.any():
-            own = pieces[outside]
-            distance = np.abs(np.broadcast_to(x, pieces.shape)[outside] - self.starts[own])
-            values[outside] = self._log_heights[own] - self.rates[own] * distance
+            np.log(values, out=values)
+        outside = np.nonzero(self.is_tail[pieces])
+        if len(outside[0]):
+            tails = pieces[outside]
+            distance = np.abs(x[outside[1]] - self.starts[tails])
+            values[outside] = self._log_heights[tails] - self.rates[tails] * distance
         return values
 
-    def mass(
+    def log_mass(
         self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
     ) -> FloatArray:
         """Log mass of intervals.
@@ -144,26 +138,26 @@ class PolynomialPieces:
         Parameters
         ----------
         low, high : ndarray of shape (k, n)
-            Pieces, of one function each, that hold the bounds.
+            Pieces of each function that hold the bounds.
         lower, upper : ndarray of shape (n,)
-            Bounds; infinite ones included.
+            Bounds, infinite ones included.
 
         Returns
         -------
         ndarray of shape (k, n)
-            Log masses.
+            Log masses; ``-inf`` where empty.
         """
         mass = self._cumulative(high, upper) - self._cumulative(low, lower)
-        lower, upper = np.broadcast_to(lower, mass.shape), np.broadcast_to(upper, mass.shape)
-        crossed = ~(upper > lower)
-        lost = np.nonzero((mass < SMALLEST_DIFFERENCE) & ~crossed)
+        empty = ~(upper > lower)
+        mass[:, empty] = 0.0
+        lost = np.nonzero((mass < SMALLEST_DIFFERENCE) & ~empty)
         mass[lost] = 1.0
         with np.errstate(divide="ignore"):
-            log_mass = np.log(mass, out=mass)
-        log_mass[crossed] = -np.inf
+            np.log(mass, out=mass)
         if len(lost[0]):
-            log_mass[lost] = self._small_mass(low[lost], lower[lost], high[lost], upper[lost])
-        return log_mass
+            row = lost[1]
+            mass[lost] = self._log_small_mass(low[lost], lower[row], high[lost], upper[row])
+        return mass
 
     def quantile(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
         """Invert the cumulative mass within pieces.
@@ -180,57 +174,48 @@ class PolynomialPieces:
         ndarray of shape (m,)
             Points.
         """
-        x = np.empty(len(pieces))
-        is_left = self.rates[pieces] > 0
-        is_right = np.isin(pieces, self.last)
-        is_left &= ~is_right
-        inner = ~(is_left | is_right)
-        with np.errstate(divide="ignore"):
-            log_left = np.log(np.maximum(fractions[is_left], np.finfo(float).tiny))
-        x[is_left] = self.starts[pieces[is_left]] + log_left / self.rates[pieces[is_left]]
-        log_right = np.log1p(-fractions[is_right])
-        x[is_right] = self.starts[pieces[is_right]] - log_right / self.rates[pieces[is_right]]
-        own = pieces[inner]
-        x[inner] = self.starts[own] + self.widths[own] * self._invert(own, fractions[inner])
-        return x
+        share = np.where(self.is_left[pieces], fractions, 1.0 - fractions)
+        # Of an exponential tail, share is what lies farther out
+        excess = -np.log(np.maximum(share, np.finfo(float).tiny))
+        excess *= np.where(self.is_left[pieces], -1.0, 1.0)
+        is_tail = self.is_tail[pieces]
+        offset = np.empty(len(pieces))
+        offset[is_tail] = (excess[is_tail]) / self.rates[pieces[is_tail]]
+        inner = pieces[~is_tail]
+        offset[~is_tail] = self.widths[inner] * self._invert(inner, fractions[~is_tail])
+        return self.starts[pieces] + offset
 
     @cached_property
     def peaks(self) -> tuple[FloatArray, FloatArray]:
         """Point of the highest density of each function and its log density, both (U,)."""
-        degree = len(self.coefficients) - 1
-        u = np.linspace(0.0, 1.0, 8 * degree + 2)
-        heights = np.polynomial.polynomial.polyval(u, self.coefficients) / self.widths[:, None]
-        best = heights.argmax(axis=1)
-        low, high = u[np.maximum(best - 1, 0)], u[np.minimum(best + 1, len(u) - 1)]
+        # Between neighbours on this grid a polynomial of the degree has at most one peak
+        # worth a search; the best grid point stays a candidate for monotone pieces.
+        grid = np.linspace(0.0, 1.0, 16 * len(self.coefficients) + 1)
         pieces = np.arange(len(self.widths))
-        for _ in range(50):  # ternary search: the density has one peak between two grid points
+        heights = np.polynomial.polynomial.polyval(grid, self.coefficients)
+        best = heights.argmax(axis=1)
+        low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
+        for _ in range(60):
             left, right = low + (high - low) / 3, high - (high - low) / 3
-            rising = self._at(self.coefficients, pieces, left) < self._at(
+            rising = self._horner(self.coefficients, pieces, left) < self._horner(
                 self.coefficients, pieces, right
             )
             low, high = np.where(rising, left, low), np.where(rising, high, right)
-        middle = (low + high) / 2
-        height = self._at(self.coefficients, pieces, middle) / self.widths
-        # The ends of a piece are no inner maxima of the search
-        grid = heights[pieces, best]
-        u_best = np.where(grid >= height, u[best], middle)
+        candidates = np.stack([grid[best], (low + high) / 2])
+        values = np.stack([self._horner(self.coefficients, pieces, u) for u in candidates])
+        winner = values.argmax(axis=0)
+        u = np.where(self.is_tail, 0.0, candidates[winner, pieces])
         with np.errstate(divide="ignore"):
-            log_height = np.log(np.maximum(grid, height))
-        log_height[self.is_tail] = self._log_heights[self.is_tail]
-        u_best[self.is_tail] = 0.0
+            log_height = np.log(np.maximum(values.max(axis=0), 0.0) / self.widths)
+        log_height = np.where(self.is_tail, self._log_heights, log_height)
         highest = np.maximum.reduceat(log_height, self.first)
-        hits = np.flatnonzero(log_height == np.repeat(highest, self.counts))
+        hits = np.flatnonzero(log_height == np.repeat(highest, self.last - self.first + 1))
         chosen = hits[np.searchsorted(hits, self.first)]
-        return self.starts[chosen] + self.widths[chosen] * u_best[chosen], highest
-
-    def _polynomial(self, table: FloatArray, pieces: IntArray, x: FloatArray) -> FloatArray:
-        """Evaluate one polynomial of a coefficient table per point."""
-        u = (x - self.starts[pieces]) / self.widths[pieces]
-        return self._at(table, pieces, u)
+        return self.starts[chosen] + self.widths[chosen] * u[chosen], highest
 
     @staticmethod
-    def _at(table: FloatArray, pieces: IntArray, u: FloatArray) -> FloatArray:
-        """Horner's scheme."""
+    def _horner(table: FloatArray, pieces: IntArray, u: FloatArray) -> FloatArray:
+        """Evaluate the polynomials of a coefficient table, one per entry of ``pieces``."""
         value = table[-1][pieces]
         for row in table[-2::-1]:
             value *= u
@@ -239,17 +224,114 @@ class PolynomialPieces:
 
     def _cumulative(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Mass left of x, shape of ``pieces``."""
-        # Tails have no polynomial; their bounds may be infinite
-        inside = np.clip(x, self.lower.min(), self.upper.max())
-        u = (inside - self.starts[pieces]) / self.widths[pieces]
-        value = self._at(self._antiderivative, pieces, u)
+        # Bounds may be infinite: the polynomials need a finite point
+        u = (np.clip(x, *self.range) - self.starts[pieces]) / self.widths[pieces]
+        value = self._horner(self._antiderivatives, pieces, u)
         value *= u
         value += self.before[pieces]
-        outside = self.is_tail[pieces]
-        if outside.any():
-            own = pieces[outside]
-            distance = np.abs(np.broadcast_to(x, pieces.shape)[outside] - self.starts[own])
-            beyond = self.masses[own] * np.exp(-self.rates[own] * distance)
-            is_left = own == self.first[self.function_of_piece[own]]
-            value[outside] = np.where(is_left, beyond, self.before[own] + self.masses[own] - beyond)
+        outside = np.nonzero(self.is_tail[pieces])
+        if len(outside[0]):
+            tails = pieces[outside]
+            distance = np.abs(x[outside[1]] - self.starts[tails])
+            beyond = self.masses[tails] * np.exp(-self.rates[tails] * distance)
+            inward = self.before[tails] + self.masses[tails] - beyond
+            value[outside] = np.where(self.is_left[tails], beyond, inward)
         return value
+
+    def _log_small_mass(
+        self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
+    ) -> FloatArray:
+        """Log mass of small intervals, all of shape (k,), as a sum of positive parts."""
+        mass = np.zeros(len(low))
+        for offset in range(int((high - low).max()) + 1):
+            reached = np.flatnonzero(low + offset <= high)
+            pieces = low[reached] + offset
+            mass[reached] += self._part(pieces, lower[reached], upper[reached])
+        with np.errstate(divide="ignore"):
+            log_mass = np.log(mass)
+        within_tail = (low == high) & self.is_tail[low]
+        tails = low[within_tail]
+        nearest = np.where(self.is_left[tails], upper[within_tail], lower[within_tail])
+        distance = np.abs(nearest - self.starts[tails])
+        length = upper[within_tail] - lower[within_tail]
+        with np.errstate(divide="ignore"):
+            log_mass[within_tail] = (
+                np.log(self.masses[tails])
+                - self.rates[tails] * distance
+                + log1mexp(-self.rates[tails] * length)
+            )
+        return log_mass
+
+    def _part(self, pieces: IntArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
+        """Mass of intervals within pieces they reach; Gauss-Legendre is exact there."""
+        starts, widths = self.starts[pieces], self.widths[pieces]
+        u_low = np.clip((np.clip(lower, *self.range) - starts) / widths, 0.0, 1.0)
+        u_high = np.clip((np.clip(upper, *self.range) - starts) / widths, 0.0, 1.0)
+        middle, half = (u_low + u_high) / 2, (u_high - u_low) / 2
+        part = np.zeros(len(pieces))
+        for node, weight in zip(*leggauss(len(self.coefficients) // 2 + 1)):
+            part += weight * self._horner(self.coefficients, pieces, middle + half * node)
+        # An interval that ends in a tail covers it from the edge on
+        reach = np.where(self.is_left[pieces], starts - lower, upper - starts)
+        covered = -np.expm1(-self.rates[pieces] * np.where(self.is_tail[pieces], reach, 0.0))
+        return np.where(self.is_tail[pieces], self.masses[pieces] * covered, part * half)
+
+    def _invert(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
+        """Solve for u where a polynomial has collected a fraction of its mass."""
+        target = fractions * self.masses[pieces]
+        low, high = np.zeros(len(pieces)), np.ones(len(pieces))
+        u = fractions.copy()
+        for _ in range(80):  # Newton, halving the bracket wherever a step leaves it
+            surplus = u * self._horner(self._antiderivatives, pieces, u) - target
+            low, high = np.where(surplus < 0, u, low), np.where(surplus < 0, high, u)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step = u - surplus / self._horner(self.coefficients, pieces, u)
+            new = np.where((step > low) & (step < high), step, (low + high) / 2)
+            moved = np.abs(new - u).max(initial=0.0)
+            u = new
+            if moved < 1e-15:
+                break
+        return u
+
+
+class PieceLocator:
+    """Finds the pieces of some functions that hold given points, by one binary search.
+
+    Parameters
+    ----------
+    pieces : PolynomialPieces
+        The functions.
+    functions : ndarray of shape (k,)
+        Which of them.
+    """
+
+    def __init__(self, pieces: PolynomialPieces, functions: IntArray) -> None:
+        ends = []
+        for i in functions:
+            own = pieces.breakpoints[i].copy()
+            # The last polynomial owns its right end
+            own[-1] = np.nextafter(own[-1], np.inf)
+            ends.append(own)
+        self._merged = np.unique(np.concatenate(ends))
+        places = np.concatenate([[-np.inf], self._merged])
+        self._table = np.stack(
+            [
+                pieces.first[i] + np.searchsorted(own, places, side="right")
+                for i, own in zip(functions, ends)
+            ]
+        )
+
+    def __call__(self, x: FloatArray) -> IntArray:
+        """Find pieces.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n,)
+            Points, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            Position of the piece of each function.
+        """
+        return self._table[:, np.searchsorted(self._merged, x, side="right")]

@@ -1,0 +1,157 @@
+"""B-splines as densities: basis functions with integral one, their pieces and moments.
+
+All functions are batched over splines (leading axis L) with equally many intervals and one
+degree. The basis is clamped: with P intervals and degree p it has P + p functions, and
+every polynomial of degree p on the whole range is among their combinations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.protocols import FloatArray
+
+__all__ = ["basis_cdf", "density_pieces", "knot_windows", "uniform_weights"]
+
+
+def knot_windows(breakpoints: FloatArray, degree: int) -> FloatArray:
+    """Give the knots t_k, ..., t_{k+p+1} that basis function k stands on.
+
+    Its moments are those of a random convex combination of these knots with coefficients
+    uniform on the simplex (Curry and Schoenberg, 1966): the mean is the mean of the knots.
+
+    Parameters
+    ----------
+    breakpoints : ndarray of shape (L, P + 1)
+        Increasing ends of the intervals.
+    degree : int
+        Degree p of the polynomials.
+
+    Returns
+    -------
+    ndarray of shape (L, P + p, p + 2)
+        Knots of each basis function.
+    """
+    knots = _clamped_knots(breakpoints, degree)
+    return np.lib.stride_tricks.sliding_window_view(knots, degree + 2, axis=1)
+
+
+def uniform_weights(breakpoints: FloatArray, degree: int) -> FloatArray:
+    """Weights of the basis functions that give the uniform density on the range.
+
+    Parameters
+    ----------
+    breakpoints : ndarray of shape (L, P + 1)
+        Increasing ends of the intervals.
+    degree : int
+        Degree p of the polynomials.
+
+    Returns
+    -------
+    ndarray of shape (L, P + p)
+        (t_{k+p+1} - t_k) / (p + 1), divided by the range; each row sums to one.
+    """
+    windows = knot_windows(breakpoints, degree)
+    spans = breakpoints[:, -1:] - breakpoints[:, :1]
+    return (windows[..., -1] - windows[..., 0]) / ((degree + 1) * spans)
+
+
+def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray:
+    """Cumulative distribution functions of the basis functions.
+
+    Parameters
+    ----------
+    x : ndarray of shape (L, m)
+        Where to evaluate, per spline; may lie outside the range.
+    breakpoints : ndarray of shape (L, P + 1)
+        Increasing ends of the intervals.
+    degree : int
+        Degree p of the polynomials.
+
+    Returns
+    -------
+    ndarray of shape (L, m, P + p)
+        Integrals, from the left end to x, of the basis functions with integral one.
+
+    Notes
+    -----
+    The integral of function k is the sum of the unnormalised B-splines k+1, k+2, ... of
+    degree p + 1 (de Boor, 1978, chapter X, equation 33): positive terms only.
+    """
+    n_splines, n_pieces = breakpoints.shape[0], breakpoints.shape[1] - 1
+    x = np.clip(x, breakpoints[:, :1], breakpoints[:, -1:])
+    piece = (x[:, :, None] >= breakpoints[:, None, 1:-1]).sum(axis=2)
+    spline = np.arange(n_splines)[:, None]
+    u = (x - breakpoints[spline, piece]) / np.diff(breakpoints)[spline, piece]
+    pieces = _basis_pieces(breakpoints, degree + 1)[spline, piece]
+    powers = u[..., None] ** np.arange(degree + 2)
+    local = np.matmul(pieces, powers[..., None])[..., 0]
+    values = np.zeros((*x.shape, n_pieces + degree + 1))
+    np.put_along_axis(values, piece[:, :, None] + np.arange(degree + 2), local, axis=2)
+    return np.cumsum(values[:, :, :0:-1], axis=2)[:, :, ::-1]
+
+
+def density_pieces(breakpoints: FloatArray, weights: FloatArray) -> FloatArray:
+    """Polynomial pieces of a weighted sum of basis functions with integral one.
+
+    Parameters
+    ----------
+    breakpoints : ndarray of shape (L, P + 1)
+        Increasing ends of the intervals.
+    weights : ndarray of shape (L, P + p)
+        Weights of the basis functions; their number sets the degree p.
+
+    Returns
+    -------
+    ndarray of shape (L, P, p + 1)
+        Coefficients of the powers of u in each interval, where u runs from 0 to 1 over it;
+        the polynomial is the density *per unit of u*.
+    """
+    n_pieces = breakpoints.shape[1] - 1
+    degree = weights.shape[1] - n_pieces
+    windows = knot_windows(breakpoints, degree)
+    heights = weights * (degree + 1) / (windows[..., -1] - windows[..., 0])
+    # Interval i sees the basis functions i, ..., i + p
+    seen = np.lib.stride_tricks.sliding_window_view(heights, degree + 1, axis=1)
+    pieces = np.einsum("lir,lird->lid", seen, _basis_pieces(breakpoints, degree))
+    return pieces * np.diff(breakpoints)[..., None]
+
+
+def _clamped_knots(breakpoints: FloatArray, degree: int) -> FloatArray:
+    """Repeat the end points so that the basis reaches them, shape (L, P + 1 + 2 p)."""
+    left = np.repeat(breakpoints[:, :1], degree, axis=1)
+    right = np.repeat(breakpoints[:, -1:], degree, axis=1)
+    return np.concatenate([left, breakpoints, right], axis=1)
+
+
+def _basis_pieces(breakpoints: FloatArray, degree: int) -> FloatArray:
+    """Polynomials of the p + 1 B-splines that live on each interval.
+
+    The recursion of Cox and de Boor on coefficients of the powers of u, shape
+    (L, P, p + 1, p + 1): entry [l, i, r] belongs to the unnormalised B-spline i + r.
+    """
+    n_pieces = breakpoints.shape[1] - 1
+    knots = _clamped_knots(breakpoints, degree)
+    starts, widths = breakpoints[:, :-1], np.diff(breakpoints)
+
+    def knot(offset: int) -> FloatArray:
+        return knots[:, degree + offset : degree + offset + n_pieces]
+
+    local = np.zeros((*widths.shape, degree + 1, degree + 1))
+    local[..., 0, 0] = 1.0
+    for order in range(1, degree + 1):
+        carried = np.zeros((*widths.shape, degree + 1))
+        for r in range(order):
+            left, right = knot(1 - order + r), knot(r + 1)
+            share = local[..., r, :] / (right - left)[..., None]
+            local[..., r, :] = carried + _times_line(share, right - starts, -widths)
+            carried = _times_line(share, starts - left, widths)
+        local[..., order, :] = carried
+    return local
+
+
+def _times_line(polynomial: FloatArray, constant: FloatArray, slope: FloatArray) -> FloatArray:
+    """Multiply polynomials in u by constant + slope u."""
+    product = polynomial * constant[..., None]
+    product[..., 1:] += polynomial[..., :-1] * slope[..., None]
+    return product
