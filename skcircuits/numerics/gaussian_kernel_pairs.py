@@ -69,14 +69,15 @@ def log_expected_rbf_pairs(
     n_components, size = stack.n_components, len(left.means)
     result = np.empty((n_components, n_components, len(X), len(Y)))
     n_columns = max(2, _BLOCK_BYTES // (8 * n_components * max(size, 1) ** 2))
+    rows_of_patterns = left.rows_of_patterns()
     for columns in right.column_blocks(n_columns):
         block = right.take(columns)
-        for pattern, rows in enumerate(left.rows_of_patterns()):
-            for k in range(n_components):
-                spread = left.spreads[:, :, k, pattern]
-                result[k][:, rows[:, None], columns] = _one_against_many(
-                    spread, left.means[:, k, rows], block
-                ).transpose(1, 0, 2)
+        for pattern, k in np.ndindex(left.spreads.shape[3], n_components):
+            rows = rows_of_patterns[pattern]
+            values = _one_against_many(
+                left.spreads[:, :, k, pattern], left.means[:, k, rows], block
+            )
+            result[k][:, rows[:, None], columns] = values.transpose(1, 0, 2)
     return result
 
 
