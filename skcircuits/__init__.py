@@ -1,7 +1,13 @@
 """Exact probabilistic reasoning as ordinary scikit-learn estimators."""
 
-from skcircuits.estimators import CircuitImputer
+from skcircuits.estimators import (
+    CircuitImputer,
+    GraphicalSVGDSampler,
+)
 
 __version__ = "0.1.0"
 
-__all__ = ["CircuitImputer"]
+__all__ = [
+    "CircuitImputer",
+    "GraphicalSVGDSampler",
+]

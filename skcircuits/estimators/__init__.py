@@ -1,5 +1,9 @@
 """The public estimators, one file each."""
 
+from skcircuits.estimators.graphical_svgd import GraphicalSVGDSampler
 from skcircuits.estimators.imputer import CircuitImputer
 
-__all__ = ["CircuitImputer"]
+__all__ = [
+    "CircuitImputer",
+    "GraphicalSVGDSampler",
+]

@@ -22,6 +22,7 @@ from skcircuits.particles.optimizers import (
     RMSprop,
     make_optimizer,
 )
+from skcircuits.particles.problem import SVGDProblem
 from skcircuits.particles.random_scopes import RandomScopes
 from skcircuits.particles.steps import StepSchedule, SVGDState, svgd_steps
 from skcircuits.particles.threads import chunk_threads
@@ -39,6 +40,7 @@ __all__ = [
     "RMSprop",
     "RandomKernelField",
     "RandomScopes",
+    "SVGDProblem",
     "SVGDState",
     "StepSchedule",
     "SumField",

@@ -203,7 +203,7 @@ class SumField:
 def make_field(
     kernel: str,
     graph: Neighborhoods,
-    scopes: RandomScopes,
+    scopes: RandomScopes | None = None,
     *,
     bandwidth_factor: float = 1.0,
     linear_weight: float = 0.0,
@@ -218,8 +218,8 @@ def make_field(
         neighbours, or half random and half global.
     graph : Neighborhoods
         The closed neighbourhoods of the target.
-    scopes : RandomScopes
-        Draws neighbourhoods for "random" and "combine".
+    scopes : RandomScopes, default=None
+        Draws neighbourhoods; "random" and "combine" need it.
     bandwidth_factor : float, default=1.0
         Multiplies the squared median distances.
     linear_weight : float, default=0.0
@@ -235,7 +235,7 @@ def make_field(
     Raises
     ------
     ValueError
-        If there is no such kernel.
+        If there is no such kernel, or it needs `scopes`.
     """
     terms: list[tuple[float, Field]]
     if kernel == "graphical":
@@ -243,9 +243,9 @@ def make_field(
     elif kernel == "global":
         everything = Neighborhoods.complete(graph.n_coordinates)
         terms = [(1.0, KernelField(everything, bandwidth_factor, run))]
-    elif kernel == "random":
+    elif kernel == "random" and scopes is not None:
         terms = [(1.0, RandomKernelField(scopes, bandwidth_factor, run))]
-    elif kernel == "combine":
+    elif kernel == "combine" and scopes is not None:
         everything = Neighborhoods.complete(graph.n_coordinates)
         terms = [
             (LOCAL_SHARE, RandomKernelField(scopes, bandwidth_factor, run)),
@@ -253,7 +253,12 @@ def make_field(
         ]
     else:
         raise ValueError(
-            must("kernel", "be 'graphical', 'global', 'random' or 'combine'", kernel=kernel)
+            must(
+                "kernel",
+                "be 'graphical', 'global', or with scopes 'random' or 'combine'",
+                kernel=kernel,
+                scopes=scopes,
+            )
         )
     if linear_weight:
         terms.append((linear_weight, LinearField(graph, run)))

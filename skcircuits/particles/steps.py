@@ -19,6 +19,9 @@ __all__ = ["SVGDState", "StepSchedule", "svgd_steps"]
 # of their length: a constant step leaves the particles jittering around the fixed point.
 SHARE_OF_LONG_STEPS = 0.6
 LAST_STEP = 0.01
+# Few particles slide on along directions that their kernels hardly see: at the end of the
+# schedule a force this small counts as settled.
+SETTLED_FORCE = 0.05
 # Annealing starts from the target raised to this power.
 FIRST_POWER = 0.01
 
@@ -36,19 +39,19 @@ class SVGDState:
     force : float
         Root mean square of the velocity that led here, each coordinate in units of one
         over the particles' own deviation: 0 at a fixed point.
-    power : float
-        The target was raised to this power; 1 once annealing is over.
+    converged : bool
+        Whether the particles count as settled (`StepSchedule.settled`).
     """
 
     particles: FloatArray
     n_iter: int
     force: float
-    power: float
+    converged: bool
 
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """Step sizes and annealing over the iterations.
+    """Step sizes, annealing and the end of the iterations.
 
     Parameters
     ----------
@@ -59,6 +62,8 @@ class StepSchedule:
     annealing : float, default=0.0
         Share of the iterations over which the target rises from a hundredth of its
         exponent to its own.
+    tol : float, default=0.0
+        Force at which the particles count as settled.
 
     Examples
     --------
@@ -73,6 +78,7 @@ class StepSchedule:
     step_size: float = 0.05
     max_iter: int = 1000
     annealing: float = 0.0
+    tol: float = 0.0
 
     def step(self, iteration: int) -> float:
         """Give the step size of an iteration.
@@ -107,6 +113,26 @@ class StepSchedule:
         n_annealed = self.annealing * self.max_iter
         return 1.0 if iteration >= n_annealed else FIRST_POWER ** (1.0 - iteration / n_annealed)
 
+    def settled(self, iteration: int, force: float) -> bool:
+        """Tell whether the particles have arrived.
+
+        Parameters
+        ----------
+        iteration : int
+            From 0.
+        force : float
+            Relative size of the direction (`SVGDState`).
+
+        Returns
+        -------
+        bool
+            True within `tol` once annealing is over; after the last iteration a force of
+            up to 0.05 will do.
+        """
+        is_last = iteration + 1 == self.max_iter
+        bound = max(self.tol, SETTLED_FORCE) if is_last else self.tol
+        return force <= bound and self.power(iteration) == 1.0
+
 
 def svgd_steps(
     start: FloatArray,
@@ -128,7 +154,8 @@ def svgd_steps(
     optimizer : Optimizer
         Turns a velocity into a displacement.
     schedule : StepSchedule
-        Step sizes and annealing.
+        Step sizes, annealing and tolerance; a settled state is yielded and marked, the caller
+        decides whether to go on.
 
     Yields
     ------
@@ -164,7 +191,7 @@ def svgd_steps(
         velocity = field.velocity(rows, scores, iteration)
         force = _relative_force(rows, velocity)
         coordinates += optimizer.displacement(velocity, schedule.step(iteration))
-        yield SVGDState(coordinates.T, iteration + 1, force, power)
+        yield SVGDState(coordinates.T, iteration + 1, force, schedule.settled(iteration, force))
 
 
 def finite_scores(

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from threadpoolctl import threadpool_limits
+from skcircuits.parallel import single_threaded_blas
 
 __all__ = ["ChunkRunner", "chunk_threads", "run_serially"]
 
@@ -51,7 +51,7 @@ def chunk_threads(n_threads: int) -> Iterator[ChunkRunner]:
     callable
         ``run(function, chunks)`` calls the function on every chunk.
     """
-    with threadpool_limits(limits=1, user_api="blas"):
+    with single_threaded_blas():
         if n_threads == 1:
             yield run_serially
             return
