@@ -2,6 +2,7 @@
 
 from skcircuits.estimators import (
     CircuitImputer,
+    ExpectedPredictionSVR,
     GraphicalSVGDSampler,
 )
 
@@ -9,5 +10,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CircuitImputer",
+    "ExpectedPredictionSVR",
     "GraphicalSVGDSampler",
 ]

@@ -64,13 +64,13 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         return self
 
     @fit_context
-    def _fit_encoded(self, X, schema):
+    def _fit_encoded(self, X, schema, sample_weight=None):
         """Fit on rows that another estimator has read by its own schema."""
         self.n_features_in_ = len(schema.columns)
         if all(isinstance(name, str) for name in schema.names):
             self.feature_names_in_ = np.array(schema.names, dtype=object)
         self._set_schema(schema)
-        self._fit_table(X, None, self._make_generator())
+        self._fit_table(X, sample_weight, self._make_generator())
         return self
 
     def _make_generator(self):

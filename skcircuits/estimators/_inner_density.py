@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_memory
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
@@ -26,12 +27,13 @@ DENSITY_CONSTRAINTS = {
 class InnerDensityMixin(CallbackSupportMixin, TableMixin):
     """Learn a density of the rows and keep its circuit.
 
-    Uses the parameters ``density``, ``random_state`` and those of `TableMixin`. Sets
+    Uses the parameters ``density``, ``random_state``, ``memory`` (where the estimator has
+    it: caches the fitted density) and those of `TableMixin`. Sets
     ``density_`` (None where the parameter is a circuit) and ``circuit_``, which speaks
     original units and codes into ``categories_[j]``.
     """
 
-    def _learn_density(self, X, missing_value=np.nan):
+    def _learn_density(self, X, missing_value=np.nan, sample_weight=None):
         """Learn schema and density of X, return X encoded, shape (n, d)."""
         encoded = self._learn_table(X, missing_value)
         learned = self._schema
@@ -40,7 +42,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             self._set_schema(_schema_for_circuit(learned, self.circuit_))
         else:
             self.density_ = self._make_density()
-            self._fit_as_task(encoded)
+            self._fit_as_task(encoded, sample_weight)
             self.circuit_ = _circuit_of(self.density_)
         if self._schema is learned:
             return encoded
@@ -60,27 +62,37 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             density.set_params(random_state=seed)
         return density
 
-    def _fit_as_task(self, encoded):
+    def _fit_as_task(self, encoded, sample_weight):
         """Fit the density as a task of this fit, for callbacks."""
         fit = self._init_callback_context(max_subtasks=1)
         fit.call_on_fit_task_begin(estimator=self)
         task = fit.subcontext(task_name="density")
         with task.propagate_callback_context(self.density_):
             task.call_on_fit_task_begin(estimator=self)
-            self._fit_density(encoded)
+            self._fit_density(encoded, sample_weight)
             task.call_on_fit_task_end(estimator=self)
         fit.call_on_fit_task_end(estimator=self)
 
-    def _fit_density(self, encoded):
+    def _fit_density(self, encoded, sample_weight):
         """Fit the density; both sides then share one schema."""
         if isinstance(self.density_, BaseDensity):
-            self.density_._fit_encoded(encoded, self._schema)
+            if getattr(self, "memory", None) is None:
+                self.density_._fit_encoded(encoded, self._schema, sample_weight)
+            else:
+                fitted = check_memory(self.memory).cache(_fitted_density)
+                self.density_ = fitted(clone(self.density_), encoded, self._schema, sample_weight)
             return
         # A search over densities, or a frozen one: it reads tables in its own way
-        self.density_.fit(self._schema.decode(encoded), None)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        self.density_.fit(self._schema.decode(encoded), None, **weights)
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         schema = getattr(fitted, "_schema", self._schema)
         self._set_schema(replace(schema, missing_value=self._schema.missing_value))
+
+
+def _fitted_density(density, encoded, schema, sample_weight):
+    """Fit a density; a function of its own so that it can be cached."""
+    return density._fit_encoded(encoded, schema, sample_weight)
 
 
 def _circuit_of(density):

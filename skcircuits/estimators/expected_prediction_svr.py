@@ -1,0 +1,347 @@
+"""Support vector regression that predicts from rows with missing cells, exactly."""
+
+import warnings
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.svm import SVR
+from sklearn.utils.validation import check_memory
+
+from skcircuits.estimators._base import (
+    CATEGORICAL_CONSTRAINTS,
+    HasMethods,
+    Interval,
+    StrOptions,
+    check_is_fitted,
+    check_weights,
+    fit_context,
+)
+from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.exceptions import must
+from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
+from skcircuits.kernels.base import Kernel
+from skcircuits.parallel import memory_bound_chunks
+
+__all__ = ["ExpectedPredictionSVR"]
+
+
+class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
+    """Support vector regression whose predictions are expectations over missing cells.
+
+    For a row with holes the prediction is E[f(x) | observed cells], computed exactly under
+    a circuit learned from the training rows: no imputation, no sampling. For a complete row
+    it is the prediction of an ordinary `sklearn.svm.SVR`.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "laplacian", "hamming"} or Kernel, default="rbf"
+        The kernel between complete rows. The strings treat a column of labels as its
+        one-hot columns: each mismatch costs ``exp(-2 * gamma)``. ``"hamming"`` needs a
+        table of labels only. A kernel object is used as it is (``gamma`` must then stay
+        at its default); its variables are column numbers.
+    gamma : {"scale", "auto"} or float, default="scale"
+        Kernel coefficient. ``"scale"``: 1 / (n_columns * variance of all cells) over the
+        observed cells of the numeric and one-hot columns; ``"auto"``: 1 / n_columns.
+    C : float, default=1.0
+        Inverse strength of the regularisation.
+    epsilon : float, default=0.1
+        Half width of the tube without penalty, in units of y.
+    density : "auto", density estimator or Circuit, default="auto"
+        Distribution of the rows. ``"auto"``: `GaussianMixtureDensity`, a mixture of
+        multivariate Gaussians with columns of labels as factors inside each component. An
+        estimator is cloned and fitted on X. A circuit is used as it is, one variable per
+        column.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Columns of labels: strings, booleans, categories and enumerations of a dataframe
+        or object array, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        Whether a label that fit has not seen counts as a missing cell or is refused.
+    memory : str or object with the joblib.Memory interface, default=None
+        Caches the fitted density, so that a grid search over ``C`` learns it once.
+    tol : float, default=1e-3
+        Tolerance of the solver.
+    shrinking : bool, default=True
+        Whether the solver uses the shrinking heuristic.
+    cache_size : float, default=200
+        Size of the solver's kernel cache in MB.
+    max_iter : int, default=-1
+        Limit on the solver's iterations; -1 means none.
+    n_jobs : int, default=None
+        Number of parallel jobs for kernel matrices; results do not depend on it.
+    random_state : int, RandomState or None, default=None
+        Seed of the density.
+    verbose : int, default=0
+        Verbosity of the solver.
+
+    Attributes
+    ----------
+    density_ : density estimator or None
+        The fitted density, None where a circuit was given.
+    circuit_ : Circuit
+        Its circuit, in original units and codes into ``categories_``.
+    kernel_ : Kernel
+        The kernel between complete rows.
+    gamma_ : float or None
+        Kernel coefficient, None where a kernel object was given.
+    support_ : ndarray of shape (n_SV,)
+        Positions of the support vectors in the training rows.
+    support_vectors_ : ndarray of shape (n_SV, n_features)
+        Encoded support vectors, NaN where cells are missing.
+    dual_coef_ : ndarray of shape (1, n_SV)
+        Coefficients of the support vectors.
+    intercept_ : ndarray of shape (1,)
+        Constant of the decision function.
+    n_iter_ : int
+        Iterations of the solver.
+    categories_ : list of ndarray or None
+        Labels per column in the order of their codes, None for numbers.
+    is_categorical_ : ndarray of shape (n_features_in_,)
+        Mask of the columns of labels.
+    n_features_in_ : int
+        Number of columns in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns in fit, where all are strings.
+
+    See Also
+    --------
+    CircuitImputer : Completes the missing cells instead.
+    sklearn.svm.SVR : The model behind it for complete rows.
+
+    Notes
+    -----
+    With f(x) = Σ_i α_i k(x, s_i) + b, the prediction is Σ_i α_i E[k(x, s_i) | x_o] + b: one
+    expected kernel per support vector (Li et al., "Tractable Computation of Expected
+    Kernels", UAI 2021, Prop. 4.1). Training rows with holes enter through the Gram matrix
+    of their kernel mean embeddings (`skcircuits.kernels.expected_kernel_matrix`).
+
+    The expectation is exact under the learned density; it is as good as that density, and
+    it assumes that cells are missing at random given the observed ones.
+
+    Rows whose observed cells have probability zero under the circuit are predicted as rows
+    without any observed cell, with a warning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skcircuits import ExpectedPredictionSVR
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), ExpectedPredictionSVR(C=100)).fit(X, y)
+    >>> X[0, 2:5] = np.nan
+    >>> model.predict(X[:1]).shape
+    (1,)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **DENSITY_CONSTRAINTS,
+        **CATEGORICAL_CONSTRAINTS,
+        "kernel": [StrOptions({"rbf", "laplacian", "hamming"}), Kernel],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
+        "C": [Interval(Real, 0.0, None, closed="right")],
+        "epsilon": [Interval(Real, 0.0, None, closed="left")],
+        "memory": [None, str, HasMethods(["cache"])],
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "shrinking": ["boolean"],
+        "cache_size": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, -1, None, closed="left")],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        kernel="rbf",
+        gamma="scale",
+        C=1.0,
+        epsilon=0.1,
+        density="auto",
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        memory=None,
+        tol=1e-3,
+        shrinking=True,
+        cache_size=200,
+        max_iter=-1,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.kernel = kernel
+        self.gamma = gamma
+        self.C = C
+        self.epsilon = epsilon
+        self.density = density
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.memory = memory
+        self.tol = tol
+        self.shrinking = shrinking
+        self.cache_size = cache_size
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @fit_context
+    def fit(self, X, y, sample_weight=None):
+        """Learn the density of the rows and the regression on them.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Training rows; cells may be missing.
+        y : array-like of shape (n_samples,)
+            Target.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, in the density and in the regression.
+
+        Returns
+        -------
+        ExpectedPredictionSVR
+            The fitted model.
+        """
+        self._check_kernel_parameters()
+        y = self._check_target(y, X)
+        sample_weight = check_weights(sample_weight, y)
+        check_memory(self.memory)
+        encoded = self._learn_density(X, sample_weight=sample_weight)
+        self.kernel_ = self._make_kernel(encoded)
+        self._fit_regression(encoded, y, sample_weight)
+        return self
+
+    def predict(self, X):
+        """Predict the expected target of each row.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; cells may be missing.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            E[f(x) | observed cells].
+
+        Warns
+        -----
+        UserWarning
+            If the observed cells of some rows have probability zero.
+        """
+        check_is_fitted(self)
+        encoded = self._without_impossible_evidence(self._read_table(X))
+        result = np.empty(len(encoded))
+        # The kernel matrix of a chunk, and its temporary copies, fit into the memory
+        for rows in memory_bound_chunks(len(encoded), 4 * 8 * len(self.support_)):
+            kernel_values = self._kernel_matrix(encoded[rows], self.support_vectors_)
+            result[rows] = kernel_values @ self.dual_coef_[0] + self.intercept_[0]
+        return result
+
+    def _check_kernel_parameters(self):
+        """Refuse a coefficient that would not be used, before any work is done."""
+        is_default = isinstance(self.gamma, str) and self.gamma == "scale"
+        if not isinstance(self.kernel, str) and not is_default:
+            raise ValueError(
+                must(
+                    "gamma",
+                    "stay at its default where kernel is a kernel object",
+                    "Set the coefficient of the kernel object itself.",
+                    gamma=self.gamma,
+                )
+            )
+
+    def _make_kernel(self, encoded):
+        """Make the kernel between complete rows; sets gamma_."""
+        if not isinstance(self.kernel, str):
+            self.gamma_ = None
+            return self.kernel
+        numbers = np.flatnonzero(~self.is_categorical_)
+        labels = np.flatnonzero(self.is_categorical_)
+        if self.kernel == "hamming" and len(numbers):
+            raise ValueError(
+                must(
+                    "All columns",
+                    "hold labels for kernel='hamming'",
+                    "Name them in categorical_features, or use kernel='rbf'.",
+                    numeric_columns=[self._schema.names[j] for j in numbers],
+                )
+            )
+        self.gamma_ = self._make_gamma(encoded)
+        # One mismatch is two one-hot cells that differ by one.
+        mismatches = Hamming(scale=0.5 / self.gamma_, variables=labels)
+        if not len(numbers):
+            return mismatches
+        family = Laplacian if self.kernel == "laplacian" else RBF
+        distance = family(gamma=self.gamma_, variables=numbers)
+        return distance * mismatches if len(labels) else distance
+
+    def _make_gamma(self, encoded):
+        """Compute the kernel coefficient as scikit-learn does on [numeric, one-hot] columns."""
+        if not isinstance(self.gamma, str):
+            return float(self.gamma)
+        expanded = self._one_hot(encoded)
+        variance = np.nanvar(expanded) if self.gamma == "scale" and expanded.size else 1.0
+        usable = np.isfinite(variance) and variance > 0
+        return 1.0 / (max(expanded.shape[1], 1) * (float(variance) if usable else 1.0))
+
+    def _one_hot(self, encoded):
+        """Replace columns of labels by indicators of the labels that occur."""
+        columns = [encoded[:, ~self.is_categorical_]]
+        for j in np.flatnonzero(self.is_categorical_):
+            codes = encoded[:, j, None]
+            indicators = (codes == np.unique(codes[~np.isnan(codes)])).astype(np.float64)
+            columns.append(np.where(np.isnan(codes), np.nan, indicators))
+        return np.hstack(columns)
+
+    def _fit_regression(self, encoded, y, sample_weight):
+        """Solve the dual problem with scikit-learn's solver."""
+        solver = SVR(
+            kernel="precomputed",
+            C=self.C,
+            epsilon=self.epsilon,
+            tol=self.tol,
+            shrinking=self.shrinking,
+            cache_size=self.cache_size,
+            max_iter=self.max_iter,
+            verbose=bool(self.verbose),
+        )
+        if self.kernel == "rbf" and not np.isnan(encoded).any():
+            # The solver's own kernel needs no matrix of all pairs
+            solver.set_params(kernel="rbf", gamma=self.gamma_)
+            solver.fit(self._one_hot(encoded), y, sample_weight)
+        else:
+            encoded = self._without_impossible_evidence(encoded)
+            solver.fit(self._kernel_matrix(encoded), y, sample_weight)
+        self.support_ = solver.support_
+        self.support_vectors_ = encoded[solver.support_]
+        self.dual_coef_ = solver.dual_coef_
+        self.intercept_ = solver.intercept_
+        self.n_iter_ = solver.n_iter_
+
+    def _kernel_matrix(self, X, Y=None):
+        """Expected kernel between encoded rows."""
+        return expected_kernel_matrix(
+            X, Y, circuit=self.circuit_, kernel=self.kernel_, n_jobs=self.n_jobs
+        )
+
+    def _without_impossible_evidence(self, encoded):
+        """Drop the observed cells of incomplete rows where they have probability zero."""
+        incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
+        log_density = self.circuit_.log_prob(encoded[incomplete])
+        impossible = incomplete[np.isneginf(log_density)]
+        if not len(impossible):
+            return encoded
+        warnings.warn(
+            f"The observed cells of {len(impossible)} incomplete rows have probability zero "
+            f"under the density (the first is row {impossible[0]}); they are treated as rows "
+            "without any observed cell.",
+            stacklevel=3,
+        )
+        relaxed = encoded.copy()
+        relaxed[impossible] = np.nan
+        return relaxed
