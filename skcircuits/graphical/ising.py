@@ -45,7 +45,7 @@ class IsingModel(FactorGraph):
     >>> from skcircuits.graphical import IsingModel
     >>> model = IsingModel.grid(2, 2, couplings=0.5, fields=[1.0, 0.0, 0.0, 0.0])
     >>> [float(p[1].round(3)) for p in model.marginals()]
-    [0.881, 0.71, 0.71, 0.671]
+    [0.881, 0.704, 0.704, 0.656]
     """
 
     def __init__(self, couplings: ArrayLike, fields: ArrayLike | None = None) -> None:

@@ -14,7 +14,7 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["InverseMultiquadric", "langevin_block", "radial_profile"]
 
-# φ, φ' and φ'' at squared distances.
+# Squared distances r to φ(r), φ'(r) and r φ''(r); the last stays finite at any scale.
 Profile = Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
 
 
@@ -64,7 +64,9 @@ class InverseMultiquadric:
         ndarray of shape (n, m)
             Kernel values.
         """
-        return self.profile(_squared_distances(np.asarray(X, float), np.asarray(Y, float)))[0]
+        X, Y = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
+        center = Y.mean(axis=0) if len(Y) else 0.0
+        return self.profile(_squared_distances(X - center, Y - center))[0]
 
     def profile(self, squared: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Give the kernel and its derivatives in the squared distance.
@@ -72,17 +74,17 @@ class InverseMultiquadric:
         Parameters
         ----------
         squared : ndarray
-            Squared distances.
+            Squared distances r.
 
         Returns
         -------
         tuple of ndarray
-            φ, φ' and φ''.
+            φ(r), φ'(r) and r φ''(r).
         """
-        base = 1.0 + squared / self.scale**2
-        value = base**self.exponent
-        first = self.exponent / self.scale**2 * value / base
-        return value, first, (self.exponent - 1.0) / self.scale**2 * first / base
+        ratio = squared / self.scale**2
+        value = (1.0 + ratio) ** self.exponent
+        first = self.exponent / self.scale**2 * value / (1.0 + ratio)
+        return value, first, (self.exponent - 1.0) * first * ratio / (1.0 + ratio)
 
     def __sklearn_clone__(self) -> InverseMultiquadric:
         """Return the kernel itself: it is immutable."""
@@ -101,7 +103,7 @@ def radial_profile(kernel: Any) -> Profile:
     Returns
     -------
     callable
-        Maps squared distances to φ, φ' and φ''.
+        Maps squared distances r to φ(r), φ'(r) and r φ''(r).
     """
     if hasattr(kernel, "profile"):
         return kernel.profile
@@ -110,7 +112,7 @@ def radial_profile(kernel: Any) -> Profile:
 
         def profile(squared: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
             value = np.exp(-gamma * squared)
-            return value, -gamma * value, gamma**2 * value
+            return value, -gamma * value, gamma * value * (gamma * squared)
 
         return profile
     raise TypeError(
@@ -138,7 +140,7 @@ def langevin_block(
     scores : ndarray of shape (n, d)
         Score function s at the points.
     profile : callable
-        φ, φ' and φ'' as functions of the squared distance.
+        φ, φ' and r φ'' as functions of the squared distance r.
     rows, columns : slice
         The block.
 
@@ -147,23 +149,19 @@ def langevin_block(
     ndarray
         The block.
     """
-    x, y, score_x, score_y = X[rows], X[columns], scores[rows], scores[columns]
-    squared = _squared_distances(x, y)
-    value, first, second = profile(squared)
+    # Only differences of points matter: around a centre no digits go to a far origin.
+    center = X.mean(axis=0)
+    x, y, score_x, score_y = X[rows] - center, X[columns] - center, scores[rows], scores[columns]
+    value, first, curvature = profile(_squared_distances(x, y))
     along = (
         x @ score_y.T
         - (y * score_y).sum(axis=1)
         - (x * score_x).sum(axis=1)[:, None]
         + score_x @ y.T
     )
-    return (
-        value * (score_x @ score_y.T) + 2.0 * first * (along - X.shape[1]) - 4.0 * squared * second
-    )
+    return value * (score_x @ score_y.T) + 2.0 * first * (along - X.shape[1]) - 4.0 * curvature
 
 
 def _squared_distances(x: FloatArray, y: FloatArray) -> FloatArray:
-    # Around a common centre the expanded square loses no digits to a far origin.
-    center = x.mean(axis=0)
-    x, y = x - center, y - center
     squared = (x**2).sum(axis=1)[:, None] - 2.0 * (x @ y.T) + (y**2).sum(axis=1)
     return np.maximum(squared, 0.0)

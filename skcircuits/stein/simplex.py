@@ -105,14 +105,16 @@ def _scaled(K: FloatArray) -> FloatArray:
 
 
 def _duality_gap(K: FloatArray, weights: FloatArray) -> float:
-    """Bound the suboptimality of weights relative to their value.
+    """Bound the suboptimality of weights, relative to the value of the problem.
 
     The gradient 2 K w gives the linear lower bound; the gap to it is
-    ``2 (wᵀ K w - min_i (K w)_i)`` (Frank and Wolfe 1956).
+    ``2 (wᵀ K w - min_i (K w)_i)`` (Frank and Wolfe 1956). Singular problems have values
+    near zero: then ``mean(diag K) / n``, the value of n orthogonal samples, is the measure.
     """
     gradient = K @ weights
     value = float(weights @ gradient)
-    return 2.0 * (value - float(gradient.min())) / max(value, np.finfo(float).tiny)
+    floor = float(K.diagonal().mean()) / len(K)
+    return 2.0 * (value - float(gradient.min())) / max(value, floor, np.finfo(float).tiny)
 
 
 def _interior_point(K: FloatArray, start: FloatArray) -> FloatArray:

@@ -1,0 +1,100 @@
+"""Weights on the simplex against their optimality conditions."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcircuits.stein import simplex, simplex_weights
+
+
+def random_gram(n, rank, seed=0):
+    factors = np.random.default_rng(seed).normal(size=(n, rank))
+    return factors @ factors.T / rank
+
+
+def assert_optimal(K, weights, tolerance=1e-6):
+    """On the simplex, and no coordinate direction descends (Karush, Kuhn, Tucker)."""
+    assert weights.min() >= 0
+    assert_allclose(weights.sum(), 1.0, rtol=1e-12)
+    gradient = K @ weights
+    assert weights @ gradient - gradient.min() <= tolerance * K.diagonal().mean()
+
+
+def test_diagonal_in_closed_form():
+    weights = simplex_weights(np.diag([1.0, 2.0, 4.0]))
+    assert_allclose(weights, np.array([4, 2, 1]) / 7, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "rank"), [(1, 1), (5, 10), (60, 80), (60, 5)])
+def test_both_solvers_are_optimal(n, rank, monkeypatch):
+    K = random_gram(n, rank)
+    interior = simplex_weights(K)
+    assert_optimal(K, interior)
+    monkeypatch.setattr(simplex, "_INTERIOR_POINT_SIZE", 0)
+    first_order = simplex_weights(K)
+    assert_optimal(K, first_order)
+    assert_allclose(interior @ K @ interior, first_order @ K @ first_order, atol=1e-6)
+
+
+def test_scale_of_the_matrix_does_not_matter():
+    K = random_gram(20, 30)
+    reference = simplex_weights(K)
+    for scale in (1e-200, 1e200):
+        assert_allclose(simplex_weights(K * scale), reference, atol=1e-6)
+
+
+def test_regularization_pulls_towards_counts():
+    K = random_gram(20, 30)
+    counts = np.random.default_rng(1).integers(1, 9, size=20)
+    near = simplex_weights(K, counts=counts, regularization=1e6)
+    assert_allclose(near, counts / counts.sum(), rtol=1e-3)
+    ridge = K / K.diagonal().mean() + np.diag(0.3 / counts)
+    assert_optimal(ridge, simplex_weights(K, counts=counts, regularization=0.3))
+
+
+def test_splitting_equal_samples_changes_nothing():
+    K = random_gram(6, 8)
+    counts = np.array([1, 2, 3, 1, 1, 2])
+    which = np.repeat(np.arange(6), counts)
+    merged = simplex_weights(K * 1.0, counts=counts)
+    split = simplex_weights(K[np.ix_(which, which)])
+    assert_allclose(np.bincount(which, split), merged, atol=1e-4)
+
+
+def test_uniform_weights_where_nothing_is_better():
+    assert_array_equal(simplex_weights(np.ones((4, 4))), np.full(4, 0.25))
+    assert_array_equal(simplex_weights(np.zeros((3, 3))), np.full(3, 1 / 3))
+    assert_array_equal(simplex_weights([[2.0]], counts=[7]), [1.0])
+
+
+def test_never_worse_than_uniform():
+    for seed in range(10):
+        K = random_gram(30, 3, seed)
+        weights = simplex_weights(K)
+        assert weights @ K @ weights <= K.mean() * (1 + 1e-12)
+
+
+def test_a_gap_is_told(monkeypatch):
+    monkeypatch.setattr(simplex, "_INTERIOR_POINT_SIZE", 0)
+    monkeypatch.setattr(simplex, "_FIRST_ORDER_STEPS", 1)
+    with pytest.warns(RuntimeWarning, match="relative duality gap"):
+        simplex_weights(random_gram(30, 40))
+
+
+def test_projection():
+    rng = np.random.default_rng(0)
+    point = rng.normal(size=12)
+    nearest = simplex.project_to_simplex(point)
+    assert_allclose(nearest.sum(), 1.0)
+    for other in rng.dirichlet(np.ones(12), size=200):
+        assert (point - nearest) @ (other - nearest) <= 1e-12
+    assert_allclose(simplex.project_to_simplex(nearest), nearest, atol=1e-15)
+
+
+def test_bad_matrices():
+    with pytest.raises(ValueError, match="K must be a square matrix"):
+        simplex_weights(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="K must be a square matrix"):
+        simplex_weights(np.ones((0, 0)))
+    with pytest.raises(ValueError, match="K must be finite"):
+        simplex_weights([[np.nan]])
