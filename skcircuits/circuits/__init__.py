@@ -5,8 +5,10 @@ query is a choice of input values, one feedforward pass and perhaps one backward
 (``passes``).
 """
 
+from skcircuits.circuits.algebra import cyclic_shift, divide, multiply
 from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.compatibility import are_compatible
+from skcircuits.circuits.information import entropy, kl_divergence
 from skcircuits.circuits.inputs import (
     Bernoulli,
     Categorical,
@@ -34,8 +36,13 @@ __all__ = [
     "Product",
     "Sum",
     "are_compatible",
+    "cyclic_shift",
+    "divide",
+    "entropy",
     "is_decomposable",
     "is_deterministic",
     "is_smooth",
     "is_structured_decomposable",
+    "kl_divergence",
+    "multiply",
 ]

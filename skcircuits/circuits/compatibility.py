@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skcircuits.circuits.properties import is_decomposable, is_smooth, scopes_are_laminar
 from skcircuits.circuits.units import InputUnit, Product, topological_order
+from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must
 
 if TYPE_CHECKING:
     from skcircuits.circuits.circuit import Circuit
@@ -82,6 +83,48 @@ def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
     return _Search(left, right).conflict(p.root.scope, q.root.scope)
 
 
+def require_compatible(p: Circuit, q: Circuit) -> None:
+    """Refuse two circuits that are not compatible.
+
+    Parameters
+    ----------
+    p, q : Circuit
+        The circuits.
+
+    Raises
+    ------
+    IncompatibleCircuitsError
+        Naming what differs: the variables, or the partitions of two product units.
+    CircuitPropertyError
+        If one of them is not smooth and decomposable.
+    """
+    if p.variables != q.variables:
+        raise IncompatibleCircuitsError(
+            must(
+                "two circuits that are combined",
+                "have the same variables",
+                "Marginalise those that only one of them has.",
+                left=p.variables,
+                right=q.variables,
+            )
+        )
+    if not all(is_smooth(circuit) and is_decomposable(circuit) for circuit in (p, q)):
+        raise CircuitPropertyError(
+            must("circuits that are combined", "both be smooth and decomposable")
+        )
+    conflict = find_conflict(p, q)
+    if conflict is not None:
+        raise IncompatibleCircuitsError(
+            must(
+                "product units of two circuits that are combined",
+                "split their scope alike",
+                "Learn both circuits with one structure, or compare samples instead.",
+                left=conflict.left,
+                right=conflict.right,
+            )
+        )
+
+
 def _partitions(circuit: Circuit) -> dict[Scope, set[Partition]]:
     """All ways in which products split a scope; joint input units keep theirs whole."""
     partitions: dict[Scope, set[Partition]] = defaultdict(set)
@@ -133,7 +176,18 @@ def _splits(partitions: dict[Scope, set[Partition]], side: Partition) -> set[Par
 
 
 def common_blocks(left: Partition, right: Partition) -> list[tuple[Partition, Partition]]:
-    """Group the factors of both sides into the finest blocks of equal scope."""
+    """Group the factors of two products into the finest blocks of equal scope.
+
+    Parameters
+    ----------
+    left, right : tuple of tuple of int
+        Scopes of the factors of two products with the same scope.
+
+    Returns
+    -------
+    list of pair of partitions
+        The scopes of each block on both sides.
+    """
     blocks: list[tuple[set[int], list[Scope], list[Scope]]] = []
     for side, scopes in enumerate((left, right)):
         for scope in scopes:

@@ -10,6 +10,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.units import Product, Sum, Unit, topological_order
+from skcircuits.exceptions import CircuitPropertyError, must
 
 if TYPE_CHECKING:
     from skcircuits.circuits.circuit import Circuit
@@ -19,6 +20,7 @@ __all__ = [
     "is_deterministic",
     "is_smooth",
     "is_structured_decomposable",
+    "require_deterministic",
     "scopes_are_laminar",
 ]
 
@@ -154,6 +156,29 @@ def is_deterministic(circuit: Circuit) -> bool:
         if isinstance(unit, Sum)
         for left, right in combinations(_positive_children(unit), 2)
     )
+
+
+def require_deterministic(circuit: Circuit, purpose: str, way_out: str = "") -> None:
+    """Refuse a circuit that is not provably deterministic.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+    purpose : str
+        What determinism is needed for, as it ends the sentence "must be deterministic".
+    way_out : str, default=""
+        What to do instead.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If it is not provably deterministic.
+    """
+    if not is_deterministic(circuit):
+        raise CircuitPropertyError(
+            must("a circuit", f"be deterministic {purpose}", way_out, circuit=circuit)
+        )
 
 
 def _positive_children(unit: Sum) -> list[Unit]:

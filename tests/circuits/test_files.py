@@ -1,5 +1,6 @@
 """Circuits in files: round trips, and everything a bad file may be."""
 
+import contextlib
 import io
 import json
 import pickle
@@ -88,10 +89,8 @@ def test_flipped_bytes_never_load_as_another_circuit(path, arrays):
         spoiled = bytearray(content)
         spoiled[position] ^= 0xFF
         path.write_bytes(bytes(spoiled))
-        try:
+        with contextlib.suppress(CircuitFileError):
             np.testing.assert_array_equal(Circuit.load(path).log_prob([[1.0, 0.5]]), expected)
-        except CircuitFileError:
-            pass
 
 
 class Bomb:
@@ -119,7 +118,7 @@ def test_other_archives_are_refused(path, arrays):
         Circuit.load(path)
     with open(path, "wb") as file:
         np.save(file, np.arange(3))
-    with pytest.raises(CircuitFileError, match="must be an .npz archive"):
+    with pytest.raises(CircuitFileError, match=r"must be an \.npz archive"):
         Circuit.load(path)
     write(path, {"x": np.arange(3)})
     with pytest.raises(CircuitFileError):

@@ -9,14 +9,14 @@ from skcircuits.circuits import Circuit, is_deterministic, is_structured_decompo
 from skcircuits.exceptions import CircuitFileError
 
 # Over two variables: x1 decides between two distributions of x2.
-PSDD = """c a comment
+PSDD = f"""c a comment
 psdd 5
 L 0 0 1
 L 1 0 -1
-T 2 2 2 {log_one}
-T 3 2 -2 {log_two}
-D 4 1 2 0 2 {log_three} 1 3 {log_four}
-""".format(log_one=np.log(0.3), log_two=np.log(0.9), log_three=np.log(0.6), log_four=np.log(0.4))
+T 2 2 2 {np.log(0.3)}
+T 3 2 -2 {np.log(0.9)}
+D 4 1 2 0 2 {np.log(0.6)} 1 3 {np.log(0.4)}
+"""
 VTREE = "c comment\nvtree 3\nL 0 1\nL 2 2\nI 1 0 2\n"
 
 
@@ -82,7 +82,7 @@ def test_log_probabilities_of_one_and_zero(write):
     ],
 )
 def test_bad_lines_are_named(write, line):
-    with pytest.raises(CircuitFileError, match="Line 8 of .* must be a PSDD node"):
+    with pytest.raises(CircuitFileError, match=r"Line 8 of .* must be a PSDD node"):
         Circuit.from_psdd(write(PSDD + line + "\n"))
 
 
@@ -102,5 +102,5 @@ def test_the_vtree_must_fit(write):
     with pytest.raises(CircuitFileError, match="not the scope of any vtree node"):
         Circuit.from_psdd(write(PSDD), write(other, "other.vtree"))
     for bad in ("X 0 1", "L 0", "I 1 0 2"):
-        with pytest.raises(CircuitFileError, match="Line 2 of .* must be a vtree node"):
+        with pytest.raises(CircuitFileError, match=r"Line 2 of .* must be a vtree node"):
             Circuit.from_psdd(write(PSDD), write(f"vtree 1\n{bad}\n", "bad.vtree"))
