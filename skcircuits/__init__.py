@@ -1,6 +1,7 @@
 """Exact probabilistic reasoning as ordinary scikit-learn estimators."""
 
 from skcircuits.estimators import (
+    BBISWeighter,
     CircuitImputer,
     ExpectedPredictionSVR,
     GraphicalSVGDSampler,
@@ -9,6 +10,7 @@ from skcircuits.estimators import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "BBISWeighter",
     "CircuitImputer",
     "ExpectedPredictionSVR",
     "GraphicalSVGDSampler",

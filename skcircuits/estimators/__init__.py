@@ -1,10 +1,12 @@
 """The public estimators, one file each."""
 
+from skcircuits.estimators.bbis import BBISWeighter
 from skcircuits.estimators.expected_prediction_svr import ExpectedPredictionSVR
 from skcircuits.estimators.graphical_svgd import GraphicalSVGDSampler
 from skcircuits.estimators.imputer import CircuitImputer
 
 __all__ = [
+    "BBISWeighter",
     "CircuitImputer",
     "ExpectedPredictionSVR",
     "GraphicalSVGDSampler",

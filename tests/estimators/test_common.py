@@ -19,13 +19,27 @@ from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcircuits
-from skcircuits import CircuitImputer
+from skcircuits import BBISWeighter, CircuitImputer
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*unique values:UserWarning"
 )
 
+
+class StandardNormal:
+    """A target of any width."""
+
+    @staticmethod
+    def grad_log_prob(X):
+        return -X
+
+    @staticmethod
+    def log_prob_unnormalized(X):
+        return -0.5 * (X**2).sum(axis=1)
+
+
 ESTIMATORS = {
+    "BBISWeighter": (BBISWeighter(target=StandardNormal()), {"regularization": [0.0, 0.1]}),
     "CircuitImputer": (CircuitImputer(), {"strategy": ["mean", "mpe"]}),
 }
 # Checks that scikit-learn lists as failing for its own estimator of the same kind
