@@ -104,6 +104,10 @@ class GaussianMRF:
         return cho_solve((self._factor, True), np.eye(self.linear.size))
 
     @cached_property
+    def _single_precision(self) -> sparse.csr_array:
+        return self._precision.astype(np.float32)
+
+    @cached_property
     def _factor(self) -> FloatArray:
         return _cholesky(self.precision, "precision")
 
@@ -129,8 +133,10 @@ class GaussianMRF:
         X = np.asarray(X)
         X = X if X.dtype == np.float32 else X.astype(np.float64)
         columns = np.ascontiguousarray(X.T)
-        linear = self.linear.astype(X.dtype)
-        return (linear[:, None] - self._precision.astype(X.dtype) @ columns).T
+        precision = self._single_precision if X.dtype == np.float32 else self._precision
+        scores = precision @ columns
+        np.subtract(self.linear.astype(X.dtype)[:, None], scores, out=scores)
+        return scores.T
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
         """Compute linear·x - ½ xᵀ precision x.

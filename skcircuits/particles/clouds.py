@@ -10,7 +10,7 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray
 
-__all__ = ["centred_rows"]
+__all__ = ["centred_rows", "row_deviations"]
 
 
 def centred_rows(coordinates: FloatArray, out: FloatArray | None = None) -> FloatArray:
@@ -38,3 +38,21 @@ def centred_rows(coordinates: FloatArray, out: FloatArray | None = None) -> Floa
     np.subtract(coordinates, means, out=out[:-1])
     out[-1] = 0.0
     return out
+
+
+def row_deviations(rows: FloatArray) -> FloatArray:
+    """Give the standard deviation of every centred coordinate.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_particles)
+        Rows with mean zero.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Root mean squares.
+    """
+    variances = np.einsum("dn,dn->d", rows, rows)
+    variances /= rows.shape[1]
+    return np.sqrt(variances, out=variances)

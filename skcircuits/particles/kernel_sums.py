@@ -13,11 +13,11 @@ from skcircuits.parallel import row_slices
 from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray
 
-__all__ = ["kernel_chunks", "kernel_sums"]
+__all__ = ["TILE_BYTES", "kernel_chunks", "kernel_sums", "negative_squared_distances"]
 
 # Kernel tiles of this size stay in the second-level cache between the product that
 # makes them, the exponential and the product that consumes them.
-TILE_BYTES = 2**19
+TILE_BYTES = 2**20
 
 
 def kernel_sums(
@@ -41,10 +41,12 @@ def kernel_sums(
     ndarray of shape (n_bucket, n_values, n_particles)
         ``values[i] @ K^i``.
     """
-    left, right, may_cancel = _exponent_factors(rows, bucket, bandwidths)
+    left, right = _distance_factors(rows, bucket, 1.0 / bandwidths[bucket.kernels])
     n_particles = rows.shape[1]
     sums = np.empty_like(values)
     tile = max(1, TILE_BYTES // (len(left) * n_particles * rows.itemsize))
+    # Coordinates that are huge against the bandwidth leave exponents visibly above zero.
+    may_cancel = -right[:, -1].min() * np.finfo(rows.dtype).eps > 1e-3
     for columns in row_slices(n_particles, tile):
         kernel = np.matmul(left, right[:, :, columns])
         if may_cancel:
@@ -77,24 +79,37 @@ def kernel_chunks(neighborhoods: Neighborhoods, kernel_bytes: int) -> list[Bucke
     ]
 
 
-def _exponent_factors(
-    rows: FloatArray, bucket: Bucket, bandwidths: FloatArray
-) -> tuple[FloatArray, FloatArray, bool]:
-    """Write -|x - y|²/h as one product of vectors: (√(2/h) x, -|x|²/h, 1)·(√(2/h) y, 1, -|y|²/h).
+def negative_squared_distances(rows: FloatArray, bucket: Bucket) -> FloatArray:
+    """Compute -|x^k_C - x^l_C|² between all particles in the scopes of a bucket.
 
-    The last value tells whether coordinates are so large against the bandwidth that
-    rounding could make an exponent visibly positive.
+    Parameters
+    ----------
+    rows : ndarray of shape (n_coordinates + 1, n_particles)
+        Centred coordinates with a last row of zeros (`centred_rows`).
+    bucket : Bucket
+        Scopes.
+
+    Returns
+    -------
+    ndarray of shape (n_bucket, n_particles, n_particles)
+        Accurate to rounding in the squared norms, so slightly above 0 at times.
     """
+    left, right = _distance_factors(rows, bucket, np.ones(len(bucket.kernels), dtype=rows.dtype))
+    return np.matmul(left, right)
+
+
+def _distance_factors(
+    rows: FloatArray, bucket: Bucket, scales: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Write -a |x - y|² as one product of vectors, (√(2a) x, -a|x|², 1)·(√(2a) y, 1, -a|y|²)."""
     n_bucket, scope_size = bucket.scopes.shape
-    scales = np.sqrt(2.0 / bandwidths[bucket.kernels])
     left = np.empty((n_bucket, scope_size + 2, rows.shape[1]), dtype=rows.dtype)
     points, half_norms = left[:, :scope_size], left[:, scope_size]
-    np.multiply(rows[bucket.scopes], scales[:, None, None], out=points)
+    np.multiply(rows[bucket.scopes], np.sqrt(2.0 * scales)[:, None, None], out=points)
     np.einsum("bcn,bcn->bn", points, points, out=half_norms)
     half_norms *= -0.5
     left[:, scope_size + 1] = 1.0
     right = left.copy()
     right[:, scope_size] = 1.0
     right[:, scope_size + 1] = half_norms
-    may_cancel = -half_norms.min() * np.finfo(rows.dtype).eps > 1e-3
-    return left.transpose(0, 2, 1), right, bool(may_cancel)
+    return left.transpose(0, 2, 1), right

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skcircuits.particles.clouds import row_deviations
 from skcircuits.particles.kernel_sums import kernel_chunks
 from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles.threads import ChunkRunner, run_serially
@@ -57,7 +58,7 @@ def linear_direction(
     array([[0., 0.]])
     """
     n_particles = rows.shape[1]
-    deviations = rows.std(axis=1, keepdims=True)
+    deviations = row_deviations(rows)[:, None]
     precisions = np.divide(1.0, deviations, where=deviations > 0, out=np.zeros_like(deviations))
     standardized = rows * precisions
     direction = standardized[:-1] * precisions[:-1]

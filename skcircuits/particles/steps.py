@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.particles.clouds import centred_rows
+from skcircuits.particles.clouds import centred_rows, row_deviations
 from skcircuits.particles.fields import Field
 from skcircuits.particles.optimizers import Optimizer
 from skcircuits.protocols import FloatArray
@@ -242,7 +242,7 @@ def finite_scores(
 
 def _relative_force(rows: FloatArray, velocity: FloatArray) -> float:
     """Give the root mean square of σ_i φ_i, or of φ_i where all particles agree."""
-    deviations = rows[:-1].std(axis=1)
+    deviations = row_deviations(rows[:-1])
     deviations[deviations == 0.0] = 1.0
     squares = np.einsum("dn,dn->d", velocity, velocity) / velocity.shape[1]
     return float(np.sqrt(np.mean(deviations**2 * squares)))

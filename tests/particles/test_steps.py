@@ -1,0 +1,182 @@
+import numpy as np
+import pytest
+
+from skcircuits.graphical import GaussianMRF
+from skcircuits.particles import (
+    GradientAscent,
+    KernelField,
+    LinearField,
+    Neighborhoods,
+    StepSchedule,
+    SumField,
+    SVGDProblem,
+    chunk_threads,
+    make_field,
+    svgd_steps,
+)
+from skcircuits.particles.clouds import centred_rows
+
+
+@pytest.fixture
+def chain():
+    n = 8
+    links = np.eye(n, k=1) + np.eye(n, k=-1)
+    return GaussianMRF(1.5 * np.eye(n) - 0.5 * links, np.linspace(-1, 1, n))
+
+
+def last_state(problem, start, seed=0, run=None):
+    steps = problem.steps(start, seed) if run is None else problem.steps(start, seed, run)
+    *_, last = steps
+    return last
+
+
+def starts(n, d, seed=0, dtype=np.float64):
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
+
+
+@pytest.mark.parametrize("kernel", ["graphical", "global", "random", "combine"])
+def test_every_kernel_finds_the_mean_of_a_chain(chain, kernel):
+    problem = SVGDProblem(chain, 8, chain.neighbors, kernel=kernel, linear_weight=0.1)
+    last = last_state(problem, starts(40, 8))
+    np.testing.assert_allclose(last.particles.mean(axis=0), chain.mean_, atol=0.03)
+    ratio = last.particles.var(axis=0) / np.diag(chain.covariance_)
+    assert 0.85 < ratio.mean() < 1.02
+
+
+def test_the_linear_term_restores_the_variance_of_few_particles(chain):
+    def ratio(weight):
+        problem = SVGDProblem(chain, 8, chain.neighbors, linear_weight=weight)
+        last = last_state(problem, starts(12, 8))
+        return np.mean(last.particles.var(axis=0) / np.diag(chain.covariance_))
+
+    assert ratio(0.0) < 0.8 < ratio(0.1) < ratio(1.0) < 1.02
+
+
+def test_one_particle_finds_the_mode(chain):
+    last = last_state(SVGDProblem(chain, 8, chain.neighbors, linear_weight=0.1), starts(1, 8))
+    np.testing.assert_allclose(last.particles[0], chain.mean_, atol=1e-3)
+
+
+def test_blocks_move_as_one(chain):
+    blocks = [[0, 1], [2, 3], [4, 5], [6, 7]]
+    problem = SVGDProblem(chain, 8, [[1], [0, 2], [1, 3], [2]], blocks, linear_weight=0.1)
+    last = last_state(problem, starts(40, 8))
+    np.testing.assert_allclose(last.particles.mean(axis=0), chain.mean_, atol=0.03)
+    per_node, bandwidths = problem.measure(last.particles)
+    assert per_node.shape == bandwidths.shape == (4,)
+    assert 0 < per_node.sum() < 0.05
+
+
+def test_threads_do_not_change_a_bit(chain):
+    problem = SVGDProblem(
+        chain,
+        8,
+        chain.neighbors,
+        kernel="random",
+        linear_weight=0.1,
+        schedule=StepSchedule(max_iter=30),
+    )
+    alone = last_state(problem, starts(30, 8))
+    with chunk_threads(2) as run:
+        together = last_state(problem, starts(30, 8), run=run)
+    np.testing.assert_array_equal(alone.particles, together.particles)
+
+
+def test_single_precision_stays(chain):
+    last = last_state(SVGDProblem(chain, 8, chain.neighbors), starts(20, 8, dtype=np.float32))
+    assert last.particles.dtype == np.float32
+    np.testing.assert_allclose(last.particles.mean(axis=0), chain.mean_, atol=0.03)
+
+
+def test_starting_particles_are_not_changed(chain):
+    start = np.asfortranarray(starts(10, 8))
+    before = start.copy()
+    last_state(SVGDProblem(chain, 8, schedule=StepSchedule(max_iter=3)), start)
+    np.testing.assert_array_equal(start, before)
+
+
+def test_random_neighborhoods_depend_on_the_seed_only(chain):
+    problem = SVGDProblem(
+        chain, 8, kernel="random", n_neighbors=3, schedule=StepSchedule(max_iter=5)
+    )
+    start = starts(10, 8)
+    one, same, other = (last_state(problem, start, seed).particles for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 1e-3
+
+
+def test_fields_add():
+    rows = centred_rows(np.random.default_rng(0).normal(size=(4, 9)))
+    scores = np.random.default_rng(1).normal(size=(4, 9))
+    graph = Neighborhoods.from_graph([[1], [2], [3], []])
+    terms = KernelField(graph), LinearField(graph)
+    parts = [term.velocity(rows, scores, 0) for term in terms]
+    total = SumField((1.0, terms[0]), (0.3, terms[1])).velocity(rows, scores, 0)
+    np.testing.assert_allclose(total, parts[0] + 0.3 * parts[1], rtol=1e-12)
+    made = make_field("graphical", graph, linear_weight=0.3).velocity(rows, scores, 0)
+    np.testing.assert_allclose(made, total, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["random", "combine", "laplace"])
+def test_unknown_kernels_and_missing_scopes_are_refused(kernel):
+    with pytest.raises(ValueError, match="kernel must be"):
+        make_field(kernel, Neighborhoods.complete(2))
+
+
+def test_bandwidths_are_measured_every_tenth_iteration():
+    graph, scores = Neighborhoods.complete(2), np.ones((2, 5))
+    field, rows = KernelField(graph), centred_rows(np.random.default_rng(0).normal(size=(2, 5)))
+    first = field.velocity(rows, scores, 0)
+    wide = field.velocity(3 * rows, scores, 1)
+    wide_measured = field.velocity(3 * rows, scores, 10)
+    assert not np.allclose(wide, wide_measured)
+    np.testing.assert_allclose(field.velocity(rows, scores, 20), first)
+
+
+def test_the_schedule_shrinks_steps_and_raises_powers():
+    schedule = StepSchedule(step_size=1.0, max_iter=10, annealing=0.5, tol=0.1)
+    steps = [schedule.step(i) for i in range(10)]
+    assert steps[:6] == [1.0] * 6
+    np.testing.assert_allclose(np.diff(np.log(steps[5:])), np.log(0.01) / 4)
+    powers = [schedule.power(i) for i in range(10)]
+    assert powers[0] == 0.01 and powers[5:] == [1.0] * 5 and np.all(np.diff(powers[:6]) > 0)
+    assert not schedule.settled(3, 0.05) and schedule.settled(5, 0.05)
+    assert not StepSchedule(max_iter=10).settled(5, 0.05)
+    assert StepSchedule(max_iter=10).settled(9, 0.05)
+
+
+def test_force_falls_to_the_tolerance(chain):
+    schedule = StepSchedule(step_size=1.0, max_iter=400, tol=0.02)
+    problem = SVGDProblem(chain, 8, chain.neighbors, optimizer="sgd", schedule=schedule)
+    forces, settled = zip(*[(s.force, s.converged) for s in problem.steps(starts(50, 8), 0)])
+    assert forces[0] > 0.2 and forces[-1] < 0.02
+    assert settled[-1] and not settled[0]
+    np.testing.assert_array_equal(np.array(forces) <= 0.02, settled)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_must_be_finite(value):
+    def score(X):
+        return np.where(X > 0, value, -X)
+
+    steps = svgd_steps(
+        np.array([[-1.0], [2.0]]),
+        score,
+        KernelField(Neighborhoods.complete(1)),
+        GradientAscent(),
+        StepSchedule(),
+    )
+    with pytest.raises(ValueError, match=r"finite at every particle.*at=2\.0"):
+        next(steps)
+
+
+def test_scores_must_have_the_shape_of_the_particles():
+    steps = svgd_steps(
+        np.ones((3, 2)),
+        lambda X: X[:, :1],
+        KernelField(Neighborhoods.complete(2)),
+        GradientAscent(),
+        StepSchedule(),
+    )
+    with pytest.raises(ValueError, match=r"array of shape \(3, 2\)"):
+        next(steps)
