@@ -60,7 +60,8 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
     regularization : "auto" or float, default="auto"
         Ridge of the weights on the scale of the mean diagonal, divided by the number of
         equal samples. ``"auto"``: 0.1 times the third power of the share of variables
-        that are not collapsed.
+        that are not collapsed; less where the samples are farther from the target than
+        independent samples of the target would be.
     collapse : None, float or array-like of int, default=None
         Variables that are summed out exactly: a share of them, drawn at random, or their
         indices. The target must be a factor graph.
@@ -123,7 +124,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
     >>> anywhere = np.random.default_rng(0).integers(2, size=(100, 4))
     >>> weighter = BBISWeighter(target=model).fit(anywhere)
     >>> weighter.marginals()[0].round(2), model.marginals()[0].round(2)
-    (array([0.2, 0.8]), array([0.2, 0.8]))
+    (array([0.17, 0.83]), array([0.17, 0.83]))
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -181,16 +182,16 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         self.target_ = self._find_target(X, samples)
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
         self.kernel_ = self._choose_kernel(samples)
-        self.regularization_ = self._choose_regularization()
-        K, which = distinct_gram(
-            self.samples_, self.target_, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
-        )
+        K, which = self._distinct_gram()
         counts = np.bincount(which)
+        uniform_discrepancy = float(counts @ K @ counts) / len(which) ** 2
+        noise = float(K.diagonal() @ counts) / len(which) ** 2
+        self.regularization_ = self._choose_regularization(uniform_discrepancy, noise)
         totals = simplex_weights(K, counts=counts, regularization=self.regularization_)
         self.weights_ = (totals / counts)[which]
         self.stein_discrepancy_ = max(0.0, float(totals @ K @ totals))
         self.effective_sample_size_ = float(1.0 / (self.weights_**2).sum())
-        self._report(float(counts @ K @ counts) / len(which) ** 2, len(counts))
+        self._report(uniform_discrepancy, len(counts))
         return self
 
     def transform(self, X):
@@ -267,9 +268,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             Row numbers in the X of fit, chosen greedily by the Stein discrepancy.
         """
         check_is_fitted(self)
-        K, which = distinct_gram(
-            self.samples_, self.target_, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
-        )
+        K, which = self._distinct_gram()
         first = np.unique(which, return_index=True)[1]
         return first[stein_thinning(K, n_samples)]
 
@@ -331,7 +330,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             return _learn_target(samples, self.is_categorical_, self._schema.cardinalities)
         if not hasattr(self.target, "fit"):
             return self.target
-        density = clone(self.target).fit(X)
+        density = clone(self.target).fit(X, None)
         return density.circuit_ if hasattr(density, "circuit_") else density
 
     def _choose_collapsed(self, shape):
@@ -351,10 +350,22 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             return InverseMultiquadric(scale=median_gamma(samples) ** -0.5)
         return Hamming(scale=16.0 * samples.shape[1])
 
-    def _choose_regularization(self):
+    def _choose_regularization(self, uniform_discrepancy, noise):
+        """Hold weights back by the noise of the samples, unless they are far from the target.
+
+        ``noise`` is what ``uniform_discrepancy`` is on average for independent samples of
+        the target itself.
+        """
         if not isinstance(self.regularization, str):
             return float(self.regularization)
-        return 0.1 * float(1.0 - np.isnan(self.samples_).mean()) ** 3
+        share_sampled = float(1.0 - np.isnan(self.samples_).mean())
+        excess = uniform_discrepancy / noise if noise > 0 else 1.0
+        return 0.1 * share_sampled**3 / max(1.0, excess)
+
+    def _distinct_gram(self):
+        return distinct_gram(
+            self.samples_, self.target_, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
+        )
 
     def _operator(self):
         return None if self.operator == "auto" else self.operator

@@ -1,0 +1,272 @@
+"""BBISWeighter: weights that repair samples, exact where enumeration is possible."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from skcircuits import BBISWeighter
+from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
+from skcircuits.kernels import RBF, Hamming
+from skcircuits.stein import stein_discrepancy, stein_gram
+
+
+@pytest.fixture
+def model():
+    rng = np.random.default_rng(0)
+    couplings, fields = 0.6 * rng.normal(size=12), 0.6 * rng.normal(size=9)
+    return IsingModel.grid(3, 3, couplings=couplings, fields=fields)
+
+
+@pytest.fixture
+def anywhere():
+    return np.random.default_rng(0).integers(2, size=(200, 9)).astype(float)
+
+
+def marginal_error(marginals, model):
+    return max(np.abs(p - q).max() for p, q in zip(marginals, model.marginals()))
+
+
+def test_uniform_samples_become_calibrated(model, anywhere):
+    weighter = BBISWeighter(target=model).fit(anywhere)
+    uniform = np.full(len(anywhere), 1 / len(anywhere))
+    before = marginal_error(weighter.marginals(uniform), model)
+    assert marginal_error(weighter.marginals(), model) < 0.25 * before
+    assert_allclose(weighter.weights_.sum(), 1.0)
+    assert weighter.weights_.min() >= 0
+    assert 1 <= weighter.effective_sample_size_ <= len(anywhere)
+    assert weighter.stein_discrepancy_ < stein_discrepancy(anywhere, model, weighter.kernel_)
+
+
+@pytest.mark.parametrize("shared_subset", [True, False])
+def test_collapsing_helps(model, anywhere, shared_subset):
+    plain = BBISWeighter(target=model).fit(anywhere[:60])
+    collapsed = BBISWeighter(
+        target=model, collapse=0.5, shared_subset=shared_subset, random_state=0
+    ).fit(anywhere[:60])
+    assert marginal_error(collapsed.marginals(), model) < marginal_error(plain.marginals(), model)
+    hidden = np.isnan(collapsed.samples_)
+    assert (hidden.sum(axis=1) == 4).all()
+    assert len(np.unique(hidden, axis=0)) == 1 or not shared_subset
+
+
+def test_everything_collapsed_but_one_is_exact(model, anywhere):
+    weighter = BBISWeighter(target=model, collapse=range(1, 9), regularization=0.0).fit(anywhere)
+    assert marginal_error(weighter.marginals(), model) < 1e-5
+
+
+def test_discrepancy_is_that_of_the_weights(model, anywhere):
+    weighter = BBISWeighter(target=model, kernel=Hamming(9.0)).fit(anywhere)
+    K = stein_gram(anywhere, model, Hamming(9.0))
+    expected = weighter.weights_ @ K @ weighter.weights_
+    assert_allclose(weighter.stein_discrepancy_, expected, rtol=1e-8)
+    assert_allclose(weighter.score(anywhere), -K.mean(), rtol=1e-10)
+    assert_allclose(weighter.effective_sample_size_, 1 / (weighter.weights_**2).sum())
+
+
+def test_equal_samples_share_their_weight(model, anywhere):
+    rows = np.concatenate([anywhere[:20], anywhere[:5], anywhere[:5]])
+    weights = BBISWeighter(target=model).fit(rows).weights_
+    assert_array_equal(weights[:5], weights[20:25])
+    assert_array_equal(weights[:5], weights[25:])
+
+
+def test_single_sample_has_all_weight(model):
+    weighter = BBISWeighter(target=model).fit(np.zeros((1, 9)))
+    assert_array_equal(weighter.weights_, [1.0])
+
+
+def test_expectation_of_collapsed_samples_is_exact(model, anywhere):
+    weighter = BBISWeighter(target=model, collapse=[0, 4, 8]).fit(anywhere[:30])
+    mean = weighter.expectation(lambda X: X)
+    assert_allclose(mean, [p[1] for p in weighter.marginals()], rtol=1e-10)
+    product = weighter.expectation(lambda X: X[:, 0] * X[:, 1])
+    assert isinstance(product, float)
+    assert 0 <= product <= min(mean[:2])
+    plain = BBISWeighter(target=model).fit(anywhere)
+    assert_allclose(plain.expectation(lambda X: X), plain.weights_ @ anywhere)
+    other = np.full(200, 1 / 200)
+    assert_allclose(plain.expectation(lambda X: X, weights=other), anywhere.mean(axis=0))
+
+
+def test_expectation_refuses_too_many_completions():
+    chain = IsingModel(np.diag(np.ones(19), 1) + np.diag(np.ones(19), -1))
+    weighter = BBISWeighter(target=chain, collapse=range(15)).fit(np.zeros((2, 20)))
+    with pytest.raises(ValueError, match="completions of a collapsed sample must be at most"):
+        weighter.expectation(lambda X: X)
+
+
+def test_thin_keeps_representative_samples(model, anywhere):
+    weighter = BBISWeighter(target=model).fit(anywhere)
+    kept = weighter.thin(20)
+    assert kept.shape == (20,)
+    assert kept.max() < len(anywhere)
+    thinned = stein_discrepancy(anywhere[kept], model, weighter.kernel_)
+    assert thinned < stein_discrepancy(anywhere[:20], model, weighter.kernel_)
+
+
+def test_three_states_and_a_plain_target():
+    graph = FactorGraph([((0, 1), [[4.0, 1.0, 1.0], [1.0, 3.0, 1.0], [1.0, 1.0, 9.0]])], [3, 3])
+
+    class Plain:
+        cardinalities = (3, 3)
+
+        @staticmethod
+        def log_prob_unnormalized(X):
+            return graph.log_prob_unnormalized(X)
+
+    rows = np.random.default_rng(0).integers(3, size=(100, 2))
+    weighter = BBISWeighter(target=Plain(), regularization=0.0).fit(rows)
+    assert marginal_error(weighter.marginals(), graph) < 1e-3
+    assert_allclose(weighter.score_samples(rows), graph.log_prob_unnormalized(rows))
+    circuit = BBISWeighter(target=graph.compile(), regularization=0.0).fit(rows)
+    assert_allclose(circuit.weights_, weighter.weights_, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["auto", RBF(gamma=0.2)], ids=["imq", "rbf"])
+def test_continuous_target(kernel):
+    field = GaussianMRF.from_moments([0.5, -0.5], [[1.0, 0.4], [0.4, 1.0]])
+    wide = np.random.default_rng(0).normal(size=(300, 2)) * 2
+    weighter = BBISWeighter(target=field, kernel=kernel, regularization=0.01).fit(wide)
+    assert_allclose(weighter.expectation(lambda X: X), field.mean_, atol=0.1)
+    second = weighter.expectation(lambda X: X[:, 0] * X[:, 1])
+    assert_allclose(second, 0.4 - 0.25, atol=0.2)
+    with pytest.raises(ValueError, match="target must be categorical"):
+        weighter.marginals()
+
+
+def test_score_function_alone_is_enough_to_weight():
+    class Score:
+        @staticmethod
+        def grad_log_prob(X):
+            return -X
+
+    weighter = BBISWeighter(target=Score()).fit(np.random.default_rng(0).normal(size=(50, 2)) + 1)
+    assert np.abs(weighter.expectation(lambda X: X)).max() < 0.7
+    with pytest.raises(ValueError, match=r"target of score_samples must have"):
+        weighter.score_samples([[0.0, 0.0]])
+
+
+def test_target_learned_from_numbers():
+    X = np.random.default_rng(0).normal(size=(200, 3)) @ np.triu(np.ones((3, 3))) + 5
+    weighter = BBISWeighter().fit(X)
+    assert isinstance(weighter.target_, GaussianMRF)
+    assert_allclose(weighter.expectation(lambda X: X), X.mean(axis=0), atol=0.1)
+
+
+def test_target_learned_from_labels():
+    rng = np.random.default_rng(0)
+    color = rng.choice(["red", "green", "blue"], size=300, p=[0.5, 0.3, 0.2])
+    warm = np.where(rng.random(300) < 0.9, color == "red", color != "red")
+    frame = pd.DataFrame({"color": color, "warm": np.where(warm, "yes", "no")})
+    weighter = BBISWeighter().fit(frame)
+    assert isinstance(weighter.target_, FactorGraph)
+    assert weighter.categories_[0].tolist() == ["blue", "green", "red"]
+    shares = frame["color"].value_counts(normalize=True)[["blue", "green", "red"]]
+    assert_allclose(weighter.target_.marginals()[0], shares, atol=0.01)
+    assert_allclose(weighter.target_.log_partition(), 0.0, atol=1e-9)
+    assert_allclose(weighter.marginals()[0], shares, atol=0.03)
+    assert_array_equal(weighter.transform(frame)[:3], frame.to_numpy()[:3])
+    collapsed = BBISWeighter(collapse=[1]).fit(frame)
+    assert_allclose(collapsed.marginals()[1], weighter.target_.marginals()[1], atol=0.03)
+    with pytest.raises(ValueError, match="all numeric or all categorical"):
+        BBISWeighter().fit(frame.assign(size=1.0))
+
+
+class FittedField(BaseEstimator):
+    """A density estimator whose fitted form has a score function."""
+
+    def fit(self, X, y=None):
+        self.mean_ = np.asarray(X).mean(axis=0)
+        return self
+
+    def grad_log_prob(self, X):
+        return self.mean_ - X
+
+
+def test_estimators_as_target_are_cloned_and_fitted(anywhere):
+    density = FittedField()
+    weighter = BBISWeighter(target=density).fit(anywhere)
+    assert not hasattr(density, "mean_")
+    assert_allclose(weighter.target_.mean_, anywhere.mean(axis=0))
+
+
+def test_frozen_density_keeps_its_fit(anywhere):
+    density = FittedField().fit(anywhere + 3)
+    weighter = BBISWeighter(target=FrozenEstimator(density))
+    assert_allclose(clone(weighter).fit(anywhere).target_.mean_, density.mean_)
+
+
+def test_clone_and_pickle_keep_graphical_targets(model, anywhere):
+    weighter = BBISWeighter(target=model, collapse=0.25, random_state=0)
+    copy = clone(weighter)
+    assert copy.target is model
+    fitted = weighter.fit(anywhere[:40])
+    again = pickle.loads(pickle.dumps(fitted))
+    assert_array_equal(again.weights_, fitted.weights_)
+    for p, q in zip(again.marginals(), fitted.marginals()):
+        assert_array_equal(p, q)
+
+
+def test_seed_decides_what_is_collapsed(model, anywhere):
+    def hidden(seed):
+        weighter = BBISWeighter(target=model, collapse=0.5, random_state=seed)
+        return np.isnan(weighter.fit(anywhere[:10]).samples_[0])
+
+    assert_array_equal(hidden(0), hidden(0))
+    assert any((hidden(0) != hidden(seed)).any() for seed in range(1, 5))
+
+
+def test_jobs_do_not_change_weights(model, anywhere):
+    rows = np.random.default_rng(1).integers(2, size=(400, 9))
+    one = BBISWeighter(target=model, collapse=[0, 1], n_jobs=1).fit(rows)
+    two = BBISWeighter(target=model, collapse=[0, 1], n_jobs=2).fit(rows)
+    assert_array_equal(one.weights_, two.weights_)
+
+
+def test_step_of_a_pipeline(model, anywhere):
+    pipeline = make_pipeline(FunctionTransformer(), BBISWeighter(target=model)).fit(anywhere)
+    assert_array_equal(pipeline.transform(anywhere), anywhere)
+    assert_allclose(pipeline.score_samples(anywhere), model.log_prob_unnormalized(anywhere))
+    assert pipeline.score(anywhere) < 0
+
+
+def test_published_operator_is_available(model, anywhere):
+    weighter = BBISWeighter(target=model, operator="difference").fit(anywhere)
+    K = stein_gram(anywhere, model, weighter.kernel_, operator="difference")
+    assert_allclose(weighter.stein_discrepancy_, weighter.weights_ @ K @ weighter.weights_)
+
+
+def test_zeros_are_told():
+    network = BayesianNetwork([[], [0]], [[0.5, 0.5], np.eye(2)])
+    with pytest.warns(UserWarning, match="zero next to the samples"):
+        BBISWeighter(target=network).fit([[0, 0], [1, 1]])
+
+
+def test_verbose_line(model, anywhere, capsys):
+    BBISWeighter(target=model, verbose=1).fit(anywhere)
+    assert "[BBISWeighter] 200 samples" in capsys.readouterr().out
+
+
+def test_bad_arguments(model, anywhere):
+    holes = anywhere.copy()
+    holes[0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"contains NaN.*collapse"):
+        BBISWeighter(target=model).fit(holes)
+    with pytest.raises(ValueError, match="have the 9 columns"):
+        BBISWeighter(target=model).fit(anywhere[:, :4])
+    with pytest.raises(ValueError, match="be states between 0 and 1"):
+        BBISWeighter(target=model).fit(anywhere + 1)
+    with pytest.raises(TypeError, match="target must have"):
+        BBISWeighter(target=object()).fit(anywhere)
+    weighter = BBISWeighter(target=model).fit(anywhere)
+    with pytest.raises(ValueError, match=r"weights must have shape \(200,\)"):
+        weighter.marginals(weights=[1.0])
+    with pytest.raises(ValueError, match="vary"):
+        BBISWeighter().fit(np.ones((5, 2)))
