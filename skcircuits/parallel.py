@@ -8,11 +8,21 @@ configuration reaches the workers.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import cache
 
 from sklearn import get_config
 from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import ThreadpoolController
 
-__all__ = ["Parallel", "delayed", "memory_bound_chunks", "row_slices", "working_memory_bytes"]
+__all__ = [
+    "Parallel",
+    "delayed",
+    "memory_bound_chunks",
+    "row_slices",
+    "single_threaded_blas",
+    "working_memory_bytes",
+]
 
 
 def working_memory_bytes() -> int:
@@ -24,6 +34,22 @@ def working_memory_bytes() -> int:
         Bytes that temporary arrays may take.
     """
     return int(get_config()["working_memory"] * 2**20)
+
+
+def single_threaded_blas() -> AbstractContextManager[object]:
+    """Keep BLAS to one thread, while several Python threads call it.
+
+    Returns
+    -------
+    context manager
+        Threads of BLAS inside threads of ours only get into each other's way.
+    """
+    return _controller().limit(limits=1, user_api="blas")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def row_slices(n_rows: int, chunk_size: int) -> list[slice]:

@@ -56,10 +56,6 @@ class MixtureOfAllTrees:
         self.nodes = nodes
         self.pairs = pairs
 
-    def __getstate__(self) -> dict[str, object]:
-        """Leave the cached tables out of pickles: they take many times the model."""
-        return {name: self.__dict__[name] for name in ("layout", "weights", "nodes", "pairs")}
-
     def log_prob(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
         """Log probability of complete rows; equal rows are computed once.
 
@@ -76,7 +72,7 @@ class MixtureOfAllTrees:
             Log probabilities.
         """
         rows, inverse = distinct_rows(codes)
-        log_prob = self.laplacians.log_tree_sums(rows, n_jobs=n_jobs)
+        log_prob = self.laplacians().log_tree_sums(rows, n_jobs=n_jobs)
         log_prob += self.log_normaliser(rows)
         return log_prob[inverse]
 
@@ -86,19 +82,22 @@ class MixtureOfAllTrees:
         log_sum, _ = self.tree_law
         return np.log(self.nodes)[flat].sum(axis=1) - log_sum
 
-    @cached_property
     def ratios(self) -> FloatArray:
         """P_uv(a, b) / (P_u(a) P_v(b)) at all pairs of states, zero within a variable."""
-        ratios = self.pairs / self.nodes[:, None] / self.nodes
+        ratios = self.pairs / self.nodes[:, None]
+        ratios /= self.nodes
         owner = self.layout.owner
         ratios[owner[:, None] == owner] = 0.0
         return ratios
 
-    @cached_property
     def laplacians(self) -> RowLaplacians:
-        """The Laplacians of the rows, with edge weights w_uv r_uv(x_u, x_v)."""
+        """The Laplacians of the rows, with edge weights w_uv r_uv(x_u, x_v).
+
+        They are made anew by every call: kept, they would take several times the model.
+        """
         owner = self.layout.owner
-        affinities = self.weights[owner[:, None], owner] * self.ratios
+        affinities = self.ratios()
+        affinities *= self.weights[owner[:, None], owner]
         return RowLaplacians(affinities, self.layout, int(self.weights.sum(axis=1).argmax()))
 
     @cached_property

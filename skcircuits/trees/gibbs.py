@@ -51,15 +51,16 @@ def blocked_gibbs(
         codes = codes.copy()
         for component, model in enumerate(mixture.components):
             mine = np.flatnonzero(components == component)
+            affinities, ratios = model.laplacians().affinities, model.ratios()
             for chunk in memory_bound_chunks(len(mine), 24 * layout.n_variables**2):
                 rows = mine[chunk]
                 flat = layout.flat(codes[rows])
-                weights = model.laplacians.affinities[flat[:, :, None], flat[:, None, :]]
+                weights = affinities[flat[:, :, None], flat[:, None, :]]
                 inference = TreeInference(
                     sample_spanning_trees(weights, rng),
                     layout,
                     model.nodes,
-                    model.ratios,
+                    ratios,
                     evidence[rows][:, None, :],
                 )
                 codes[rows] = inference.sample(rng)[:, 0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.parallel import Parallel, delayed, row_slices
+from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.block_inverse import invert_in_place
 from skcircuits.trees.layout import StateLayout
@@ -19,7 +19,8 @@ from skcircuits.trees.layout import StateLayout
 __all__ = ["RowLaplacians", "ground", "log_tree_sum"]
 
 # Bytes of Laplacians worked on at once: they stay in cache between the passes over them.
-_CHUNK_BYTES = 4 * 2**20
+_CHUNK_BYTES = 8 * 2**20
+_CHUNKS_PER_TASK = 4  # enough work to pay for handing it to a thread
 # Partial sums are made per block of rows and added in order, so that the result does not
 # depend on the number of threads; a block of sums takes n_states² numbers.
 _BLOCK_BYTES = 128 * 2**20
@@ -127,9 +128,12 @@ class RowLaplacians:
         ndarray of shape (n_rows,)
             Logarithms.
         """
-        slices = row_slices(len(codes), self._chunk_size)
-        run = delayed(self._log_tree_sums_of_chunk)
-        parts = Parallel(n_jobs=n_jobs, require="sharedmem")(run(codes[rows]) for rows in slices)
+        blocks = row_slices(len(codes), _CHUNKS_PER_TASK * self._chunk_size)
+        run = delayed(self._log_tree_sums_of_block)
+        with single_threaded_blas():
+            parts = Parallel(n_jobs=n_jobs, require="sharedmem")(
+                run(codes[rows]) for rows in blocks
+            )
         return np.concatenate([np.empty(0), *parts])
 
     def edge_counts(
@@ -160,19 +164,33 @@ class RowLaplacians:
         """
         n_blocks = int(np.clip(_BLOCK_BYTES // self.affinities.nbytes, 2, _MAX_BLOCKS))
         size = max(_MIN_BLOCK_ROWS, -(-len(codes) // n_blocks))
-        run = delayed(self._block_resistances)
-        parts = Parallel(n_jobs=n_jobs, require="sharedmem")(
-            run(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)
-        )
-        counts = np.zeros_like(self.affinities)
-        for _, resistances in parts:
-            counts += resistances
-        counts *= self.affinities
-        return np.concatenate([np.empty(0), *(sums for sums, _ in parts)]), counts
+        run = delayed(self._invert_block)
+        with single_threaded_blas():
+            parts = Parallel(n_jobs=n_jobs, require="sharedmem")(
+                run(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)
+            )
+        crossed = _CrossedSums(self.layout, self.kept)
+        for _, _, part in parts:
+            crossed.merge(part)
+        diagonals = np.concatenate([np.empty((0, codes.shape[1])), *(part[1] for part in parts)])
+        indicators = self.layout.one_hot(codes)
+        own = (indicators * (sample_weight[:, None] * diagonals)[:, self.layout.owner]).T
+        resistances = crossed.total()
+        resistances *= -2
+        own = own @ indicators
+        resistances += own
+        resistances += own.T
+        resistances *= self.affinities
+        return np.concatenate([np.empty(0), *(part[0] for part in parts)]), resistances
 
     @property
     def _chunk_size(self) -> int:
         return max(1, _CHUNK_BYTES // (8 * max(1, len(self.kept)) ** 2))
+
+    def _chunks(self, n_rows: int) -> list[slice]:
+        """Slices of nearly equal size, so that none is too short to be fast."""
+        n_chunks = -(-n_rows // self._chunk_size)
+        return row_slices(n_rows, -(-n_rows // n_chunks)) if n_rows else []
 
     def _minors(self, codes: IntArray) -> FloatArray:
         """Gather the Laplacian minors of some rows."""
@@ -191,30 +209,31 @@ class RowLaplacians:
         )
         return minors
 
-    def _log_tree_sums_of_chunk(self, codes: IntArray) -> FloatArray:
-        try:
-            factors = np.linalg.cholesky(self._minors(codes))
-        except np.linalg.LinAlgError as error:
-            raise _singular() from error
-        return 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+    def _log_tree_sums_of_block(self, codes: IntArray) -> FloatArray:
+        log_sums = np.empty(len(codes))
+        for rows in self._chunks(len(codes)):
+            try:
+                factors = np.linalg.cholesky(self._minors(codes[rows]))
+            except np.linalg.LinAlgError as error:
+                raise _singular() from error
+            log_sums[rows] = 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        return log_sums
 
-    def _block_resistances(
+    def _invert_block(
         self, codes: IntArray, weight: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Weighted sums of G_uu + G_vv - 2 G_uv at the states of the rows."""
+    ) -> tuple[FloatArray, FloatArray, _CrossedSums]:
+        """Log-determinants, diagonals of the inverses, and weighted sums of the inverses."""
         log_sums = np.empty(len(codes))
         diagonals = np.zeros(codes.shape)
         crossed = _CrossedSums(self.layout, self.kept)
-        for rows in row_slices(len(codes), self._chunk_size):
+        for rows in self._chunks(len(codes)):
             inverses = self._minors(codes[rows])
             log_sums[rows] = invert_in_place(inverses)
             diagonals[rows, self.kept] = np.diagonal(inverses, axis1=1, axis2=2)
             crossed.add(inverses, codes[rows], weight[rows])
         if not np.isfinite(log_sums).all():
             raise _singular()
-        indicators = self.layout.one_hot(codes)
-        own = (indicators * (weight[:, None] * diagonals)[:, self.layout.owner]).T @ indicators
-        return log_sums, own + own.T - 2 * crossed.total()
+        return log_sums, diagonals, crossed
 
 
 class _CrossedSums:
@@ -234,15 +253,26 @@ class _CrossedSums:
         indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
         for state, total in enumerate(self.sums):
             columns = slice(None) if self.valid[:, state].all() else self.valid[:, state]
-            chosen = inverses[:, :, columns] * (kept_codes[:, None, columns] == state)
+            chosen = inverses
+            if state > 0:
+                chosen = inverses[:, :, columns] * (kept_codes[:, None, columns] == state)
             total += np.matmul(indicators, chosen.transpose(1, 0, 2))[self.valid]
+
+    def merge(self, other: _CrossedSums) -> None:
+        for total, more in zip(self.sums, other.sums, strict=True):
+            total += more
 
     def total(self) -> FloatArray:
         """The sums at flat states, zero at the root."""
         matrix = np.zeros((self.layout.n_states, self.layout.n_states))
-        for state, total in enumerate(self.sums):
-            columns = self.layout.offsets[self.kept[self.valid[:, state]]] + state
+        # The first sum ran over all states of v: what the others leave is its first state.
+        first = self.sums[0].copy()
+        for state, total in enumerate(self.sums[1:], start=1):
+            present = self.valid[:, state]
+            first[:, present] -= total
+            columns = self.layout.offsets[self.kept[present]] + state
             matrix[self.rows[:, None], columns] = total
+        matrix[self.rows[:, None], self.layout.offsets[self.kept]] = first
         return matrix
 
 

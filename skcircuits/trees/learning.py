@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from skcircuits.parallel import Parallel, delayed, row_slices
+from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import distinct_rows
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
@@ -286,7 +286,8 @@ def _step(
         return 0.0
     outer = 1 if n_components == 1 else n_jobs
     parallel = Parallel(n_jobs=outer, require="sharedmem")
-    return float(sum(parallel(delayed(climb)(c) for c in range(n_components))))
+    with single_threaded_blas():
+        return float(sum(parallel(delayed(climb)(c) for c in range(n_components))))
 
 
 def _estimated(

@@ -147,7 +147,7 @@ class Parameterization:
             Its derivatives with respect to the parameters.
         """
         layout = self.layout
-        log_sums, counts = model.laplacians.edge_counts(codes, sample_weight, n_jobs=n_jobs)
+        log_sums, counts = model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
         log_prob = log_sums + model.log_normaliser(codes)
         gradient = np.empty(self.size)
         parts = self._parts(gradient)

@@ -103,7 +103,7 @@ def sample_rows(mixture: AllTreesMixture, n_rows: int, rng: np.random.Generator)
             chosen = mine[chunk]
             parents = sample_trees(mixture, components[chosen], rng)
             nothing = np.ones((1, 1, layout.n_states))
-            inference = TreeInference(parents, layout, model.nodes, model.ratios, nothing)
+            inference = TreeInference(parents, layout, model.nodes, model.ratios(), nothing)
             rows[chosen] = inference.sample(rng)[:, 0]
     return rows
 
@@ -250,7 +250,7 @@ class TreeBank:
 
     def _inference(self, component: int, parents: IntArray, evidence: FloatArray) -> TreeInference:
         model = self.mixture.components[component]
-        return TreeInference(parents, self.layout, model.nodes, model.ratios, evidence)
+        return TreeInference(parents, self.layout, model.nodes, model.ratios(), evidence)
 
     def _log_joint(self, inferences: list[TreeInference]) -> FloatArray:
         """Log probability of each tree together with the evidence, (n_trees, n_rows)."""

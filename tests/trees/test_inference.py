@@ -24,7 +24,7 @@ def setting(mixed_model):
 
 
 def _infer(model, parents, evidence):
-    return TreeInference(parents, model.layout, model.nodes, model.ratios, evidence)
+    return TreeInference(parents, model.layout, model.nodes, model.ratios(), evidence)
 
 
 def _weights(model, states, evidence):
@@ -91,5 +91,5 @@ def test_large_hub_does_not_underflow():
     inference = _infer(model, star, model.layout.evidence(codes)[None])
     flat = model.layout.flat(codes)
     expected = np.log(model.nodes[flat]).sum(axis=1)
-    expected += np.log(model.ratios[flat[:, :1], flat[:, 1:]]).sum(axis=1)
+    expected += np.log(model.ratios()[flat[:, :1], flat[:, 1:]]).sum(axis=1)
     np.testing.assert_allclose(inference.log_evidence[0], expected, rtol=1e-10)
