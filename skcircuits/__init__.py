@@ -5,6 +5,7 @@ from skcircuits.estimators import (
     CircuitImputer,
     ExpectedPredictionSVR,
     GraphicalSVGDSampler,
+    MoATDensity,
 )
 
 __version__ = "0.1.0"
@@ -14,4 +15,5 @@ __all__ = [
     "CircuitImputer",
     "ExpectedPredictionSVR",
     "GraphicalSVGDSampler",
+    "MoATDensity",
 ]
