@@ -1,6 +1,7 @@
 """A sparse Gaussian field learned from a table: the target where none is given."""
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 from sklearn.covariance import GraphicalLassoCV
@@ -9,14 +10,44 @@ from sklearn.exceptions import ConvergenceWarning
 from skcircuits.exceptions import must
 from skcircuits.graphical import GaussianMRF
 
-__all__ = ["learn_sparse_field"]
+__all__ = ["SparseField", "learn_sparse_field", "learn_standardized_field"]
 
 # Penalties to choose from, on the scale of correlations.
 PENALTIES = np.geomspace(0.01, 0.8, 8)
+# A constant column tells nothing about its spread: it is given this share of its value.
+SPREAD_OF_CONSTANTS = 1e-6
+
+
+@dataclass(frozen=True)
+class SparseField:
+    """A Gaussian field over standardised columns, and the way back.
+
+    Attributes
+    ----------
+    mean, deviation : ndarray of shape (n_features,)
+        Of the columns.
+    standardized : GaussianMRF
+        Field of ``(x - mean) / deviation``.
+    """
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    standardized: GaussianMRF
+
+    def in_original_units(self):
+        """Give the field of the columns as they came.
+
+        Returns
+        -------
+        GaussianMRF
+            Field of x.
+        """
+        precision = self.standardized.precision / np.outer(self.deviation, self.deviation)
+        return GaussianMRF(precision, precision @ self.mean)
 
 
 def learn_sparse_field(X):
-    """Learn mean and sparse precision by the graphical lasso, penalty by cross-validation.
+    """Learn a sparse Gaussian field in the units of the table.
 
     Parameters
     ----------
@@ -26,32 +57,47 @@ def learn_sparse_field(X):
     Returns
     -------
     GaussianMRF
-        The field, in the units of X.
+        The field.
+    """
+    return learn_standardized_field(X).in_original_units()
+
+
+def learn_standardized_field(X):
+    """Learn mean and sparse precision by the graphical lasso, penalty by cross-validation.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Numeric rows without holes, at least two.
+
+    Returns
+    -------
+    SparseField
+        The field. A constant column is independent of the others.
 
     Raises
     ------
     ValueError
-        If there is a single row or a constant column.
+        If there is a single row.
     """
     if len(X) < 2:
         raise ValueError(must("X", "have at least 2 rows to learn a field", n_samples=len(X)))
     mean, deviation = X.mean(axis=0), X.std(axis=0)
-    # The deviation of a constant column is rounding noise of its mean at best.
-    constant = np.flatnonzero(deviation <= 1e-12 * np.abs(mean))
-    if constant.size:
-        raise ValueError(
-            must("columns of X", "vary", "Drop constant columns.", constant=constant.tolist())
-        )
-    precision = _lasso_precision((X - mean) / deviation) / np.outer(deviation, deviation)
-    return GaussianMRF(precision, precision @ mean)
+    # What rounding of the mean leaves of a constant column is no spread.
+    constant = deviation <= 1e-12 * np.abs(mean)
+    standardized = np.where(constant, 0.0, (X - mean) / np.where(constant, 1.0, deviation))
+    deviation[constant] = SPREAD_OF_CONSTANTS * np.where(mean == 0, 1.0, np.abs(mean))[constant]
+    precision = np.eye(len(mean))
+    varying = np.flatnonzero(~constant)
+    if varying.size > 1:
+        precision[np.ix_(varying, varying)] = _lasso_precision(standardized[:, varying])
+    return SparseField(mean, deviation, GaussianMRF(precision, np.zeros(len(mean))))
 
 
 def _lasso_precision(standardized):
     """Give the sparse precision of standardised columns."""
-    n_samples, n_features = standardized.shape
-    if n_features == 1:
-        return np.ones((1, 1))
-    lasso = GraphicalLassoCV(alphas=PENALTIES, cv=min(5, n_samples), assume_centered=True)
+    n_folds = min(5, len(standardized))
+    lasso = GraphicalLassoCV(alphas=PENALTIES, cv=n_folds, assume_centered=True)
     with warnings.catch_warnings():
         # Small penalties may not converge on near-collinear columns; they then lose the
         # cross-validation, which is all that is asked of them.

@@ -22,7 +22,7 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators._fitting import drive
-from skcircuits.estimators._sparse_field import learn_sparse_field
+from skcircuits.estimators._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
 from skcircuits.parallel import Parallel, delayed
 from skcircuits.particles import (
@@ -112,7 +112,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     target_ : object
         The target that they approximate.
     stein_discrepancy_ : float
-        Squared Stein discrepancy to the target, kernels over the blankets.
+        Squared Stein discrepancy to the target, kernels over the blankets. To a field
+        learned from X it is measured in standardised coordinates.
     stein_discrepancy_per_node_ : ndarray of shape (n_nodes,)
         Its parts: how well the conditional of each node is matched.
     bandwidths_ : ndarray of shape (n_nodes,)
@@ -232,10 +233,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if X is not None:
             X = validate_data(self, X, dtype=np.float64)
         rng = make_generator(self.random_state)
-        self.target_ = self._resolve_target(X)
-        problem = self._pose_problem(X)
+        target, offset, scale = self._resolve_target(X)
+        problem = self._pose_problem(target, X)
         self.n_features_in_ = problem.n_coordinates
-        starts = self._starts(X, problem.n_coordinates, rng)
+        starts = [
+            ((start - offset) / scale).astype(self.dtype)
+            for start in self._starts(target, X, problem.n_coordinates, rng)
+        ]
         _check_graph(problem, starts[0], rng)
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))
         if len(starts) == 1:
@@ -243,6 +247,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         else:
             state = self._run_restarts(problem, starts, seeds)
         self._keep(state, problem)
+        self.particles_ = offset + scale * self.particles_
         return self
 
     def sample(self, n_samples=1, random_state=None):
@@ -299,29 +304,36 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         return self.target_.log_prob_unnormalized(X)
 
     def _resolve_target(self, X):
-        """Give an object with a score: as it is, fitted on X, or learned from X."""
+        """Set `target_`; give the target of the run, and the zero and unit of its coordinates.
+
+        A field learned from X is approached in standardised coordinates, so that one step
+        size serves tables of any scale.
+        """
         if self._given_a_target():
-            return self.target
+            self.target_ = self.target
+            return self.target_, 0.0, 1.0
         if X is None:
             raise ValueError(
                 must("X", "hold data to learn the target from", "Pass a target or data.", X=X)
             )
         if self.target is None:
-            return learn_sparse_field(X)
-        fitted = clone(self.target).fit(X)
-        if not hasattr(fitted, "grad_log_prob"):
+            field = learn_standardized_field(X)
+            self.target_ = field.in_original_units()
+            return field.standardized, field.mean, field.deviation
+        self.target_ = clone(self.target).fit(X)
+        if not hasattr(self.target_, "grad_log_prob"):
             raise ValueError(
-                must("a density given as target", "have grad_log_prob after fit", target=fitted)
+                must("a density as target", "have grad_log_prob after fit", target=self.target)
             )
-        return fitted
+        return self.target_, 0.0, 1.0
 
     def _given_a_target(self):
         return self.target is not None and not hasattr(self.target, "fit")
 
-    def _pose_problem(self, X):
+    def _pose_problem(self, target, X):
         """Describe the run: the target, its graph, and the parameters."""
-        neighbors = getattr(self.target_, "neighbors", None)
-        blocks = getattr(self.target_, "blocks", None)
+        neighbors = getattr(target, "neighbors", None)
+        blocks = getattr(target, "blocks", None)
         n_coordinates = self._count_coordinates(neighbors, blocks, X)
         if X is not None and X.shape[1] != n_coordinates:
             raise ValueError(
@@ -332,7 +344,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
                 )
             )
         return SVGDProblem(
-            self.target_,
+            target,
             n_coordinates,
             neighbors,
             blocks,
@@ -361,20 +373,18 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     def _continues(self):
         return self.warm_start and hasattr(self, "particles_")
 
-    def _starts(self, X, n_coordinates, rng):
-        """Give the starting particles of every run."""
+    def _starts(self, target, X, n_coordinates, rng):
+        """Give the starting particles of every run, in the coordinates of X."""
         if X is not None and self._given_a_target():
-            starts = [X]
-        elif self._continues():
-            starts = [self.particles_]
-        else:
-            starts = [self._draw_start(X, n_coordinates, rng) for _ in range(self.n_init)]
-        return [start.astype(self.dtype) for start in starts]
+            return [X]
+        if self._continues():
+            return [self.particles_]
+        return [self._draw_start(target, X, n_coordinates, rng) for _ in range(self.n_init)]
 
-    def _draw_start(self, X, n_coordinates, rng):
+    def _draw_start(self, target, X, n_coordinates, rng):
         """Draw from the target's own proposal, around the data, or from a standard normal."""
-        if hasattr(self.target_, "draw_start"):
-            return self.target_.draw_start(self.n_particles, rng)
+        if hasattr(target, "draw_start"):
+            return target.draw_start(self.n_particles, rng)
         noise = rng.standard_normal((self.n_particles, n_coordinates))
         return noise if X is None else X.mean(axis=0) + X.std(axis=0) * noise
 

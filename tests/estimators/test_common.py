@@ -19,7 +19,7 @@ from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcircuits
-from skcircuits import BBISWeighter, CircuitImputer, MoATDensity
+from skcircuits import BBISWeighter, CircuitImputer, GraphicalSVGDSampler, MoATDensity
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*unique values:UserWarning"
@@ -41,6 +41,7 @@ class StandardNormal:
 ESTIMATORS = {
     "BBISWeighter": (BBISWeighter(target=StandardNormal()), {"regularization": [0.0, 0.1]}),
     "CircuitImputer": (CircuitImputer(), {"strategy": ["mean", "mpe"]}),
+    "GraphicalSVGDSampler": (GraphicalSVGDSampler(max_iter=20), {"linear_weight": [0.0, 0.1]}),
     "MoATDensity": (MoATDensity(max_iter=5, n_tree_samples=32), {"n_components": [1, 2]}),
 }
 # Checks that scikit-learn lists as failing for its own estimator of the same kind
