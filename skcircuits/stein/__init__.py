@@ -1,6 +1,6 @@
 """Stein kernels and discrepancies, and the weights that minimise them."""
 
-from skcircuits.stein.discrepancy import stein_discrepancy
+from skcircuits.stein.discrepancy import kdsd, stein_discrepancy
 from skcircuits.stein.goodness_of_fit import SteinTestResult, stein_test
 from skcircuits.stein.gram import stein_gram
 from skcircuits.stein.langevin import InverseMultiquadric
@@ -10,6 +10,7 @@ from skcircuits.stein.thinning import stein_thinning
 __all__ = [
     "InverseMultiquadric",
     "SteinTestResult",
+    "kdsd",
     "simplex_weights",
     "stein_discrepancy",
     "stein_gram",
