@@ -1,11 +1,13 @@
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from skcircuits.trees import (
     AllTreesMixture,
     TreeBank,
     enumerate_evidence,
     enumerate_marginals,
+    sample_rows,
     sample_trees,
 )
 from tests.trees.conftest import all_states, random_model
@@ -99,3 +101,12 @@ def test_trees_of_given_components(two_components):
     parents = sample_trees(two_components, np.array([1, 0, 1]), np.random.default_rng(0))
     assert parents.shape == (3, 4)
     assert ((parents >= 0).sum(axis=1) == 3).all()
+
+
+def test_sampled_rows_follow_the_model(two_components):
+    rows = sample_rows(two_components, 20_000, np.random.default_rng(0))
+    cardinalities = two_components.cardinalities
+    expected = 20_000 * np.exp(two_components.log_prob(all_states(cardinalities)))
+    number = np.ravel_multi_index(rows.T, tuple(cardinalities))
+    observed = np.bincount(number, minlength=len(expected))
+    assert chisquare(observed, expected * observed.sum() / expected.sum()).pvalue > 1e-3

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from sklearn.metrics import mutual_info_score
+
+from skcircuits.trees import StateLayout, mutual_information, pair_statistics
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    first = rng.integers(3, size=200)
+    return np.column_stack(
+        [first, (first + rng.integers(2, size=200)) % 3 // 2, rng.integers(4, size=200)]
+    )
+
+
+LAYOUT = StateLayout([3, 2, 4])
+
+
+@pytest.mark.parametrize("pseudo_count", [0.0, 1.0, 7.5])
+def test_pair_tables_have_the_margins(table, pseudo_count):
+    nodes, pairs = pair_statistics(table, LAYOUT, pseudo_count=pseudo_count)
+    np.testing.assert_allclose(LAYOUT.sum_states(nodes), 1)
+    np.testing.assert_allclose(LAYOUT.sum_states(pairs), np.tile(nodes[:, None], 3), atol=1e-15)
+    np.testing.assert_array_equal(pairs, pairs.T)
+
+
+def test_counts(table):
+    nodes, pairs = pair_statistics(table, LAYOUT, pseudo_count=2.0)
+    expected = (((table[:, 0] == 1) & (table[:, 2] == 3)).sum() + 2 / 12) / 202
+    assert pairs[1, 8] == pytest.approx(expected)
+    assert nodes[1] == pytest.approx(((table[:, 0] == 1).sum() + 2 / 3) / 202)
+
+
+def test_weights_count_rows(table):
+    weight = np.random.default_rng(1).integers(4, size=200)
+    weighted = pair_statistics(table, LAYOUT, sample_weight=weight.astype(float))
+    repeated = pair_statistics(np.repeat(table, weight, axis=0), LAYOUT)
+    np.testing.assert_allclose(weighted.pairs, repeated.pairs)
+
+
+def test_mutual_information_is_scikit_learns(table):
+    information = mutual_information(pair_statistics(table, LAYOUT, pseudo_count=0), LAYOUT)
+    for u in range(3):
+        for v in range(u):
+            expected = mutual_info_score(table[:, u], table[:, v])
+            assert information[u, v] == information[v, u] == pytest.approx(expected, abs=1e-12)
+    assert (np.diag(information) == 0).all()
+
+
+def test_constant_and_equal_columns():
+    codes = np.array([[0, 0, 1], [1, 1, 1], [0, 0, 1]])
+    layout = StateLayout([2, 2, 2])
+    information = mutual_information(pair_statistics(codes, layout, pseudo_count=0), layout)
+    entropy = -(np.log(1 / 3) / 3 + np.log(2 / 3) * 2 / 3)
+    np.testing.assert_allclose(information[0], [0, entropy, 0], atol=1e-15)
