@@ -81,7 +81,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         to a hundredth.
     step_size : float, default=0.05
         Length of the long steps.
-    tol : float, default=1e-3
+    tol : float, default=1e-4
         Stop when the root mean square of the direction, each coordinate in units of
         one over the particles' deviation, is at most this. After `max_iter` a force of up to
         0.05 counts as converged too.
@@ -177,7 +177,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         n_neighbors=5,
         max_iter=1000,
         step_size=0.05,
-        tol=1e-3,
+        tol=1e-4,
         optimizer="rmsprop",
         annealing=0.0,
         n_init=1,

@@ -1,0 +1,242 @@
+import pickle
+import signal
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skcircuits import GraphicalSVGDSampler
+from skcircuits.graphical import GaussianMRF, SensorNetwork
+
+
+class StandardNormal:
+    """A target that fits tables of any width and knows no graph."""
+
+    def grad_log_prob(self, X):
+        return -X
+
+    def log_prob_unnormalized(self, X):
+        return -0.5 * np.sum(np.asarray(X) ** 2, axis=1)
+
+
+class NormalDensity(BaseEstimator):
+    """A density estimator that can be a target."""
+
+    def fit(self, X, y=None):
+        self.mean_, self.variance_ = X.mean(axis=0), X.var(axis=0)
+        return self
+
+    def grad_log_prob(self, X):
+        return (self.mean_ - X) / self.variance_
+
+
+@pytest.fixture(scope="module")
+def chain():
+    links = np.eye(6, k=1) + np.eye(6, k=-1)
+    return GaussianMRF(1.5 * np.eye(6) - 0.5 * links, np.linspace(-1, 1, 6))
+
+
+@pytest.fixture(scope="module")
+def fitted(chain):
+    return GraphicalSVGDSampler(chain, n_particles=30, random_state=0).fit()
+
+
+@parametrize_with_checks([GraphicalSVGDSampler(StandardNormal(), max_iter=20, tol=0.1)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_checks_with_a_target_of_any_width(estimator, check):
+    check(estimator)
+
+
+def test_a_chain_is_approximated(chain, fitted):
+    assert fitted.particles_.shape == (30, 6)
+    assert fitted.n_features_in_ == 6
+    np.testing.assert_allclose(fitted.particles_.mean(axis=0), chain.mean_, atol=0.02)
+    ratio = fitted.particles_.var(axis=0) / np.diag(chain.covariance_)
+    assert 0.9 < ratio.mean() < 1.02
+    assert fitted.stein_discrepancy_per_node_.shape == fitted.bandwidths_.shape == (6,)
+    total = fitted.stein_discrepancy_per_node_.sum()
+    assert fitted.stein_discrepancy_ == pytest.approx(total) and 0 < total < 0.02
+    assert fitted.force_ < 0.05 and 1 <= fitted.n_iter_ <= 1000
+
+
+def test_particles_answer_questions(chain, fitted):
+    np.testing.assert_allclose(
+        fitted.expectation(lambda x: x[:, 0] * x[:, 1]),
+        np.mean(fitted.particles_[:, 0] * fitted.particles_[:, 1]),
+    )
+    draws = fitted.sample(500, random_state=0)
+    assert {tuple(row) for row in draws} <= {tuple(row) for row in fitted.particles_}
+    np.testing.assert_array_equal(draws, fitted.sample(500, random_state=0))
+    X = np.ones((2, 6))
+    np.testing.assert_array_equal(fitted.score_samples(X), chain.log_prob_unnormalized(X))
+
+
+def test_starting_particles_are_taken_as_they_are(chain):
+    start = chain.sample(17, random_state=0)
+    sampler = GraphicalSVGDSampler(chain, max_iter=1, step_size=1e-9, tol=10.0).fit(start)
+    assert sampler.n_iter_ == 1
+    np.testing.assert_allclose(sampler.particles_, start, atol=1e-7)
+
+
+def test_seeds_decide(chain):
+    def particles(seed):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            sampler = GraphicalSVGDSampler(chain, n_particles=8, kernel="random", max_iter=5)
+            return sampler.set_params(random_state=seed).fit().particles_
+
+    np.testing.assert_array_equal(particles(1), particles(1))
+    assert np.abs(particles(1) - particles(2)).max() > 0.1
+
+
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_jobs_do_not_change_a_bit(chain, n_init):
+    options = {"n_particles": 20, "n_init": n_init, "max_iter": 40, "tol": 0.5, "random_state": 0}
+    one = GraphicalSVGDSampler(chain, n_jobs=1, **options).fit()
+    two = GraphicalSVGDSampler(chain, n_jobs=2, **options).fit()
+    np.testing.assert_array_equal(one.particles_, two.particles_)
+
+
+def test_restarts_keep_the_least_discrepancy(chain):
+    options = {"n_particles": 10, "max_iter": 3, "tol": 1.0, "optimizer": "sgd"}
+    single = GraphicalSVGDSampler(chain, random_state=0, **options).fit()
+    best = GraphicalSVGDSampler(chain, random_state=0, n_init=8, **options).fit()
+    assert best.stein_discrepancy_ < single.stein_discrepancy_
+
+
+def test_warm_start_goes_on(chain):
+    sampler = GraphicalSVGDSampler(
+        chain,
+        n_particles=20,
+        max_iter=60,
+        step_size=0.3,
+        warm_start=True,
+        random_state=0,
+        optimizer="sgd",
+        tol=0.0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first = sampler.fit().stein_discrepancy_
+        again = sampler.fit().stein_discrepancy_
+    assert again < 0.8 * first
+
+
+def test_annealing_reaches_the_same_target(chain):
+    sampler = GraphicalSVGDSampler(chain, n_particles=30, annealing=0.5, random_state=0).fit()
+    np.testing.assert_allclose(sampler.particles_.mean(axis=0), chain.mean_, atol=0.02)
+
+
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam", "adagrad", "sgd"])
+def test_optimizers_agree(chain, optimizer):
+    step_size = {"sgd": 1.0, "adagrad": 0.5}.get(optimizer, 0.05)
+    sampler = GraphicalSVGDSampler(
+        chain, n_particles=30, optimizer=optimizer, step_size=step_size, random_state=0
+    ).fit()
+    np.testing.assert_allclose(sampler.particles_.mean(axis=0), chain.mean_, atol=0.05)
+
+
+def test_single_precision(chain):
+    sampler = GraphicalSVGDSampler(chain, n_particles=30, dtype="float32", random_state=0).fit()
+    assert sampler.particles_.dtype == np.float32
+    np.testing.assert_allclose(sampler.particles_.mean(axis=0), chain.mean_, atol=0.02)
+
+
+def test_without_a_target_a_sparse_field_is_learned():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4)) * [1, 10, 0.1, 3] + [5, -100, 0, 2]
+    X[:, 1] += 8 * X[:, 0]
+    sampler = GraphicalSVGDSampler(random_state=0).fit(X)
+    assert isinstance(sampler.target_, GaussianMRF)
+    deviation = X.std(axis=0)
+    error = (sampler.particles_.mean(axis=0) - X.mean(axis=0)) / deviation
+    np.testing.assert_allclose(error, 0.0, atol=0.03)
+    np.testing.assert_allclose(sampler.particles_.std(axis=0) / deviation, 1.0, atol=0.05)
+    assert 1 in sampler.target_.neighbors[0]
+    assert sum(map(len, sampler.target_.neighbors)) < 12  # pruned
+
+
+def test_a_density_as_target_is_cloned_and_fitted():
+    X = np.random.default_rng(0).normal(3.0, 2.0, (50, 2))
+    density = NormalDensity()
+    sampler = GraphicalSVGDSampler(density, n_particles=20, random_state=0).fit(X)
+    assert not hasattr(density, "mean_")
+    np.testing.assert_allclose(sampler.particles_.mean(axis=0), X.mean(axis=0), atol=0.05)
+    assert not hasattr(sampler, "score_samples")
+
+
+def test_targets_may_start_their_own_particles():
+    network = SensorNetwork(
+        [[0, 1], [0, 2]], [0.5, 0.5], [[0.0, 0.0], [0.6, 0.0]], 1, box=(-1.0, 1.0)
+    )
+    sampler = GraphicalSVGDSampler(network, n_particles=40, random_state=0).fit()
+    height = sampler.particles_[:, 1]  # mirror images above and below the anchors
+    assert 10 <= np.sum(height > 0) <= 30
+    np.testing.assert_allclose(np.abs(height), 0.4, atol=0.2)
+
+
+def test_pipeline_clone_and_pickle(chain, fitted):
+    X = np.random.default_rng(0).normal(2.0, 3.0, (30, 3))
+    pipeline = make_pipeline(StandardScaler(), GraphicalSVGDSampler(random_state=0)).fit(X)
+    np.testing.assert_allclose(pipeline[-1].particles_.mean(axis=0), 0.0, atol=0.03)
+    assert clone(fitted).get_params()["target"] is chain
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.particles_, fitted.particles_)
+
+
+def test_a_wrong_graph_warns(chain):
+    class Misled(StandardNormal):
+        neighbors = tuple([] for _ in range(6))
+
+        def grad_log_prob(self, X):
+            return chain.grad_log_prob(X)
+
+    with pytest.warns(UserWarning, match="more than their neighbors"):
+        GraphicalSVGDSampler(Misled(), n_particles=5, random_state=0).fit()
+
+
+def test_too_few_iterations_warn(chain):
+    sampler = GraphicalSVGDSampler(chain, n_particles=20, max_iter=5, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="max_iter=5"):
+        sampler.fit()
+
+
+def test_interruption_keeps_the_particles():
+    class Interrupting(StandardNormal):
+        n_calls = 0
+
+        def grad_log_prob(self, X):
+            self.n_calls += 1
+            if self.n_calls == 8:
+                signal.raise_signal(signal.SIGINT)
+            return -X
+
+    start = np.random.default_rng(0).normal(size=(5, 2))
+    with pytest.warns(ConvergenceWarning, match="interrupted after 7"):
+        sampler = GraphicalSVGDSampler(Interrupting()).fit(start)
+    assert sampler.n_iter_ == 7 and np.all(np.isfinite(sampler.particles_))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "X", "message"),
+    [
+        (GraphicalSVGDSampler(), None, "X must hold data to learn the target from"),
+        (GraphicalSVGDSampler(StandardNormal()), None, "Pass starting particles"),
+        (GraphicalSVGDSampler(NormalDensity()), None, "X must hold data"),
+        (
+            GraphicalSVGDSampler(GaussianMRF(np.eye(2), [0, 0])),
+            np.ones((3, 5)),
+            r"one column per coordinate of the target \(2\)",
+        ),
+        (GraphicalSVGDSampler(StandardScaler()), np.eye(3), "grad_log_prob after fit"),
+        (GraphicalSVGDSampler(), np.ones((1, 2)), "n_samples=1"),
+    ],
+)
+def test_impossible_requests_say_what_to_do(sampler, X, message):
+    with pytest.raises(ValueError, match=message):
+        sampler.fit(X)
