@@ -40,6 +40,7 @@ __all__ = ["MoATDensity"]
 
 # Queries with fewer complete states than this are summed exactly, others over the bank.
 _MAX_EXACT_STATES = 4096
+_MAX_CIRCUIT_STATES = 1024
 _METHODS = {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
 
 
@@ -142,7 +143,7 @@ class MoATDensity(BaseDensity):
     >>> rng = np.random.default_rng(0)
     >>> X = (rng.random((500, 1)) + 0.3 * rng.normal(size=(500, 4)) > 0.5).astype(float)
     >>> density = MoATDensity(max_iter=10, random_state=0).fit(X)
-    >>> density.score(X) > np.log(1 / 16)
+    >>> bool(density.score(X) > np.log(1 / 16))
     True
     >>> density.sample_trees(3, random_state=0).shape
     (3, 3, 2)
@@ -222,6 +223,15 @@ class MoATDensity(BaseDensity):
             The fitted estimator.
         """
         continues = self.warm_start and hasattr(self, "_training")
+        if continues and len(self._training.vectors) != self.n_components:
+            raise ValueError(
+                must(
+                    "n_components",
+                    "stay the same with warm_start=True",
+                    "Set warm_start=False to start afresh.",
+                    n_components=self.n_components,
+                )
+            )
         X = self._read_table(X) if continues else self._learn_table(X)
         sample_weight = check_weights(sample_weight, X)
         generator = make_generator(self.random_state)
@@ -420,8 +430,6 @@ class MoATDensity(BaseDensity):
         """Complete rows of positive weight, as codes, and their weights."""
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         kept = weight > 0
-        if not kept.any():
-            raise ValueError(must("sample_weight", "hold a positive weight"))
         codes = complete_rows(
             self._codes(X[kept]),
             self._layout,
@@ -535,10 +543,14 @@ class MoATDensity(BaseDensity):
     def _make_input(self, column, probabilities):
         """Input unit of a column in original units."""
         values = self._discretizer.values[column]
-        name = self._schema.names[column]
-        if values is None:
+        if values is None or values[0] < 0 or values[-1] >= _MAX_CIRCUIT_STATES:
             raise CircuitPropertyError(
-                must("columns of a tree circuit", "have values as states", column=name)
+                must(
+                    "a column of a tree circuit",
+                    f"hold labels or whole numbers from 0 to {_MAX_CIRCUIT_STATES - 1}",
+                    "Bin or encode it before fitting.",
+                    column=self._schema.names[column],
+                )
             )
         masses = np.zeros(int(values[-1]) + 1)
         masses[values.astype(np.int64)] = probabilities

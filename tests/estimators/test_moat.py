@@ -1,0 +1,283 @@
+import itertools
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.callback import ScoringMonitor
+from sklearn.exceptions import ConvergenceWarning
+
+from skcircuits import MoATDensity
+from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.trees import learn_all_trees
+
+
+def make(**parameters):
+    return MoATDensity(**{"max_iter": 8, "n_tree_samples": 64, "random_state": 0} | parameters)
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    hidden = rng.random((600, 1)) < 0.5
+    return (rng.random((600, 6)) < np.where(hidden, 0.8, 0.25)).astype(float)
+
+
+@pytest.fixture(scope="module")
+def fitted(X):
+    return make().fit(X)
+
+
+ALL_ROWS = np.array(list(itertools.product([0.0, 1.0], repeat=6)))
+
+
+def test_sums_to_one(fitted):
+    assert np.exp(fitted.score_samples(ALL_ROWS)).sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("n_components", [1, 3])
+def test_attributes(X, n_components):
+    density = make(n_components=n_components).fit(X)
+    assert density.weights_.shape == (n_components,)
+    assert density.edge_weights_.shape == density.edge_marginals_.shape == (n_components, 6, 6)
+    # A tree over six columns has five edges.
+    np.testing.assert_allclose(density.edge_marginals_.sum(axis=(1, 2)), 10)
+    assert [nodes.shape for nodes in density.node_marginals_] == [(n_components, 2)] * 6
+    np.testing.assert_allclose(density.node_marginals_[0].sum(axis=1), 1)
+    assert len(density.loss_curve_) == len(density.validation_scores_) == density.n_iter_
+    assert density.bin_edges_ == (None,) * 6
+
+
+def test_margins_match_the_rows(fitted, X):
+    for column, nodes in enumerate(fitted.node_marginals_):
+        assert nodes[0, 1] == pytest.approx(X[:, column].mean(), abs=0.05)
+
+
+def test_categorical_table_with_unseen_and_missing_labels():
+    rng = np.random.default_rng(1)
+    color = rng.choice(["red", "green", "blue"], size=300)
+    size = np.where(rng.random(300) < 0.8, color == "red", rng.random(300) < 0.5)
+    frame = pd.DataFrame({"color": color, "big": size, "n": rng.integers(4, size=300)})
+    density = make().fit(frame)
+    assert [len(nodes[0]) for nodes in density.node_marginals_] == [3, 2, 4]
+    rows = pd.DataFrame({"color": ["pink", None], "big": [True, True], "n": [1, 1]})
+    scores = density.score_samples(rows)
+    assert (
+        scores[0]
+        == scores[1]
+        == pytest.approx(np.log(density.probability({"big": True, "n": 1})), abs=0.05)
+    )
+    given = density.probability({"color": "red"}, given={"big": True})
+    assert given > density.probability({"color": "red"}) + 0.1
+
+
+def test_numbers_stay_densities_in_original_units():
+    rng = np.random.default_rng(2)
+    X = np.column_stack([rng.normal(size=500), rng.integers(3, size=500)])
+    density = make().fit(X)
+    assert density.bin_edges_[0] is not None and density.bin_edges_[1] is None
+    scaled = make().fit(X * [1000, 1])
+    np.testing.assert_allclose(
+        scaled.score_samples(X * [1000, 1]), density.score_samples(X) - np.log(1000), rtol=1e-6
+    )
+
+
+def test_validation_rows(X):
+    held_out = X[:100]
+    density = make().fit(X[100:], X_val=held_out)
+    assert max(density.validation_scores_) == pytest.approx(density.score(held_out), abs=1e-12)
+
+
+def test_without_validation_the_training_rows_decide(X):
+    density = make(validation_fraction=None).fit(X)
+    assert max(density.validation_scores_) == pytest.approx(density.score(X), abs=1e-12)
+
+
+def test_early_stopping(X):
+    density = make(max_iter=200, tol=10.0, n_iter_no_change=3).fit(X)
+    assert density.n_iter_ == 4
+
+
+def test_a_planned_end_does_not_warn(X):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(max_iter=2).fit(X)
+
+
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_partial_fit_learns(X, n_components):
+    density = make(n_components=n_components)
+    scores = []
+    for _ in range(6):
+        for rows in np.split(X, 3):
+            density.partial_fit(rows)
+        scores.append(density.score(X))
+    assert scores[-1] > scores[0]
+    assert density.n_iter_ == len(density.loss_curve_) == 18
+
+
+def test_warm_start_continues(X):
+    density = make(warm_start=True, max_iter=3).fit(X)
+    first = density.score(X)
+    bins = density._discretizer
+    density.fit(X)
+    assert density._discretizer is bins
+    assert density.loss_curve_[0] < make(max_iter=3).fit(X).loss_curve_[0]
+    assert density.score(X) > first - 0.02
+
+
+def test_warm_start_cannot_change_the_number_of_components(X):
+    density = make(warm_start=True, max_iter=2).fit(X)
+    with pytest.raises(ValueError, match="n_components must"):
+        density.set_params(n_components=2).fit(X)
+
+
+def test_weights_of_zero_are_absent_rows(X):
+    weight = np.ones(len(X))
+    weight[300:] = 0
+    weighted = make(validation_fraction=None).fit(X, sample_weight=weight)
+    np.testing.assert_allclose(
+        weighted.score_samples(X), make(validation_fraction=None).fit(X[:300]).score_samples(X)
+    )
+
+
+def test_interrupt_keeps_the_best(X, monkeypatch):
+    def interrupted(*arguments, **options):
+        epochs = learn_all_trees(*arguments, **options)
+        yield next(epochs)
+        yield next(epochs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skcircuits.estimators.moat.learn_all_trees", interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        density = make(max_iter=50).fit(X)
+    assert density.n_iter_ == 2
+    assert np.isfinite(density.score(X))
+
+
+def test_callbacks_see_a_usable_estimator(X):
+    seen = []
+
+    def scoring(estimator, X, y=None):
+        seen.append(estimator.score(X))
+        return seen[-1]
+
+    density = make(max_iter=3).set_callbacks(ScoringMonitor(scoring=scoring)).fit(X)
+    assert len(seen) >= 3 and np.isfinite(seen).all()
+    plain = make(max_iter=3).fit(X)
+    np.testing.assert_array_equal(density.score_samples(X), plain.score_samples(X))
+
+
+def test_rows_with_holes_approach_the_enumeration(X):
+    density = make(n_tree_samples=4000).fit(X)
+    rows = X[:50].copy()
+    rows[np.random.default_rng(3).random(rows.shape) < 0.4] = np.nan
+    agree = np.isnan(rows[:, None]) | (rows[:, None] == ALL_ROWS)
+    exact = np.log(agree.all(axis=2) @ np.exp(density.score_samples(ALL_ROWS)))
+    np.testing.assert_allclose(density.score_samples(rows), exact, atol=0.05)
+
+
+def test_missing_cells_can_be_refused(X):
+    holes = X.copy()
+    holes[0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"complete.*n_missing_cells=1.*estimate"):
+        make(missing="error").fit(holes)
+    with pytest.raises(ValueError, match="complete"):
+        make(missing="error").fit(X).score_samples(holes)
+
+
+@pytest.mark.parametrize("method", ["collapsed", "importance", "blocked_gibbs", "gibbs"])
+def test_conditional_marginals(fitted, X, method):
+    rows = X[:4].copy()
+    rows[:, 2:5] = np.nan
+    exact = fitted.conditional_marginals(rows, method="exact")
+    marginals, errors, sizes = fitted.conditional_marginals(
+        rows, method=method, n_samples=2000, random_state=0, return_errors=True
+    )
+    assert [m.shape for m in marginals] == [(4, 2)] * 6
+    for estimate, error, truth in zip(marginals, errors, exact, strict=True):
+        assert (np.abs(estimate - truth) <= 5 * error + 1e-9).all()
+    np.testing.assert_allclose(marginals[0], np.eye(2)[rows[:, 0].astype(int)], atol=1e-12)
+    assert (sizes > 1).all()
+
+
+def test_unknown_method(fitted, X):
+    with pytest.raises(ValueError, match=r"method must.*blocked_gibbs"):
+        fitted.conditional_marginals(X[:1], method="magic")
+
+
+def test_probabilities_of_queries_are_exact(fitted):
+    prob = np.exp(fitted.score_samples(ALL_ROWS))
+    chosen = (ALL_ROWS[:, 0] == 1) & (ALL_ROWS[:, 3] == 0)
+    assert fitted.probability({0: 1, 3: 0}) == pytest.approx(prob[chosen].sum(), abs=1e-12)
+    given = ALL_ROWS[:, 0] == 1
+    assert fitted.probability({3: 0}, given={0: 1}) == pytest.approx(
+        prob[chosen].sum() / prob[given].sum(), abs=1e-12
+    )
+
+
+def test_sampled_rows_and_trees(fitted):
+    rows = fitted.sample(4000, random_state=0)
+    shares = (rows[:, None] == ALL_ROWS).all(axis=2).mean(axis=0)
+    np.testing.assert_allclose(shares, np.exp(fitted.score_samples(ALL_ROWS)), atol=0.025)
+    trees = fitted.sample_trees(3000, random_state=0)
+    assert trees.shape == (3000, 5, 2)
+    uses = (np.sort(trees, axis=2) == [0, 1]).all(axis=2).any(axis=1).mean()
+    assert uses == pytest.approx(fitted.edge_marginals_[0, 0, 1], abs=0.03)
+
+
+def test_circuit_of_the_bank_scores_rows_with_holes(fitted, X):
+    rows = X[:20].copy()
+    rows[:, 1::2] = np.nan
+    circuit = fitted.to_circuit()
+    np.testing.assert_allclose(circuit.log_prob(rows), fitted.score_samples(rows), atol=1e-10)
+
+
+def test_circuit_of_more_trees_approaches_the_model(fitted, X):
+    circuit = fitted.to_circuit(3000, random_state=1)
+    np.testing.assert_allclose(circuit.log_prob(X), fitted.score_samples(X), atol=0.1)
+
+
+def test_circuit_keeps_original_values():
+    X = np.random.default_rng(4).choice([1.0, 4.0, 6.0], size=(100, 3))
+    density = make().fit(X)
+    circuit = density.to_circuit(5, random_state=0)
+    drawn = circuit.sample(50, random_state=np.random.default_rng(0))
+    assert set(np.unique(drawn)) <= {1.0, 4.0, 6.0}
+
+
+def test_circuit_of_negative_values_is_refused():
+    X = np.random.default_rng(5).choice([-1.0, 1.0], size=(50, 3))
+    with pytest.raises(CircuitPropertyError, match="column"):
+        make(max_iter=1).fit(X).to_circuit()
+
+
+def test_most_probable_explanation_is_refused(fitted, X):
+    with pytest.raises(CircuitPropertyError, match=r"NP-hard.*to_circuit"):
+        fitted.mpe(X)
+
+
+def test_number_of_parameters(X):
+    density = make(max_iter=1).fit(X)
+    # 15 pair tables with one free cell, 6 margins, 14 ratios of edge weights
+    assert density._n_parameters() == 15 + 6 + 14
+    assert clone(density).set_params(n_components=2).fit(X)._n_parameters() == 2 * 35 + 1
+
+
+def test_difficult_columns():
+    rng = np.random.default_rng(6)
+    bit = rng.integers(2, size=200)
+    constants = [np.zeros(200), np.full(200, 3)]
+    X = np.column_stack([bit, bit, 1 - bit, *constants, rng.integers(2, size=200)])
+    for n_components in (1, 2):
+        density = make(n_components=n_components, max_iter=30).fit(X.astype(float))
+        assert np.isfinite(density.score_samples(X)).all()
+        assert np.isfinite(density.validation_scores_).all()
+
+
+def test_mixture_is_a_discrete_target(fitted, X):
+    assert fitted.mixture_.cardinalities.tolist() == [2] * 6
+    np.testing.assert_allclose(
+        fitted.mixture_.log_prob_unnormalized(X), fitted.score_samples(X), rtol=1e-12
+    )
