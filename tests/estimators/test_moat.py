@@ -161,7 +161,7 @@ def test_callbacks_see_a_usable_estimator(X):
 
     def scoring(estimator, X, y=None):
         seen.append(estimator.score(X))
-        return seen[-1]
+        return {"mean_log_density": seen[-1]}
 
     density = make(max_iter=3).set_callbacks(ScoringMonitor(scoring=scoring)).fit(X)
     assert len(seen) >= 3 and np.isfinite(seen).all()
