@@ -4,6 +4,7 @@ from skcircuits.estimators import (
     BBISWeighter,
     CircuitImputer,
     ExpectedPredictionSVR,
+    GaussianMixtureDensity,
     GraphicalSVGDSampler,
     MoATDensity,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "BBISWeighter",
     "CircuitImputer",
     "ExpectedPredictionSVR",
+    "GaussianMixtureDensity",
     "GraphicalSVGDSampler",
     "MoATDensity",
 ]

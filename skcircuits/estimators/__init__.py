@@ -2,6 +2,7 @@
 
 from skcircuits.estimators.bbis import BBISWeighter
 from skcircuits.estimators.expected_prediction_svr import ExpectedPredictionSVR
+from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.graphical_svgd import GraphicalSVGDSampler
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.estimators.moat import MoATDensity
@@ -10,6 +11,7 @@ __all__ = [
     "BBISWeighter",
     "CircuitImputer",
     "ExpectedPredictionSVR",
+    "GaussianMixtureDensity",
     "GraphicalSVGDSampler",
     "MoATDensity",
 ]

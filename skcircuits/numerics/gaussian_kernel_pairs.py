@@ -157,7 +157,7 @@ def _one_against_many(spread: FloatArray, means: FloatArray, block: _Embeddings)
             solution[j] -= contract("kn,kcn->cn", factors[j, :j], solution[:j])
         solution[j] /= factors[j, j]
         distances += solution[j] ** 2
-    return -distances.reshape(n_rows, n_components, n_columns) - half_log_determinants
+    return 0.0 - distances.reshape(n_rows, n_components, n_columns) - half_log_determinants
 
 
 def _per_row(lower: FloatArray, pattern: IntArray) -> FloatArray:
