@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.spatial.distance import cdist, pdist
 
 from skcircuits.graphical import ContinuousFactor, ContinuousMarkovNetwork, GaussianMRF
@@ -28,13 +29,19 @@ def edges_within(side, radius):
 def gaussian_field(edges, n_coordinates, rng, coupling=0.1):
     """Draw a Gaussian field as in section 4.1 of the paper.
 
-    A_ij is uniform on [-coupling, coupling], symmetrised; A_ii = 0.1 + Σ|A_ij|; b is standard normal.
+    A_ij is uniform on [-coupling, coupling], symmetrised; A_ii = 0.1 + Σ|A_ij|; b is
+    standard normal.
     """
-    precision = np.zeros((n_coordinates, n_coordinates))
     weights = rng.uniform(-coupling, coupling, (2, len(edges))).mean(axis=0)
-    precision[edges[:, 0], edges[:, 1]] = precision[edges[:, 1], edges[:, 0]] = weights
-    precision += np.diag(0.1 + np.abs(precision).sum(axis=1))
+    links = _symmetric(edges, weights, n_coordinates)
+    precision = links + sparse.diags_array(0.1 + abs(links).sum(axis=1))
     return GaussianMRF(precision, rng.normal(size=n_coordinates))
+
+
+def _symmetric(edges, weights, n):
+    """Give the symmetric matrix with these entries off the diagonal."""
+    upper = sparse.csr_array((weights, (edges[:, 0], edges[:, 1])), shape=(n, n))
+    return upper + upper.T
 
 
 def grid_field(rng):
@@ -50,10 +57,8 @@ def dense_field(rng):
 def coupled_field(rng, side=10, slack=0.1):
     """Draw a strongly coupled grid: neighbours are drawn together, correlations near one."""
     edges, n = grid_edges(side), side * side
-    precision = np.zeros((n, n))
-    weights = rng.uniform(0.5, 1.5, len(edges))
-    precision[edges[:, 0], edges[:, 1]] = precision[edges[:, 1], edges[:, 0]] = -weights
-    precision += np.diag(slack - precision.sum(axis=1))
+    links = _symmetric(edges, -rng.uniform(0.5, 1.5, len(edges)), n)
+    precision = links + sparse.diags_array(slack - links.sum(axis=1))
     return GaussianMRF(precision, slack * rng.normal(size=n))
 
 

@@ -240,7 +240,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             ((start - offset) / scale).astype(self.dtype)
             for start in self._starts(target, X, problem.n_coordinates, rng)
         ]
-        _check_graph(problem, starts[0], rng)
+        _warn_of_wrong_graph(problem, starts[0], rng)
+        _warn_of_shrinkage(problem, len(starts[0]))
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))
         if len(starts) == 1:
             state = self._run_once(problem, starts[0], seeds[0])
@@ -442,7 +443,7 @@ def _as_attributes(state):
     }
 
 
-def _check_graph(problem, start, rng):
+def _warn_of_wrong_graph(problem, start, rng):
     """Warn where a score depends on more than its blanket."""
     if problem.neighbors is None:
         return
@@ -452,5 +453,26 @@ def _check_graph(problem, start, rng):
             "The score of some nodes depends on more than their neighbors "
             f"(nodes {outside[:10].tolist()}); kernels over the wrong blankets do not match "
             "the conditional distributions.",
+            stacklevel=5,
+        )
+
+
+def _warn_of_shrinkage(problem, n_particles):
+    """Warn where kernels see so much that the particles' repulsion vanishes.
+
+    On standard normal targets the variance of n particles comes out below about three
+    quarters once a kernel sees n / 2 coordinates, or n with the linear term.
+    """
+    if problem.kernel == "graphical":
+        n_seen = problem.graph.scope_sizes.max()
+    elif problem.kernel == "random":
+        n_seen = problem.n_neighbors * problem.n_coordinates / problem.graph.n_nodes
+    else:
+        n_seen = problem.n_coordinates
+    n_bearable = n_particles if problem.linear_weight else n_particles / 2
+    if n_particles > 1 and n_seen > n_bearable:
+        warnings.warn(
+            f"{n_particles} particles are few for kernels that see {n_seen:.0f} coordinates: "
+            "expect variances that are too small. Use more particles, or kernel='random'.",
             stacklevel=5,
         )

@@ -200,6 +200,25 @@ def test_a_wrong_graph_warns(chain):
         GraphicalSVGDSampler(Misled(), n_particles=5, random_state=0).fit()
 
 
+@pytest.mark.parametrize(
+    ("options", "n_particles", "warns"),
+    [
+        ({"kernel": "global"}, 20, True),
+        ({"kernel": "global"}, 50, False),
+        ({"kernel": "global", "linear_weight": 0.0}, 50, True),
+        ({"kernel": "random"}, 20, False),
+        ({"kernel": "graphical"}, 20, True),  # no graph: everyone is a neighbour
+        ({"kernel": "graphical"}, 1, False),
+    ],
+)
+def test_shrinking_variances_are_announced(options, n_particles, warns):
+    sampler = GraphicalSVGDSampler(StandardNormal(), max_iter=1, tol=10.0, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sampler.fit(np.random.default_rng(0).normal(size=(n_particles, 40)))
+    assert any("variances that are too small" in str(w.message) for w in caught) == warns
+
+
 def test_too_few_iterations_warn(chain):
     sampler = GraphicalSVGDSampler(chain, n_particles=20, max_iter=5, random_state=0)
     with pytest.warns(ConvergenceWarning, match="max_iter=5"):
