@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.tabular.columns import Column, holds_labels, learn_column
+from skcircuits.tabular.columns import Column, holds_labels, is_missing, learn_column
 from skcircuits.tabular.frames import RawColumn, build_frame, is_frame, read_columns
 
 __all__ = ["TableSchema"]
@@ -134,6 +134,8 @@ class TableSchema:
             If a number is infinite, a cell of a numeric column is no number, or a
             label is unknown under ``handle_unknown="error"``.
         """
+        if self._takes_as_is(X):
+            return X.astype(np.float64)
         raw_columns = read_columns(X)
         encoded = np.empty((len(X), len(self.columns)))
         for j, (column, raw) in enumerate(zip(self.columns, raw_columns, strict=True)):
@@ -143,6 +145,20 @@ class TableSchema:
                 refuse_unknown=handle_unknown == "error",
             )
         return encoded
+
+    def _takes_as_is(self, X: Any) -> bool:
+        """Tell whether a table is its own encoding: an array of finite numbers and NaN."""
+        return (
+            isinstance(X, np.ndarray)
+            and X.dtype.kind in "fiu"
+            and is_missing(self.missing_value)
+            and self._has_only_numbers
+            and not np.isinf(X).any()
+        )
+
+    @property
+    def _has_only_numbers(self) -> bool:
+        return all(column.categories is None for column in self.columns)
 
     def decode_array(self, codes: FloatArray) -> NDArray[Any]:
         """Turn floats back into cells, as an array.
@@ -157,6 +173,8 @@ class TableSchema:
         ndarray of shape (..., d)
             Floats where all labels are numbers, else objects.
         """
+        if self._has_only_numbers:
+            return codes.copy()
         cells = [column.decode(codes[..., j]) for j, column in enumerate(self.columns)]
         dtype = object if any(cell.dtype == object for cell in cells) else float
         decoded = np.empty(codes.shape, dtype=dtype)
