@@ -241,6 +241,9 @@ class SumLayer:
             indptr = np.append(self.starts, len(self.children))
             matrix = sparse.csr_matrix((linear, self.children, indptr), (n_sums, len(values)))
             out[...] = (matrix @ values.reshape(len(values), -1)).reshape(n_sums, *batch)
+        elif len(self.lengths) == 1:
+            # One sum (the root of a mixture): no list of terms is needed.
+            np.einsum("e...,e...->...", linear, values[self.children], out=out[0])
         else:
             terms = values[self.children]
             terms *= linear.reshape(linear.shape + (1,) * (terms.ndim - linear.ndim))

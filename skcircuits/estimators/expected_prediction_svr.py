@@ -19,7 +19,7 @@ from skcircuits.estimators._base import (
     fit_context,
 )
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
-from skcircuits.exceptions import must
+from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.base import Kernel
 from skcircuits.parallel import memory_bound_chunks
@@ -234,7 +234,7 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
             If the observed cells of some rows have probability zero.
         """
         check_is_fitted(self)
-        encoded = self._without_impossible_evidence(self._read_table(X))
+        encoded = self._read_table(X)
         result = np.empty(len(encoded))
         # The kernel matrix of a chunk, and its temporary copies, fit into the memory
         for rows in memory_bound_chunks(len(encoded), 4 * 8 * len(self.support_)):
@@ -315,7 +315,6 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
             solver.set_params(kernel="rbf", gamma=self.gamma_)
             solver.fit(self._one_hot(encoded), y, sample_weight)
         else:
-            encoded = self._without_impossible_evidence(encoded)
             solver.fit(self._kernel_matrix(encoded), y, sample_weight)
         self.support_ = solver.support_
         self.support_vectors_ = encoded[solver.support_]
@@ -325,9 +324,12 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
 
     def _kernel_matrix(self, X, Y=None):
         """Expected kernel between encoded rows."""
-        return expected_kernel_matrix(
-            X, Y, circuit=self.circuit_, kernel=self.kernel_, n_jobs=self.n_jobs
-        )
+        settings = {"circuit": self.circuit_, "kernel": self.kernel_, "n_jobs": self.n_jobs}
+        try:
+            return expected_kernel_matrix(X, Y, **settings)
+        except ZeroProbabilityError:
+            Y = None if Y is None else self._without_impossible_evidence(Y)
+            return expected_kernel_matrix(self._without_impossible_evidence(X), Y, **settings)
 
     def _without_impossible_evidence(self, encoded):
         """Drop the observed cells of incomplete rows where they have probability zero."""
@@ -340,7 +342,7 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
             f"The observed cells of {len(impossible)} incomplete rows have probability zero "
             f"under the density (the first is row {impossible[0]}); they are treated as rows "
             "without any observed cell.",
-            stacklevel=3,
+            stacklevel=4,
         )
         relaxed = encoded.copy()
         relaxed[impossible] = np.nan

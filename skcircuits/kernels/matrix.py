@@ -90,10 +90,25 @@ def expected_kernel_matrix(
     tasks += _pair_tasks(circuit, terms, rows, other, symmetric)
     blocks = Parallel(n_jobs=n_jobs)(delayed(task.compute)() for task in tasks)
     for task, block in zip(tasks, blocks):
-        result[np.ix_(task.rows, task.columns)] = block
+        _write(result, task.rows, task.columns, block)
         if symmetric:
-            result[np.ix_(task.columns, task.rows)] = block.T
-    return result[np.ix_(rows.inverse, other.inverse)]
+            _write(result, task.columns, task.rows, block.T)
+    return _repeat(_repeat(result, rows.inverse, 0), other.inverse, 1)
+
+
+def _write(result: FloatArray, rows: IntArray, columns: IntArray, block: FloatArray) -> None:
+    """Write a block; a run of columns is written as one."""
+    if len(columns) == columns[-1] - columns[0] + 1 and (np.diff(columns) == 1).all():
+        result[rows, columns[0] : columns[-1] + 1] = block
+    else:
+        result[np.ix_(rows, columns)] = block
+
+
+def _repeat(result: FloatArray, inverse: IntArray, axis: int) -> FloatArray:
+    """Give equal rows their copies; nothing is copied where all rows differ."""
+    if len(inverse) == result.shape[axis]:
+        return result
+    return np.take(result, inverse, axis=axis)
 
 
 class _Rows(NamedTuple):

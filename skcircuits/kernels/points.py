@@ -81,6 +81,9 @@ def posterior_weights(plan: Plan, X: FloatArray) -> SumWeights:
     ZeroProbabilityError
         If the observed cells of a row are impossible.
     """
+    if not plan.sum_layers and not any(layer.is_discrete for _, layer in plan.inputs):
+        # Nothing to choose from, and a density is positive everywhere.
+        return SumWeights(np.empty((0, len(X))))
     values = log_values(plan, X)
     require_possible(values[plan.root])
     return SumWeights(_stack_edges(plan, values))
