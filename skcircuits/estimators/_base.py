@@ -5,8 +5,6 @@ tables that users pass; densities build on `skcircuits.estimators._density`, fit
 in `skcircuits.estimators._fitting`.
 """
 
-from functools import wraps
-
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
@@ -69,7 +67,7 @@ def fit_context(fit):
     callable
         The decorated method.
     """
-    return wraps(fit)(_fit_context(prefer_skip_nested_validation=True)(with_callbacks(fit)))
+    return _fit_context(prefer_skip_nested_validation=True)(with_callbacks(fit))
 
 
 def check_weights(sample_weight, X):

@@ -173,8 +173,9 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         ----------
         query : dict
             Column to interval or label: ``{"age": (30, 40), "income": (50_000, None),
-            "job": {"nurse", "cook"}}``. Intervals are closed, None is unbounded; columns
-            have their position as name where the density was fitted on an array.
+            "job": {"nurse", "cook"}}``. Intervals are closed, None is unbounded; a single
+            whole number stands for what rounds to it. Columns have their position as name
+            where the density was fitted on an array.
         given : dict, default=None
             Condition, of the same form.
 

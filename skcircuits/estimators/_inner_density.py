@@ -53,7 +53,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         if isinstance(self.density, str):
             from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 
-            density = GaussianMixtureDensity()
+            density = GaussianMixtureDensity(verbose=self.verbose)
         else:
             density = clone(self.density)
         parameters = density.get_params(deep=False)

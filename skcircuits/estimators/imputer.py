@@ -237,7 +237,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         completed = np.repeat(encoded[None], n_draws, axis=0)
         holes = np.flatnonzero(np.isnan(encoded).any(axis=1))
         chunks = [holes[rows] for rows in row_slices(len(holes), CHUNK_ROWS)]
-        parts = Parallel(n_jobs=self.n_jobs)(
+        parts = Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(_complete_rows)(self.circuit_, encoded[rows], strategy, (self._seed, n_draws))
             for rows in chunks
         )

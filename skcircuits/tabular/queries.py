@@ -95,8 +95,9 @@ def compile_queries(queries: Sequence[Mapping[Any, Any]], schema: TableSchema) -
     ----------
     queries : sequence of mappings
         Column to constraint. A column of numbers takes a closed interval ``(lower, upper)``,
-        None unbounded, or, where its numbers are whole, a single number. A column of labels
-        takes a label or a collection of labels. Columns are named, or counted from 0.
+        None unbounded, or, where its numbers are whole, a single whole number: what rounds
+        to it. A column of labels takes a label or a collection of labels. Columns are
+        named, or counted from 0.
     schema : TableSchema
         The table the queries are about.
 
@@ -161,8 +162,10 @@ def _position(key: object, schema: TableSchema) -> int:
 def _read_interval(column: Column, constraint: Any) -> tuple[float, float]:
     """Read the closed interval of a column of numbers; NaN is unbounded."""
     if _is_number(constraint):
-        if column.is_integral:
-            return float(constraint), float(constraint)
+        if column.is_integral and float(constraint).is_integer():
+            # What rounds to it: the same set for whole numbers, and under a density of
+            # real numbers one of positive probability
+            return constraint - 0.5, constraint + 0.5
         way_out = "A single value of a continuous column has probability zero; give an interval."
         raise _bad_interval(column, constraint, way_out)
     if not isinstance(constraint, tuple | list) or len(constraint) != 2:

@@ -64,8 +64,9 @@ def test_labels_and_sets_of_labels(schema):
 
 
 def test_single_numbers_mean_equality_where_numbers_are_whole(schema):
-    boxes = compile_queries([{"age": 41}], schema)
-    assert boxes.lower[0, 0] == boxes.upper[0, 0] == 41
+    boxes = compile_queries([{"age": 41}, {"age": np.int64(42)}], schema)
+    np.testing.assert_array_equal(boxes.lower[:, 0], [40.5, 41.5])
+    np.testing.assert_array_equal(boxes.upper[:, 0], [41.5, 42.5])
 
 
 def test_columns_of_arrays_are_counted():
@@ -81,6 +82,7 @@ def test_columns_of_arrays_are_counted():
     [
         ({"wage": (0, 1)}, r"They are \['age', 'income', 'job', 'smokes'\]"),
         ({"income": 3.0}, "single value of a continuous column has probability zero"),
+        ({"age": 40.5}, "single value of a continuous column has probability zero"),
         ({"age": (40, 30)}, "lower bound comes first"),
         ({"age": (1, 2, 3)}, "column 'age' must be an interval"),
         ({"age": "old"}, "column 'age' must be an interval"),
