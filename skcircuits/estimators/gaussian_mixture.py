@@ -33,10 +33,11 @@ class GaussianMixtureDensity(CircuitDensity):
         Most components that ``n_components="bic"`` tries.
     covariance_type : {"full", "diag"}, default="full"
         Whether the numeric columns of a component may depend on one another.
-    pseudo_count : float, default=0.1
-        Weight of the prior, in rows per component: uncorrelated columns with the variances
-        of the data, labels with their frequencies in the data. It keeps covariances positive
-        definite whatever the rows, constant columns included.
+    pseudo_count : float, default=1.0
+        Weight of the prior, in rows per component: rows that vary as those of a single
+        Gaussian do, within an equal share of its volume [1]_; labels with their frequencies
+        in the data. A hundredth of a row of uncorrelated columns is always added: it keeps
+        covariances positive definite whatever the rows, constant columns included.
     n_init : int, default=3
         Number of starts per number of components; the best after ten iterations goes on.
     max_iter : int, default=200
@@ -95,6 +96,11 @@ class GaussianMixtureDensity(CircuitDensity):
     A column without any observed cell has a standard normal distribution. Rows without any
     observed cell say nothing and are left out, also of the number of rows in the criterion.
 
+    References
+    ----------
+    .. [1] Fraley and Raftery, "Bayesian Regularization for Normal Mixture Estimation and
+       Model-Based Clustering", Journal of Classification 24, 2007.
+
     Examples
     --------
     >>> import numpy as np
@@ -128,7 +134,7 @@ class GaussianMixtureDensity(CircuitDensity):
         n_components="bic",
         max_components=10,
         covariance_type="full",
-        pseudo_count=0.1,
+        pseudo_count=1.0,
         n_init=3,
         max_iter=200,
         tol=1e-4,

@@ -121,7 +121,8 @@ def learn_mixture(
     -----
     Expectation maximisation of the posterior (Ghahramani and Jordan, 1994, "Supervised
     learning from incomplete data via an EM approach"). The prior of each component weighs
-    `pseudo_count` rows and keeps every covariance positive definite, whatever the rows.
+    `pseudo_count` rows, and a hundredth of a row of uncorrelated columns keeps every
+    covariance positive definite, whatever the rows.
 
     Examples
     --------
@@ -184,7 +185,7 @@ def _best_start(
     family = FullGaussians if settings.covariance_type == "full" else DiagonalGaussians
     single = MixtureState(
         np.ones(1),
-        family.standard(table.numbers.shape[1], settings.pseudo_count),
+        family.standard(table.numbers.shape[1]),
         Categories.marginal(table, settings.pseudo_count),
     )
     if n_components == 1:
@@ -195,7 +196,7 @@ def _best_start(
     repeated = replace(
         single,
         weights=np.full(n_components, 1.0 / n_components),
-        gaussians=single.gaussians.repeat(n_components),
+        gaussians=single.gaussians.repeat(n_components, settings.pseudo_count),
         categories=single.categories.repeat(n_components),
     )
     starts = []
@@ -239,7 +240,7 @@ def _maximize(
     log_likelihood, tol = progress
     counts, *sums = (sum(parts) for parts in zip(*totals, strict=True))
     # the prior of the weights, a few rows spread evenly, keeps all of them positive
-    pseudo_count = state.gaussians.pseudo_count
+    pseudo_count = state.categories.pseudo_count
     weights = counts + pseudo_count / state.n_components
     lower_bound = log_likelihood + state.gaussians.log_prior() + state.categories.log_prior()
     lower_bound += pseudo_count * float(np.log(state.weights).mean())

@@ -5,9 +5,10 @@ gives an expectation with ``log_density`` (n_components, n) and ``sums(responsib
 a tuple of arrays that adds up over blocks of rows; ``maximize(sums)`` gives the components
 that maximise the expected posterior, and ``log_prior()`` the prior's part of it.
 
-The prior weighs as much as `pseudo_count` rows per component: for numbers, rows with
-uncorrelated columns of unit variance (in standard units); for categories, rows with the
-frequencies of the column.
+The prior weighs as much as some rows per component: for numbers, rows that vary as a single
+component fitted to all rows does, shrunk to an equal share of its volume (Fraley and Raftery,
+2007, "Bayesian Regularization for Normal Mixture Estimation and Model-Based Clustering");
+for categories, rows with the frequencies of the column.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ __all__ = ["Categories", "DiagonalGaussians", "FullGaussians", "Sums"]
 Sums = tuple[FloatArray, ...]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
+# Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
+# but they keep covariances positive definite
+RIDGE_COUNT = 0.01
 _LEAST_COUNT = 10.0 * np.finfo(np.float64).eps
 
 
@@ -38,23 +42,33 @@ class FullGaussians:
     ----------
     stack : GaussianStack
         Means and covariances in standard units.
-    pseudo_count : float
-        Weight of the prior.
+    prior_scatter : ndarray of shape (c, c)
+        Scatter matrix of the rows of the prior.
+    prior_count : float
+        Number of these rows.
     """
 
     stack: GaussianStack
-    pseudo_count: float
+    prior_scatter: FloatArray
+    prior_count: float
 
     @classmethod
-    def standard(cls, n_columns: int, pseudo_count: float) -> FullGaussians:
+    def standard(cls, n_columns: int) -> FullGaussians:
         """One standard normal component."""
-        return cls(GaussianStack(np.zeros((1, n_columns)), np.eye(n_columns)[None]), pseudo_count)
+        stack = GaussianStack(np.zeros((1, n_columns)), np.eye(n_columns)[None])
+        return cls(stack, RIDGE_COUNT * np.eye(n_columns), RIDGE_COUNT)
 
-    def repeat(self, n_components: int) -> FullGaussians:
-        """Copies of the first component."""
-        means = np.repeat(self.stack.means[:1], n_components, axis=0)
-        covariances = np.repeat(self.stack.covariances[:1], n_components, axis=0)
-        return replace(self, stack=GaussianStack(means, covariances))
+    def repeat(self, n_components: int, pseudo_count: float) -> FullGaussians:
+        """Copies of a single component, which becomes the prior of each."""
+        means = np.repeat(self.stack.means, n_components, axis=0)
+        covariances = np.repeat(self.stack.covariances, n_components, axis=0)
+        n_columns = means.shape[1]
+        scatter = self.stack.covariances[0] * pseudo_count * _shrinkage(n_components, n_columns)
+        return FullGaussians(
+            GaussianStack(means, covariances),
+            scatter + RIDGE_COUNT * np.eye(n_columns),
+            pseudo_count + RIDGE_COUNT,
+        )
 
     def in_units(self, location: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (K, c) and covariances (K, c, c) in the units of the table."""
@@ -92,15 +106,15 @@ class FullGaussians:
         counts, first, second = sums
         means = first / (counts + _LEAST_COUNT)[:, None]
         scatter = second - counts[:, None, None] * means[:, :, None] * means[:, None]
-        prior = self.pseudo_count * np.eye(means.shape[1])
-        covariances = (scatter + prior) / (counts + self.pseudo_count)[:, None, None]
+        total = (counts + self.prior_count)[:, None, None]
+        covariances = (scatter + self.prior_scatter) / total
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
         return replace(self, stack=GaussianStack(means, covariances))
 
     def log_prior(self) -> float:
-        """Log prior up to a constant: what `pseudo_count` rows of each component add."""
-        traces = np.trace(self.stack.precisions, axis1=1, axis2=2)
-        return -0.5 * self.pseudo_count * float((self.stack.log_determinants + traces).sum())
+        """Log prior up to a constant: what the rows of the prior add."""
+        traces = np.einsum("kij,ij->k", self.stack.precisions, self.prior_scatter)
+        return -0.5 * float((self.prior_count * self.stack.log_determinants + traces).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +164,11 @@ def _spread(
     return np.asarray(flat, dtype=np.float64).reshape(shape)
 
 
+def _shrinkage(n_components: int, n_columns: int) -> float:
+    """How much smaller than the data a component is: K of them share its volume."""
+    return float(n_components ** (-2.0 / max(1, n_columns)))
+
+
 @dataclass(frozen=True, eq=False)
 class DiagonalGaussians:
     """Gaussian components with independent columns.
@@ -158,25 +177,36 @@ class DiagonalGaussians:
     ----------
     means, variances : ndarray of shape (K, c)
         In standard units.
-    pseudo_count : float
-        Weight of the prior.
+    prior_scatter : ndarray of shape (c,)
+        Sums of squares of the rows of the prior.
+    prior_count : float
+        Number of these rows.
     """
 
     means: FloatArray
     variances: FloatArray
-    pseudo_count: float
+    prior_scatter: FloatArray
+    prior_count: float
 
     @classmethod
-    def standard(cls, n_columns: int, pseudo_count: float) -> DiagonalGaussians:
+    def standard(cls, n_columns: int) -> DiagonalGaussians:
         """One standard normal component."""
-        return cls(np.zeros((1, n_columns)), np.ones((1, n_columns)), pseudo_count)
-
-    def repeat(self, n_components: int) -> DiagonalGaussians:
-        """Copies of the first component."""
-        means, variances = (
-            np.repeat(values[:1], n_components, axis=0) for values in (self.means, self.variances)
+        return cls(
+            np.zeros((1, n_columns)),
+            np.ones((1, n_columns)),
+            np.full(n_columns, RIDGE_COUNT),
+            RIDGE_COUNT,
         )
-        return replace(self, means=means, variances=variances)
+
+    def repeat(self, n_components: int, pseudo_count: float) -> DiagonalGaussians:
+        """Copies of a single component, which becomes the prior of each."""
+        scatter = self.variances[0] * pseudo_count * _shrinkage(n_components, self.means.shape[1])
+        return DiagonalGaussians(
+            np.repeat(self.means, n_components, axis=0),
+            np.repeat(self.variances, n_components, axis=0),
+            scatter + RIDGE_COUNT,
+            pseudo_count + RIDGE_COUNT,
+        )
 
     def in_units(self, location: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means and variances (K, c) in the units of the table."""
@@ -202,13 +232,13 @@ class DiagonalGaussians:
         counts, first, second = sums
         means = first / (counts + _LEAST_COUNT)
         scatter = np.maximum(second - counts * means**2, 0.0)
-        variances = (scatter + self.pseudo_count) / (counts + self.pseudo_count)
+        variances = (scatter + self.prior_scatter) / (counts + self.prior_count)
         return replace(self, means=means, variances=variances)
 
     def log_prior(self) -> float:
-        """Log prior up to a constant: what `pseudo_count` rows of each component add."""
-        terms = np.log(self.variances) + 1.0 / self.variances
-        return -0.5 * self.pseudo_count * float(terms.sum())
+        """Log prior up to a constant: what the rows of the prior add."""
+        terms = self.prior_count * np.log(self.variances) + self.prior_scatter / self.variances
+        return -0.5 * float(terms.sum())
 
 
 @dataclass(frozen=True, eq=False)

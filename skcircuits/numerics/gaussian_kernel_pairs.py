@@ -146,9 +146,10 @@ def _one_against_many(spread: FloatArray, means: FloatArray, block: _Embeddings)
     widened = block.spreads + spread[:, :, None, None]
     diagonal = np.arange(size)
     widened[diagonal, diagonal] += 1.0
-    lower = cholesky(widened.reshape(size, size, -1))
+    n_cases = n_components * widened.shape[3]
+    lower = cholesky(widened.reshape(size, size, n_cases))
     half_log_determinants = log_diagonal(lower).reshape(n_components, -1)[:, block.pattern]
-    factors = _per_row(lower.reshape(size, size, n_components, -1), block.pattern)
+    factors = _per_row(lower.reshape(widened.shape), block.pattern)
     shape = (size, n_rows, n_components * n_columns)
     solution = (means[:, :, None, None] - block.means[:, None]).reshape(shape)
     distances = np.zeros(shape[1:])
@@ -166,4 +167,4 @@ def _per_row(lower: FloatArray, pattern: IntArray) -> FloatArray:
     result = np.empty((size, size, n_components, len(pattern)))
     for j in range(size):
         np.take(lower[j, : j + 1], pattern, axis=2, out=result[j, : j + 1], mode="clip")
-    return result.reshape(size, size, -1)
+    return result.reshape(size, size, n_components * len(pattern))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from skcircuits.numerics.gaussian_conditionals import ConditionalBlock, conditional_blocks
@@ -23,7 +25,7 @@ from skcircuits.numerics.small_cholesky import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["bytes_per_row", "log_expected_rbf"]
+__all__ = ["bytes_per_row", "log_expected_rbf", "log_expected_rbf_blocks"]
 
 _BLOCK_BYTES = 1 << 20  # bytes of temporaries per block
 
@@ -78,17 +80,49 @@ def log_expected_rbf(
     array([[[ 0.        ],
             [-0.549...]]])
     """
-    gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
-    incomplete = np.isnan(X).any(axis=1)
     result = np.empty((stack.n_components, len(X), len(points)))
-    _write_complete_rows(X, points, gammas, np.flatnonzero(~incomplete), result)
-    if incomplete.any():
-        _write_incomplete_rows(stack, X, points, gammas, np.flatnonzero(incomplete), result)
+    for rows, values in log_expected_rbf_blocks(stack, X, points, gamma):
+        result[:, rows] = values
     return result
 
 
+def log_expected_rbf_blocks(
+    stack: GaussianStack, X: FloatArray, points: FloatArray, gamma: float | FloatArray
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Compute :func:`log_expected_rbf` block by block of rows, for consumers that reduce.
+
+    What depends on the missing cells alone is computed once for all rows; a block of the
+    result stays in the cache and need never be stored.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+    points : ndarray of shape (m, d)
+        Complete points.
+    gamma : float or ndarray of shape (d,)
+        Non-negative scales of the kernel.
+
+    Yields
+    ------
+    rows : ndarray of shape (p,)
+        The next rows; each row comes once, in no particular order.
+    values : ndarray of shape (K, p, m)
+        Their log expected kernels; the consumer may overwrite them.
+    """
+    gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
+    incomplete = np.isnan(X).any(axis=1)
+    complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
+    if len(complete_rows):
+        yield from _complete_rows(stack, X, points, gammas, complete_rows)
+    if len(rows):
+        yield from _incomplete_rows(stack, X, points, gammas, rows)
+
+
 def bytes_per_row(stack: GaussianStack, n_points: int) -> int:
-    """Bytes that :func:`log_expected_rbf` allocates for one row.
+    """Bytes that :func:`log_expected_rbf_blocks` holds for one row.
 
     Parameters
     ----------
@@ -103,14 +137,14 @@ def bytes_per_row(stack: GaussianStack, n_points: int) -> int:
         An upper estimate, for cutting rows into chunks.
     """
     d = stack.n_columns
-    features = d + 2 + (d * (d + 1) // 2 if d <= MAX_PRODUCT_COLUMNS else 0)
-    return 8 * stack.n_components * (n_points + 2 * features)
+    features = d + 2 + (d * (d + 1) // 2 if d <= MAX_PRODUCT_COLUMNS else d * d)
+    return 16 * stack.n_components * features
 
 
-def _write_complete_rows(
-    X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray, result: FloatArray
-) -> None:
-    """Fill in complete rows: the plain kernel, the same under every component."""
+def _complete_rows(
+    stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Complete rows: the plain kernel, the same under every component."""
     centre = points.mean(axis=0)
     complete, points = X[rows] - centre, points - centre
     scaled = gammas * points
@@ -118,18 +152,14 @@ def _write_complete_rows(
     left_side = np.column_stack([complete, ones, -(complete**2 @ gammas)])
     constants = -np.einsum("md,md->m", scaled, points)
     right_side = np.column_stack([2.0 * scaled, constants, np.ones_like(constants)])
-    _write_products(left_side[None], right_side[None], rows, result)
+    for block, values in _product_blocks(left_side[None], right_side[None]):
+        yield rows[block], np.repeat(values, stack.n_components, axis=0)
 
 
-def _write_incomplete_rows(
-    stack: GaussianStack,
-    X: FloatArray,
-    points: FloatArray,
-    gammas: FloatArray,
-    rows: IntArray,
-    result: FloatArray,
-) -> None:
-    """Fill in rows with holes: one product for all rows, then the quadratic forms."""
+def _incomplete_rows(
+    stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Rows with holes: one product for all rows, then the quadratic forms."""
     X = X[rows]
     centred = points - stack.means[:, None]  # (K, m, d)
     scaled = ScaledPoints(stack, gammas * centred, gammas)
@@ -153,23 +183,27 @@ def _write_incomplete_rows(
             left_side[:, group.rows, stack.n_columns + 2 :] = coefficients[:, group.pattern]
         else:
             apart.append((group, roots))
-    _write_products(left_side, np.concatenate(right_side, axis=2), rows, result)
+    joined_right_side = np.concatenate(right_side, axis=2)
+    if joined:
+        for place, values in _product_blocks(left_side, joined_right_side):
+            yield rows[place], values
     for factors in apart:
         for group, forms in quadratic_forms(scaled, *factors):
             forms *= 2.0
-            result[:, rows[group.rows]] += forms[:, group.pattern]
+            for place, values in _product_blocks(left_side[:, group.rows], joined_right_side):
+                values += forms[:, group.pattern[place]]
+                yield rows[group.rows[place]], values
 
 
-def _write_products(
-    left_side: FloatArray, right_side: FloatArray, rows: IntArray, result: FloatArray
-) -> None:
-    """Write left_side @ right_sideᵀ to some rows of the result, block by block."""
+def _product_blocks(
+    left_side: FloatArray, right_side: FloatArray
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Compute left_side @ right_sideᵀ block by block of rows."""
     # small temporaries are used again; one of the size of the result costs page faults
     n_rows = max(1, _BLOCK_BYTES // (8 * len(left_side) * max(1, right_side.shape[1])))
-    right_side = np.ascontiguousarray(right_side.transpose(0, 2, 1))
-    for start in range(0, len(rows), n_rows):
+    for start in range(0, left_side.shape[1], n_rows):
         block = slice(start, start + n_rows)
-        result[:, rows[block]] = left_side[:, block] @ right_side
+        yield block, left_side[:, block] @ right_side.transpose(0, 2, 1)
 
 
 def _smoothed(

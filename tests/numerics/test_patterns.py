@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from skcircuits.numerics import patterns
+from skcircuits.numerics.patterns import distinct_patterns, group_patterns, unique_rows
+
+
+def table_with_holes(n_rows, n_columns, share, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_columns)).round(1)
+    X[rng.random(X.shape) < share] = np.nan
+    return X
+
+
+# 70 columns need two words, 5 a lookup table
+@pytest.mark.parametrize("n_columns", [1, 5, 17, 70])
+def test_distinct_patterns(n_columns):
+    missing = np.isnan(table_with_holes(200, n_columns, 0.2))
+    found, inverse = distinct_patterns(missing)
+    np.testing.assert_array_equal(found[inverse], missing)
+    assert len(found) == len(np.unique(missing, axis=0))
+
+
+@pytest.mark.parametrize("n_columns", [2, 20])
+def test_groups_partition_the_rows(n_columns):
+    missing = np.isnan(table_with_holes(300, n_columns, 0.3))
+    missing[0], missing[1] = True, False
+    groups = group_patterns(missing)
+    rows = np.concatenate([group.rows for group in groups])
+    np.testing.assert_array_equal(np.sort(rows), np.arange(300))
+    sizes = [group.missing.shape[1] for group in groups]
+    assert sizes == sorted(set(sizes))
+    for group in groups:
+        assert (np.diff(group.pattern) >= 0).all()
+        assert group.counts.sum() == len(group.rows)
+        for row, pattern in zip(group.rows, group.pattern, strict=True):
+            np.testing.assert_array_equal(np.flatnonzero(missing[row]), group.missing[pattern])
+            np.testing.assert_array_equal(np.flatnonzero(~missing[row]), group.observed[pattern])
+
+
+def test_group_take_and_blocks():
+    group = group_patterns(np.isnan(table_with_holes(300, 6, 0.5)))[3]
+    blocks = list(group.blocks(4))
+    assert all(block.n_patterns <= 4 for block in blocks)
+    np.testing.assert_array_equal(np.concatenate([block.rows for block in blocks]), group.rows)
+    np.testing.assert_array_equal(
+        np.concatenate([block.missing[block.pattern] for block in blocks]),
+        group.missing[group.pattern],
+    )
+    odd = group.take(np.arange(group.n_patterns) % 2 == 1)
+    np.testing.assert_array_equal(odd.missing, group.missing[1::2])
+    np.testing.assert_array_equal(odd.rows, group.rows[group.pattern % 2 == 1])
+
+
+@pytest.mark.parametrize("n_columns", [1, 3, 40])
+def test_unique_rows(n_columns):
+    X = table_with_holes(50, n_columns, 0.3)[np.random.default_rng(1).integers(0, 50, 400)]
+    first, inverse = unique_rows(X)
+    np.testing.assert_array_equal(X[first][inverse], X)
+    assert (np.diff(first) > 0).all()
+    assert len(first) == len(np.unique(np.nan_to_num(X, nan=99.0), axis=0))
+
+
+def test_unique_rows_edge_cases():
+    X = np.array([[0.0], [-0.0], [np.nan], [-np.nan], [1e-320], [np.inf]])
+    _, inverse = unique_rows(X)
+    assert inverse.tolist() == [0, 0, 1, 1, 2, 3]
+    assert X[0, 0] == 0.0 and np.signbit(X[1, 0])  # the input is untouched
+    assert len(unique_rows(np.empty((0, 3)))[0]) == 0
+    assert unique_rows(np.empty((4, 0)))[1].tolist() == [0, 0, 0, 0]
+
+
+def test_unique_rows_survives_hash_collisions(monkeypatch):
+    monkeypatch.setattr(patterns, "_hash_words", lambda words: np.zeros(len(words), np.uint64))
+    X = table_with_holes(30, 3, 0.5)
+    first, inverse = unique_rows(X)
+    np.testing.assert_array_equal(X[first][inverse], X)
+    assert len(first) == len(np.unique(np.nan_to_num(X, nan=99.0), axis=0))
