@@ -8,7 +8,7 @@ in `skcircuits.estimators._fitting`.
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -25,7 +25,6 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcircuits.exceptions import must
 from skcircuits.numerics.random import as_generator
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular.frames import is_frame
@@ -186,10 +185,7 @@ class TableMixin:
     def _check_target(self, y, X):
         """Validate a numeric target, shape (n,)."""
         y = validate_data(self, y=y, y_numeric=True)
-        if len(y) != len(X):
-            raise ValueError(
-                must("X and y", "have equally many rows", n_rows_X=len(X), n_rows_y=len(y))
-            )
+        check_consistent_length(X, y)
         return y.astype(np.float64, copy=False)
 
     def __sklearn_tags__(self):

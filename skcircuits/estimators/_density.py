@@ -16,7 +16,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.tabular.queries import compile_queries
 
 __all__ = ["BaseDensity", "CircuitDensity", "or_marginal"]
@@ -60,6 +60,7 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
             The fitted estimator.
         """
         X = self._learn_table(X)
+        _check_observed(X)
         self._fit_table(X, check_weights(sample_weight, X), self._make_generator())
         return self
 
@@ -70,6 +71,7 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         if all(isinstance(name, str) for name in schema.names):
             self.feature_names_in_ = np.array(schema.names, dtype=object)
         self._set_schema(schema)
+        _check_observed(X)
         self._fit_table(X, sample_weight, self._make_generator())
         return self
 
@@ -277,6 +279,14 @@ class CircuitDensity(BaseDensity):
 
     def _n_parameters(self):
         return self.circuit_.n_parameters
+
+
+def _check_observed(X):
+    """Refuse to learn from nothing."""
+    if np.isnan(X).all():
+        raise ValueError(
+            must("X", "have an observed cell", "Check what counts as missing.", shape=X.shape)
+        )
 
 
 def or_marginal(answer, X, log_density):
