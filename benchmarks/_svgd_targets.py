@@ -182,6 +182,7 @@ def print_table(title, columns, rows):
     for name, values in rows.items():
         values = np.asarray(values)
         mean = values.mean(axis=0)
-        error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
+        deviation = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
+        error = deviation / np.sqrt(len(values))
         cells = "".join(f"{m:10.2f} ± {e:4.2f}" for m, e in zip(mean, error))
         print(f"{name:34s}{cells}", flush=True)
