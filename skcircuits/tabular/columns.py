@@ -94,8 +94,10 @@ class Column:
         """
         if self.categories is None:
             return codes
+        # Labels that are numbers come back as numbers: an array of them stays one of floats
         has_numbers = self.categories.dtype.kind in "iuf" and len(self.categories) > 0
         missing: Any = np.nan if has_numbers else None
+        # One entry more than labels: NaN and the state of a column without labels land there
         labels = np.append(self.categories.astype(float if has_numbers else object), missing)
         n_labels = len(self.categories)
         return labels[np.where(codes < n_labels, codes, n_labels).astype(int)]
@@ -156,6 +158,7 @@ def holds_labels(raw: RawColumn, missing_value: object = np.nan) -> bool:
     """
     if raw.holds_labels is not None:
         return raw.holds_labels
+    # An object column of numbers is numeric, as it is for scikit-learn
     labels = _distinct(raw.name, raw.values, missing_value)
     if any(isinstance(label, str | bytes) for label in labels):
         return True
@@ -186,6 +189,7 @@ def is_missing(value: object, missing_value: object = np.nan) -> bool:
     if value is None:
         return True
     try:
+        # NaN is the only value that differs from itself
         return bool(value != value or value == missing_value)
     except (TypeError, ValueError):
         return True  # pandas' NA refuses to be a truth value
@@ -194,6 +198,7 @@ def is_missing(value: object, missing_value: object = np.nan) -> bool:
 def _distinct(name: str | int, values: NDArray[Any], missing_value: object) -> set[Any]:
     """Collect the distinct cells that are not missing."""
     try:
+        # tolist: Python's own numbers, hashed in C, equal whatever their NumPy dtype was
         cells = set(values.tolist())
     except TypeError as error:
         culprit = next(cell for cell in values.tolist() if getattr(cell, "__hash__", 1) is None)
@@ -206,6 +211,7 @@ def _distinct(name: str | int, values: NDArray[Any], missing_value: object) -> s
 
 def _learn_categories(raw: RawColumn, missing_value: object) -> NDArray[Any]:
     if raw.declared is not None:
+        # Also labels that fit has not seen: the user says that they exist, and in which order
         labels = [label for label in raw.declared if not is_missing(label, missing_value)]
     else:
         labels = _sorted_labels(raw.name, _distinct(raw.name, raw.values, missing_value))
@@ -242,6 +248,7 @@ def _are_whole(numbers: FloatArray) -> bool:
 def _to_numbers(name: str | int, values: NDArray[Any], missing_value: object) -> FloatArray:
     """Read a numeric column as floats, NaN where missing."""
     try:
+        # A copy: the missing value is overwritten below
         numbers = np.array(values, dtype=float)
     except (TypeError, ValueError):
         numbers = _objects_to_numbers(name, values, missing_value)
@@ -264,6 +271,7 @@ def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: ob
     cells = [np.nan if is_missing(cell, missing_value) else cell for cell in values.tolist()]
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):
+        # One by one, so that the error can show the cell
         try:
             numbers[row] = float(cell)
         except (TypeError, ValueError) as error:

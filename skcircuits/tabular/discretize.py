@@ -90,6 +90,7 @@ class Discretizer:
             seen = ~np.isnan(column) & (weight > 0)
             states = np.arange(float(cardinality)) if cardinality else np.unique(column[seen])
             is_cut = not cardinality and not _are_categories(states, max_categories)
+            # A column without any number gets one state, so that a model over it exists
             values.append(None if is_cut else states if len(states) else np.zeros(1))
             bin_edges.append(_cut(column[seen], weight[seen], n_bins) if is_cut else None)
         return cls(tuple(values), tuple(bin_edges))
@@ -125,6 +126,7 @@ class Discretizer:
         states = np.empty_like(X)
         for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
             if edges is not None:
+                # Bins are closed on the left; the last one is closed on both sides
                 state = np.searchsorted(edges, X[:, j], side="right") - 1
                 states[:, j] = np.clip(state, 0, len(edges) - 2)
                 states[np.isnan(X[:, j]), j] = np.nan
@@ -153,6 +155,7 @@ class Discretizer:
         for j, edges in self._cut_columns():
             seen = np.flatnonzero(~np.isnan(states[:, j]))
             total[seen] += np.log(np.diff(edges))[states[seen, j].astype(np.int64)]
+            # Infinite volume, zero density
             total[(X[:, j] < edges[0]) | (X[:, j] > edges[-1])] = np.inf
         return total
 
@@ -197,6 +200,8 @@ class Discretizer:
         """
         shares = []
         for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
+            # Open sides become infinite bounds; infinite minus infinite cannot occur below,
+            # because edges are finite
             lower = np.nan_to_num(boxes.lower[:, [j]], nan=-np.inf)
             upper = np.nan_to_num(boxes.upper[:, [j]], nan=np.inf)
             if edges is not None:

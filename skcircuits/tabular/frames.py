@@ -101,14 +101,17 @@ def read_columns(X: Any) -> list[RawColumn]:
 def _read_series(series: nw.Series[Any]) -> RawColumn:
     dtype = series.dtype
     if dtype.is_numeric():
+        # The cast turns a library's own NA into NaN
         return RawColumn(series.name, series.cast(nw.Float64).to_numpy(), False)
     if dtype in (nw.Categorical, nw.Enum):
         return RawColumn(series.name, series.to_numpy(), True, _declared_categories(series))
     if dtype == nw.Boolean:
+        # Both labels exist even if fit has seen one of them
         return RawColumn(series.name, series.to_numpy(), True, [False, True])
     if dtype == nw.String:
         return RawColumn(series.name, series.to_numpy(), True)
     if dtype == nw.Object:
+        # Only the cells can tell: objects may be numbers, labels, or no plain cells at all
         return RawColumn(series.name, series.to_numpy(), None)
     raise _no_numbers_or_labels(series.name, dtype)
 
@@ -123,6 +126,7 @@ def _no_numbers_or_labels(name: object, dtype: object) -> ValueError:
 def _declared_categories(series: nw.Series[Any]) -> list[Any] | None:
     """Categories in their declared order; None where the dtype does not declare any."""
     if series.implementation.is_pandas_like():
+        # narwhals knows the labels of a pandas category that occur, not the declared ones
         return list(series.to_native().dtype.categories)
     return list(series.dtype.categories) if isinstance(series.dtype, nw.Enum) else None
 
@@ -206,6 +210,7 @@ def with_index_of(frame: Any, X: Any) -> Any:
 
 
 def _to_native_cells(values: NDArray[Any]) -> Any:
+    # From lists of labels every library infers its own dtype; from objects some do not
     return values.tolist() if values.dtype == object else values
 
 

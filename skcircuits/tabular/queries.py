@@ -55,6 +55,7 @@ class Boxes:
         Boxes
             One box per pair of intersecting boxes.
         """
+        # All pairs of a box of a query with a box of the condition
         mine, other = np.divmod(
             np.arange(len(self.query) * len(condition.query)), max(1, len(condition.query))
         )
@@ -77,6 +78,7 @@ class Boxes:
 
     def _without_empty(self) -> Boxes:
         filled = ~(self.lower > self.upper).any(axis=1)
+        # Comparisons with NaN are false: an unbounded side empties nothing
         for allowed in self.states.values():
             filled &= allowed.any(axis=1)
         return Boxes(
@@ -131,6 +133,7 @@ def compile_queries(queries: Sequence[Mapping[Any, Any]], schema: TableSchema) -
             if column.categories is None:
                 lower[i, j], upper[i, j] = _read_interval(column, constraint)
             else:
+                # Queries that do not mention this column allow all its labels
                 everything = np.ones((len(queries), column.cardinality), dtype=bool)
                 states.setdefault(j, everything)[i] = _read_labels(column, constraint)
     query_of = np.arange(len(queries), dtype=np.int64)
@@ -197,6 +200,7 @@ def _bad_interval(column: Column, constraint: object, way_out: str) -> ValueErro
 def _read_labels(column: Column, constraint: Any) -> BoolArray:
     """Read the allowed codes of a column of labels, shape (k,)."""
     assert column.categories is not None
+    # A string is a collection of letters, but means one label
     is_label = isinstance(constraint, str | bytes) or not isinstance(constraint, Collection)
     labels = [constraint] if is_label else list(constraint)
     known = column.categories.tolist()

@@ -89,6 +89,7 @@ class TableSchema:
             learn_column(raw, is_label, missing_value)
             for raw, is_label in zip(raw_columns, mask.tolist(), strict=True)
         )
+        # No rows, but all that the library knows about dtypes
         return cls(columns, X[:0] if is_frame(X) else None, missing_value)
 
     @property
@@ -134,6 +135,7 @@ class TableSchema:
             If a number is infinite, a cell of a numeric column is no number, or a
             label is unknown under ``handle_unknown="error"``.
         """
+        # The way of most tables: one copy, whatever the number of columns
         if self._takes_as_is(X):
             return X.astype(np.float64)
         raw_columns = read_columns(X)
@@ -176,6 +178,7 @@ class TableSchema:
         if self._has_only_numbers:
             return codes.copy()
         cells = [column.decode(codes[..., j]) for j, column in enumerate(self.columns)]
+        # One label among numbers makes the whole array one of objects
         dtype = object if any(cell.dtype == object for cell in cells) else float
         decoded = np.empty(codes.shape, dtype=dtype)
         for j, cell in enumerate(cells):
@@ -217,6 +220,7 @@ def _categorical_mask(
     mask = np.zeros(len(raw_columns), dtype=bool)
     if categorical_features is None or len(categorical_features) == 0:
         return mask
+    # A mask, indices or names: told apart by the dtype, as in HistGradientBoosting
     chosen = np.asarray(categorical_features)
     if chosen.dtype == bool:
         if chosen.shape != mask.shape:

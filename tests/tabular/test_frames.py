@@ -1,0 +1,84 @@
+"""Dataframes of every library: which are known, cut into columns, put together again."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from skcircuits.tabular.frames import build_frame, is_frame, read_columns, with_index_of
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (pd.DataFrame({"a": [1]}), True),
+        (pl.DataFrame({"a": [1]}), True),
+        (pd.Series([1]), False),
+        (np.eye(2), False),
+        ([[1.0]], False),
+        ({"a": [1]}, False),
+    ],
+)
+def test_what_is_a_frame(table, expected):
+    assert is_frame(table) is expected
+
+
+@pytest.mark.parametrize("library", [pd, pl], ids=["pandas", "polars"])
+def test_columns_come_with_what_their_dtype_says(library):
+    frame = library.DataFrame({"number": [1, 2], "word": ["a", "b"], "truth": [True, False]})
+    number, word, truth = read_columns(frame)
+    assert [column.name for column in (number, word, truth)] == ["number", "word", "truth"]
+    assert [column.holds_labels for column in (number, word, truth)] == [False, True, True]
+    assert number.values.dtype == np.float64
+    assert truth.declared == [False, True]
+
+
+def test_columns_with_numbers_as_names():
+    columns = read_columns(pd.DataFrame(np.eye(2)))
+    assert [column.name for column in columns] == [0, 1]
+
+
+def test_dtypes_come_back_where_they_can_hold_the_cells():
+    like = pl.DataFrame({"small": pl.Series([1], dtype=pl.Int8), "real": [0.5]})
+    fits = build_frame({"small": np.array([3.0, 4.0]), "real": np.array([1.0, 2.0])}, like)
+    assert fits.schema == like.schema
+    too_large = build_frame({"small": np.array([300.0])}, like)
+    assert too_large.schema["small"] == pl.Float64
+    missing = build_frame({"small": np.array([np.nan])}, like)
+    assert missing.schema["small"] == pl.Float64
+
+
+def test_unsigned_integers_stay_above_zero():
+    like = pd.DataFrame({"a": np.array([1], dtype=np.uint8)})
+    assert build_frame({"a": np.array([2.0])}, like)["a"].dtype == np.uint8
+    assert build_frame({"a": np.array([-2.0])}, like)["a"].dtype == np.float64
+
+
+def test_truths_with_holes_stay_objects():
+    like = pd.DataFrame({"a": [True]})
+    cells = np.array([True, None], dtype=object)
+    assert build_frame({"a": cells}, like)["a"].tolist() == [True, None]
+
+
+def test_unknown_names_and_no_frame_at_all():
+    cells = {"a": np.array([1.0]), "b": np.array(["x"], dtype=object)}
+    frame = build_frame(cells, pd.DataFrame({"b": pd.Categorical(["x"])}))
+    assert frame["a"].dtype == np.float64
+    assert frame["b"].dtype == "category"
+    assert isinstance(build_frame(cells, None, "polars"), pl.DataFrame)
+
+
+def test_empty_frames_keep_their_columns():
+    like = pd.DataFrame({"n": [1], "w": ["a"]})
+    empty = build_frame({"n": np.empty(0), "w": np.empty(0, dtype=object)}, like)
+    assert list(empty.columns) == ["n", "w"]
+    assert len(empty) == 0
+
+
+def test_row_index_moves_between_pandas_frames_only():
+    frame, X = pd.DataFrame({"a": [1, 2]}), pd.DataFrame({"b": [3, 4]}, index=["u", "v"])
+    assert with_index_of(frame, X).index.tolist() == ["u", "v"]
+    assert frame.index.tolist() == [0, 1]
+    assert with_index_of(frame, X.to_numpy()) is frame
+    table = pl.DataFrame({"a": [1, 2]})
+    assert with_index_of(table, X) is table
