@@ -22,7 +22,7 @@ from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensi
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.base import Kernel
-from skcircuits.parallel import memory_bound_chunks
+from skcircuits.kernels.matrix import expected_kernel_dot
 
 __all__ = ["ExpectedPredictionSVR"]
 
@@ -235,12 +235,14 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         encoded = self._read_table(X)
-        result = np.empty(len(encoded))
-        # The kernel matrix of a chunk, and its temporary copies, fit into the memory
-        for rows in memory_bound_chunks(len(encoded), 4 * 8 * len(self.support_)):
-            kernel_values = self._kernel_matrix(encoded[rows], self.support_vectors_)
-            result[rows] = kernel_values @ self.dual_coef_[0] + self.intercept_[0]
-        return result
+        settings = {"circuit": self.circuit_, "kernel": self.kernel_, "n_jobs": self.n_jobs}
+        decision = self._or_without_evidence(
+            lambda rows: expected_kernel_dot(
+                rows, self.support_vectors_, self.dual_coef_[0], **settings
+            ),
+            encoded,
+        )
+        return decision + self.intercept_[0]
 
     def _check_kernel_parameters(self):
         """Refuse a coefficient that would not be used, before any work is done."""
@@ -315,21 +317,23 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
             solver.set_params(kernel="rbf", gamma=self.gamma_)
             solver.fit(self._one_hot(encoded), y, sample_weight)
         else:
-            solver.fit(self._kernel_matrix(encoded), y, sample_weight)
+            settings = {"circuit": self.circuit_, "kernel": self.kernel_, "n_jobs": self.n_jobs}
+            gram = self._or_without_evidence(
+                lambda rows: expected_kernel_matrix(rows, **settings), encoded
+            )
+            solver.fit(gram, y, sample_weight)
         self.support_ = solver.support_
         self.support_vectors_ = encoded[solver.support_]
         self.dual_coef_ = solver.dual_coef_
         self.intercept_ = solver.intercept_
         self.n_iter_ = solver.n_iter_
 
-    def _kernel_matrix(self, X, Y=None):
-        """Expected kernel between encoded rows."""
-        settings = {"circuit": self.circuit_, "kernel": self.kernel_, "n_jobs": self.n_jobs}
+    def _or_without_evidence(self, answer, encoded):
+        """Answer a query on rows; again without impossible evidence where there is some."""
         try:
-            return expected_kernel_matrix(X, Y, **settings)
+            return answer(encoded)
         except ZeroProbabilityError:
-            Y = None if Y is None else self._without_impossible_evidence(Y)
-            return expected_kernel_matrix(self._without_impossible_evidence(X), Y, **settings)
+            return answer(self._without_impossible_evidence(encoded))
 
     def _without_impossible_evidence(self, encoded):
         """Drop the observed cells of incomplete rows where they have probability zero."""

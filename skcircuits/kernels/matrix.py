@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,18 +13,29 @@ from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.expected_kernel import check_kernel
 from skcircuits.kernels.pair_pass import CircuitBatch, expected_term_of_pairs
 from skcircuits.kernels.pair_plan import PairPlan, compile_pairs
-from skcircuits.kernels.points import expected_term_at_points, posterior_weights
+from skcircuits.kernels.points import (
+    bytes_per_point_row,
+    expected_term_at_points,
+    posterior_weights,
+)
 from skcircuits.kernels.terms import KernelTerm
 from skcircuits.numerics.patterns import distinct_patterns, unique_rows
-from skcircuits.parallel import Parallel, delayed, row_slices, working_memory_bytes
+from skcircuits.parallel import (
+    Parallel,
+    delayed,
+    memory_bound_chunks,
+    row_slices,
+    working_memory_bytes,
+)
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["expected_kernel_matrix"]
+__all__ = ["expected_kernel_dot", "expected_kernel_matrix"]
 
-# Temporary arrays of a block stay near the cache.
-BLOCK_BYTES = 2**24
+# Temporary arrays of a block of pairs stay near the cache.
+PAIR_BYTES = 2**24
 # No block takes more rows than this, so that there is work for several processes.
-BLOCK_ROWS = 256
+PAIR_ROWS = 256
+POINT_ROWS = 1024
 
 
 def expected_kernel_matrix(
@@ -74,7 +86,6 @@ def expected_kernel_matrix(
     array([[1.   , 0.411],
            [0.411, 0.762]])
     """
-    terms = check_kernel(kernel, circuit)
     rows = _distinct_rows(_table(circuit, X, "X"), circuit)
     other = rows if Y is None else _distinct_rows(_table(circuit, Y, "Y"), circuit)
     symmetric = Y is None or (
@@ -84,24 +95,69 @@ def expected_kernel_matrix(
     result[np.ix_(rows.complete, other.complete)] = kernel(
         rows.X[rows.complete], other.X[other.complete]
     )
-    tasks = _point_tasks(circuit, terms, rows, other)
-    if not symmetric:
-        tasks += [task.transposed() for task in _point_tasks(circuit, terms, other, rows)]
-    tasks += _pair_tasks(circuit, terms, rows, other, symmetric)
-    blocks = Parallel(n_jobs=n_jobs)(delayed(task.compute)() for task in tasks)
+    tasks = _tasks(circuit, check_kernel(kernel, circuit), rows, other, symmetric)
+    blocks = Parallel(n_jobs=n_jobs)(delayed(task.matrix)() for task in tasks)
     for task, block in zip(tasks, blocks):
-        _write(result, task.rows, task.columns, block)
+        result[np.ix_(task.rows, task.columns)] = block
         if symmetric:
-            _write(result, task.columns, task.rows, block.T)
+            result[np.ix_(task.columns, task.rows)] = block.T
     return _repeat(_repeat(result, rows.inverse, 0), other.inverse, 1)
 
 
-def _write(result: FloatArray, rows: IntArray, columns: IntArray, block: FloatArray) -> None:
-    """Write a block; a run of columns is written as one."""
-    if len(columns) == columns[-1] - columns[0] + 1 and (np.diff(columns) == 1).all():
-        result[rows, columns[0] : columns[-1] + 1] = block
-    else:
-        result[np.ix_(rows, columns)] = block
+def expected_kernel_dot(
+    X: Any,
+    Y: Any,
+    coefficients: FloatArray,
+    *,
+    circuit: Circuit,
+    kernel: Kernel,
+    n_jobs: int | None = None,
+) -> FloatArray:
+    """``expected_kernel_matrix(X, Y) @ coefficients`` without storing the matrix.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, n_columns)
+        Rows, NaN for unknown cells.
+    Y : array-like of shape (m, n_columns)
+        Other rows.
+    coefficients : ndarray of shape (m,)
+        Factors of the columns.
+    circuit : Circuit
+        The distribution of the rows.
+    kernel : Kernel
+        Its value at complete rows.
+    n_jobs : int, default=None
+        Number of parallel jobs (see joblib). The result does not depend on it.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        The product.
+
+    Raises
+    ------
+    IncompatibleCircuitsError
+        As in ``expected_kernel_matrix``.
+    CircuitPropertyError
+        As in ``expected_kernel_matrix``.
+    ZeroProbabilityError
+        As in ``expected_kernel_matrix``.
+    """
+    rows = _distinct_rows(_table(circuit, X, "X"), circuit)
+    other = _distinct_rows(_table(circuit, Y, "Y"), circuit)
+    factors = np.bincount(other.inverse, weights=coefficients, minlength=len(other.X))
+    result = np.zeros(len(rows.X))
+    points, point_factors = other.X[other.complete], factors[other.complete]
+    if len(points):
+        for block in memory_bound_chunks(len(rows.complete), 3 * 8 * len(points)):
+            chosen = rows.complete[block]
+            result[chosen] += kernel(rows.X[chosen], points) @ point_factors
+    tasks = _tasks(circuit, check_kernel(kernel, circuit), rows, other, symmetric=False)
+    parts = Parallel(n_jobs=n_jobs)(delayed(task.dot)(factors[task.columns]) for task in tasks)
+    for task, part in zip(tasks, parts):
+        result[task.rows] += part
+    return result[rows.inverse]
 
 
 def _repeat(result: FloatArray, inverse: IntArray, axis: int) -> FloatArray:
@@ -140,7 +196,11 @@ def _distinct_rows(X: FloatArray, circuit: Circuit) -> _Rows:
 
 
 class _Task(NamedTuple):
-    """One block of the matrix: which rows and columns, and what computes it."""
+    """One block of the matrix: which rows and columns, and what computes it.
+
+    With ``pairs`` the circuits of both sides are conditioned and paired; without, rows with
+    holes (X) meet complete points (Y). ``turned`` blocks have the points as rows.
+    """
 
     rows: IntArray
     columns: IntArray
@@ -155,16 +215,49 @@ class _Task(NamedTuple):
         """The block on the other side of the diagonal."""
         return self._replace(rows=self.columns, columns=self.rows, turned=not self.turned)
 
-    def compute(self) -> FloatArray:
-        """Compute the block; each term is integrated by one pass."""
+    def matrix(self) -> FloatArray:
+        """Compute the block."""
+        block = np.zeros((len(self.X), len(self.Y)))
+        for rows, values in self._parts():
+            block[rows] += values
+        return block.T if self.turned else block
+
+    def dot(self, coefficients: FloatArray) -> FloatArray:
+        """Compute the block times a vector."""
+        if self.turned:
+            return self.matrix() @ coefficients
+        result = np.zeros(len(self.X))
+        for rows, values in self._parts():
+            result[rows] += values @ coefficients
+        return result
+
+    def _parts(self) -> Iterator[tuple[IntArray | slice, FloatArray]]:
+        """Terms of the kernel, one by one, and their blocks of rows; parts add up."""
         plan = self.circuit.plan
         if self.pairs is None:
-            parts = [expected_term_at_points(plan, term, self.X, self.Y) for term in self.terms]
+            for term in self.terms:
+                yield from expected_term_at_points(plan, term, self.X, self.Y)
         else:
             sides = [CircuitBatch(plan, posterior_weights(plan, Z), Z) for Z in (self.X, self.Y)]
-            parts = [expected_term_of_pairs(self.pairs, term, *sides) for term in self.terms]
-        block = np.sum(parts, axis=0) if len(parts) > 1 else parts[0]
-        return block.T if self.turned else block
+            for term in self.terms:
+                yield slice(None), expected_term_of_pairs(self.pairs, term, *sides)
+
+
+def _tasks(
+    circuit: Circuit, terms: list[KernelTerm], rows: _Rows, other: _Rows, symmetric: bool
+) -> list[_Task]:
+    """Cut the matrix into blocks, without that of complete rows against complete rows.
+
+    Where both tables are the same, one triangle of blocks is enough.
+    """
+    tasks = _point_tasks(circuit, terms, rows, other)
+    if not symmetric:
+        tasks += [task.transposed() for task in _point_tasks(circuit, terms, other, rows)]
+    if len(rows.incomplete) and len(other.incomplete):
+        tasks += _blocks(
+            circuit, terms, (rows, rows.incomplete), (other, other.incomplete), symmetric
+        )
+    return tasks
 
 
 def _point_tasks(
@@ -175,23 +268,15 @@ def _point_tasks(
         return []
     if not all(term.is_product for term in terms):
         return _blocks(circuit, terms, (rows, rows.incomplete), (other, other.complete))
-    numbers = _block_bytes() // (8 * circuit.n_units)
-    n_columns = min(len(other.complete), max(512, numbers // BLOCK_ROWS))
-    n_rows = min(BLOCK_ROWS, max(1, numbers // n_columns))
+    n_points = len(other.complete)
+    n_columns = min(n_points, max(512, PAIR_BYTES // (8 * circuit.n_units)))
+    bytes_per_row = 8 * n_columns + bytes_per_point_row(circuit.plan, n_columns)
+    chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=POINT_ROWS)
     return [
         _Task(own, columns, circuit, terms, rows.X[own], other.X[columns])
-        for own in (rows.incomplete[s] for s in row_slices(len(rows.incomplete), n_rows))
-        for columns in (other.complete[s] for s in row_slices(len(other.complete), n_columns))
+        for own in (rows.incomplete[chunk] for chunk in chunks)
+        for columns in (other.complete[s] for s in row_slices(n_points, n_columns))
     ]
-
-
-def _pair_tasks(
-    circuit: Circuit, terms: list[KernelTerm], rows: _Rows, other: _Rows, symmetric: bool
-) -> list[_Task]:
-    """Rows with holes against rows with holes; one triangle of blocks when symmetric."""
-    if not len(rows.incomplete) or not len(other.incomplete):
-        return []
-    return _blocks(circuit, terms, (rows, rows.incomplete), (other, other.incomplete), symmetric)
 
 
 def _blocks(
@@ -204,8 +289,9 @@ def _blocks(
     """Square blocks of pairs of conditional circuits."""
     pairs = _compile_self_pairs(circuit)
     n_axes = max(int(np.prod(term.axis_shape)) for term in terms)
-    n_pairs = _block_bytes() // (8 * pairs.doubles_per_pair * n_axes)
-    side = min(BLOCK_ROWS, max(1, int(n_pairs**0.5)))
+    n_bytes = min(PAIR_BYTES, working_memory_bytes() // 2)
+    n_pairs = n_bytes // (8 * pairs.doubles_per_pair * n_axes)
+    side = min(PAIR_ROWS, max(1, int(n_pairs**0.5)))
     tasks = []
     for a, own in enumerate(row_slices(len(left[1]), side)):
         for b, others in enumerate(row_slices(len(right[1]), side)):
@@ -231,11 +317,6 @@ def _compile_self_pairs(circuit: Circuit) -> PairPlan:
                 f"such as a Gaussian mixture. Detail: {error}",
             )
         ) from error
-
-
-def _block_bytes() -> int:
-    """Bytes of temporary arrays of one block."""
-    return min(BLOCK_BYTES, working_memory_bytes() // 2)
 
 
 def _table(circuit: Circuit, X: Any, name: str) -> FloatArray:

@@ -6,6 +6,7 @@ pass is an expectation under a normalised conditional distribution.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import singledispatch
 
 import numpy as np
@@ -14,21 +15,34 @@ from skcircuits.circuits.evaluation import log_values
 from skcircuits.circuits.inputs import InputLayer, MultivariateGaussianLayer
 from skcircuits.circuits.layers import SumWeights
 from skcircuits.circuits.moments import require_possible
-from skcircuits.circuits.passes import feedforward, input_buffer
+from skcircuits.circuits.passes import feedforward
 from skcircuits.circuits.plan import Plan
 from skcircuits.kernels.expectations import no_closed_form, univariate_points
 from skcircuits.kernels.terms import KernelTerm
 from skcircuits.kernels.univariate import ConstantFactor, RBFFactor
-from skcircuits.numerics.gaussian_kernels import log_expected_rbf
-from skcircuits.protocols import FloatArray
+from skcircuits.numerics.gaussian_kernels import (
+    bytes_per_row,
+    log_expected_rbf,
+    log_expected_rbf_blocks,
+)
+from skcircuits.parallel import row_slices
+from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["expected_term_at_points", "posterior_weights", "rbf_scales"]
+__all__ = [
+    "bytes_per_point_row",
+    "expected_term_at_points",
+    "posterior_weights",
+    "rbf_scales",
+]
+
+# Values of all units for a block of rows and all points stay near the cache.
+BLOCK_BYTES = 2**23
 
 
 def expected_term_at_points(
     plan: Plan, term: KernelTerm, X: FloatArray, points: FloatArray
-) -> FloatArray:
-    """Integrate a product kernel over the missing cells of rows.
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Integrate a product kernel over the missing cells of rows, block by block of rows.
 
     Parameters
     ----------
@@ -41,9 +55,11 @@ def expected_term_at_points(
     points : ndarray of shape (m, n_columns)
         Complete rows.
 
-    Returns
-    -------
-    ndarray of shape (n, m)
+    Yields
+    ------
+    rows : ndarray of shape (p,)
+        The next rows; each row comes once, in no particular order.
+    values : ndarray of shape (p, m)
         E[k(x, s) | observed cells of x].
 
     Raises
@@ -54,11 +70,59 @@ def expected_term_at_points(
         If an input unit has no closed-form expectation of the kernel.
     """
     weights = posterior_weights(plan, X)
-    shared = SumWeights(weights.log[:, :, None])
-    batch = (len(X), len(points))
-    values = input_buffer(plan, lambda layer: _input_values(layer, term, X, points), batch)
-    result = feedforward(plan, values, "linear", shared)[plan.root]
-    return result * term.coefficients
+    for rows, stream, log_factors in _row_blocks(plan, term, X, points):
+        values = np.empty((plan.n_units, len(rows), len(points)))
+        for units, layer in plan.inputs:
+            if layer is stream and log_factors is not None:
+                np.exp(log_factors, out=values[units])
+            else:
+                _write_factors(layer, term, X[rows], points, values[units])
+        shared = SumWeights(weights.log[:, rows, None])
+        result = feedforward(plan, values, "linear", shared)[plan.root]
+        if term.coefficients != 1.0:
+            result *= term.coefficients
+        yield rows, result
+
+
+def _row_blocks(
+    plan: Plan, term: KernelTerm, X: FloatArray, points: FloatArray
+) -> Iterator[tuple[IntArray, MultivariateGaussianLayer | None, FloatArray | None]]:
+    """Cut rows into blocks that fit into the cache.
+
+    A layer of joint Gaussians factorises the missing cells of all rows at once and then
+    streams its log factors in the order that suits it; the other layers follow.
+    """
+    joint = [layer for _, layer in plan.inputs if isinstance(layer, MultivariateGaussianLayer)]
+    if joint:
+        layer = joint[0]
+        cells, targets = layer.cells(X), layer.cells(points)
+        scales = rbf_scales(layer, term)
+        for rows, values in log_expected_rbf_blocks(layer.gaussians, cells, targets, scales):
+            yield rows, layer, values
+        return
+    n_rows = max(1, BLOCK_BYTES // (8 * plan.n_units * max(1, len(points))))
+    for block in row_slices(len(X), n_rows):
+        yield np.arange(block.start, block.stop), None, None
+
+
+def bytes_per_point_row(plan: Plan, n_points: int) -> int:
+    """Estimate the memory that ``expected_term_at_points`` holds for each row.
+
+    Parameters
+    ----------
+    plan : Plan
+        The circuit.
+    n_points : int
+        Number of points.
+
+    Returns
+    -------
+    int
+        Bytes, without the blocks of fixed size.
+    """
+    joint = [layer for _, layer in plan.inputs if isinstance(layer, MultivariateGaussianLayer)]
+    factors = sum(bytes_per_row(layer.gaussians, n_points) for layer in joint)
+    return 16 * (plan.n_units + len(plan.weights.log)) + factors
 
 
 def posterior_weights(plan: Plan, X: FloatArray) -> SumWeights:
@@ -132,14 +196,13 @@ def rbf_scales(layer: InputLayer, term: KernelTerm) -> FloatArray:
 
 
 @singledispatch
-def _input_values(
-    layer: InputLayer, term: KernelTerm, X: FloatArray, points: FloatArray
-) -> FloatArray:
-    """Expected factor of each unit at each row and point, shape (n_units, n, m).
+def _write_factors(
+    layer: InputLayer, term: KernelTerm, X: FloatArray, points: FloatArray, out: FloatArray
+) -> None:
+    """Write the expected factor of each unit at each row and point, shape (n_units, n, m).
 
     Univariate units: the factor at the observed value, or its expectation where NaN.
     """
-    values = np.empty((len(layer), len(X), len(points)))
     for variable in np.unique(layer.scopes):
         units = np.flatnonzero(layer.scopes[:, 0] == variable)
         factor = term.factor(int(variable))
@@ -147,17 +210,18 @@ def _input_values(
         missing = np.isnan(cells)
         if missing.any():
             expected = univariate_points(layer, units, factor, targets)
-            values[np.ix_(units, missing)] = expected[:, None, :]
+            out[np.ix_(units, missing)] = expected[:, None, :]
         if not missing.all():
-            values[np.ix_(units, ~missing)] = factor(cells[~missing, None], targets)
-    return values
+            out[np.ix_(units, ~missing)] = factor(cells[~missing, None], targets)
 
 
-@_input_values.register
+@_write_factors.register
 def _(
-    layer: MultivariateGaussianLayer, term: KernelTerm, X: FloatArray, points: FloatArray
-) -> FloatArray:
-    values = log_expected_rbf(
-        layer.gaussians, layer.cells(X), layer.cells(points), rbf_scales(layer, term)
-    )
-    return np.exp(values, out=values)
+    layer: MultivariateGaussianLayer,
+    term: KernelTerm,
+    X: FloatArray,
+    points: FloatArray,
+    out: FloatArray,
+) -> None:
+    scales = rbf_scales(layer, term)
+    np.exp(log_expected_rbf(layer.gaussians, layer.cells(X), layer.cells(points), scales), out=out)
