@@ -270,7 +270,7 @@ def _point_tasks(
         return _blocks(circuit, terms, (rows, rows.incomplete), (other, other.complete))
     n_points = len(other.complete)
     n_columns = min(n_points, max(512, PAIR_BYTES // (8 * circuit.n_units)))
-    bytes_per_row = 8 * n_columns + bytes_per_point_row(circuit.plan, n_columns)
+    bytes_per_row = 8 * n_columns + bytes_per_point_row(circuit.plan)
     chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=POINT_ROWS)
     return [
         _Task(own, columns, circuit, terms, rows.X[own], other.X[columns])

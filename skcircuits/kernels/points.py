@@ -105,15 +105,13 @@ def _row_blocks(
         yield np.arange(block.start, block.stop), None, None
 
 
-def bytes_per_point_row(plan: Plan, n_points: int) -> int:
+def bytes_per_point_row(plan: Plan) -> int:
     """Estimate the memory that ``expected_term_at_points`` holds for each row.
 
     Parameters
     ----------
     plan : Plan
         The circuit.
-    n_points : int
-        Number of points.
 
     Returns
     -------
@@ -121,7 +119,7 @@ def bytes_per_point_row(plan: Plan, n_points: int) -> int:
         Bytes, without the blocks of fixed size.
     """
     joint = [layer for _, layer in plan.inputs if isinstance(layer, MultivariateGaussianLayer)]
-    factors = sum(bytes_per_row(layer.gaussians, n_points) for layer in joint)
+    factors = sum(bytes_per_row(layer.gaussians) for layer in joint)
     return 16 * (plan.n_units + len(plan.weights.log)) + factors
 
 

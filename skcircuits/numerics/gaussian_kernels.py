@@ -14,7 +14,7 @@ from skcircuits.numerics.gaussian_quadratics import (
     quadratic_forms,
 )
 from skcircuits.numerics.gaussian_stack import GaussianStack
-from skcircuits.numerics.patterns import group_patterns
+from skcircuits.numerics.patterns import PatternGroup, group_patterns
 from skcircuits.numerics.small_cholesky import (
     cholesky,
     gather_symmetric,
@@ -121,15 +121,13 @@ def log_expected_rbf_blocks(
         yield from _incomplete_rows(stack, X, points, gammas, rows)
 
 
-def bytes_per_row(stack: GaussianStack, n_points: int) -> int:
-    """Bytes that :func:`log_expected_rbf_blocks` holds for one row.
+def bytes_per_row(stack: GaussianStack) -> int:
+    """Bytes that :func:`log_expected_rbf_blocks` holds for one row, beside its blocks.
 
     Parameters
     ----------
     stack : GaussianStack
         K Gaussians over d columns.
-    n_points : int
-        Number of points.
 
     Returns
     -------
@@ -187,12 +185,39 @@ def _incomplete_rows(
     if joined:
         for place, values in _product_blocks(left_side, joined_right_side):
             yield rows[place], values
-    for factors in apart:
-        for group, forms in quadratic_forms(scaled, *factors):
-            forms *= 2.0
-            for place, values in _product_blocks(left_side[:, group.rows], joined_right_side):
-                values += forms[:, group.pattern[place]]
-                yield rows[group.rows[place]], values
+    for group, roots in apart:
+        yield from _add_forms(scaled, group, roots, (left_side, joined_right_side), rows)
+
+
+def _add_forms(
+    scaled: ScaledPoints,
+    group: PatternGroup,
+    roots: FloatArray,
+    sides: tuple[FloatArray, FloatArray],
+    rows: IntArray,
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Add the quadratic forms of a group of patterns to the product, block by block of rows."""
+    left_side, right_side = sides
+    by_pattern = roots.reshape(*roots.shape[:2], len(left_side), -1)
+    first = 0
+    # a product needs many rows at once, the forms only a few
+    for block in group.blocks(_rows_per_block(left_side, right_side)):
+        patterns = slice(first, first + block.n_patterns)
+        first = patterns.stop
+        own_roots = by_pattern[..., patterns].reshape(*roots.shape[:2], -1)
+        forms = np.empty((len(left_side), block.n_patterns, right_side.shape[1]))
+        start = 0
+        for part, values in quadratic_forms(scaled, block, own_roots):
+            np.multiply(values, 2.0, out=forms[:, start : start + part.n_patterns])
+            start += part.n_patterns
+        for place, values in _product_blocks(left_side[:, block.rows], right_side):
+            values += forms[:, block.pattern[place]]
+            yield rows[block.rows[place]], values
+
+
+def _rows_per_block(left_side: FloatArray, right_side: FloatArray) -> int:
+    """Rows whose values under all components stay in the cache."""
+    return max(1, _BLOCK_BYTES // (8 * len(left_side) * max(1, right_side.shape[1])))
 
 
 def _product_blocks(
@@ -200,7 +225,7 @@ def _product_blocks(
 ) -> Iterator[tuple[slice, FloatArray]]:
     """Compute left_side @ right_sideᵀ block by block of rows."""
     # small temporaries are used again; one of the size of the result costs page faults
-    n_rows = max(1, _BLOCK_BYTES // (8 * len(left_side) * max(1, right_side.shape[1])))
+    n_rows = _rows_per_block(left_side, right_side)
     for start in range(0, left_side.shape[1], n_rows):
         block = slice(start, start + n_rows)
         yield block, left_side[:, block] @ right_side.transpose(0, 2, 1)
