@@ -22,23 +22,23 @@ from skcircuits.tabular import Discretizer
 from skcircuits.trees import (
     Schedule,
     StateLayout,
-    TreeBank,
-    bank_circuit,
     complete_rows,
     conditional_marginals,
     edges_of,
     enumerate_evidence,
+    estimate_evidence,
     learn_all_trees,
     n_completions,
+    sample_completions,
     sample_rows,
     sample_trees,
+    sampled_circuit,
     start_training,
 )
-from skcircuits.trees.tree_bank import draw_components
 
 __all__ = ["MoATDensity"]
 
-# Queries with fewer complete states than this are summed exactly, others over the bank.
+# Queries that allow at most so many complete rows are summed exactly, others estimated.
 _MAX_EXACT_STATES = 4096
 _MAX_CIRCUIT_STATES = 1024
 _METHODS = {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
@@ -77,11 +77,13 @@ class MoATDensity(BaseDensity):
         Weight of the uniform rows added before pair tables are estimated.
     missing : {"estimate", "error"}, default="estimate"
         Rows with missing cells. Their exact probability is NP-hard; ``"estimate"`` averages
-        over a fixed bank of trees drawn after fitting, and completes training rows by draws
-        from a Chow-Liu tree. ``"error"`` refuses them.
+        over drawn trees, and completes training rows by draws from a Chow-Liu tree.
+        ``"error"`` refuses them.
     n_tree_samples : int, default=256
-        Size of the bank. The relative standard error of an estimated probability falls with
-        its square root; `conditional_marginals` can report it.
+        Number of trees drawn per row with missing cells. Rows with at most that many
+        completions are enumerated instead, which is exact. The relative standard error of an
+        estimated probability falls with the square root of the number; draws are fixed at
+        fit, so that scores repeat.
     warm_start : bool, default=False
         Continue from the parameters of the previous fit, with its states and bins.
     random_state : int, RandomState or None, default=None
@@ -280,7 +282,7 @@ class MoATDensity(BaseDensity):
         )
         self.loss_curve_.append(epoch.loss)
         self.n_iter_ += 1
-        self._set_mixture(epoch.mixture, _bank_seed(generator))
+        self._set_mixture(epoch.mixture, _new_seed(generator))
         return self
 
     def sample_trees(self, n_trees=1, random_state=None):
@@ -301,8 +303,8 @@ class MoATDensity(BaseDensity):
         check_is_fitted(self)
         check_scalar(n_trees, "n_trees", Integral, min_val=1)
         generator = make_generator(random_state)
-        components = draw_components(self.mixture_, n_trees, generator)
-        return edges_of(sample_trees(self.mixture_, components, generator))
+        _, parents = sample_trees(self.mixture_, n_trees, generator)
+        return edges_of(parents)
 
     def conditional_marginals(
         self, X, method="collapsed", n_samples=1000, random_state=None, return_errors=False
@@ -347,13 +349,14 @@ class MoATDensity(BaseDensity):
         errors = self._by_column(answer.standard_errors)
         return marginals, errors, answer.effective_sample_size
 
-    def to_circuit(self, n_trees=None, random_state=None):
+    def to_circuit(self, n_trees=256, random_state=None):
         """Write a mixture of drawn trees as a circuit, for queries that need one.
 
         Parameters
         ----------
-        n_trees : int, default=None
-            Number of trees. None: the bank that scores rows with missing cells.
+        n_trees : int, default=256
+            Number of trees, drawn from their prior. A circuit of few trees fits less well
+            than the mixture of all of them: compare their scores.
         random_state : int, RandomState or None, default=None
             Source of randomness.
 
@@ -363,11 +366,9 @@ class MoATDensity(BaseDensity):
             Over the columns in original units.
         """
         check_is_fitted(self)
-        bank = self._bank
-        if n_trees is not None:
-            check_scalar(n_trees, "n_trees", Integral, min_val=1)
-            bank = TreeBank(self.mixture_, n_trees, make_generator(random_state))
-        return bank_circuit(bank, self._make_input)
+        check_scalar(n_trees, "n_trees", Integral, min_val=1)
+        generator = make_generator(random_state)
+        return sampled_circuit(self.mixture_, n_trees, generator, self._make_input)
 
     def mpe(self, X):
         """Refuse to complete rows by their most probable explanation: it is NP-hard.
@@ -405,7 +406,7 @@ class MoATDensity(BaseDensity):
             validation_codes, validation_weight = self._training_rows(validation, None, generator)
         if not continues:
             self._training = self._start(codes, sample_weight, generator)
-        seed = _bank_seed(generator)
+        seed = _new_seed(generator)
         losses = []
         result = drive(
             self,
@@ -486,7 +487,7 @@ class MoATDensity(BaseDensity):
             "edge_weights_": np.stack([component.weights for component in mixture.components]),
             "edge_marginals_": np.stack([c.tree_law[1] for c in mixture.components]),
             "node_marginals_": self._by_column(nodes),
-            "_bank": TreeBank(mixture, self.n_tree_samples, np.random.default_rng(seed)),
+            "_seed": seed,
         }
 
     def _by_column(self, states):
@@ -514,7 +515,7 @@ class MoATDensity(BaseDensity):
         log_prob = np.empty(len(X))
         log_prob[complete] = self.mixture_.log_prob(codes[complete], n_jobs=self.n_jobs)
         evidence = self._layout.evidence(codes[~complete])
-        log_prob[~complete] = self._bank.log_evidence(evidence)
+        log_prob[~complete] = self._log_evidence(evidence, self.n_tree_samples)
         return log_prob - self._discretizer.log_volume(X)
 
     def _draw(self, n_samples, X, generator):
@@ -522,16 +523,24 @@ class MoATDensity(BaseDensity):
             codes = sample_rows(self.mixture_, n_samples, generator)
             return self._discretizer.decode(codes, generator)
         evidence = self._layout.evidence(self._codes(X))
-        codes = self._bank.sample(evidence, n_samples, generator)
+        codes = sample_completions(
+            self.mixture_, evidence, n_samples, self.n_tree_samples, generator
+        )
         return np.where(np.isnan(X), self._discretizer.decode(codes, generator), X)
 
     def _log_box(self, boxes):
         evidence = np.concatenate(self._discretizer.coverage(boxes), axis=1)
-        log_probability = np.empty(len(evidence))
-        few = n_completions(evidence, self.mixture_) <= _MAX_EXACT_STATES
-        log_probability[few] = enumerate_evidence(self.mixture_, evidence[few])
-        log_probability[~few] = self._bank.log_evidence(evidence[~few])
-        return log_probability
+        return self._log_evidence(evidence, _MAX_EXACT_STATES)
+
+    def _log_evidence(self, evidence, most_completions):
+        """Log probability of evidence, exact where it has few completions."""
+        log_evidence = np.empty(len(evidence))
+        few = n_completions(evidence, self.mixture_) <= most_completions
+        log_evidence[few] = enumerate_evidence(self.mixture_, evidence[few])
+        log_evidence[~few] = estimate_evidence(
+            self.mixture_, evidence[~few], self.n_tree_samples, self._seed
+        )
+        return log_evidence
 
     def _n_parameters(self):
         free = self._layout.cardinalities - 1
@@ -557,6 +566,6 @@ class MoATDensity(BaseDensity):
         return Categorical(column, masses)
 
 
-def _bank_seed(generator):
-    """Seed of the bank of trees, drawn once so that callbacks do not change the fit."""
+def _new_seed(generator):
+    """Seed of the trees that score rows with missing cells."""
     return int(generator.integers(np.iinfo(np.int64).max))

@@ -4,7 +4,7 @@ from skcircuits.trees.all_trees import MixtureOfAllTrees, distinct_rows
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.block_inverse import invert_in_place
 from skcircuits.trees.chow_liu import ChowLiuTree, TreeMixture, chow_liu_tree, learn_tree_mixture
-from skcircuits.trees.circuit import InputMaker, bank_circuit, tree_unit
+from skcircuits.trees.circuit import InputMaker, sampled_circuit, tree_unit
 from skcircuits.trees.completion import complete_rows
 from skcircuits.trees.conditionals import conditional_marginals
 from skcircuits.trees.enumeration import (
@@ -13,23 +13,23 @@ from skcircuits.trees.enumeration import (
     enumerate_marginals,
     n_completions,
 )
+from skcircuits.trees.evidence_trees import (
+    WeightedMarginals,
+    estimate_evidence,
+    estimate_marginals,
+    sample_completions,
+)
 from skcircuits.trees.gibbs import blocked_gibbs, single_site_gibbs
 from skcircuits.trees.inference import TreeInference
-from skcircuits.trees.laplacian import RowLaplacians, ground, log_tree_sum
+from skcircuits.trees.laplacian import RowLaplacians, ground, log_tree_sum, log_tree_sums
 from skcircuits.trees.layout import PairGroup, StateLayout
 from skcircuits.trees.learning import Epoch, Schedule, Training, learn_all_trees, start_training
 from skcircuits.trees.margins import margin_gradient, scale_to_margins
 from skcircuits.trees.parameters import Parameterization
+from skcircuits.trees.prior_trees import sample_rows, sample_trees
 from skcircuits.trees.rooted import edges_of, maximum_spanning_tree, top_down_order
-from skcircuits.trees.spanning import sample_spanning_trees
+from skcircuits.trees.spanning import UniformSource, sample_spanning_trees
 from skcircuits.trees.statistics import PairStatistics, mutual_information, pair_statistics
-from skcircuits.trees.tree_bank import (
-    TreeBank,
-    WeightedMarginals,
-    draw_components,
-    sample_rows,
-    sample_trees,
-)
 
 __all__ = [
     "MAX_COMPLETIONS",
@@ -45,33 +45,36 @@ __all__ = [
     "Schedule",
     "StateLayout",
     "Training",
-    "TreeBank",
     "TreeInference",
     "TreeMixture",
+    "UniformSource",
     "WeightedMarginals",
-    "bank_circuit",
     "blocked_gibbs",
     "chow_liu_tree",
     "complete_rows",
     "conditional_marginals",
     "distinct_rows",
-    "draw_components",
     "edges_of",
     "enumerate_evidence",
     "enumerate_marginals",
+    "estimate_evidence",
+    "estimate_marginals",
     "ground",
     "invert_in_place",
     "learn_all_trees",
     "learn_tree_mixture",
     "log_tree_sum",
+    "log_tree_sums",
     "margin_gradient",
     "maximum_spanning_tree",
     "mutual_information",
     "n_completions",
     "pair_statistics",
+    "sample_completions",
     "sample_rows",
     "sample_spanning_trees",
     "sample_trees",
+    "sampled_circuit",
     "scale_to_margins",
     "single_site_gibbs",
     "start_training",

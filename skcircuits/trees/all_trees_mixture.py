@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import MixtureOfAllTrees, distinct_rows
+from skcircuits.trees.layout import StateLayout
 
 __all__ = ["AllTreesMixture"]
 
@@ -54,9 +55,14 @@ class AllTreesMixture(NamedTuple):
         return self.log_prob(np.asarray(X).astype(np.int64))
 
     @property
+    def layout(self) -> StateLayout:
+        """Numbering of the states."""
+        return self.components[0].layout
+
+    @property
     def cardinalities(self) -> IntArray:
         """Number of states per variable."""
-        return self.components[0].layout.cardinalities
+        return self.layout.cardinalities
 
     def log_joint(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
         """Log probability of complete rows with each component, (n_rows, n_components)."""

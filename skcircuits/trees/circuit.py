@@ -10,64 +10,72 @@ from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.units import Unit
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import MixtureOfAllTrees
-from skcircuits.trees.rooted import top_down_order
-from skcircuits.trees.tree_bank import TreeBank
+from skcircuits.trees.all_trees_mixture import AllTreesMixture
+from skcircuits.trees.prior_trees import sample_trees
+from skcircuits.trees.rooted import edges_of, top_down_order
 
-__all__ = ["InputMaker", "bank_circuit", "tree_unit"]
+__all__ = ["InputMaker", "sampled_circuit", "tree_unit"]
 
 #: Makes an input unit from a variable and the probabilities of its states.
 InputMaker = Callable[[int, FloatArray], Unit]
 
 
-def bank_circuit(bank: TreeBank, make_input: InputMaker) -> Circuit:
-    """Write a bank of trees as one circuit.
+def sampled_circuit(
+    mixture: AllTreesMixture, n_trees: int, rng: np.random.Generator, make_input: InputMaker
+) -> Circuit:
+    """Write a mixture of trees drawn from a mixture of all trees as one circuit.
 
     Parameters
     ----------
-    bank : TreeBank
-        The trees and their weights.
+    mixture : AllTreesMixture
+        The model.
+    n_trees : int
+        Number of trees to draw; equal ones are merged.
+    rng : numpy.random.Generator
+        Source of randomness.
     make_input : callable
         ``make_input(variable, probabilities)`` gives the input unit of a variable.
 
     Returns
     -------
     Circuit
-        A smooth and decomposable mixture of tree distributions; equal trees are merged.
+        A smooth and decomposable mixture of tree distributions.
 
     Examples
     --------
     >>> import numpy as np
     >>> from skcircuits.circuits import Categorical
-    >>> from skcircuits.trees import (
-    ...     AllTreesMixture, Parameterization, StateLayout, TreeBank, bank_circuit
-    ... )
+    >>> from skcircuits.trees import AllTreesMixture, Parameterization, StateLayout
+    >>> from skcircuits.trees import sampled_circuit
     >>> parameterization = Parameterization(StateLayout([2, 2, 2]))
     >>> model = parameterization.model(np.zeros(parameterization.size))
     >>> mixture = AllTreesMixture(np.zeros(1), [model])
-    >>> circuit = bank_circuit(TreeBank(mixture, 5, np.random.default_rng(0)), Categorical)
+    >>> circuit = sampled_circuit(mixture, 5, np.random.default_rng(0), Categorical)
     >>> np.exp(circuit.log_prob(np.zeros((1, 3))))
     array([0.125])
     """
-    labelled = np.column_stack([bank.components, bank.parents])
-    distinct, index = np.unique(labelled, axis=0, return_inverse=True)
-    weights = np.bincount(index.ravel(), np.exp(bank.log_weights))
+    components, parents = sample_trees(mixture, n_trees, rng)
+    # The order of the edges and the choice of the root do not make another tree.
+    edges = np.sort(edges_of(parents), axis=2)
+    codes = np.sort(edges[:, :, 0] * parents.shape[1] + edges[:, :, 1], axis=1)
+    _, first, counts = np.unique(
+        np.column_stack([components, codes]), axis=0, return_index=True, return_counts=True
+    )
     units = [
-        tree_unit(bank.mixture.components[component], parents, make_input)
-        for component, *parents in distinct.tolist()
+        tree_unit(mixture.components[component], parent, make_input)
+        for component, parent in zip(components[first], parents[first], strict=True)
     ]
-    return Circuit(Sum(units, weights=list(weights)) if len(units) > 1 else units[0])
+    return Circuit(Sum(units, weights=list(counts / n_trees)) if len(units) > 1 else units[0])
 
 
-def tree_unit(
-    model: MixtureOfAllTrees, parents: IntArray | list[int], make_input: InputMaker
-) -> Unit:
+def tree_unit(model: MixtureOfAllTrees, parents: IntArray, make_input: InputMaker) -> Unit:
     """Write one tree of a mixture of all trees as a unit.
 
     Parameters
     ----------
     model : MixtureOfAllTrees
         Whose pair tables the tree has.
-    parents : sequence of int of shape (n_variables,)
+    parents : ndarray of shape (n_variables,)
         Parent of each variable, -1 at the root.
     make_input : callable
         ``make_input(variable, probabilities)`` gives the input unit of a variable.
@@ -78,7 +86,6 @@ def tree_unit(
         A leaf of the tree is one input unit per state of its parent, an inner variable a sum
         over its own states; subtrees are shared by all states above them.
     """
-    parents = np.asarray(parents)
     children: list[list[int]] = [[] for _ in parents]
     for child in np.flatnonzero(parents >= 0):
         children[parents[child]].append(int(child))

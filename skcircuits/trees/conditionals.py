@@ -11,8 +11,12 @@ from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import IntArray
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.enumeration import enumerate_marginals
+from skcircuits.trees.evidence_trees import (
+    WeightedMarginals,
+    estimate_marginals,
+    sample_completions,
+)
 from skcircuits.trees.gibbs import blocked_gibbs, single_site_gibbs
-from skcircuits.trees.tree_bank import TreeBank, WeightedMarginals
 
 __all__ = ["conditional_marginals"]
 
@@ -36,10 +40,10 @@ def conditional_marginals(
     codes : ndarray of shape (n_rows, n_variables)
         Rows, -1 where a cell is missing.
     method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
-        ``"collapsed"`` averages the exact answers of trees from the prior, ``"importance"``
-        one drawn row per tree, both weighted by how well the tree explains the observed
-        cells; ``"blocked_gibbs"`` and ``"gibbs"`` average over Markov chains; ``"exact"``
-        enumerates the missing cells.
+        ``"collapsed"`` averages the exact answers of drawn trees, ``"importance"`` one drawn
+        row per tree, both weighted by how well the tree explains the observed cells;
+        ``"blocked_gibbs"`` and ``"gibbs"`` average over Markov chains; ``"exact"`` enumerates
+        the missing cells.
     n_samples : int
         Number of trees, or of rows drawn by the chains; ignored by ``"exact"``.
     rng : numpy.random.Generator
@@ -63,13 +67,14 @@ def conditional_marginals(
     >>> conditional_marginals(mixture, np.array([[1, -1]]), "exact", 0, rng).probabilities
     array([[0. , 1. , 0.5, 0.5]])
     """
-    layout = mixture.components[0].layout
+    layout = mixture.layout
     if method == "exact":
         exact = enumerate_marginals(mixture, layout.evidence(codes))
         return WeightedMarginals(exact, np.zeros_like(exact), np.full(len(codes), np.inf))
     if method in ("collapsed", "importance"):
-        bank = TreeBank(mixture, n_samples, rng)
-        return bank.marginals(layout.evidence(codes), rng if method == "importance" else None)
+        return estimate_marginals(
+            mixture, layout.evidence(codes), n_samples, rng, collapsed=method == "collapsed"
+        )
     sampler = blocked_gibbs if method == "blocked_gibbs" else single_site_gibbs
     bytes_per_row = 8 * _N_CHAINS * (layout.n_states + layout.n_variables**2)
     parts = []
@@ -86,15 +91,15 @@ def conditional_marginals(
 
 def _first_rows(mixture: AllTreesMixture, codes: IntArray, rng: np.random.Generator) -> IntArray:
     """Complete rows for all chains: near the target, because drawn from weighted trees."""
-    bank = TreeBank(mixture, _N_CHAINS, rng)
-    drawn = bank.sample(bank.layout.evidence(codes), _N_CHAINS, rng)
+    evidence = mixture.layout.evidence(codes)
+    drawn = sample_completions(mixture, evidence, _N_CHAINS, _N_CHAINS, rng)
     return drawn.transpose(1, 0, 2).reshape(-1, codes.shape[1])
 
 
 def _chain_averages(
     mixture: AllTreesMixture, sweeps: Iterator[IntArray], n_sweeps: int
 ) -> WeightedMarginals:
-    layout = mixture.components[0].layout
+    layout = mixture.layout
     total = sum(layout.one_hot(codes) for codes in sweeps) / n_sweeps
     chains = np.reshape(total, (-1, _N_CHAINS, layout.n_states))
     probabilities = chains.mean(axis=1)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skcircuits.exceptions import must
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
-from skcircuits.trees.layout import StateLayout
 
 __all__ = ["MAX_COMPLETIONS", "enumerate_evidence", "enumerate_marginals", "n_completions"]
 
@@ -33,7 +32,7 @@ def n_completions(evidence: FloatArray, mixture: AllTreesMixture) -> FloatArray:
     ndarray of shape (n_rows,)
         Numbers of completions, as floats.
     """
-    layout = mixture.components[0].layout
+    layout = mixture.layout
     return layout.sum_states((evidence > 0).astype(float)).prod(axis=1)
 
 
@@ -57,10 +56,8 @@ def enumerate_evidence(mixture: AllTreesMixture, evidence: FloatArray) -> FloatA
     ValueError
         If a row has more than `MAX_COMPLETIONS` completions.
     """
-    log_evidence = np.empty(len(evidence))
-    for rows, _, log_joint in _completions(mixture, evidence):
-        log_evidence[rows] = logsumexp(log_joint, axis=1)
-    return log_evidence
+    parts = [_log_sums(block) for block in _completions(mixture, evidence)]
+    return np.concatenate([np.empty(0), *parts])
 
 
 def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> FloatArray:
@@ -83,53 +80,56 @@ def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> Float
     ValueError
         If a row has more than `MAX_COMPLETIONS` completions.
     """
-    layout = mixture.components[0].layout
-    marginals = np.empty(evidence.shape)
-    for rows, codes, log_joint in _completions(mixture, evidence):
-        weights = np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
-        indicators = layout.one_hot(codes.reshape(-1, layout.n_variables))
-        indicators = indicators.reshape(*codes.shape[:2], layout.n_states)
-        marginals[rows] = (weights[:, None, :] @ indicators)[:, 0]
-    return marginals
+    parts = [np.empty((0, evidence.shape[1]))]
+    for block in _completions(mixture, evidence):
+        sizes = np.diff([*block.starts, len(block.codes)])
+        weights = np.exp(block.log_joint - np.repeat(_log_sums(block), sizes))
+        indicators = mixture.layout.one_hot(block.codes)
+        parts.append(np.add.reduceat(weights[:, None] * indicators, block.starts, axis=0))
+    return np.concatenate(parts)
 
 
-def _completions(
-    mixture: AllTreesMixture, evidence: FloatArray
-) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
-    """Yield rows, their completions (rows, completions, variables) and log joint weights.
+class _Block(NamedTuple):
+    """All completions of some rows, one row after the other."""
 
-    Rows that allow the same number of states everywhere are enumerated together.
-    """
-    layout = mixture.components[0].layout
-    numbers = n_completions(evidence, mixture)
-    if numbers.max(initial=0) > MAX_COMPLETIONS:
+    codes: IntArray  # (n_completions, n_variables)
+    log_joint: FloatArray  # (n_completions,)
+    starts: IntArray  # (n_rows,) where the completions of each row begin
+
+
+def _completions(mixture: AllTreesMixture, evidence: FloatArray) -> Iterator[_Block]:
+    """Enumerate the completions of all rows, as many rows at once as memory allows."""
+    layout = mixture.layout
+    most = n_completions(evidence, mixture).max(initial=1)
+    if most > MAX_COMPLETIONS:
         raise ValueError(
             must(
                 "rows to enumerate",
                 f"have at most {MAX_COMPLETIONS} completions",
                 "Use method='collapsed'.",
-                completions=float(numbers.max()),
+                completions=float(most),
             )
         )
-    allowed = evidence > 0
-    counts = layout.sum_states(allowed.astype(float)).astype(np.int64)
-    patterns, group = np.unique(counts, axis=0, return_inverse=True)
-    for i, pattern in enumerate(patterns):
-        members = np.flatnonzero(group.ravel() == i)
-        ranks = np.stack(np.unravel_index(np.arange(pattern.prod()), pattern), axis=1)
-        for chunk in memory_bound_chunks(len(members), 32 * layout.n_states * len(ranks)):
-            rows = members[chunk]
-            codes = _kth_allowed(allowed[rows], ranks, layout)
-            flat = layout.flat(codes)
-            with np.errstate(divide="ignore"):
-                factors = np.log(evidence[rows])
-            log_factors = np.take_along_axis(factors[:, None, :], flat, axis=2).sum(axis=2)
-            log_prob = mixture.log_prob(codes.reshape(-1, layout.n_variables))
-            yield rows, codes, log_factors + log_prob.reshape(log_factors.shape)
+    for rows in memory_bound_chunks(len(evidence), 32 * layout.n_states * int(most)):
+        chosen = evidence[rows]
+        counts = layout.sum_states((chosen > 0).astype(float)).astype(np.int64)
+        # Impossible evidence keeps one completion, of probability zero.
+        counts = np.maximum(counts, 1)
+        strides = np.cumprod(counts, axis=1)
+        owner = np.repeat(np.arange(len(chosen)), strides[:, -1])
+        starts = np.concatenate([[0], np.cumsum(strides[:-1, -1])])
+        rank = np.arange(len(owner)) - starts[owner]
+        ranks = rank[:, None] // (strides // counts)[owner] % counts[owner]
+        # Sorted by variable, then by exclusion, the allowed states of a variable come first.
+        order = np.argsort(2 * layout.owner + (chosen <= 0), axis=1, kind="stable")
+        flat = order[owner[:, None], layout.offsets + ranks]
+        with np.errstate(divide="ignore"):
+            factors = np.log(chosen)[owner[:, None], flat].sum(axis=1)
+        codes = flat - layout.offsets
+        yield _Block(codes, factors + mixture.log_prob(codes), starts)
 
 
-def _kth_allowed(allowed: BoolArray, ranks: IntArray, layout: StateLayout) -> IntArray:
-    """Codes of the states with the given ranks among the allowed ones of each variable."""
-    # Sorted by variable, then by exclusion, the allowed states of a variable come first.
-    order = np.argsort(2 * layout.owner + ~allowed, axis=1, kind="stable")
-    return order[:, layout.offsets + ranks] - layout.offsets
+def _log_sums(block: _Block) -> FloatArray:
+    """Log of the sum over the completions of each row."""
+    log_sums: FloatArray = np.logaddexp.reduceat(block.log_joint, block.starts)
+    return log_sums

@@ -44,7 +44,7 @@ def blocked_gibbs(
         Rows after each sweep.
     """
     codes = start
-    layout = mixture.components[0].layout
+    layout = mixture.layout
     while True:
         components = _draw_components(mixture, codes, rng)
         evidence = layout.evidence(np.where(missing, -1, codes))
@@ -57,7 +57,7 @@ def blocked_gibbs(
                 flat = layout.flat(codes[rows])
                 weights = affinities[flat[:, :, None], flat[:, None, :]]
                 inference = TreeInference(
-                    sample_spanning_trees(weights, rng),
+                    sample_spanning_trees(weights, np.arange(len(rows)), rng),
                     layout,
                     model.nodes,
                     ratios,
@@ -89,7 +89,7 @@ def single_site_gibbs(
         Rows after each sweep over the missing cells.
     """
     codes = start
-    cardinalities = mixture.components[0].layout.cardinalities
+    cardinalities = mixture.layout.cardinalities
     while True:
         codes = codes.copy()
         for variable in np.flatnonzero(missing.any(axis=0)):

@@ -16,7 +16,7 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.block_inverse import invert_in_place
 from skcircuits.trees.layout import StateLayout
 
-__all__ = ["RowLaplacians", "ground", "log_tree_sum"]
+__all__ = ["RowLaplacians", "ground", "log_tree_sum", "log_tree_sums"]
 
 # Bytes of Laplacians worked on at once: they stay in cache between the passes over them.
 _CHUNK_BYTES = 8 * 2**20
@@ -54,6 +54,29 @@ def ground(weights: FloatArray) -> tuple[FloatArray, IntArray]:
     diagonal = np.arange(n_vertices - 1)
     minors[..., diagonal, diagonal] = degrees[..., kept]
     return minors, kept
+
+
+def log_tree_sums(weights: FloatArray) -> FloatArray:
+    """Log of the sum over spanning trees of the product of edge weights, of many graphs.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal; the graphs must be connected.
+
+    Returns
+    -------
+    ndarray of shape (n_graphs,)
+        Logarithms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import log_tree_sums
+    >>> np.exp(log_tree_sums(np.ones((1, 4, 4)) - np.eye(4))).round(6)
+    array([16.])
+    """
+    return _log_determinants(ground(weights)[0])
 
 
 def log_tree_sum(weights: FloatArray) -> tuple[float, FloatArray]:
@@ -212,11 +235,7 @@ class RowLaplacians:
     def _log_tree_sums_of_block(self, codes: IntArray) -> FloatArray:
         log_sums = np.empty(len(codes))
         for rows in self._chunks(len(codes)):
-            try:
-                factors = np.linalg.cholesky(self._minors(codes[rows]))
-            except np.linalg.LinAlgError as error:
-                raise _singular() from error
-            log_sums[rows] = 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+            log_sums[rows] = _log_determinants(self._minors(codes[rows]))
         return log_sums
 
     def _invert_block(
@@ -274,6 +293,15 @@ class _CrossedSums:
             matrix[self.rows[:, None], columns] = total
         matrix[self.rows[:, None], self.layout.offsets[self.kept]] = first
         return matrix
+
+
+def _log_determinants(minors: FloatArray) -> FloatArray:
+    try:
+        factors = np.linalg.cholesky(minors)
+    except np.linalg.LinAlgError as error:
+        raise _singular() from error
+    log_determinants: FloatArray = 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+    return log_determinants
 
 
 def _singular() -> FloatingPointError:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["sample_spanning_trees"]
+__all__ = ["UniformSource", "sample_spanning_trees"]
 
 
-def sample_spanning_trees(weights: FloatArray, rng: np.random.Generator) -> IntArray:
+class UniformSource(Protocol):
+    """Uniform random numbers in [0, 1), as a `numpy.random.Generator` gives them."""
+
+    def random(self, size: int) -> FloatArray:
+        """Draw an array of numbers."""
+
+
+def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSource) -> IntArray:
     """Draw spanning trees with probability proportional to the product of their weights.
 
     From every vertex that is not yet in the tree a random walk runs until it meets the tree;
     its path without the loops joins the tree (Wilson, 1996). The walks of all trees advance
-    together.
+    together, one number per tree and move.
 
     Parameters
     ----------
-    weights : ndarray of shape (n_trees, n_vertices, n_vertices)
-        Symmetric edge weights with a zero diagonal, per tree to draw. Use
-        `numpy.broadcast_to` to draw many trees from one graph without copies.
-    rng : numpy.random.Generator
-        Source of randomness.
+    weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal.
+    graphs : ndarray of shape (n_trees,)
+        The graph each tree is drawn from.
+    rng : UniformSource
+        Source of randomness; asked for ``n_trees`` numbers at every move.
 
     Returns
     -------
@@ -34,22 +44,22 @@ def sample_spanning_trees(weights: FloatArray, rng: np.random.Generator) -> IntA
     --------
     >>> import numpy as np
     >>> from skcircuits.trees import sample_spanning_trees
-    >>> path = np.array([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]])
-    >>> sample_spanning_trees(np.broadcast_to(path, (2, 3, 3)), np.random.default_rng(0))
+    >>> path = np.array([[[0.0, 1, 0], [1, 0, 1], [0, 1, 0]]])
+    >>> sample_spanning_trees(path, np.array([0, 0]), np.random.default_rng(0))
     array([[ 1, -1,  1],
            [ 1, -1,  1]])
     """
-    n_trees, n_vertices, _ = weights.shape
-    steps = _Transitions(weights)
+    n_trees, n_vertices = len(graphs), weights.shape[1]
+    moves = _Moves(weights)
     parents = np.full((n_trees, n_vertices), -1)
     in_tree = np.zeros((n_trees, n_vertices), dtype=bool)
-    in_tree[np.arange(n_trees), weights.sum(axis=2).argmax(axis=1)] = True
+    in_tree[np.arange(n_trees), weights.sum(axis=2).argmax(axis=1)[graphs]] = True
     active = np.flatnonzero(~in_tree.all(axis=1))
     start = in_tree[active].argmin(axis=1)
     position = start.copy()
     while len(active):
         # One move per walk: its last exit from a vertex is what remains, loops vanish.
-        target = steps.draw(active, position, rng)
+        target = moves.draw(graphs[active], position, rng.random(n_trees)[active])
         parents[active, position] = target
         position = target
         arrived = in_tree[active, position]
@@ -62,24 +72,21 @@ def sample_spanning_trees(weights: FloatArray, rng: np.random.Generator) -> IntA
     return parents
 
 
-class _Transitions:
+class _Moves:
     """Random moves along edges, by one binary search in all cumulative rows."""
 
     def __init__(self, weights: FloatArray) -> None:
-        n_trees, self.n_vertices, _ = weights.shape
-        # One graph for all trees: strides of zero along the first axis.
-        self.shared = weights.strides[0] == 0 or n_trees == 1
-        graphs = weights[:1] if self.shared else weights
-        cumulative = np.cumsum(graphs, axis=2)
+        n_graphs, self.n_vertices, _ = weights.shape
+        cumulative = np.cumsum(weights, axis=2)
         # A single vertex has no edge, and nothing is ever drawn from it.
         cumulative /= np.maximum(cumulative[:, :, -1:], np.finfo(float).tiny)
-        rows = np.arange(len(graphs) * self.n_vertices).reshape(len(graphs), self.n_vertices)
-        self.table = (cumulative + rows[:, :, None]).ravel()
+        rows = np.arange(n_graphs * self.n_vertices).reshape(n_graphs, self.n_vertices, 1)
+        self.table = (cumulative + rows).ravel()
 
-    def draw(self, trees: IntArray, positions: IntArray, rng: np.random.Generator) -> IntArray:
-        """Move from the positions of some trees to random neighbours."""
-        rows = positions if self.shared else trees * self.n_vertices + positions
-        found = np.searchsorted(self.table, rows + rng.random(len(rows)), side="right")
+    def draw(self, graphs: IntArray, positions: IntArray, uniforms: FloatArray) -> IntArray:
+        """Move to random neighbours in the graphs."""
+        rows = graphs * self.n_vertices + positions
+        found = np.searchsorted(self.table, rows + uniforms, side="right")
         # Rounding of row + uniform may reach the next row.
         return np.minimum(found - rows * self.n_vertices, self.n_vertices - 1)
 

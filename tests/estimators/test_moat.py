@@ -170,12 +170,12 @@ def test_callbacks_see_a_usable_estimator(X):
 
 
 def test_rows_with_holes_approach_the_enumeration(X):
-    density = make(n_tree_samples=4000).fit(X)
+    density = make(n_tree_samples=31).fit(X)
     rows = X[:50].copy()
     rows[np.random.default_rng(3).random(rows.shape) < 0.4] = np.nan
     agree = np.isnan(rows[:, None]) | (rows[:, None] == ALL_ROWS)
     exact = np.log(agree.all(axis=2) @ np.exp(density.score_samples(ALL_ROWS)))
-    np.testing.assert_allclose(density.score_samples(rows), exact, atol=0.05)
+    np.testing.assert_allclose(density.score_samples(rows), exact, atol=0.1)
 
 
 def test_missing_cells_can_be_refused(X):
@@ -227,11 +227,26 @@ def test_sampled_rows_and_trees(fitted):
     assert uses == pytest.approx(fitted.edge_marginals_[0, 0, 1], abs=0.03)
 
 
-def test_circuit_of_the_bank_scores_rows_with_holes(fitted, X):
-    rows = X[:20].copy()
-    rows[:, 1::2] = np.nan
-    circuit = fitted.to_circuit()
-    np.testing.assert_allclose(circuit.log_prob(rows), fitted.score_samples(rows), atol=1e-10)
+def test_rows_with_many_holes_are_estimated_and_repeat(X):
+    density = make(n_tree_samples=8).fit(X)
+    rows = X[:30].copy()
+    rows[:, 1:] = np.nan
+    rows[0] = np.nan
+    scores = density.score_samples(rows)
+    np.testing.assert_array_equal(scores, density.score_samples(rows))
+    np.testing.assert_allclose(scores[::-1], density.score_samples(rows[::-1]), rtol=1e-12)
+    assert scores[0] == pytest.approx(0, abs=1e-12)
+    exact = [np.log(density.probability({0: row[0]})) for row in rows[1:]]
+    np.testing.assert_allclose(scores[1:], exact, atol=1e-9)  # one cell: every tree agrees
+
+
+def test_completions_follow_the_conditional_marginals(fitted, X):
+    rows = X[:3].copy()
+    rows[:, 1:4] = np.nan
+    drawn = fitted.sample(4000, random_state=0, X=rows)
+    exact = fitted.conditional_marginals(rows, method="exact")
+    for column in range(6):
+        np.testing.assert_allclose(drawn[:, :, column].mean(axis=0), exact[column][:, 1], atol=0.04)
 
 
 def test_circuit_of_more_trees_approaches_the_model(fitted, X):

@@ -1,35 +1,50 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Categorical, is_decomposable, is_smooth
-from skcircuits.trees import TreeBank, bank_circuit
+from skcircuits.circuits import Categorical, Circuit, is_decomposable, is_smooth
+from skcircuits.trees import TreeInference, sample_trees, sampled_circuit, tree_unit
 from tests.trees.conftest import all_states
 
 
-@pytest.fixture
-def bank(two_components):
-    return TreeBank(two_components, 12, np.random.default_rng(0))
+def _with_holes(cardinalities, seed=1):
+    rows = all_states(cardinalities).astype(float)
+    rows[np.random.default_rng(seed).random(rows.shape) < 0.4] = np.nan
+    return rows, np.where(np.isnan(rows), -1, rows).astype(int)
 
 
-def test_circuit_is_the_bank(bank):
-    circuit = bank_circuit(bank, Categorical)
-    states = all_states(bank.layout.cardinalities)
-    rows = states.astype(float)
-    rows[np.random.default_rng(1).random(rows.shape) < 0.4] = np.nan
-    codes = np.where(np.isnan(rows), -1, rows).astype(int)
-    expected = bank.log_evidence(bank.layout.evidence(codes))
-    np.testing.assert_allclose(circuit.log_prob(rows), expected, atol=1e-10)
+def test_one_tree(mixed_model, two_components):
+    _, parents = sample_trees(two_components, 5, np.random.default_rng(0))
+    rows, codes = _with_holes(mixed_model.layout.cardinalities)
+    evidence = mixed_model.layout.evidence(codes)[None]
+    inference = TreeInference(
+        parents, mixed_model.layout, mixed_model.nodes, mixed_model.ratios(), evidence
+    )
+    for parent, expected in zip(parents, inference.log_evidence, strict=True):
+        circuit = Circuit(tree_unit(mixed_model, parent, Categorical))
+        np.testing.assert_allclose(circuit.log_prob(rows), expected, atol=1e-10)
 
 
-def test_circuit_is_well_formed(bank):
-    circuit = bank_circuit(bank, Categorical)
+def test_mixture_of_drawn_trees(two_components):
+    circuit = sampled_circuit(two_components, 12, np.random.default_rng(0), Categorical)
+    components, parents = sample_trees(two_components, 12, np.random.default_rng(0))
+    rows, codes = _with_holes(two_components.cardinalities)
+    expected = 0.0
+    for component, parent in zip(components, parents, strict=True):
+        model = two_components.components[component]
+        evidence = model.layout.evidence(codes)[None]
+        inference = TreeInference(parent[None], model.layout, model.nodes, model.ratios(), evidence)
+        expected = expected + np.exp(inference.log_evidence[0]) / 12
+    np.testing.assert_allclose(np.exp(circuit.log_prob(rows)), expected, rtol=1e-9)
+
+
+def test_circuit_is_well_formed(two_components):
+    circuit = sampled_circuit(two_components, 20, np.random.default_rng(1), Categorical)
     assert is_smooth(circuit) and is_decomposable(circuit)
     assert np.exp(circuit.log_partition) == pytest.approx(1)
 
 
-def test_marginals_of_the_circuit(bank):
-    circuit = bank_circuit(bank, Categorical)
-    row = np.array([[0, np.nan, 1, np.nan]])
-    evidence = bank.layout.evidence(np.array([[0, -1, 1, -1]]))
-    expected = bank.marginals(evidence).probabilities[0]
-    np.testing.assert_allclose(circuit.marginals(row)[1][0], expected[2:5], atol=1e-10)
+def test_equal_trees_are_merged(two_components):
+    few = sampled_circuit(two_components, 1, np.random.default_rng(2), Categorical)
+    many = sampled_circuit(two_components, 2000, np.random.default_rng(2), Categorical)
+    # Four variables have sixteen trees, so two components have at most 32.
+    assert many.n_units <= 40 * few.n_units

@@ -9,7 +9,7 @@ from tests.trees.conftest import all_states, random_model, tree_prob
 @pytest.fixture
 def setting(mixed_model):
     rng = np.random.default_rng(0)
-    parents = sample_spanning_trees(np.broadcast_to(mixed_model.weights, (6, 4, 4)), rng)
+    parents = sample_spanning_trees(mixed_model.weights[None], np.zeros(6, dtype=int), rng)
     states = all_states(mixed_model.layout.cardinalities)
     prob = np.stack(
         [

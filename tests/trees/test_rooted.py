@@ -7,8 +7,8 @@ from skcircuits.trees import edges_of, maximum_spanning_tree, sample_spanning_tr
 def _random_parents(n_trees, n_vertices, seed=0):
     weights = np.random.default_rng(seed).random((n_vertices, n_vertices))
     weights = np.triu(weights, 1) + np.triu(weights, 1).T
-    shape = (n_trees, n_vertices, n_vertices)
-    return sample_spanning_trees(np.broadcast_to(weights, shape), np.random.default_rng(seed))
+    graphs = np.zeros(n_trees, dtype=int)
+    return sample_spanning_trees(weights[None], graphs, np.random.default_rng(seed))
 
 
 def test_parents_come_first():
