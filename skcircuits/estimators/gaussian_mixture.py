@@ -33,10 +33,10 @@ class GaussianMixtureDensity(CircuitDensity):
         Most components that ``n_components="bic"`` tries.
     covariance_type : {"full", "diag"}, default="full"
         Whether the numeric columns of a component may depend on one another.
-    pseudo_count : float, default=1.0
+    pseudo_count : float, default=0.1
         Weight of the prior, in rows per component: rows that vary as those of a single
         Gaussian do, within an equal share of its volume [1]_; labels with their frequencies
-        in the data. A hundredth of a row of uncorrelated columns is always added: it keeps
+        in the data. A thousandth of a row of uncorrelated columns is always added: it keeps
         covariances positive definite whatever the rows, constant columns included.
     n_init : int, default=3
         Number of starts per number of components; the best after ten iterations goes on.
@@ -74,7 +74,7 @@ class GaussianMixtureDensity(CircuitDensity):
     lower_bound_ : float
         Log posterior per row, up to a constant, of the mixture before its last iteration.
     n_iter_ : int
-        Iterations of the chosen mixture.
+        Iterations of the chosen mixture since its best start was chosen.
     converged_ : bool
         Whether they ended by themselves.
     is_categorical_ : ndarray of shape (n_features_in_,)
@@ -134,7 +134,7 @@ class GaussianMixtureDensity(CircuitDensity):
         n_components="bic",
         max_components=10,
         covariance_type="full",
-        pseudo_count=1.0,
+        pseudo_count=0.1,
         n_init=3,
         max_iter=200,
         tol=1e-4,

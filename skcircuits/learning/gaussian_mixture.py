@@ -32,7 +32,7 @@ class EMSettings:
     ----------
     covariance_type : {"full", "diag"}, default="full"
         Shape of the covariances.
-    pseudo_count : float, default=1.0
+    pseudo_count : float, default=0.1
         Rows that the prior of each component weighs as much as.
     n_init : int, default=3
         Number of starts; the best after ten iterations goes on.
@@ -43,7 +43,7 @@ class EMSettings:
     """
 
     covariance_type: Literal["full", "diag"] = "full"
-    pseudo_count: float = 1.0
+    pseudo_count: float = 0.1
     n_init: int = 3
     max_iter: int = 200
     tol: float = 1e-4
@@ -66,7 +66,7 @@ class MixtureState:
     lower_bound : float
         Log posterior per row up to a constant, under the same parameters; it never falls.
     n_iter : int
-        Iterations so far.
+        Iterations since the best start was chosen.
     at_optimum : bool
         Whether the last iteration gained less than the tolerance.
     """
@@ -121,7 +121,7 @@ def learn_mixture(
     -----
     Expectation maximisation of the posterior (Ghahramani and Jordan, 1994, "Supervised
     learning from incomplete data via an EM approach"). The prior of each component weighs
-    `pseudo_count` rows, and a hundredth of a row of uncorrelated columns keeps every
+    `pseudo_count` rows, and a thousandth of a row of uncorrelated columns keeps every
     covariance positive definite, whatever the rows.
 
     Examples

@@ -30,7 +30,7 @@ Sums = tuple[FloatArray, ...]
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
 # but they keep covariances positive definite
-RIDGE_COUNT = 0.01
+RIDGE_COUNT = 0.001
 _LEAST_COUNT = 10.0 * np.finfo(np.float64).eps
 
 

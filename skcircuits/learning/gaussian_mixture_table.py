@@ -79,7 +79,9 @@ class MixtureTable:
         """
         weights = np.ones(len(X)) if sample_weight is None else sample_weight
         if not weights.sum() > 0.0:
-            raise ValueError(must("sample_weight", "have a positive sum", total=weights.sum()))
+            raise ValueError(
+                must("sample_weight", "have a positive sum", total=float(weights.sum()))
+            )
         kept = (weights > 0.0) & ~np.isnan(X).all(axis=1)
         X, weights = _merge_rows(X[kept], weights[kept])
         is_number = cardinalities == 0
@@ -93,7 +95,7 @@ class MixtureTable:
                 slice(start, start + n_rows),
                 group_patterns(np.isnan(numbers[start : start + n_rows])),
             )
-            for start in range(0, len(numbers), n_rows)
+            for start in range(0, max(1, len(numbers)), n_rows)  # one block without any row, too
         ]
         return cls(numbers, codes, weights, moments.mean, scale, cardinalities, blocks)
 

@@ -1,0 +1,145 @@
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.integrate import quad
+from scipy.stats import multivariate_normal
+from sklearn.datasets import load_diabetes
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import train_test_split
+
+from skcircuits import GaussianMixtureDensity
+
+
+def two_groups(n_rows=300, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3)) @ [[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.5, 1.0]]
+    X[: n_rows // 2] += [6.0, -6.0, 0.0]
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+def mixed_frame(n_rows=300, seed=0):
+    X = two_groups(n_rows, seed)
+    label = np.where(np.nan_to_num(X[:, 0], nan=0.0) > 3.0, "high", "low").astype(object)
+    label[::7] = None
+    return pd.DataFrame({"a": X[:, 0], "label": label, "b": X[:, 2]})
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_circuit_is_the_mixture_of_the_attributes(covariance_type):
+    X = two_groups()
+    density = GaussianMixtureDensity(covariance_type=covariance_type, random_state=0).fit(X)
+    assert density.n_components_ == 2 and density.converged_
+    scores = density.score_samples(X)
+    for i in range(20):
+        seen = ~np.isnan(X[i])
+        value = 0.0
+        for weight, mean, covariance in zip(
+            density.weights_, density.means_, density.covariances_, strict=True
+        ):
+            if covariance_type == "diag":
+                covariance = np.diag(covariance)
+            marginal = multivariate_normal(mean[seen], covariance[np.ix_(seen, seen)])
+            value += weight * (marginal.pdf(X[i, seen]) if seen.any() else 1.0)
+        np.testing.assert_allclose(scores[i], np.log(value), rtol=1e-10)
+
+
+def test_bic_counts_the_parameters_of_scikit_learn():
+    X = np.nan_to_num(two_groups())
+    for covariance_type in ["full", "diag"]:
+        density = GaussianMixtureDensity(
+            n_components=2, covariance_type=covariance_type, tol=1e-8, random_state=0
+        ).fit(X)
+        peer = GaussianMixture(2, covariance_type=covariance_type, tol=1e-8, random_state=0).fit(X)
+        assert density.circuit_.n_parameters == density._n_parameters() == peer._n_parameters()
+        np.testing.assert_allclose(density.bic(X), density.bic_[2], rtol=1e-6)
+
+
+def test_mixed_frames():
+    X = mixed_frame()
+    density = GaussianMixtureDensity(random_state=0).fit(X)
+    assert density.means_.shape == (density.n_components_, 2)
+    assert density.category_log_probs_[0] is None and density.category_log_probs_[2] is None
+    tables = np.exp(density.category_log_probs_[1])
+    np.testing.assert_allclose(tables.sum(axis=1), 1.0)
+    # the density of a row without its label is the sum over labels
+    row = X.iloc[[1]]
+    rows = pd.concat([row.assign(label=label) for label in [None, "high", "low"]])
+    total, high, low = np.exp(density.score_samples(rows))
+    np.testing.assert_allclose(total, high + low, rtol=1e-12)
+    assert density.probability({"label": "high"}, given={"a": (8.0, None)}) > 0.95
+    sample = density.sample(50, random_state=0)
+    assert list(sample.columns) == ["a", "label", "b"]
+    assert set(sample["label"]) <= {"high", "low"}
+
+
+def test_scores_integrate_to_one_and_boxes_agree():
+    X = two_groups()[:, :1]
+    X = X[~np.isnan(X[:, 0])]
+    density = GaussianMixtureDensity(n_components=2, random_state=0).fit(X)
+    mass, _ = quad(lambda x: np.exp(density.score_samples([[x]])[0]), -30.0, 30.0, points=[0, 6])
+    np.testing.assert_allclose(mass, 1.0, rtol=1e-8)
+    part, _ = quad(lambda x: np.exp(density.score_samples([[x]])[0]), 1.0, 4.0)
+    np.testing.assert_allclose(density.probability({0: (1.0, 4.0)}), part, rtol=1e-8)
+
+
+def test_a_held_out_score_no_worse_than_on_the_complete_peer():
+    X = load_diabetes().data[:, [0, 2, 3, 4, 5]]
+    train, test = train_test_split(X, test_size=0.3, random_state=0)
+    density = GaussianMixtureDensity(random_state=0).fit(train)
+    peers = [GaussianMixture(k, random_state=0).fit(train) for k in range(1, 5)]
+    best = min(peers, key=lambda peer: peer.bic(train))
+    assert density.score(test) > best.score(test) - 0.05
+
+
+def test_the_fit_is_reproducible_and_the_number_of_candidates_bounded():
+    X = two_groups()
+    first, second = (GaussianMixtureDensity(random_state=3).fit(X) for _ in range(2))
+    np.testing.assert_array_equal(first.means_, second.means_)
+    assert set(GaussianMixtureDensity(max_components=1).fit(X).bic_) == {1}
+    assert GaussianMixtureDensity().fit(X[:1]).n_components_ == 1
+
+
+def test_degenerate_columns_and_rows():
+    X = np.column_stack([two_groups()[:, 0], np.full(300, 5.0), np.full(300, np.nan)])
+    X[3] = np.nan
+    density = GaussianMixtureDensity(random_state=0).fit(X)
+    scores = density.score_samples(X)
+    assert np.isfinite(scores).all() and scores[3] == 0.0
+    np.testing.assert_allclose(density.means_[:, 1], 5.0)
+    np.testing.assert_allclose(
+        density.score_samples([[np.nan, np.nan, 0.0]]), -0.9189385, rtol=1e-6
+    )
+    nothing = GaussianMixtureDensity(n_components=2).fit(np.full((4, 2), np.nan))
+    assert np.isfinite(nothing.score_samples([[0.0, 1.0]])).all()
+
+
+def test_no_convergence_is_said_once():
+    with pytest.warns(ConvergenceWarning, match="did not converge in max_iter=1 ") as record:
+        density = GaussianMixtureDensity(n_components=3, max_iter=1, tol=0.0, random_state=0)
+        density.fit(two_groups())
+    assert len(record) == 1 and not density.converged_ and density.n_iter_ == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GaussianMixtureDensity(n_components=2, random_state=0).fit(two_groups())
+
+
+def test_an_interruption_keeps_the_best_so_far(monkeypatch):
+    from skcircuits.learning import gaussian_mixture
+
+    steps = iter(range(60))
+    step = gaussian_mixture._step
+
+    def interrupted(*args):
+        if next(steps) == 59:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr(gaussian_mixture, "_step", interrupted)
+    density = GaussianMixtureDensity(random_state=0)
+    with pytest.warns(ConvergenceWarning, match="was interrupted"):
+        density.fit(two_groups())
+    assert np.isfinite(density.score(two_groups()))
