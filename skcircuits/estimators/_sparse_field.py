@@ -14,6 +14,8 @@ __all__ = ["SparseField", "learn_sparse_field", "learn_standardized_field"]
 
 # Penalties to choose from, on the scale of correlations.
 PENALTIES = np.geomspace(0.01, 0.8, 8)
+# Fewer rows leave none to hold out.
+MIN_ROWS_FOR_LINKS = 4
 # A constant column tells nothing about its spread: it is given this share of its value.
 SPREAD_OF_CONSTANTS = 1e-6
 
@@ -73,7 +75,8 @@ def learn_standardized_field(X):
     Returns
     -------
     SparseField
-        The field. A constant column is independent of the others.
+        The field. A constant column is independent of the others, and so are all columns of
+        fewer than four rows.
 
     Raises
     ------
@@ -89,14 +92,14 @@ def learn_standardized_field(X):
     deviation[constant] = SPREAD_OF_CONSTANTS * np.where(mean == 0, 1.0, np.abs(mean))[constant]
     precision = np.eye(len(mean))
     varying = np.flatnonzero(~constant)
-    if varying.size > 1:
+    if varying.size > 1 and len(X) >= MIN_ROWS_FOR_LINKS:
         precision[np.ix_(varying, varying)] = _lasso_precision(standardized[:, varying])
     return SparseField(mean, deviation, GaussianMRF(precision, np.zeros(len(mean))))
 
 
 def _lasso_precision(standardized):
     """Give the sparse precision of standardised columns."""
-    n_folds = min(5, len(standardized))
+    n_folds = min(5, len(standardized) // 2)
     lasso = GraphicalLassoCV(alphas=PENALTIES, cv=n_folds, assume_centered=True)
     with warnings.catch_warnings():
         # Small penalties may not converge on near-collinear columns; they then lose the

@@ -233,22 +233,21 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if X is not None:
             X = validate_data(self, X, dtype=np.float64)
         rng = make_generator(self.random_state)
-        target, offset, scale = self._resolve_target(X)
+        target, units = self._resolve_target(X)
         problem = self._pose_problem(target, X)
         self.n_features_in_ = problem.n_coordinates
         starts = [
-            ((start - offset) / scale).astype(self.dtype)
+            units.inward(start).astype(self.dtype)
             for start in self._starts(target, X, problem.n_coordinates, rng)
         ]
         _warn_of_wrong_graph(problem, starts[0], rng)
         _warn_of_shrinkage(problem, len(starts[0]))
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))
         if len(starts) == 1:
-            state = self._run_once(problem, starts[0], seeds[0])
+            state = self._run_once(problem, starts[0], seeds[0], units)
         else:
             state = self._run_restarts(problem, starts, seeds)
-        self._keep(state, problem)
-        self.particles_ = offset + scale * self.particles_
+        self._keep(state, problem, units)
         return self
 
     def sample(self, n_samples=1, random_state=None):
@@ -305,14 +304,14 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         return self.target_.log_prob_unnormalized(X)
 
     def _resolve_target(self, X):
-        """Set `target_`; give the target of the run, and the zero and unit of its coordinates.
+        """Set `target_`; give the target of the run and the units of its coordinates.
 
         A field learned from X is approached in standardised coordinates, so that one step
         size serves tables of any scale.
         """
         if self._given_a_target():
             self.target_ = self.target
-            return self.target_, 0.0, 1.0
+            return self.target_, _Units()
         if X is None:
             raise ValueError(
                 must("X", "hold data to learn the target from", "Pass a target or data.", X=X)
@@ -320,13 +319,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if self.target is None:
             field = learn_standardized_field(X)
             self.target_ = field.in_original_units()
-            return field.standardized, field.mean, field.deviation
+            return field.standardized, _Units(field.mean, field.deviation)
         self.target_ = clone(self.target).fit(X)
         if not hasattr(self.target_, "grad_log_prob"):
             raise ValueError(
                 must("a density as target", "have grad_log_prob after fit", target=self.target)
             )
-        return self.target_, 0.0, 1.0
+        return self.target_, _Units()
 
     def _given_a_target(self):
         return self.target is not None and not hasattr(self.target, "fit")
@@ -389,11 +388,19 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         noise = rng.standard_normal((self.n_particles, n_coordinates))
         return noise if X is None else X.mean(axis=0) + X.std(axis=0) * noise
 
-    def _run_once(self, problem, start, seed):
+    def _run_once(self, problem, start, seed, units):
         """Run with threads over nodes; the fit loop serves callbacks and Ctrl-C."""
+
+        def attributes(state):
+            return {
+                "target_": self.target_,
+                "n_features_in_": self.n_features_in_,
+                **_state_attributes(state, units),
+            }
+
         with chunk_threads(effective_n_jobs(self.n_jobs)) as run:
             steps = problem.steps(start, seed, run)
-            result = drive(self, steps, max_iter=self.max_iter, attributes=_as_attributes)
+            result = drive(self, steps, max_iter=self.max_iter, attributes=attributes)
         return result.state
 
     def _run_restarts(self, problem, starts, seeds):
@@ -406,15 +413,26 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         result = drive(self, runs, max_iter=len(starts) + 1, score=lambda run: -run.discrepancy)
         return result.state.last
 
-    def _keep(self, state, problem):
+    def _keep(self, state, problem, units):
         """Set the fitted attributes."""
-        self.particles_ = np.ascontiguousarray(state.particles)
-        self.n_iter_ = state.n_iter
-        self.force_ = state.force
-        per_node, bandwidths = problem.measure(self.particles_)
-        self.stein_discrepancy_per_node_ = per_node
-        self.stein_discrepancy_ = float(per_node.sum())
-        self.bandwidths_ = bandwidths
+        for name, value in _state_attributes(state, units).items():
+            setattr(self, name, value)
+        self.stein_discrepancy_per_node_, self.bandwidths_ = problem.measure(state.particles)
+        self.stein_discrepancy_ = float(self.stein_discrepancy_per_node_.sum())
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Zero and unit of the coordinates of a run."""
+
+    zero: np.ndarray | None = None
+    unit: np.ndarray | None = None
+
+    def inward(self, particles):
+        return particles if self.zero is None else (particles - self.zero) / self.unit
+
+    def outward(self, particles):
+        return particles.copy() if self.zero is None else self.zero + self.unit * particles
 
 
 @dataclass(frozen=True)
@@ -434,10 +452,10 @@ def _finish(problem, start, seed):
     return _Run(state, problem.measure(state.particles)[0].sum())
 
 
-def _as_attributes(state):
-    """Give the fitted attributes that callbacks may look at during the fit."""
+def _state_attributes(state, units):
+    """Give the fitted attributes that a state determines; callbacks see them during the fit."""
     return {
-        "particles_": state.particles.copy(),
+        "particles_": np.ascontiguousarray(units.outward(state.particles)),
         "n_iter_": state.n_iter,
         "force_": state.force,
     }

@@ -1,3 +1,4 @@
+import itertools
 import pickle
 import signal
 import warnings
@@ -198,6 +199,44 @@ def test_a_wrong_graph_warns(chain):
 
     with pytest.warns(UserWarning, match="more than their neighbors"):
         GraphicalSVGDSampler(Misled(), n_particles=5, random_state=0).fit()
+
+
+class History:
+    """A callback that keeps the particles of every iteration."""
+
+    def __init__(self):
+        self.particles = []
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        if fitted_estimator is not None:
+            self.particles.append(fitted_estimator.particles_)
+
+
+@pytest.mark.parametrize("with_target", [True, False])
+def test_callbacks_see_the_history_in_the_units_of_the_data(chain, with_target):
+    X = 100.0 + chain.sample(50, random_state=0)
+    target = GaussianMRF.from_moments(chain.mean_ + 100.0, chain.covariance_)
+    history = History()
+    sampler = GraphicalSVGDSampler(
+        target if with_target else None, max_iter=30, tol=0.0, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        sampler.set_callbacks(history).fit(X)
+    assert len(history.particles) == 30
+    np.testing.assert_array_equal(history.particles[-1], sampler.particles_)
+    steps = [np.abs(b - a).max() for a, b in itertools.pairwise(history.particles)]
+    assert all(0 < step < 2 for step in steps)
+    assert np.abs(history.particles[0].mean(axis=0) - 100).max() < 3
 
 
 @pytest.mark.parametrize(
