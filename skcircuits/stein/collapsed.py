@@ -8,7 +8,7 @@ next to a variable change when that variable moves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -23,47 +23,41 @@ __all__ = ["shared_block"]
 
 
 def shared_block(
-    measures: Measures,
-    posterior: Posterior,
-    terms: Sequence[ProductTerm],
-    rows: slice,
-    columns: slice,
+    left: Measures, right: Measures, *, posterior: Posterior, terms: Sequence[ProductTerm]
 ) -> FloatArray:
-    """Compute a block of the collapsed Stein Gram matrix, one subset for all rows.
+    """Compute the Stein kernel of rows that collapse the same variables.
 
     Parameters
     ----------
-    measures : Measures
-        The operator at rows that are NaN in the same columns.
+    left, right : Measures
+        The operator at n and m rows that are NaN in the same columns.
     posterior : Posterior
         The collapsed variables given the others.
     terms : sequence of ProductTerm
         The base kernel.
-    rows, columns : slice
-        The block.
 
     Returns
     -------
-    ndarray
-        The block.
+    ndarray of shape (n, m)
+        The Stein kernel.
     """
-    pair = _Pair(posterior, *(_codes(measures.X[side]) for side in (rows, columns)))
+    pair = _Pair(posterior, _codes(left.X), _codes(right.X))
     total = np.zeros((len(pair.left), len(pair.right)))
     for term in terms:
         fixed = [pair.expectations(part, term.tables) for part in posterior.components]
-        for variable, atoms in measures.atoms.items():
-            left, right = atoms[rows], atoms[columns]
+        for variable, ours in left.atoms.items():
+            theirs = right.atoms[variable]
             touching = [variable in component.boundary for component in posterior.components]
-            values = term.tables[variable][left.locations.ravel()][:, right.locations.ravel()]
+            values = term.tables[variable][ours.locations.ravel()][:, theirs.locations.ravel()]
             for component, touches in zip(posterior.components, touching):
                 if touches:
-                    moved = pair.moved(variable, left, right)
+                    moved = pair.moved(variable, ours, theirs)
                     values = values * moved.expectations(component, term.tables)
-            block = term.weight * contract(left, right, values)
+            block = term.weight * contract(ours, theirs, values)
             for expectation, touches in zip(fixed, touching):
                 if not touches:
                     block *= expectation
-            total += block * pair.kernel_without(variable, measures, term.tables)
+            total += block * pair.kernel_without(variable, left.atoms, term.tables)
     return total
 
 
@@ -91,10 +85,10 @@ class _Pair:
             tables,
         )
 
-    def kernel_without(self, variable: int, measures: Measures, tables: Tables) -> FloatArray:
+    def kernel_without(self, variable: int, observed: Iterable[int], tables: Tables) -> FloatArray:
         """Multiply the kernels of all observed variables but one."""
         product = np.ones((len(self.left), len(self.right)))
-        for other in measures.atoms:
+        for other in observed:
             if other != variable:
                 product *= tables[other][self.left[:, other]][:, self.right[:, other]]
         return product

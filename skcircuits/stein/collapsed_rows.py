@@ -130,31 +130,28 @@ def _joint_distribution(posterior: Posterior, codes: IntArray, counts: IntArray)
 
 
 def rows_block(
-    solved: Sequence[dict[int, RowMeasure]],
+    left: Sequence[dict[int, RowMeasure]],
+    right: Sequence[dict[int, RowMeasure]],
+    *,
     counts: IntArray,
     terms: Sequence[ProductTerm],
-    rows: slice,
-    columns: slice,
 ) -> FloatArray:
-    """Compute a block of the collapsed Stein Gram matrix, a subset per row.
+    """Compute the Stein kernel of rows that collapse variables of their own.
 
     Parameters
     ----------
-    solved : sequence of dict of int to RowMeasure
-        Output of :func:`row_measures`.
+    left, right : sequence of dict of int to RowMeasure
+        Outputs of :func:`row_measures` for n and m rows.
     counts : ndarray of int of shape (d,)
         States of each variable.
     terms : sequence of ProductTerm
         The base kernel.
-    rows, columns : slice
-        The block.
 
     Returns
     -------
-    ndarray
-        The block.
+    ndarray of shape (n, m)
+        The Stein kernel.
     """
-    left, right = solved[rows], solved[columns]
     total = np.zeros((len(left), len(right)))
     for variable in range(len(counts)):
         ours = [index for index, row in enumerate(left) if variable in row]

@@ -16,8 +16,14 @@ from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein.collapsed import shared_block
 from skcircuits.stein.collapsed_rows import check_joint_states, row_measures, rows_block
-from skcircuits.stein.langevin import langevin_block, radial_profile
-from skcircuits.stein.measures import point_block, product_block, stein_measures
+from skcircuits.stein.langevin import langevin_block, radial_profile, score_points
+from skcircuits.stein.measures import (
+    Measures,
+    point_block,
+    product_block,
+    state_vectors,
+    stein_measures,
+)
 from skcircuits.stein.operators import OPERATORS
 from skcircuits.stein.product_terms import ProductTerm, product_terms
 from skcircuits.stein.targets import is_continuous
@@ -26,10 +32,10 @@ __all__ = ["collapse_cells", "distinct_gram", "stein_gram"]
 
 # Blocks this small stay in the cache; the size is fixed so that results do not depend on
 # the number of workers.
-_BLOCK_ROWS = 256
+_BLOCK_ROWS = 128
 
-# A function of two slices of rows that gives their block of the Gram matrix.
-Block = Callable[[slice, slice], FloatArray]
+# The Stein kernel between two slices of whatever the rows were prepared as.
+Block = Callable[[Any, Any], FloatArray]
 
 
 def stein_gram(
@@ -158,50 +164,57 @@ def distinct_gram(
         Position of each row among the distinct ones.
     """
     first, which = unique_rows(X)
-    block = _block_function(X[first], target, kernel, operator)
-    return _symmetric_blocks(block, len(first), n_jobs), which
+    block, rows = _prepare(X[first], target, kernel, operator)
+    return _symmetric_blocks(block, rows, len(first), n_jobs), which
 
 
-def _symmetric_blocks(block: Block, n_rows: int, n_jobs: int | None) -> FloatArray:
+def _symmetric_blocks(block: Block, rows: Any, n_rows: int, n_jobs: int | None) -> FloatArray:
     """Compute the blocks on and above the diagonal and mirror them."""
-    slices = row_slices(n_rows, _BLOCK_ROWS)
-    pairs = [(rows, columns) for i, rows in enumerate(slices) for columns in slices[i:]]
-    values = Parallel(n_jobs=n_jobs)(delayed(block)(*pair) for pair in pairs)
+    parts = row_slices(n_rows, _BLOCK_ROWS)
+    pairs = [(first, second) for i, first in enumerate(parts) for second in parts[i:]]
+    values = Parallel(n_jobs=n_jobs)(
+        delayed(block)(rows[first], rows[second]) for first, second in pairs
+    )
     K = np.empty((n_rows, n_rows))
-    for (rows, columns), value in zip(pairs, values):
-        K[columns, rows] = value.T
-        K[rows, columns] = value
+    for (first, second), value in zip(pairs, values):
+        K[second, first] = value.T
+        K[first, second] = value
     # Rounding differs between the halves of a diagonal block: keep one of them.
     upper = np.triu(K)
     return upper + np.triu(K, 1).T
 
 
-def _block_function(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> Block:
-    """Choose how blocks are computed, and do what is common to all of them once."""
+def _prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> tuple[Block, Any]:
+    """Choose how blocks are computed, and prepare what the blocks take slices of."""
     if is_continuous(target):
         _check_operator(operator, ("langevin",), "continuous")
         if np.isnan(X).any():
             raise ValueError(
                 must("points of a continuous target", "be complete", "Only categories collapse.")
             )
-        scores = np.asarray(target.grad_log_prob(X), dtype=np.float64)
-        return partial(langevin_block, X, scores, radial_profile(kernel))
+        return partial(langevin_block, profile=radial_profile(kernel)), score_points(target, X)
     operator = "barker" if operator is None else operator
     _check_operator(operator, tuple(OPERATORS), "categorical")
     measures = stein_measures(target, X, operator)
     measures.warn_of_zeros()
     terms = product_terms(kernel, measures.counts)
-    hidden = np.isnan(X)
-    if not hidden.any():
-        if terms is None:
-            return partial(point_block, measures, kernel)
-        return partial(product_block, measures, terms)
-    terms = _collapsible_terms(target, terms, kernel)
+    if np.isnan(X).any():
+        return _prepare_collapsed(measures, target, _collapsible_terms(target, terms, kernel))
+    if terms is None:
+        return partial(point_block, kernel=kernel), measures
+    return partial(product_block, terms=terms), state_vectors(measures)
+
+
+def _prepare_collapsed(
+    measures: Measures, target: FactorGraph, terms: list[ProductTerm]
+) -> tuple[Block, Any]:
+    hidden = np.isnan(measures.X)
     if (hidden == hidden[0]).all():
         posterior = target.posterior(hidden[0].nonzero()[0])
-        return partial(shared_block, measures, posterior, terms)
-    check_joint_states(measures.counts, min(len(X), _BLOCK_ROWS))
-    return partial(rows_block, row_measures(measures, target), measures.counts, terms)
+        return partial(shared_block, posterior=posterior, terms=terms), measures
+    check_joint_states(measures.counts, min(len(hidden), _BLOCK_ROWS))
+    block = partial(rows_block, counts=measures.counts, terms=terms)
+    return block, row_measures(measures, target)
 
 
 def _check_operator(operator: str | None, known: tuple[str, ...], kind: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,13 @@ from skcircuits.exceptions import must
 from skcircuits.kernels import RBF
 from skcircuits.protocols import FloatArray
 
-__all__ = ["InverseMultiquadric", "langevin_block", "radial_profile"]
+__all__ = [
+    "InverseMultiquadric",
+    "ScoredPoints",
+    "langevin_block",
+    "radial_profile",
+    "score_points",
+]
 
 # Squared distances r to φ(r), φ'(r) and r φ''(r); the last stays finite at any scale.
 Profile = Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
@@ -108,13 +115,7 @@ def radial_profile(kernel: Any) -> Profile:
     if hasattr(kernel, "profile"):
         return kernel.profile
     if isinstance(kernel, RBF) and kernel.variables is None:
-        gamma = float(kernel.gamma)
-
-        def profile(squared: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-            value = np.exp(-gamma * squared)
-            return value, -gamma * value, gamma * value * (gamma * squared)
-
-        return profile
+        return partial(_rbf_profile, gamma=float(kernel.gamma))
     raise TypeError(
         must(
             "kernel of the Langevin operator",
@@ -125,33 +126,70 @@ def radial_profile(kernel: Any) -> Profile:
     )
 
 
-def langevin_block(
-    X: FloatArray, scores: FloatArray, profile: Profile, rows: slice, columns: slice
-) -> FloatArray:
-    """Compute a block of the Langevin Stein Gram matrix (Liu, Lee and Jordan 2016).
+def _rbf_profile(squared: FloatArray, gamma: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    value = np.exp(-gamma * squared)
+    return value, -gamma * value, gamma * value * (gamma * squared)
 
-    With δ = x - y, r = δ·δ and k = φ(r):
-    ``φ s(x)·s(y) + 2 φ' (s(y) - s(x))·δ - 2 d φ' - 4 r φ''``.
+
+@dataclass(frozen=True)
+class ScoredPoints:
+    """Points and the score function of a target there.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
         Points.
     scores : ndarray of shape (n, d)
-        Score function s at the points.
-    profile : callable
-        φ, φ' and r φ'' as functions of the squared distance r.
-    rows, columns : slice
-        The block.
+        Gradients of the log density.
+    """
+
+    X: FloatArray
+    scores: FloatArray
+
+    def __getitem__(self, rows: slice) -> ScoredPoints:
+        """Give some of the points."""
+        return ScoredPoints(self.X[rows], self.scores[rows])
+
+
+def score_points(target: Any, X: FloatArray) -> ScoredPoints:
+    """Evaluate the score function of a target.
+
+    Parameters
+    ----------
+    target : object
+        A continuous target.
+    X : ndarray of shape (n, d)
+        Points.
 
     Returns
     -------
-    ndarray
-        The block.
+    ScoredPoints
+        The points around their mean: only their differences matter, and so no digits go
+        to a far origin.
     """
-    # Only differences of points matter: around a centre no digits go to a far origin.
-    center = X.mean(axis=0)
-    x, y, score_x, score_y = X[rows] - center, X[columns] - center, scores[rows], scores[columns]
+    scores = np.asarray(target.grad_log_prob(X), dtype=np.float64)
+    return ScoredPoints(X - X.mean(axis=0), scores)
+
+
+def langevin_block(left: ScoredPoints, right: ScoredPoints, *, profile: Profile) -> FloatArray:
+    """Compute the Langevin Stein kernel of two sets of points (Liu, Lee and Jordan 2016).
+
+    With δ = x - y, r = δ·δ and k = φ(r):
+    ``φ s(x)·s(y) + 2 φ' (s(y) - s(x))·δ - 2 d φ' - 4 r φ''``.
+
+    Parameters
+    ----------
+    left, right : ScoredPoints
+        n and m points around one common centre.
+    profile : callable
+        φ, φ' and r φ'' as functions of the squared distance r.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        The Stein kernel.
+    """
+    x, y, score_x, score_y = left.X, right.X, left.scores, right.scores
     value, first, curvature = profile(_squared_distances(x, y))
     along = (
         x @ score_y.T
@@ -159,7 +197,7 @@ def langevin_block(
         - (x * score_x).sum(axis=1)[:, None]
         + score_x @ y.T
     )
-    return value * (score_x @ score_y.T) + 2.0 * first * (along - X.shape[1]) - 4.0 * curvature
+    return value * (score_x @ score_y.T) + 2.0 * first * (along - x.shape[1]) - 4.0 * curvature
 
 
 def _squared_distances(x: FloatArray, y: FloatArray) -> FloatArray:

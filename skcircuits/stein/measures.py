@@ -14,7 +14,16 @@ from skcircuits.stein.operators import OPERATORS, Atoms
 from skcircuits.stein.product_terms import ProductTerm
 from skcircuits.stein.targets import log_full_conditional, state_counts
 
-__all__ = ["Measures", "contract", "moved_rows", "point_block", "product_block", "stein_measures"]
+__all__ = [
+    "Measures",
+    "StateVectors",
+    "contract",
+    "moved_rows",
+    "point_block",
+    "product_block",
+    "state_vectors",
+    "stein_measures",
+]
 
 # Rows of states, as floats with NaN or as codes.
 Rows = TypeVar("Rows", FloatArray, IntArray)
@@ -37,6 +46,11 @@ class Measures:
     X: FloatArray
     counts: IntArray
     atoms: dict[int, Atoms]
+
+    def __getitem__(self, rows: slice) -> Measures:
+        """Give the measures at some rows."""
+        atoms = {variable: measures[rows] for variable, measures in self.atoms.items()}
+        return Measures(self.X[rows], self.counts, atoms)
 
     def warn_of_zeros(self) -> None:
         """Say where moves of one variable meet impossible states."""
@@ -130,69 +144,104 @@ def contract(left: Atoms, right: Atoms, values: FloatArray) -> FloatArray:
     return np.einsum("iajb,ia,jb->ij", table, left.coefficients, right.coefficients, optimize=True)
 
 
-def point_block(measures: Measures, kernel: Kernel, rows: slice, columns: slice) -> FloatArray:
-    """Compute a block of the Stein Gram matrix for any kernel.
+def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArray:
+    """Compute the Stein kernel of two sets of complete rows for any base kernel.
+
+    Parameters
+    ----------
+    left, right : Measures
+        The operator at n and m complete rows.
+    kernel : Kernel
+        The base kernel.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        The Stein kernel.
+    """
+    total = np.zeros((len(left.X), len(right.X)))
+    for variable, ours in left.atoms.items():
+        theirs = right.atoms[variable]
+        values = kernel(
+            moved_rows(left.X, variable, ours.locations),
+            moved_rows(right.X, variable, theirs.locations),
+        )
+        total += contract(ours, theirs, values)
+    return total
+
+
+@dataclass(frozen=True)
+class StateVectors:
+    """Complete rows and their measures as vectors over the states of each variable.
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n, d)
+        The rows.
+    vectors : dict of int to ndarray of shape (n, k_i)
+        Per variable with several states.
+    """
+
+    codes: IntArray
+    vectors: dict[int, FloatArray]
+
+    def __getitem__(self, rows: slice) -> StateVectors:
+        """Give some of the rows."""
+        vectors = {variable: table[rows] for variable, table in self.vectors.items()}
+        return StateVectors(self.codes[rows], vectors)
+
+
+def state_vectors(measures: Measures) -> StateVectors:
+    """Lay measures out as vectors.
 
     Parameters
     ----------
     measures : Measures
         The operator at complete rows.
-    kernel : Kernel
-        The base kernel.
-    rows, columns : slice
-        The block.
 
     Returns
     -------
-    ndarray
-        The block.
+    StateVectors
+        What :func:`product_block` needs.
     """
-    X = measures.X
-    total = np.zeros((len(X[rows]), len(X[columns])))
-    for variable, atoms in measures.atoms.items():
-        left, right = atoms[rows], atoms[columns]
-        values = kernel(
-            moved_rows(X[rows], variable, left.locations),
-            moved_rows(X[columns], variable, right.locations),
-        )
-        total += contract(left, right, values)
-    return total
+    counts = measures.counts
+    return StateVectors(
+        measures.X.astype(np.int64),
+        {i: atoms.by_state(int(counts[i])) for i, atoms in measures.atoms.items()},
+    )
 
 
 def product_block(
-    measures: Measures, terms: Sequence[ProductTerm], rows: slice, columns: slice
+    left: StateVectors, right: StateVectors, *, terms: Sequence[ProductTerm]
 ) -> FloatArray:
-    """Compute a block for a kernel that is a sum of products over the variables.
+    """Compute the Stein kernel for a sum of products over the variables.
 
     The sum over the variables of (measure kernel of i) * (product of all others) is a
     derivative of the whole product: the product rule needs two running matrices.
 
     Parameters
     ----------
-    measures : Measures
-        The operator at complete rows.
+    left, right : StateVectors
+        The operator at n and m complete rows.
     terms : sequence of ProductTerm
         The base kernel.
-    rows, columns : slice
-        The block.
 
     Returns
     -------
-    ndarray
-        The block.
+    ndarray of shape (n, m)
+        The Stein kernel.
     """
-    left, right = measures.X[rows].astype(np.int64), measures.X[columns].astype(np.int64)
-    vectors = {i: atoms.by_state(int(measures.counts[i])) for i, atoms in measures.atoms.items()}
-    total = np.zeros((len(left), len(right)))
+    total = np.zeros((len(left.codes), len(right.codes)))
     for term in terms:
         product = np.full_like(total, term.weight)
         derivative = np.zeros_like(total)
         for variable, table in term.tables.items():
-            factor = table[left[:, variable]][:, right[:, variable]]
+            factor = table[left.codes[:, variable]][:, right.codes[:, variable]]
             derivative *= factor
-            if variable in vectors:
-                vector = vectors[variable]
-                derivative += product * (vector[rows] @ table @ vector[columns].T)
+            if variable in left.vectors:
+                measure_kernel = left.vectors[variable] @ table @ right.vectors[variable].T
+                measure_kernel *= product
+                derivative += measure_kernel
             product *= factor
         total += derivative
     return total

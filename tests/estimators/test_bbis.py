@@ -268,5 +268,3 @@ def test_bad_arguments(model, anywhere):
     weighter = BBISWeighter(target=model).fit(anywhere)
     with pytest.raises(ValueError, match=r"weights must have shape \(200,\)"):
         weighter.marginals(weights=[1.0])
-    with pytest.raises(ValueError, match="vary"):
-        BBISWeighter().fit(np.ones((5, 2)))
