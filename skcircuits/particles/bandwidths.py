@@ -59,6 +59,7 @@ def median_bandwidths(
     >>> median_bandwidths(rows, Neighborhoods.complete(1))
     array([4.])
     """
+    # Distances among all of many particles would cost as much as an iteration.
     if rows.shape[1] > MAX_PARTICLES:
         chosen = np.linspace(0, rows.shape[1] - 1, MAX_PARTICLES).astype(np.int64)
         rows = np.ascontiguousarray(rows[:, chosen])
@@ -67,6 +68,7 @@ def median_bandwidths(
     squared_medians = np.ones(neighborhoods.n_kernels, dtype=rows.dtype)
 
     def measure(chunk: Bucket) -> None:
+        """Write the squared medians of a chunk."""
         negative = negative_squared_distances(rows, chunk)
         distances = -negative.reshape(len(negative), -1)[:, pairs]
         # Differences of this size are what rounding leaves of equal particles.
@@ -97,6 +99,7 @@ def _pairs(n_particles: int) -> IntArray:
 
 def _squared_median(squared_distances: FloatArray) -> FloatArray:
     """Give the square of each row's median distance, never zero."""
+    # Squares keep the order of distances: roots are taken of the middle ones only.
     n_pairs = squared_distances.shape[1]
     middle = n_pairs // 2
     ordered = np.partition(squared_distances, middle, axis=1)

@@ -55,6 +55,8 @@ def nodes_outside_blankets(
     """
     sees = _kernel_scopes(neighborhoods)
     before = np.asarray(particles, dtype=np.float64)[np.arange(N_PROBES) % len(particles)]
+    # With m neighbours a share of 1 / (1 + m) leaves about a third of the scopes untouched
+    # and still moves each coordinate in some probe.
     typical_size = float(np.median(neighborhoods.scope_sizes))
     moved = rng.random(before.shape) < 1.0 / (1.0 + typical_size)
     spread = 1.0 + before.std(axis=0)
@@ -62,6 +64,7 @@ def nodes_outside_blankets(
     scores = np.asarray(grad_log_prob(before), dtype=np.float64)
     change = np.abs(np.asarray(grad_log_prob(after), dtype=np.float64) - scores)
     changed = change > TOLERANCE * (1.0 + np.abs(scores))
+    # How many coordinates that a kernel sees were moved, by probe and kernel.
     kernel_untouched = (sees @ moved.T.astype(np.float64)).T == 0
     kernel_of_coordinate = neighborhoods.kernel_of_node[neighborhoods.node_of_coordinate]
     wrong = np.any(changed & kernel_untouched[:, kernel_of_coordinate], axis=0)

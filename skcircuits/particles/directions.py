@@ -107,7 +107,9 @@ def kernel_direction(
     direction = np.empty_like(scores)
     bandwidths = bandwidths.astype(rows.dtype, copy=False)
 
+    # Every coordinate is owned once, so chunks write to different rows and never collide.
     def move(chunk: Bucket) -> None:
+        """Write the direction of a chunk."""
         direction[chunk.owned] = _chunk_direction(rows, scores[chunk.owned], chunk, bandwidths)
 
     run(move, kernel_chunks(neighborhoods, rows.shape[1] ** 2 * rows.itemsize))
@@ -125,6 +127,7 @@ def _chunk_direction(
     values = np.ones((n_bucket, n_owned + 1, n_particles), dtype=rows.dtype)
     values[:, :n_owned] = scores - attraction * owned
     sums = kernel_sums(rows, chunk, bandwidths, values)
+    # In place, in the copy that gathering made: the block is still in cache.
     owned *= attraction
     owned *= sums[:, n_owned:]
     owned += sums[:, :n_owned]
@@ -152,6 +155,7 @@ def _resolve_kernels(
         # Nodes may share a kernel only where they also have the same bandwidth.
         neighborhoods = Neighborhoods.from_scopes(neighborhoods, share=bandwidths.ndim == 0)
     per_node = np.broadcast_to(bandwidths, (neighborhoods.n_nodes,))
+    # Of nodes that share a kernel the last one counts; the check below asks for agreement.
     per_kernel = np.empty(neighborhoods.n_kernels)
     per_kernel[neighborhoods.kernel_of_node] = per_node
     if np.any(per_kernel[neighborhoods.kernel_of_node] != per_node):

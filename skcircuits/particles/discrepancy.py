@@ -85,11 +85,13 @@ def coordinate_discrepancies(
     bandwidths = bandwidths.astype(rows.dtype, copy=False)
 
     def measure(chunk: Bucket) -> None:
+        """Write the discrepancies of a chunk."""
         discrepancies[chunk.owned] = _chunk_discrepancies(
             rows, scores[chunk.owned], chunk, bandwidths
         )
 
     run(measure, kernel_chunks(neighborhoods, rows.shape[1] ** 2 * rows.itemsize))
+    # A V-statistic is not negative; rounding of its cancelling sums may be.
     return np.maximum(discrepancies, 0.0)
 
 
@@ -109,4 +111,5 @@ def _chunk_discrepancies(
     total += 2.0 * attraction * owned * (scores * weights - smooth_scores)
     total += attraction * weights
     total -= 2.0 * attraction**2 * owned * (owned * weights - smooth_owned)
+    # Sums over pairs are long: single precision would lose digits that a copy does not.
     return total.sum(axis=2, dtype=np.float64) / n_particles**2

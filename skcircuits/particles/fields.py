@@ -246,6 +246,7 @@ def make_field(
     elif kernel == "random" and scopes is not None:
         terms = [(1.0, RandomKernelField(scopes, bandwidth_factor, run))]
     elif kernel == "combine" and scopes is not None:
+        # The global half sees the joint distribution, the local half keeps the variances.
         everything = Neighborhoods.complete(graph.n_coordinates)
         terms = [
             (LOCAL_SHARE, RandomKernelField(scopes, bandwidth_factor, run)),
@@ -260,6 +261,8 @@ def make_field(
                 scopes=scopes,
             )
         )
+    # The linear term keeps to the blanket whatever the RBF kernels see: its product is
+    # cheap, and the blanket is where the moments of the target are decided.
     if linear_weight:
         terms.append((linear_weight, LinearField(graph, run)))
     return SumField(*terms)

@@ -49,8 +49,10 @@ def kernel_sums(
     may_cancel = -right[:, -1].min() * np.finfo(rows.dtype).eps > 1e-3
     for columns in row_slices(n_particles, tile):
         kernel = np.matmul(left, right[:, :, columns])
+        # A pass over the tile costs half an exponential, so it is left out where it can be.
         if may_cancel:
             np.minimum(kernel, 0.0, out=kernel)
+        # K is symmetric: values @ K needs no transpose of the tile.
         np.exp(kernel, out=kernel)
         np.matmul(values, kernel, out=sums[:, :, columns])
     return sums
@@ -109,6 +111,7 @@ def _distance_factors(
     np.einsum("bcn,bcn->bn", points, points, out=half_norms)
     half_norms *= -0.5
     left[:, scope_size + 1] = 1.0
+    # The same vectors with the last two rows exchanged: one product gives all exponents.
     right = left.copy()
     right[:, scope_size] = 1.0
     right[:, scope_size + 1] = half_norms

@@ -59,13 +59,17 @@ def linear_direction(
     """
     n_particles = rows.shape[1]
     deviations = row_deviations(rows)[:, None]
+    # Where all particles agree there is no unit to measure in; the slope term drops out.
     precisions = np.divide(1.0, deviations, where=deviations > 0, out=np.zeros_like(deviations))
     standardized = rows * precisions
+    # The two terms that need no neighbours: z_i / σ_i, then the mean score.
     direction = standardized[:-1] * precisions[:-1]
     direction += scores.mean(axis=1, keepdims=True)
 
     def move(chunk: Bucket) -> None:
+        """Add the slopes on the neighbourhoods of a chunk."""
         seen = standardized[chunk.scopes]
+        # mean_l s_i(x^l) z_j(x^l) for every owned i and seen j; padding has z = 0.
         slopes = np.matmul(scores[chunk.owned], seen.transpose(0, 2, 1))
         slopes /= n_particles
         direction[chunk.owned] += np.matmul(slopes, seen)

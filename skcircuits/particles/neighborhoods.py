@@ -135,6 +135,7 @@ class Neighborhoods:
             If a neighbour does not exist or the blocks do not partition the coordinates.
         """
         adjacency = _incidence(neighbors, len(neighbors), "neighbors")
+        # j in the blanket of i means a factor of both, so i is in the blanket of j.
         return cls._from_adjacency(adjacency + adjacency.T, blocks, share)
 
     @classmethod
@@ -210,6 +211,7 @@ class Neighborhoods:
                     n_blocks=membership.shape[0],
                 )
             )
+        # C_i = {i} ∪ N_i as nodes, then as the coordinates that these nodes own.
         closed = adjacency + sparse.eye_array(n_nodes, format="csr")
         scopes = _sorted_csr(closed @ membership)
         representatives, kernel_of_node = _distinct_rows(scopes, share)
@@ -231,6 +233,7 @@ def _incidence(index_lists: Sequence[ArrayLike], n_columns: int, name: str) -> s
         raise ValueError(
             must(name, f"lie in 0..{n_columns - 1}", least=columns.min(), greatest=columns.max())
         )
+    # Built from the row lengths: a list per node, and nodes may be a hundred thousand.
     indptr = np.concatenate([[0], np.cumsum([array.size for array in arrays])])
     ones = np.ones(columns.size)
     return sparse.csr_array((ones, columns, indptr), shape=(len(arrays), n_columns))
@@ -246,6 +249,7 @@ def _sorted_csr(matrix: sparse.csr_array) -> sparse.csr_array:
 def _owners(blocks: sparse.csr_array) -> IntArray:
     """Give the node of each coordinate; blocks must be a partition."""
     n_nodes, n_coordinates = blocks.shape
+    # A coordinate owned twice would be moved twice, one owned by none would stay.
     times_owned = np.bincount(blocks.indices, minlength=n_coordinates)
     if np.any(times_owned != 1):
         raise ValueError(
@@ -270,6 +274,7 @@ def _distinct_rows(matrix: sparse.csr_array, share: bool) -> tuple[IntArray, Int
     representatives: list[IntArray] = []
     place = np.empty(n_rows, dtype=np.int64)
     n_found = 0
+    # Only rows of one length can be equal, and rows of one length make a table.
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
         columns = matrix.indices[matrix.indptr[rows, None] + np.arange(size)]
@@ -312,5 +317,6 @@ def _pad(matrix: sparse.csr_array, rows: IntArray, fill: int) -> IntArray:
     starts = matrix.indptr[rows, None]
     sizes = matrix.indptr[rows + 1, None] - starts
     offsets = np.arange(sizes.max())
+    # Behind its end a row repeats its last column, to be overwritten by the fill.
     columns = matrix.indices[starts + np.minimum(offsets, sizes - 1)]
     return np.where(offsets < sizes, columns, fill).astype(np.int64)

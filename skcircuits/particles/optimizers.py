@@ -113,6 +113,7 @@ class RMSprop:
             Displacement.
         """
         squares = direction * direction
+        # Starting from the first squares, not from zero, makes the first steps unbiased.
         if self._squares is None:
             self._squares = squares
         else:

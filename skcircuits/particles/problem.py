@@ -122,6 +122,7 @@ class SVGDProblem:
         bandwidths : ndarray of shape (n_nodes,)
             Bandwidths of the kernels, by the median rule.
         """
+        # In double precision whatever the run had: near zero the sums cancel.
         coordinates = np.array(particles.T, dtype=np.float64, order="C")
         rows = centred_rows(coordinates)
         bandwidths = median_bandwidths(rows, self.graph, factor=self.bandwidth_factor)

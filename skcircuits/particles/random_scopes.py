@@ -72,6 +72,7 @@ class RandomScopes:
         Neighborhoods
             One kernel per node.
         """
+        # The nodes with the smallest random keys are a uniform choice without replacement.
         rng = np.random.default_rng((self._seed, iteration))
         keys = np.where(self._exists, rng.random(self._exists.shape), np.inf)
         n_others = min(self._n_others, keys.shape[1])
@@ -88,4 +89,5 @@ class RandomScopes:
             np.take_along_axis(self._neighbors, chosen, axis=1),
             nodes,
         )
+        # Equal draws are rare and looking for them costs more than computing them twice.
         return Neighborhoods.from_scopes(list(scopes), self._blocks, share=False)

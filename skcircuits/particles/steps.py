@@ -180,14 +180,17 @@ def svgd_steps(
     >>> state.n_iter, state.force < 0.01
     (200, True)
     """
+    # One contiguous row per coordinate, and a copy: the caller keeps its particles.
     coordinates = np.array(start.T, order="C")
     rows = centred_rows(coordinates)
     for iteration in range(schedule.max_iter):
         power = schedule.power(iteration)
         scores = finite_scores(grad_log_prob, coordinates)
+        # The score of p^power; nothing else of the target changes while annealing.
         if power != 1.0:
             scores = power * scores
         centred_rows(coordinates, out=rows)
+        # All nodes move from the same state (a Jacobi sweep), so node order is no matter.
         velocity = field.velocity(rows, scores, iteration)
         force = _relative_force(rows, velocity)
         coordinates += optimizer.displacement(velocity, schedule.step(iteration))
@@ -225,6 +228,7 @@ def finite_scores(
                 shape=scores.T.shape,
             )
         )
+    # One NaN would spread to all particles within an iteration, silently.
     if not np.isfinite(scores).all():
         coordinate, particle = np.argwhere(~np.isfinite(scores))[0]
         raise ValueError(

@@ -58,6 +58,9 @@ def chunk_threads(n_threads: int) -> Iterator[ChunkRunner]:
         with ThreadPoolExecutor(n_threads) as pool:
 
             def run(function: Callable[[Item], None], chunks: Sequence[Item]) -> None:
+                """Share the chunks out and wait for all of them."""
+                # One task per thread, not per chunk: handing out a task costs as much as
+                # a small chunk. Interleaved, so that buckets of large kernels are shared.
                 shares = [chunks[start::n_threads] for start in range(n_threads)]
                 list(pool.map(lambda share: run_serially(function, share), shares))
 
