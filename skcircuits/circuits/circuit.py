@@ -9,7 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skcircuits.circuits import completion, conditioning, evaluation, files, moments, text
+from skcircuits.circuits import (
+    completion,
+    conditioning,
+    evaluation,
+    files,
+    moments,
+    sampling,
+    text,
+)
 from skcircuits.circuits.inputs import Box, DiscreteLayer
 from skcircuits.circuits.plan import Plan, compile_plan
 from skcircuits.circuits.properties import is_decomposable, is_deterministic, is_smooth
@@ -310,10 +318,10 @@ class Circuit:
         if not isinstance(n_samples, int | np.integer) or n_samples < 0:
             raise ValueError(must("n_samples", "be a non-negative integer", n_samples=n_samples))
         if X is None:
-            return completion.sample(self.plan, int(n_samples), as_generator(random_state))
+            return sampling.sample(self.plan, int(n_samples), as_generator(random_state))
         keyed = isinstance(random_state, RowStreams)
         rng = random_state if keyed else as_generator(random_state)
-        return completion.sample_completions(self.plan, self._table(X), int(n_samples), rng)
+        return sampling.sample_completions(self.plan, self._table(X), int(n_samples), rng)
 
     # ------------------------------------------------------- derived circuits
 

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from operator import methodcaller
 
 import numpy as np
 
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.passes import feedforward, input_buffer
-from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.passes import feedforward, input_buffer, log_values
+from skcircuits.circuits.plan import BATCH_ROWS, Plan
+from skcircuits.circuits.scaled import ScaledPlan
+from skcircuits.circuits.scaled_compilation import compile_scaled
+from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
 __all__ = ["log_box_probability", "log_partition", "log_probability", "log_values"]
 
-
-def log_values(plan: Plan, X: FloatArray) -> FloatArray:
-    """Log value of every unit at every row.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    X : ndarray of shape (n, n_columns)
-        Rows, NaN marginalised; all rows are held in memory at once.
-
-    Returns
-    -------
-    ndarray of shape (n_units, n)
-        Log values.
-    """
-    values = input_buffer(plan, methodcaller("log_prob", X), (len(X),))
-    return feedforward(plan, values)
+# The fast evaluator pays from the first, its tables from the second number of rows on.
+FEW_ROWS = 256
+MANY_ROWS = 4096
 
 
 def log_probability(plan: Plan, X: FloatArray) -> FloatArray:
@@ -50,7 +37,33 @@ def log_probability(plan: Plan, X: FloatArray) -> FloatArray:
     ndarray of shape (n,)
         Log densities; ``-inf`` where impossible.
     """
+    fast = _fast_plan(plan, len(X))
+    if fast is not None:
+        return _fast_log_probability(plan, fast, X)
+    return _log_probability(plan, X)
+
+
+def _log_probability(plan: Plan, X: FloatArray) -> FloatArray:
+    """Evaluate in log space."""
     return _root_values(plan, len(X), lambda layer, rows: layer.log_prob(X[rows]))
+
+
+def _fast_plan(plan: Plan, n_rows: int) -> ScaledPlan | None:
+    """Choose the fast evaluator where its compilation pays and the circuit allows it."""
+    if n_rows < FEW_ROWS:
+        return None
+    tabulate = n_rows >= MANY_ROWS
+    return plan.remember(("scaled", tabulate), lambda: compile_scaled(plan, tabulate=tabulate))
+
+
+def _fast_log_probability(plan: Plan, fast: ScaledPlan, X: FloatArray) -> FloatArray:
+    """Evaluate on the linear scale; rows that may have underflown once more in log space."""
+    result, exact = np.empty(len(X)), np.empty(len(X), dtype=bool)
+    for rows in memory_bound_chunks(len(X), fast.bytes_per_row, at_most=BATCH_ROWS):
+        result[rows], exact[rows] = fast.log_values(X[rows])
+    if not exact.all():
+        result[~exact] = _log_probability(plan, X[~exact])
+    return result
 
 
 def log_box_probability(plan: Plan, box: Box) -> FloatArray:

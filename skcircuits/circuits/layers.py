@@ -160,6 +160,26 @@ class SumLayer:
         """Position in the buffer of the sum each edge belongs to."""
         return np.repeat(np.arange(self.units.start, self.units.stop), self.lengths)
 
+    def edges_of(self, own: IntArray) -> tuple[IntArray, IntArray]:
+        """List the edges of some sums one after the other.
+
+        Parameters
+        ----------
+        own : ndarray of shape (m,)
+            Sums, counted within the layer.
+
+        Returns
+        -------
+        edges : ndarray of shape (n_listed,)
+            Their edges, counted within the layer.
+        first : ndarray of shape (m,)
+            Where the edges of each sum begin in the list.
+        """
+        lengths = self.lengths[own]
+        first = np.cumsum(lengths) - lengths
+        edges = np.arange(lengths.sum()) + np.repeat(self.starts[own] - first, lengths)
+        return edges, first
+
     @cached_property
     def block_children(self) -> IntArray:
         """Children of each block, shape (n_blocks, n_children)."""
@@ -217,8 +237,22 @@ class SumLayer:
         weights : SumWeights
             Weights of all edges of the plan.
         """
+        if self._use_blocks(weights) and values.ndim == 2:
+            self._max_in_blocks(values, weights)
+            return
         terms = self._terms(values, weights)
         np.maximum.reduceat(terms, self.starts, axis=0, out=values[self.units])
+
+    def _max_in_blocks(self, values: FloatArray, weights: SumWeights) -> None:
+        """Maximum over one shared child after the other; nothing has the size of all edges."""
+        matrices = weights.log[self.edges].reshape(self.block_shape)
+        blocks = values[self.units].reshape(*matrices.shape[:2], -1)
+        term = np.empty_like(blocks[0])
+        for best, log_weights, children in zip(blocks, matrices, self.block_children):
+            best[...] = -np.inf
+            for child, column in zip(children, log_weights.T):
+                np.add(column[:, None], values[child], out=term)
+                np.maximum(best, term, out=best)
 
     def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
         """Weighted sum of (possibly signed) children.

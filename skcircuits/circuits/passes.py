@@ -6,6 +6,7 @@ A query chooses input values, runs one feedforward pass and perhaps one backward
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from skcircuits.circuits.layers import SumWeights
 from skcircuits.circuits.plan import Plan
 from skcircuits.protocols import FloatArray
 
-__all__ = ["backward", "feedforward", "input_buffer"]
+__all__ = ["backward", "feedforward", "input_buffer", "log_values"]
 
 Move = Literal["log", "max", "linear"]
 
@@ -71,6 +72,25 @@ def feedforward(
     for layer in plan.layers:
         getattr(layer, f"forward_{move}")(values, weights)
     return values
+
+
+def log_values(plan: Plan, X: FloatArray) -> FloatArray:
+    """Log value of every unit at every row.
+
+    Parameters
+    ----------
+    plan : Plan
+        The circuit.
+    X : ndarray of shape (n, n_columns)
+        Rows, NaN marginalised; all rows are held in memory at once.
+
+    Returns
+    -------
+    ndarray of shape (n_units, n)
+        Log values.
+    """
+    values = input_buffer(plan, methodcaller("log_prob", X), (len(X),))
+    return feedforward(plan, values)
 
 
 def backward(

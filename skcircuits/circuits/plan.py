@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ BATCH_ROWS = 512
 SMALLEST_BLOCK = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A compiled circuit.
 
@@ -55,6 +55,30 @@ class Plan:
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is cached: identities of units do not survive a pickle."""
         return {name: vars(self)[name] for name in ("units", "inputs", "layers", "weights")}
+
+    @cached_property
+    def _memory(self) -> dict[Hashable, Any]:
+        return {}
+
+    def remember(self, key: Hashable, build: Callable[[], _Item]) -> _Item:
+        """Derive something from the plan once.
+
+        Parameters
+        ----------
+        key : hashable
+            Its name.
+        build : callable
+            Makes it the first time.
+
+        Returns
+        -------
+        object
+            What ``build`` gave.
+        """
+        if key not in self._memory:
+            self._memory[key] = build()
+        item: _Item = self._memory[key]
+        return item
 
     @property
     def n_units(self) -> int:

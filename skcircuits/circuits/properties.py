@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ __all__ = [
     "is_structured_decomposable",
     "require_deterministic",
     "scopes_are_laminar",
+    "units_are_tractable",
 ]
 
 
@@ -44,12 +45,7 @@ def is_smooth(circuit: Circuit) -> bool:
     >>> is_smooth(Circuit(0.5 * Bernoulli(0, 0.2) + 0.5 * Bernoulli(1, 0.2)))
     False
     """
-    return all(
-        child.scope == unit.scope
-        for unit in topological_order(circuit.root)
-        if isinstance(unit, Sum)
-        for child in unit.children
-    )
+    return _are_smooth(topological_order(circuit.root))
 
 
 def is_decomposable(circuit: Circuit) -> bool:
@@ -71,9 +67,38 @@ def is_decomposable(circuit: Circuit) -> bool:
     >>> is_decomposable(Circuit(Bernoulli(0, 0.2) * Bernoulli(0, 0.3)))
     False
     """
+    return _are_decomposable(topological_order(circuit.root))
+
+
+def units_are_tractable(units: Sequence[Unit]) -> bool:
+    """Tell whether all sums are smooth and all products decomposable.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+        All units of a circuit.
+
+    Returns
+    -------
+    bool
+        True if marginals are exact.
+    """
+    return _are_smooth(units) and _are_decomposable(units)
+
+
+def _are_smooth(units: Sequence[Unit]) -> bool:
+    return all(
+        child.scope == unit.scope
+        for unit in units
+        if isinstance(unit, Sum)
+        for child in unit.children
+    )
+
+
+def _are_decomposable(units: Sequence[Unit]) -> bool:
     return all(
         sum(len(child.scope) for child in unit.children) == len(unit.scope)
-        for unit in topological_order(circuit.root)
+        for unit in units
         if isinstance(unit, Product)
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -156,6 +157,35 @@ class InputLayer(ABC):
     @abstractmethod
     def log_prob(self, X: FloatArray) -> FloatArray:
         """Log density (or mass) of each unit at each row, shape (n_units, n)."""
+
+    def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Densities on the linear scale, divided by the largest of each scope.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN marginalised.
+
+        Returns
+        -------
+        values : ndarray of shape (n_units, n)
+            Numbers in [0, 1].
+        log_scale : ndarray of shape (n,)
+            Log of the factor taken out of each row.
+        """
+        values = self.log_prob(X)
+        starts, counts = self._scope_runs
+        peaks = np.maximum.reduceat(values, starts, axis=0)
+        peaks[np.isneginf(peaks)] = 0.0
+        values -= np.repeat(peaks, counts, axis=0)
+        return np.exp(values, out=values), peaks.sum(axis=0)
+
+    @cached_property
+    def _scope_runs(self) -> tuple[IntArray, IntArray]:
+        """First unit and number of units of each scope; a plan sorts its units by scope."""
+        changes = (self.scopes[1:] != self.scopes[:-1]).any(axis=1)
+        starts = np.append(0, np.flatnonzero(changes) + 1)
+        return starts, np.diff(np.append(starts, len(self)))
 
     @abstractmethod
     def log_box(self, box: Box) -> FloatArray:

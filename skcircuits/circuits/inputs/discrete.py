@@ -209,6 +209,7 @@ class DiscreteLayer(InputLayer):
         self._n_parameters = n_parameters
         n_units = len(variables)
         self._lookup = np.column_stack([log_masses, np.full(n_units, -np.inf), np.zeros(n_units)])
+        self._linear_lookup = np.exp(self._lookup)
         self._columns, column_of_unit = np.unique(variables, return_inverse=True)
         self._column_of_unit = column_of_unit
         self._offsets = np.arange(n_units) * self._lookup.shape[1]
@@ -285,6 +286,23 @@ class DiscreteLayer(InputLayer):
             Log masses.
         """
         return self._gather(self._lookup, X)
+
+    def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mass of each unit at each row.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of state codes, NaN for unknown; what is no state has mass zero.
+
+        Returns
+        -------
+        values : ndarray of shape (n_units, n)
+            Masses, 1 where NaN.
+        log_scale : ndarray of shape (n,)
+            Zeros.
+        """
+        return self._gather(self._linear_lookup, X), np.zeros(len(X))
 
     def log_box(self, box: Box) -> FloatArray:
         """Log mass of the states inside each row's box.
@@ -363,12 +381,12 @@ class DiscreteLayer(InputLayer):
         ndarray of shape (m, 1)
             Completed cells.
         """
-        cumulative = np.cumsum(self.masses, axis=1)
-        cumulative /= cumulative[:, -1:]
-        # Inverse CDF of all units at once: unit u's steps live in (u, u + 1].
-        steps = (cumulative + np.arange(len(self))[:, None]).ravel()
-        drawn = np.searchsorted(steps, rng.random(len(units)) + units, side="right")
-        states = np.minimum(drawn - units * cumulative.shape[1], self.cardinalities[units] - 1)
+        steps = np.cumsum(self.masses, axis=1)
+        steps /= steps[:, -1:]
+        uniform = rng.random(len(units))
+        states = np.zeros(len(units))
+        for step in steps.T[:-1]:
+            states += step[units] <= uniform
         return np.where(np.isnan(cells), states[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:

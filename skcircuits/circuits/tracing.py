@@ -1,0 +1,138 @@
+"""One explanation per row, traced top-down: what completions and samples have in common.
+
+A trace follows, for every row, one child of each sum and all children of each product. What
+it carries are pairs (unit, row); in a decomposable circuit a unit is met at most once per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from skcircuits.circuits.inputs import InputLayer
+from skcircuits.circuits.layers import ProductLayer, SumLayer
+from skcircuits.circuits.plan import Plan
+from skcircuits.protocols import IntArray
+
+__all__ = ["EdgeChoice", "InputPairs", "pairs_by_block", "trace"]
+
+
+class EdgeChoice(Protocol):
+    """Picks one edge for each pair of a sum and a row."""
+
+    def __call__(self, layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
+        """Give the edges (counted within the layer) for sums ``own`` of a layer at ``rows``."""
+
+
+class InputPairs(NamedTuple):
+    """Input units that take part in the explanations of some rows.
+
+    Parameters
+    ----------
+    layer : InputLayer
+        The layer.
+    units : ndarray of shape (m,)
+        Units, counted within the layer.
+    rows : ndarray of shape (m,)
+        The row each of them explains.
+    """
+
+    layer: InputLayer
+    units: IntArray
+    rows: IntArray
+
+
+def trace(plan: Plan, n_rows: int, choose: EdgeChoice) -> Iterator[InputPairs]:
+    """Follow the chosen edges from the root to the inputs.
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    n_rows : int
+        Number of rows.
+    choose : EdgeChoice
+        Picks the edges below sums.
+
+    Yields
+    ------
+    InputPairs
+        For each input layer that is reached.
+    """
+    pending = _Pending(plan)
+    pending.add(np.full(n_rows, plan.root), np.arange(n_rows))
+    for layer in reversed(plan.layers):
+        units, rows = pending.take(layer.units)
+        if len(units) == 0:
+            continue
+        own = units - layer.units.start
+        if isinstance(layer, ProductLayer):
+            for factor in layer.children.T:
+                pending.add(factor[own], rows)
+        else:
+            pending.add(layer.children[choose(layer, own, rows)], rows)
+    for positions, inputs in plan.inputs:
+        units, rows = pending.take(positions)
+        if len(units):
+            yield InputPairs(inputs, units - positions.start, rows)
+
+
+class _Pending:
+    """Pairs of units and rows that wait for the layer of the unit."""
+
+    def __init__(self, plan: Plan) -> None:
+        spans = [units for units, _ in plan.inputs] + [layer.units for layer in plan.layers]
+        self._starts = np.array([span.start for span in spans])
+        self._waiting: dict[int, list[tuple[IntArray, IntArray]]] = {
+            span.start: [] for span in spans
+        }
+
+    def add(self, units: IntArray, rows: IntArray) -> None:
+        """Hand pairs to the layers of their units."""
+        layers = np.searchsorted(self._starts, units, side="right") - 1
+        first = layers[0]
+        if (layers == first).all():
+            self._waiting[int(self._starts[first])].append((units, rows))
+            return
+        for layer in np.unique(layers):
+            chosen = layers == layer
+            self._waiting[int(self._starts[layer])].append((units[chosen], rows[chosen]))
+
+    def take(self, span: slice) -> tuple[IntArray, IntArray]:
+        """Collect the pairs of a layer."""
+        pairs = self._waiting.pop(span.start)
+        if not pairs:
+            return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+        units, rows = zip(*pairs)
+        return np.concatenate(units), np.concatenate(rows)
+
+
+def pairs_by_block(layer: SumLayer, own: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """Group the sums of a folded layer by their block.
+
+    Parameters
+    ----------
+    layer : SumLayer
+        A layer with blocks.
+    own : ndarray of shape (m,)
+        Sums, counted within the layer.
+
+    Yields
+    ------
+    block : int
+        Number of the block.
+    pairs : ndarray of shape (k,)
+        Which of the m sums belong to it.
+    sums : ndarray of shape (k,)
+        Their numbers within the block.
+    """
+    assert layer.block_shape is not None
+    blocks, sums = np.divmod(own, layer.block_shape[1])
+    order = np.argsort(blocks, kind="stable")
+    counts = np.bincount(blocks, minlength=layer.block_shape[0])
+    ends = np.cumsum(counts)
+    for block in np.flatnonzero(counts).tolist():
+        pairs = order[ends[block] - counts[block] : ends[block]]
+        yield block, pairs, sums[pairs]
