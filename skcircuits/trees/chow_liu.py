@@ -35,6 +35,16 @@ class ChowLiuTree(NamedTuple):
     parents: IntArray
     statistics: PairStatistics
 
+    @property
+    def nodes(self) -> FloatArray:
+        """Probability of every state."""
+        return self.statistics.nodes
+
+    @property
+    def pairs(self) -> FloatArray:
+        """Probability of every pair of states."""
+        return self.statistics.pairs
+
     def log_prob(self, codes: IntArray) -> FloatArray:
         """Log probability of complete rows (n_rows, n_variables), shape (n_rows,).
 

@@ -10,6 +10,7 @@ from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.units import Unit
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import MixtureOfAllTrees
+from skcircuits.trees.chow_liu import ChowLiuTree
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.prior_trees import sample_trees
 from skcircuits.trees.rooted import edges_of, top_down_order
@@ -68,12 +69,14 @@ def sampled_circuit(
     return Circuit(Sum(units, weights=list(counts / n_trees)) if len(units) > 1 else units[0])
 
 
-def tree_unit(model: MixtureOfAllTrees, parents: IntArray, make_input: InputMaker) -> Unit:
+def tree_unit(
+    model: MixtureOfAllTrees | ChowLiuTree, parents: IntArray, make_input: InputMaker
+) -> Unit:
     """Write one tree of a mixture of all trees as a unit.
 
     Parameters
     ----------
-    model : MixtureOfAllTrees
+    model : MixtureOfAllTrees or ChowLiuTree
         Whose pair tables the tree has.
     parents : ndarray of shape (n_variables,)
         Parent of each variable, -1 at the root.
@@ -97,7 +100,7 @@ def tree_unit(model: MixtureOfAllTrees, parents: IntArray, make_input: InputMake
     return below[int(np.flatnonzero(parents < 0)[0])][0]
 
 
-def _conditionals(model: MixtureOfAllTrees, variable: int, above: int) -> FloatArray:
+def _conditionals(model: MixtureOfAllTrees | ChowLiuTree, variable: int, above: int) -> FloatArray:
     """Probabilities of the states of a variable, a row per state of the variable above."""
     layout = model.layout
     states = np.flatnonzero(layout.owner == variable)

@@ -185,6 +185,8 @@ class RowLaplacians:
             Weighted sum over rows of the probability of edge (u, v), at the states of the
             row; symmetric.
         """
+        if not len(codes):
+            return np.empty(0), np.zeros_like(self.affinities)
         n_blocks = int(np.clip(_BLOCK_BYTES // self.affinities.nbytes, 2, _MAX_BLOCKS))
         size = max(_MIN_BLOCK_ROWS, -(-len(codes) // n_blocks))
         run = delayed(self._invert_block)
@@ -192,19 +194,17 @@ class RowLaplacians:
             parts = Parallel(n_jobs=n_jobs, require="sharedmem")(
                 run(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)
             )
-        crossed = _CrossedSums(self.layout, self.kept)
-        for _, _, part in parts:
-            crossed.merge(part)
-        diagonals = np.concatenate([np.empty((0, codes.shape[1])), *(part[1] for part in parts)])
+        _, _, crossed = parts[0]
+        for _, _, more in parts[1:]:
+            crossed.merge(more)
+        diagonals = np.concatenate([diagonal for _, diagonal, _ in parts])
         indicators = self.layout.one_hot(codes)
-        own = (indicators * (sample_weight[:, None] * diagonals)[:, self.layout.owner]).T
-        resistances = crossed.total()
-        resistances *= -2
-        own = own @ indicators
-        resistances += own
-        resistances += own.T
-        resistances *= self.affinities
-        return np.concatenate([np.empty(0), *(part[0] for part in parts)]), resistances
+        own = indicators * (sample_weight[:, None] * diagonals)[:, self.layout.owner]
+        # Sums of G_uu + G_vv at the states of the rows, in one symmetric product.
+        counts = np.concatenate([own, indicators]).T @ np.concatenate([indicators, own])
+        crossed.subtract_twice_from(counts)
+        counts *= self.affinities
+        return np.concatenate([log_sums for log_sums, _, _ in parts]), counts
 
     @property
     def _chunk_size(self) -> int:
@@ -281,18 +281,21 @@ class _CrossedSums:
         for total, more in zip(self.sums, other.sums, strict=True):
             total += more
 
-    def total(self) -> FloatArray:
-        """The sums at flat states, zero at the root."""
-        matrix = np.zeros((self.layout.n_states, self.layout.n_states))
+    def subtract_twice_from(self, matrix: FloatArray) -> None:
+        """Subtract at flat states; uses the sums up, which may be large."""
         # The first sum ran over all states of v: what the others leave is its first state.
-        first = self.sums[0].copy()
+        first = self.sums[0]
         for state, total in enumerate(self.sums[1:], start=1):
             present = self.valid[:, state]
             first[:, present] -= total
-            columns = self.layout.offsets[self.kept[present]] + state
-            matrix[self.rows[:, None], columns] = total
-        matrix[self.rows[:, None], self.layout.offsets[self.kept]] = first
-        return matrix
+            self._subtract_twice(matrix, total, self.kept[present], state)
+        self._subtract_twice(matrix, first, self.kept, 0)
+
+    def _subtract_twice(
+        self, matrix: FloatArray, total: FloatArray, variables: IntArray, state: int
+    ) -> None:
+        total *= 2
+        matrix[self.rows[:, None], self.layout.offsets[variables] + state] -= total
 
 
 def _log_determinants(minors: FloatArray) -> FloatArray:
