@@ -2,20 +2,28 @@
 
 from skcircuits.estimators import (
     BBISWeighter,
+    ChowLiuDensity,
     CircuitImputer,
     ExpectedPredictionSVR,
     GaussianMixtureDensity,
     GraphicalSVGDSampler,
+    HiddenChowLiuDensity,
     MoATDensity,
+    StrudelDensity,
+    WMISPNDensity,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BBISWeighter",
+    "ChowLiuDensity",
     "CircuitImputer",
     "ExpectedPredictionSVR",
     "GaussianMixtureDensity",
     "GraphicalSVGDSampler",
+    "HiddenChowLiuDensity",
     "MoATDensity",
+    "StrudelDensity",
+    "WMISPNDensity",
 ]

@@ -1,17 +1,25 @@
 """The public estimators, one file each."""
 
 from skcircuits.estimators.bbis import BBISWeighter
+from skcircuits.estimators.chow_liu import ChowLiuDensity
 from skcircuits.estimators.expected_prediction_svr import ExpectedPredictionSVR
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.graphical_svgd import GraphicalSVGDSampler
+from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.estimators.moat import MoATDensity
+from skcircuits.estimators.strudel import StrudelDensity
+from skcircuits.estimators.wmispn import WMISPNDensity
 
 __all__ = [
     "BBISWeighter",
+    "ChowLiuDensity",
     "CircuitImputer",
     "ExpectedPredictionSVR",
     "GaussianMixtureDensity",
     "GraphicalSVGDSampler",
+    "HiddenChowLiuDensity",
     "MoATDensity",
+    "StrudelDensity",
+    "WMISPNDensity",
 ]

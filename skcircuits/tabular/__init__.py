@@ -3,5 +3,6 @@
 from skcircuits.tabular.discretize import Discretizer
 from skcircuits.tabular.queries import Boxes, compile_queries
 from skcircuits.tabular.schema import TableSchema
+from skcircuits.tabular.text_queries import parse_query
 
-__all__ = ["Boxes", "Discretizer", "TableSchema", "compile_queries"]
+__all__ = ["Boxes", "Discretizer", "TableSchema", "compile_queries", "parse_query"]

@@ -12,7 +12,9 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular.columns import Column
+from skcircuits.tabular.regions import Box, Interval, Region, States
 from skcircuits.tabular.schema import TableSchema
+from skcircuits.tabular.text_queries import parse_query
 
 __all__ = ["Boxes", "compile_queries"]
 
@@ -90,23 +92,23 @@ class Boxes:
         )
 
 
-def compile_queries(queries: Sequence[Mapping[Any, Any]], schema: TableSchema) -> Boxes:
+def compile_queries(queries: Sequence[str | Mapping[Any, Any]], schema: TableSchema) -> Boxes:
     """Turn queries into boxes.
 
     Parameters
     ----------
-    queries : sequence of mappings
-        Column to constraint. A column of numbers takes a closed interval ``(lower, upper)``,
-        None unbounded, or, where its numbers are whole, a single whole number: what rounds
-        to it. A column of labels takes a label or a collection of labels. Columns are
-        named, or counted from 0.
+    queries : sequence of mappings or texts
+        Text (see `skcircuits.tabular.text_queries`), or column to constraint. A column of
+        numbers takes a closed interval ``(lower, upper)``, None unbounded, or, where its
+        numbers are whole, a single whole number: what rounds to it. A column of labels takes
+        a label or a collection of labels. Columns are named, or counted from 0.
     schema : TableSchema
         The table the queries are about.
 
     Returns
     -------
     Boxes
-        One box per satisfiable query.
+        One box per satisfiable mapping, disjoint boxes for a text.
 
     Raises
     ------
@@ -123,21 +125,36 @@ def compile_queries(queries: Sequence[Mapping[Any, Any]], schema: TableSchema) -
     >>> boxes.lower, boxes.upper, boxes.states
     (array([[30., nan]]), array([[nan, nan]]), {1: array([[False,  True]])})
     """
-    shape = (len(queries), len(schema.columns))
+    boxes = [(i, box) for i, query in enumerate(queries) for box in _read_query(query, schema)]
+    shape = (len(boxes), len(schema.columns))
     lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
     states: dict[int, BoolArray] = {}
-    for i, query in enumerate(queries):
-        for key, constraint in _items(query):
-            j = _position(key, schema)
-            column = schema.columns[j]
-            if column.categories is None:
-                lower[i, j], upper[i, j] = _read_interval(column, constraint)
+    for row, (_, box) in enumerate(boxes):
+        for j, constraint in box.items():
+            if isinstance(constraint, Interval):
+                lower[row, j], upper[row, j] = constraint
             else:
-                # Queries that do not mention this column allow all its labels
-                everything = np.ones((len(queries), column.cardinality), dtype=bool)
-                states.setdefault(j, everything)[i] = _read_labels(column, constraint)
-    query_of = np.arange(len(queries), dtype=np.int64)
+                everything = np.ones((len(boxes), constraint.n_states), dtype=bool)
+                states.setdefault(j, everything)[row] = False
+                states[j][row, list(constraint.codes)] = True
+    # Queries know infinite bounds, boxes mark them NaN
+    lower[np.isneginf(lower)] = upper[np.isposinf(upper)] = np.nan
+    query_of = np.array([i for i, _ in boxes], dtype=np.int64)
     return Boxes(lower, upper, states, query_of, len(queries))
+
+
+def _read_query(query: str | Mapping[Any, Any], schema: TableSchema) -> Region:
+    """Read a query as disjoint boxes."""
+    if isinstance(query, str):
+        return parse_query(query, schema)
+    box: Box = {}
+    for key, constraint in _items(query):
+        j = _position(key, schema)
+        column = schema.columns[j]
+        is_number = column.categories is None
+        box[j] = (_read_interval if is_number else _read_labels)(column, constraint)
+    is_empty = any(isinstance(part, States) and not part.codes for part in box.values())
+    return [] if is_empty else [box]
 
 
 def _items(query: Mapping[Any, Any]) -> Collection[tuple[Any, Any]]:
@@ -145,8 +162,8 @@ def _items(query: Mapping[Any, Any]) -> Collection[tuple[Any, Any]]:
         raise ValueError(
             must(
                 "A query",
-                "be a dict from columns to intervals or labels",
-                "Write {'age': (30, 40), 'job': 'nurse'}.",
+                "be a dict from columns to intervals or labels, or text",
+                "Write {'age': (30, 40), 'job': 'nurse'} or \"age >= 30 and job == 'nurse'\".",
                 query=query,
             )
         )
@@ -162,23 +179,24 @@ def _position(key: object, schema: TableSchema) -> int:
     )
 
 
-def _read_interval(column: Column, constraint: Any) -> tuple[float, float]:
-    """Read the closed interval of a column of numbers; NaN is unbounded."""
+def _read_interval(column: Column, constraint: Any) -> Interval:
+    """Read the closed interval of a column of numbers."""
     if _is_number(constraint):
         if column.is_integral and float(constraint).is_integer():
             # What rounds to it: the same set for whole numbers, and under a density of
             # real numbers one of positive probability
-            return constraint - 0.5, constraint + 0.5
+            return Interval(constraint - 0.5, constraint + 0.5)
         way_out = "A single value of a continuous column has probability zero; give an interval."
         raise _bad_interval(column, constraint, way_out)
     if not isinstance(constraint, tuple | list) or len(constraint) != 2:
         raise _bad_interval(column, constraint, "Use None for a missing bound.")
     if not all(bound is None or _is_number(bound) for bound in constraint):
         raise _bad_interval(column, constraint, "Use None for a missing bound.")
-    lower, upper = (np.nan if bound is None else float(bound) for bound in constraint)
+    lower = -np.inf if constraint[0] is None else float(constraint[0])
+    upper = np.inf if constraint[1] is None else float(constraint[1])
     if lower > upper:
         raise _bad_interval(column, constraint, "Its lower bound comes first.")
-    return lower, upper
+    return Interval(lower, upper)
 
 
 def _is_number(value: Any) -> bool:
@@ -197,8 +215,8 @@ def _bad_interval(column: Column, constraint: object, way_out: str) -> ValueErro
     )
 
 
-def _read_labels(column: Column, constraint: Any) -> BoolArray:
-    """Read the allowed codes of a column of labels, shape (k,)."""
+def _read_labels(column: Column, constraint: Any) -> States:
+    """Read the allowed codes of a column of labels."""
     assert column.categories is not None
     # A string is a collection of letters, but means one label
     is_label = isinstance(constraint, str | bytes) or not isinstance(constraint, Collection)
@@ -214,6 +232,4 @@ def _read_labels(column: Column, constraint: Any) -> BoolArray:
                 label=unknown[0],
             )
         )
-    allowed = np.zeros(column.cardinality, dtype=bool)
-    allowed[[known.index(label) for label in labels]] = True
-    return allowed
+    return States(frozenset(known.index(label) for label in labels), column.cardinality)

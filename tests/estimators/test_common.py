@@ -21,11 +21,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import skcircuits
 from skcircuits import (
     BBISWeighter,
+    ChowLiuDensity,
     CircuitImputer,
     ExpectedPredictionSVR,
     GaussianMixtureDensity,
     GraphicalSVGDSampler,
+    HiddenChowLiuDensity,
     MoATDensity,
+    StrudelDensity,
+    WMISPNDensity,
 )
 
 pytestmark = pytest.mark.filterwarnings(
@@ -47,6 +51,7 @@ class StandardNormal:
 
 ESTIMATORS = {
     "BBISWeighter": (BBISWeighter(target=StandardNormal()), {"regularization": [0.0, 0.1]}),
+    "ChowLiuDensity": (ChowLiuDensity(), {"n_components": [1, 2]}),
     "CircuitImputer": (CircuitImputer(), {"strategy": ["mean", "mpe"]}),
     "ExpectedPredictionSVR": (
         ExpectedPredictionSVR(density=GaussianMixtureDensity(max_components=2)),
@@ -54,7 +59,13 @@ ESTIMATORS = {
     ),
     "GaussianMixtureDensity": (GaussianMixtureDensity(), {"n_components": [1, 2]}),
     "GraphicalSVGDSampler": (GraphicalSVGDSampler(max_iter=20), {"linear_weight": [0.0, 0.1]}),
+    "WMISPNDensity": (WMISPNDensity(), {"alpha": [0.01, 0.1], "leaf": ["polynomial", "gaussian"]}),
+    "HiddenChowLiuDensity": (
+        HiddenChowLiuDensity(n_latent_states=4, max_iter=5),
+        {"n_latent_states": [2, 4]},
+    ),
     "MoATDensity": (MoATDensity(max_iter=5, n_tree_samples=32), {"n_components": [1, 2]}),
+    "StrudelDensity": (StrudelDensity(max_iter=10), {"n_components": [1, 2]}),
 }
 # Checks that scikit-learn lists as failing for its own estimator of the same kind
 EXPECTED_FAILURES = {

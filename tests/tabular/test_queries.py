@@ -91,7 +91,7 @@ def test_columns_of_arrays_are_counted():
         ({"age": True}, "must be an interval"),
         ({"job": "king"}, r"among its categories; got label='king'. They are \['cook'"),
         ({"job": {"cook", "king"}}, "got label='king'"),
-        ("age > 3", "A query must be a dict"),
+        (("age", 3), "A query must be a dict"),
     ],
 )
 def test_wrong_queries_say_what_is_there(schema, query, message):

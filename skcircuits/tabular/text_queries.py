@@ -1,0 +1,197 @@
+"""Queries written as text, read as unions of disjoint boxes.
+
+The text is a Python expression over column names: comparisons and chains of them, ``in`` and
+``not in``, joined by ``and``, ``or`` and ``not``. It is parsed by `ast` and never evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.tabular.columns import Column
+from skcircuits.tabular.regions import Interval, Region, States, complement, intersect, unite
+from skcircuits.tabular.schema import TableSchema
+
+__all__ = ["parse_query"]
+
+HOW = (
+    "Join comparisons of a column with a constant by and, or, not: "
+    "\"30 <= age < 40 and job in ('nurse', 'cook')\"."
+)
+# The same comparison with its sides exchanged
+MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+QUOTED_OR_NAME = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`([^`]+)`""")
+
+
+def parse_query(text: str, schema: TableSchema) -> Region:
+    """Read a query.
+
+    Parameters
+    ----------
+    text : str
+        For example ``"30 <= age < 40 and (sex == 'male' or not job in ('nurse', 'cook'))"``.
+        Names that are no identifiers stand in backticks; columns of an array are x0, x1, ....
+    schema : TableSchema
+        The table the query is about.
+
+    Returns
+    -------
+    list of Box
+        Disjoint boxes whose union is the query.
+
+    Raises
+    ------
+    ValueError
+        If the text is no such expression, or names an unknown column or label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.tabular import TableSchema
+    >>> from skcircuits.tabular.text_queries import parse_query
+    >>> parse_query("x0 >= 1 and not x1 > 2", TableSchema.learn(np.eye(2) / 2))
+    [{0: Interval(lower=1.0, upper=inf), 1: Interval(lower=-inf, upper=2.0)}]
+    """
+    return _Reader(text, schema).region
+
+
+class _Reader:
+    """Reads one text; keeps it for error messages."""
+
+    def __init__(self, text: str, schema: TableSchema) -> None:
+        self.text = text
+        self.schema = schema
+        self.quoted: list[str] = []
+        source = QUOTED_OR_NAME.sub(self._hide_name, text.strip())
+        try:
+            tree = ast.parse(source, mode="eval")
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise self._error(f"be an expression ({error.args[0]})") from error
+        self.region = self._read(tree.body)
+
+    def _hide_name(self, match: re.Match[str]) -> str:
+        """Replace a name in backticks by an identifier; leave strings alone."""
+        if match[1]:
+            return match[1]
+        self.quoted.append(match[2])
+        return f"_quoted_{len(self.quoted) - 1}"
+
+    def _read(self, node: ast.expr) -> Region:
+        if isinstance(node, ast.BoolOp):
+            parts = [self._read(value) for value in node.values]
+            return reduce(intersect if isinstance(node.op, ast.And) else unite, parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return complement(self._read(node.operand))
+        if isinstance(node, ast.Compare):
+            operands = [node.left, *node.comparators]
+            links = [
+                self._compare(left, op, right)
+                for (left, right), op in zip(pairwise(operands), node.ops)
+            ]
+            return reduce(intersect, links)
+        if isinstance(node, ast.Name):
+            # A column of truth values says itself what is asked
+            return self._labels(self._column(node.id), ast.Eq(), True)
+        raise self._error("be made of comparisons", node)
+
+    def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Region:
+        """One comparison of a column with a constant, on either side."""
+        if not isinstance(left, ast.Name):
+            if type(op) not in MIRRORED and not isinstance(op, ast.Eq | ast.NotEq):
+                raise self._error("have the column on the left of 'in'", left)
+            op = MIRRORED.get(type(op), type(op))()
+            left, right = right, left
+        if not isinstance(left, ast.Name) or isinstance(right, ast.Name):
+            raise self._error("compare a column with a constant", left)
+        try:
+            value = ast.literal_eval(right)
+        except (ValueError, TypeError, SyntaxError) as error:
+            raise self._error("compare a column with a constant", right) from error
+        position = self._column(left.id)
+        if isinstance(op, ast.In | ast.NotIn):
+            region = self._member(position, value)
+            return complement(region) if isinstance(op, ast.NotIn) else region
+        if self.schema.columns[position].categories is None:
+            return self._numbers(position, op, value)
+        return self._labels(position, op, value)
+
+    def _member(self, position: int, values: Any) -> Region:
+        """Membership in a collection: any of several equalities."""
+        if not isinstance(values, list | tuple | set) or not values:
+            raise self._error("have a collection of constants on the right of 'in'")
+        read = self._numbers if self.schema.columns[position].categories is None else self._labels
+        return reduce(unite, [read(position, ast.Eq(), value) for value in values])
+
+    def _numbers(self, position: int, op: ast.cmpop, value: Any) -> Region:
+        """Compare a column of numbers."""
+        column = self.schema.columns[position]
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            raise self._error(f"compare column {column.name!r} with a number")
+        bound = float(value)
+        if isinstance(op, ast.Eq | ast.NotEq):
+            # Of whole numbers, what rounds to it; else the number itself
+            half = 0.5 if column.is_integral and bound.is_integer() else 0.0
+            point: Region = [{position: Interval(bound - half, bound + half)}]
+            return point if isinstance(op, ast.Eq) else complement(point)
+        if isinstance(op, ast.Lt):
+            return [{position: Interval(-np.inf, float(np.nextafter(bound, -np.inf)))}]
+        if isinstance(op, ast.LtE):
+            return [{position: Interval(-np.inf, bound)}]
+        if isinstance(op, ast.Gt):
+            return [{position: Interval(float(np.nextafter(bound, np.inf)), np.inf)}]
+        if isinstance(op, ast.GtE):
+            return [{position: Interval(bound, np.inf)}]
+        raise self._error("use <, <=, >, >=, ==, != or in")
+
+    def _labels(self, position: int, op: ast.cmpop, value: Any) -> Region:
+        """Compare a column of labels; labels that are numbers have an order."""
+        column = self.schema.columns[position]
+        assert column.categories is not None
+        labels = column.categories
+        if isinstance(op, ast.Eq | ast.NotEq):
+            codes = {self._code(column, value)}
+            if isinstance(op, ast.NotEq):
+                codes = set(range(column.cardinality)) - codes
+        elif labels.dtype.kind in "iuf" and isinstance(value, int | float):
+            order = {ast.Lt: np.less, ast.LtE: np.less_equal, ast.Gt: np.greater}
+            compare = order.get(type(op), np.greater_equal)
+            codes = set(np.flatnonzero(compare(labels, value)).tolist())
+        else:
+            raise self._error(f"compare labels of column {column.name!r} by ==, != or in")
+        return [{position: States(frozenset(codes), column.cardinality)}] if codes else []
+
+    def _code(self, column: Column, label: Any) -> int:
+        known: Collection[Any] = column.categories.tolist()  # type: ignore[union-attr]
+        if label in known:
+            return list(known).index(label)
+        raise ValueError(
+            must(
+                f"Labels of column {column.name!r} in a query",
+                "be among its categories",
+                f"They are {known}.",
+                label=label,
+            )
+        )
+
+    def _column(self, identifier: str) -> int:
+        """Position of a column by its name in the text."""
+        hidden = identifier.removeprefix("_quoted_")
+        name = self.quoted[int(hidden)] if hidden != identifier else identifier
+        known = [name if isinstance(name, str) else f"x{name}" for name in self.schema.names]
+        if name in known:
+            return known.index(name)
+        raise ValueError(
+            must("Columns of a query", "be columns of the table", f"They are {known}.", column=name)
+        )
+
+    def _error(self, condition: str, node: ast.expr | None = None) -> ValueError:
+        part = {} if node is None else {"part": ast.unparse(node)}
+        return ValueError(must("A query", condition, HOW, query=self.text, **part))
