@@ -23,7 +23,7 @@ from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 SIZES = (10, 20, 40, 60, 100, 200)
 SHARES = (0.0, 0.25, 0.5)
 # Nonlinear functions of the states that are scored.
-N_FUNCTIONS = 5
+N_FUNCTIONS = 4
 NAMES = {0.0: ("VS", "BBIS"), 0.25: ("CVS 25%", "CBBIS 25%"), 0.5: ("CVS 50%", "CBBIS 50%")}
 
 
@@ -84,7 +84,6 @@ class Scores:
             np.abs(total - center),
             total**2,
             total > center,
-            total % 2,
             self.model.log_prob_unnormalized(states),
         ]
         return np.column_stack([states, states[:, first] * states[:, second], *functions])
