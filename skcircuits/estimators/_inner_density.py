@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_memory
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
 from skcircuits.estimators._density import BaseDensity
+from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.exceptions import must
 
 __all__ = ["DENSITY_CONSTRAINTS", "InnerDensityMixin"]
@@ -51,8 +52,6 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
     def _make_density(self):
         """Clone the density, seeded from this estimator where it has no seed."""
         if isinstance(self.density, str):
-            from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-
             density = GaussianMixtureDensity(verbose=self.verbose)
         else:
             density = clone(self.density)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["KeyedDraws", "RowStreams"]
+__all__ = ["DrawSource", "KeyedDraws", "RowStreams", "draw_source"]
 
 UInt64Array = NDArray[np.uint64]
+# Given pairs of a draw and a row, and what each of them draws: where its numbers come from.
+DrawSource = Callable[[IntArray, IntArray], np.random.Generator]
 
 # Constants of SplitMix64 (Steele, Lea and Flood, 2014): the golden ratio and a mixer that
 # turns consecutive numbers into independent-looking ones.
@@ -135,6 +140,36 @@ class KeyedDraws:
         steps = GOLDEN * np.arange(1, n_columns + 1, dtype=np.uint64)
         bits = _mix(self.keys[:, None] + steps) >> np.uint64(11)
         return bits.astype(np.float64) * 2.0**-53
+
+
+def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice) -> DrawSource:
+    """Give the random numbers of a block of rows, drawn several times each.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator or RowStreams
+        One generator for all, or one stream per row.
+    rows : slice
+        Rows of the block.
+    draws : slice
+        Numbers of the draws.
+
+    Returns
+    -------
+    callable
+        ``source(pairs, places)``, a source with the methods ``random`` and
+        ``standard_normal``; pair ``i`` is draw ``i // n_rows`` of row ``i % n_rows``.
+    """
+    if isinstance(rng, np.random.Generator):
+        return lambda pairs, places: rng
+
+    def draw_keyed(pairs: IntArray, places: IntArray) -> np.random.Generator:
+        draw, row = np.divmod(pairs, rows.stop - rows.start)
+        keyed = rng.at(rows.start + row, draws.start + draw, places)
+        # It has the two methods of a generator that draws use
+        return cast(np.random.Generator, keyed)
+
+    return draw_keyed
 
 
 def _mix(keys: UInt64Array) -> UInt64Array:
