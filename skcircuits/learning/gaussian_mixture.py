@@ -91,7 +91,18 @@ class MixtureState:
         return self.n_components - 1 + components
 
     def bic(self, total_weight: float) -> float:
-        """Bayesian information criterion of rows with this weight; lower is better."""
+        """Bayesian information criterion; lower is better.
+
+        Parameters
+        ----------
+        total_weight : float
+            Weight of all rows: their number where each counts once.
+
+        Returns
+        -------
+        float
+            The criterion, of the log-likelihood before the last iteration.
+        """
         penalty = self.n_parameters * float(np.log(max(total_weight, 1.0)))
         return penalty - 2.0 * self.log_likelihood
 

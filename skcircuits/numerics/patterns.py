@@ -46,7 +46,18 @@ class PatternGroup:
         return np.bincount(self.pattern, minlength=self.n_patterns)
 
     def take(self, chosen: BoolArray | IntArray | slice) -> PatternGroup:
-        """Keep some patterns (in ascending order) and their rows."""
+        """Keep some patterns, in ascending order, and their rows.
+
+        Parameters
+        ----------
+        chosen : ndarray or slice
+            Boolean mask of the patterns, or their ascending positions.
+
+        Returns
+        -------
+        PatternGroup
+            The chosen patterns.
+        """
         kept = np.arange(self.n_patterns)[chosen]
         position = np.full(self.n_patterns, -1)
         position[kept] = np.arange(len(kept))
@@ -56,7 +67,18 @@ class PatternGroup:
         )
 
     def blocks(self, n_patterns: int) -> Iterator[PatternGroup]:
-        """Cut the group into groups of at most `n_patterns` patterns."""
+        """Cut the group into smaller ones.
+
+        Parameters
+        ----------
+        n_patterns : int
+            Most patterns in each.
+
+        Yields
+        ------
+        PatternGroup
+            The next patterns and their rows.
+        """
         if self.n_patterns <= n_patterns:
             yield self
             return

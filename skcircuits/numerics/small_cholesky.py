@@ -107,17 +107,54 @@ def gram_of_lower(lower: FloatArray) -> FloatArray:
 
 
 def multiply(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Multiply matrices (d, d, n) by vectors (d, n)."""
+    """Multiply matrices by vectors.
+
+    Parameters
+    ----------
+    matrices : ndarray of shape (d, d, n)
+        The matrices.
+    vectors : ndarray of shape (d, n)
+        The vectors.
+
+    Returns
+    -------
+    ndarray of shape (d, n)
+        Products.
+    """
     return contract("ijn,jn->in", matrices, vectors)
 
 
 def multiply_transposed(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Multiply transposed matrices (d, d, n) by vectors (d, n)."""
+    """Multiply transposed matrices by vectors.
+
+    Parameters
+    ----------
+    matrices : ndarray of shape (d, d, n)
+        The matrices, before transposition.
+    vectors : ndarray of shape (d, n)
+        The vectors.
+
+    Returns
+    -------
+    ndarray of shape (d, n)
+        Products.
+    """
     return contract("jin,jn->in", matrices, vectors)
 
 
 def log_diagonal(lower: FloatArray) -> FloatArray:
-    """Sum the logarithms of the diagonals, half of the log determinants of L Lᵀ, shape (n,)."""
+    """Sum the logarithms of the diagonals: half of the log determinants of L Lᵀ.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (d + r, d, n)
+        Factors as `cholesky` gives them.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Half log determinants.
+    """
     size = lower.shape[1]
     diagonal = lower[np.arange(size), np.arange(size)]
     return contract("i,in->n", np.ones(size), np.log(diagonal))
@@ -129,6 +166,18 @@ def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray
     With two or more elements along the last axis ``np.einsum`` runs along it and adds
     the terms one after the other; for a single one it would sum along another axis, in
     another order.
+
+    Parameters
+    ----------
+    subscripts : str
+        As in ``np.einsum``; the last axis of `right` and of the result are the same.
+    left, right : ndarray
+        The factors.
+
+    Returns
+    -------
+    ndarray
+        Sums of products.
     """
     if right.shape[-1] != 1:
         return np.einsum(subscripts, left, right, optimize=False)
