@@ -21,9 +21,10 @@ from skcircuits.circuits.inputs import InputLayer, LeafUnit
 from skcircuits.circuits.layers import SumLayer, SumWeights
 from skcircuits.circuits.passes import backward
 from skcircuits.circuits.plan import Plan
-from skcircuits.circuits.units import Product, Sum, Unit
+from skcircuits.circuits.units import Unit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning.leaf_statistics import ColumnMoments, LeafStatistics, leaf_statistics
+from skcircuits.learning.rebuild import rebuild
 from skcircuits.protocols import FloatArray
 
 __all__ = ["EMStep", "expectation_maximization", "fit_parameters"]
@@ -147,20 +148,16 @@ class EMStep:
     @cached_property
     def circuit(self) -> Circuit:
         """The circuit with the new parameters."""
-        built: dict[int, Unit] = {}
-        for (units, _), family in zip(self.plan.inputs, self.leaves):
-            built.update(zip(range(units.start, units.stop), family))
+        units = self.plan.units
+        leaves: dict[int, Unit] = {}
+        for (own, _), family in zip(self.plan.inputs, self.leaves):
+            leaves.update(zip(map(id, units[own]), family))
         weights: dict[int, FloatArray] = {}
         for layer in self.plan.sum_layers:
             pieces = np.split(self.plan.weights.linear[layer.edges], layer.starts[1:])
-            weights.update(zip(range(layer.units.start, layer.units.stop), pieces))
-        for position, unit in enumerate(self.plan.units):
-            children = [built[self.plan.position[id(child)]] for child in unit.children]
-            if isinstance(unit, Sum):
-                built[position] = Sum(children, weights=weights[position])
-            elif isinstance(unit, Product):
-                built[position] = Product(children)
-        return Circuit(built[self.plan.root])
+            weights.update(zip(map(id, units[layer.units]), pieces))
+        root = rebuild(units[-1], lambda leaf: leaves[id(leaf)], lambda unit: weights[id(unit)])
+        return Circuit(root)
 
 
 class _Totals:

@@ -1,0 +1,213 @@
+"""Density estimation by Strudel: deterministic, structured-decomposable circuits."""
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+
+from skcircuits.estimators._base import Interval
+from skcircuits.estimators._discrete import ValidatedDensity
+from skcircuits.estimators._fitting import drive
+from skcircuits.exceptions import must
+from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
+from skcircuits.trees import complete_rows
+
+__all__ = ["StrudelDensity"]
+
+_MOST_STEPS = 1 << 30  # the learner ends by itself, at one of its limits
+
+
+class StrudelDensity(ValidatedDensity):
+    """Strudel: a circuit grown from a Chow-Liu tree by splitting edges.
+
+    Each split replaces one product of the circuit by a copy per state of a column: the
+    product that most rows use (eFLOW), on the column that knows most about the others there
+    (vMI). The circuit stays deterministic and structured-decomposable, so its weights are
+    counts, its most probable completions are exact, and products and divergences of such
+    circuits are tractable.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of components. Several share one structure; their weights are learned by
+        expectation maximisation. A mixture is not deterministic.
+    max_iter : int, default=500
+        Most splits.
+    patience : int, default=50
+        Stop after that many splits without improvement of the validation score.
+    max_parameters : int, default=100_000
+        Stop when the circuit has more free parameters.
+    pseudo_count : float, default=1.0
+        Weight of the prior at each sum: uniform for the single circuit, the single circuit
+        for each component of a mixture.
+    validation_fraction : float or None, default=0.1
+        Share of the rows held out to choose the number of splits, unless `fit` gets
+        validation rows. None, and tables too small to spare a row: the training rows.
+    warm_start : bool, default=False
+        Continue splitting where the previous fit on the same rows ended. Keeps the rows.
+    random_state : int, RandomState or None, default=None
+        Source of randomness.
+    verbose : int, default=0
+        Print progress.
+
+    Attributes
+    ----------
+    circuit_ : Circuit
+        In original units.
+    n_splits_ : int
+        Number of splits of the circuit.
+    validation_scores_ : list of float
+        Mean log probability (of states) of the validation rows: for the Chow-Liu tree, after
+        each split, then after each step of the mixture.
+    n_iter_ : int
+        Number of steps taken.
+    bin_edges_ : tuple of ndarray or None
+        Bins of columns of numbers; None where the values themselves are the states.
+    is_categorical_ : ndarray of shape (n_features_in_,)
+        Mask of the columns of labels.
+    categories_ : list of ndarray or None
+        Labels per column in the order of their codes, None for numbers.
+    n_features_in_ : int
+        Number of columns in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns in fit, where all are strings.
+
+    See Also
+    --------
+    HiddenChowLiuDensity : Usually more likely, not deterministic.
+    ChowLiuDensity : Where it starts.
+
+    Notes
+    -----
+    Columns of whole numbers with few distinct values are states, other numbers are cut into
+    quantile bins with uniform density inside, so scores are densities in original units.
+    Whole numbers that are no state in fit count as missing.
+
+    Missing cells of training rows are drawn from a Chow-Liu tree while the structure grows;
+    the parameters are then learned from the rows as they are, by expectation maximisation.
+
+    References
+    ----------
+    .. [1] Dang, Vergari and Van den Broeck, "Strudel: Learning Structured-Decomposable
+       Probabilistic Circuits", PGM 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits import StrudelDensity
+    >>> rng = np.random.default_rng(0)
+    >>> X = (rng.random((500, 1)) + 0.3 * rng.normal(size=(500, 4)) > 0.5).astype(float)
+    >>> density = StrudelDensity(max_iter=20, random_state=0).fit(X)
+    >>> density.circuit_.mpe([[1.0, np.nan, np.nan, 1.0]])
+    array([[1., 1., 1., 1.]])
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **ValidatedDensity._validation_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "max_parameters": [Interval(Integral, 1, None, closed="left")],
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        n_components=1,
+        max_iter=500,
+        patience=50,
+        max_parameters=100_000,
+        pseudo_count=1.0,
+        validation_fraction=0.1,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.max_iter = max_iter
+        self.patience = patience
+        self.max_parameters = max_parameters
+        self.pseudo_count = pseudo_count
+        self.validation_fraction = validation_fraction
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __getstate__(self):
+        # A pickle carries the model, not the rows it could grow on
+        state = super().__getstate__()
+        state.pop("_learner", None)
+        return state
+
+    def _fit_table(self, X, sample_weight, generator, validation=None):
+        if not self.warm_start:
+            vars(self).pop("_learner", None)
+        super()._fit_table(X, sample_weight, generator, validation)
+
+    def _fit_rows(self, rows, generator, validation):
+        learner = self._make_learner(rows, generator, validation)
+        grown = {}
+        with self._stages("structure", "parameters") as (structure, parameters):
+            result = drive(
+                self,
+                self._steps(learner, generator, grown),
+                max_iter=_MOST_STEPS,
+                score=lambda step: step.validation_log_density,
+                attributes=lambda step: {"circuit_": self._in_original_units(step.circuit)},
+                X=rows.X,
+                context=structure,
+            )
+            circuit = self._refine(result.state.circuit, rows, self.pseudo_count, parameters)
+        self.validation_scores_ = result.scores
+        self.n_iter_ = result.n_iter
+        self.n_splits_ = grown["best"].n_splits
+        self.circuit_ = self._in_original_units(circuit)
+        if self.warm_start:
+            self._learner = learner
+
+    def _steps(self, learner, generator, grown):
+        """Grow the structure, then learn a mixture on the best one."""
+        limits = GrowthLimits(self.max_iter, self.patience, self.max_parameters)
+        for step in grow(learner, limits):
+            best = grown.get("best")
+            if best is None or step.validation_log_density > best.validation_log_density:
+                grown["best"] = step
+            yield step
+        if self.n_components > 1:
+            yield from learn_mixture(
+                grown["best"], self.n_components, generator, shrinkage=self.pseudo_count
+            )
+
+    def _make_learner(self, rows, generator, validation):
+        """Make the learner of these rows, or take that of the previous fit."""
+        if hasattr(self, "_learner"):
+            self._check_same_rows(rows)
+            return self._learner
+        self._training_states = rows.states if self.warm_start else None
+        training = complete_rows(rows.codes, self._layout, generator, sample_weight=rows.weight)
+        held_out = complete_rows(
+            validation.codes, self._layout, generator, sample_weight=validation.weight
+        )
+        return StrudelLearner(
+            training,
+            self._layout,
+            held_out,
+            weight=rows.weight,
+            validation_weight=validation.weight,
+            pseudo_count=self.pseudo_count,
+        )
+
+    def _check_same_rows(self, rows):
+        if not np.array_equal(self._training_states, rows.states, equal_nan=True):
+            raise ValueError(
+                must(
+                    "rows with warm_start=True",
+                    "be those of the previous fit, split alike",
+                    "Set random_state to an integer, or warm_start=False to start again.",
+                    n_rows=len(rows.X),
+                )
+            )
