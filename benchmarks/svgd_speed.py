@@ -64,7 +64,7 @@ def in_the_dimension(rng, largest, picture):
     print("grids, n = 50, float32, one thread")
     for side in sides:
         field = gaussian_field(grid_edges(side), side * side, rng)
-        n_iter = max(3, 20_000 // side**2)
+        n_iter = max(10, 20_000 // side**2)
         found = seconds_per_iteration(field, 50, n_iter, repeats=2, dtype="float32")
         dimensions.append(side * side)
         times.append(1e3 * found)
@@ -94,7 +94,7 @@ def with_threads(rng):
             seconds_per_iteration(
                 field,
                 n_particles,
-                max(4, 2000 // n_particles),
+                4000 // n_particles + 4,
                 clock=time.perf_counter,
                 dtype="float32",
                 n_jobs=n_jobs,

@@ -3,6 +3,7 @@ import pickle
 import signal
 import warnings
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
@@ -298,3 +299,14 @@ def test_interruption_keeps_the_particles():
 def test_impossible_requests_say_what_to_do(sampler, X, message):
     with pytest.raises(ValueError, match=message):
         sampler.fit(X)
+
+
+@pytest.mark.slow
+def test_restarts_run_on_dask(chain):
+    distributed = pytest.importorskip("dask.distributed")
+    options = {"n_particles": 10, "n_init": 3, "max_iter": 50, "tol": 0.5, "random_state": 0}
+    alone = GraphicalSVGDSampler(chain, **options).fit()
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
+        together = GraphicalSVGDSampler(chain, n_jobs=2, **options).fit()
+    np.testing.assert_array_equal(alone.particles_, together.particles_)

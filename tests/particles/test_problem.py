@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+
+from skcircuits.graphical import GaussianMRF
+from skcircuits.particles import (
+    Neighborhoods,
+    SVGDProblem,
+    chunk_threads,
+    median_bandwidths,
+    node_discrepancies,
+    nodes_outside_blankets,
+)
+from skcircuits.particles.clouds import centred_rows, row_deviations
+
+
+class AnyNormal:
+    def grad_log_prob(self, X):
+        return -X
+
+
+def test_rows_are_centred_and_end_with_zeros():
+    coordinates = np.random.default_rng(0).normal(1e6, 1.0, (3, 50))
+    rows = centred_rows(coordinates)
+    np.testing.assert_allclose(rows[:3], coordinates - coordinates.mean(axis=1, keepdims=True))
+    np.testing.assert_array_equal(rows[3], 0.0)
+    np.testing.assert_allclose(row_deviations(rows[:3]), coordinates.std(axis=1), rtol=1e-9)
+    again = np.ones((4, 50))
+    assert centred_rows(coordinates, out=again) is again
+    np.testing.assert_array_equal(again, rows)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_threads_run_every_chunk_once(n_threads):
+    done = np.zeros(17, dtype=int)
+
+    def work(chunk):
+        done[chunk] += 1
+
+    with chunk_threads(n_threads) as run:
+        run(work, list(range(17)))
+        run(work, [])
+    np.testing.assert_array_equal(done, 1)
+
+
+def test_errors_in_threads_reach_the_caller():
+    def fail(chunk):
+        raise RuntimeError(f"chunk {chunk}")
+
+    with chunk_threads(2) as run, pytest.raises(RuntimeError, match="chunk"):
+        run(fail, [1, 2, 3])
+
+
+@pytest.mark.parametrize("blocks", [None, [[0, 2], [1], [3]]])
+def test_without_a_graph_everyone_is_a_neighbor(blocks):
+    problem = SVGDProblem(AnyNormal(), 4, blocks=blocks)
+    assert problem.graph.n_kernels == 1
+    assert problem.graph.n_nodes == (4 if blocks is None else 3)
+    neighbors = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    complete = SVGDProblem(AnyNormal(), 4, neighbors if blocks is None else None, blocks)
+    start = np.random.default_rng(0).normal(size=(9, 4))
+    for one, other in zip(problem.steps(start, 0), complete.steps(start, 0)):
+        np.testing.assert_array_equal(one.particles, other.particles)
+        if one.n_iter == 3:
+            break
+
+
+@pytest.mark.parametrize("kernel", ["random", "combine"])
+def test_random_scopes_without_a_graph(kernel):
+    problem = SVGDProblem(AnyNormal(), 6, kernel=kernel, n_neighbors=2)
+    state = next(problem.steps(np.random.default_rng(0).normal(size=(9, 6)), 0))
+    assert state.particles.shape == (9, 6) and np.all(np.isfinite(state.particles))
+
+
+def test_measuring_is_the_discrepancy_under_median_bandwidths():
+    field = GaussianMRF([[2.0, 0.5, 0.0], [0.5, 1.0, 0.3], [0.0, 0.3, 1.0]], [0.0, 1.0, 0.0])
+    particles = field.sample(40, random_state=0)
+    problem = SVGDProblem(field, 3, field.neighbors, bandwidth_factor=2.0)
+    per_node, bandwidths = problem.measure(particles)
+    rows = centred_rows(np.ascontiguousarray(particles.T))
+    graph = Neighborhoods.from_graph(field.neighbors)
+    expected = median_bandwidths(rows, graph, factor=2.0)
+    np.testing.assert_allclose(bandwidths, expected[graph.kernel_of_node])
+    scores = np.ascontiguousarray(field.grad_log_prob(particles).T)
+    np.testing.assert_allclose(per_node, node_discrepancies(rows, scores, graph, expected))
+    single, _ = problem.measure(particles.astype(np.float32))
+    np.testing.assert_allclose(single, per_node, rtol=1e-4)
+
+
+def test_the_discrepancy_falls_with_more_exact_draws():
+    field = GaussianMRF(np.eye(5), np.zeros(5))
+    problem = SVGDProblem(field, 5, field.neighbors)
+    totals = [problem.measure(field.sample(n, random_state=0))[0].sum() for n in (10, 100, 1000)]
+    assert totals[0] > 3 * totals[1] > 9 * totals[2]
+
+
+def test_particles_beat_exact_draws():
+    links = np.eye(20, k=1) + np.eye(20, k=-1)
+    field = GaussianMRF(1.2 * np.eye(20) + 0.5 * links, np.ones(20))
+    problem = SVGDProblem(field, 20, field.neighbors, linear_weight=0.1)
+    *_, last = problem.steps(np.random.default_rng(0).normal(size=(50, 20)), 0)
+    draws = field.sample(50, random_state=0)
+    assert field.mmd2(last.particles, 20.0) < 0.8 * field.mmd2(draws, 20.0)
+    second_moment = np.diag(field.covariance_) + field.mean_**2
+
+    def error(sample):
+        return np.mean(((sample**2).mean(axis=0) - second_moment) ** 2)
+
+    assert error(last.particles) < 0.1 * error(draws)
+
+
+def test_dense_dependence_is_found_by_the_probes():
+    precision = 30 * np.eye(30) + 1.0  # everyone depends on everyone, the graph says no one does
+    lonely = Neighborhoods.from_graph([[]] * 30)
+    X = np.random.default_rng(0).normal(size=(4, 30))
+    found = nodes_outside_blankets(lambda x: -x @ precision, lonely, X, np.random.default_rng(1))
+    np.testing.assert_array_equal(found, np.arange(30))
+
+
+def test_right_graphs_have_no_violations():
+    graph = Neighborhoods.from_graph([[1], [0], [3], [2]], blocks=[[0], [1, 4], [2], [3]])
+    score = AnyNormal().grad_log_prob
+    X = np.random.default_rng(0).normal(size=(1, 5))
+    assert nodes_outside_blankets(score, graph, X, np.random.default_rng(0)).size == 0
