@@ -281,3 +281,49 @@ def test_auto_density_beats_column_means():
     means = np.broadcast_to(np.nanmean(hidden, axis=0), X.shape)
     error = np.mean((completed[hole] - X[hole]) ** 2) / np.mean((means[hole] - X[hole]) ** 2)
     assert error < 0.35
+
+
+class Recorder:
+    """A callback that follows the fit into the density."""
+
+    max_propagation_depth = None
+
+    def __init__(self):
+        self.tasks = []
+
+    def setup(self, estimator, context):
+        self.tasks.append("setup")
+
+    def teardown(self, estimator, context):
+        self.tasks.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.tasks.append(f"{context.estimator_name} {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context):
+        pass
+
+
+def test_callbacks_reach_the_density(gaussian):
+    recorder = Recorder()
+    imputer = CircuitImputer(random_state=0).set_callbacks(recorder)
+    imputer.fit(holes(gaussian.sample(60, random_state=0)))
+    assert recorder.tasks[:3] == ["setup", "CircuitImputer fit", "GaussianMixtureDensity fit"]
+    assert recorder.tasks[3] == "GaussianMixtureDensity iteration"
+    assert recorder.tasks[-1] == "teardown"
+
+
+def test_a_frozen_density_is_not_fitted_again(independent_density, frame):
+    fitted = clone(independent_density).fit(frame)
+    imputer = CircuitImputer(density=FrozenEstimator(fitted)).fit(frame.iloc[:3])
+    assert imputer.circuit_ is fitted.circuit_
+    assert imputer.categories_[2].tolist() == ["red", "blue"]
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_units_do_not_matter(gaussian, scale):
+    X = holes(gaussian.sample(100, random_state=0))
+    factors = np.array([scale, 1.0, 1.0 / scale])
+    plain = CircuitImputer(random_state=0).fit_transform(X)
+    scaled = CircuitImputer(random_state=0).fit_transform(X * factors)
+    np.testing.assert_allclose(scaled / factors, plain, rtol=1e-6, atol=1e-6)
