@@ -9,6 +9,8 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["log1mexp", "log_ndtr_difference", "logsumexp"]
 
+_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(4)
+
 
 def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
     """Sum numbers given by their logarithms along an axis.
@@ -120,10 +122,9 @@ def _log_narrow_mass(low: FloatArray, high: FloatArray) -> FloatArray:
     the upper half, where gaps of cumulative probabilities say nothing; the first case is
     integrated by four Gauss-Legendre nodes.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(4)
     half = 0.5 * (high - low)
     middle = low + half
     # the density relative to its value in the middle
-    steps = half * nodes[:, None]
-    relative = weights @ np.exp(-steps * (middle + 0.5 * steps))
+    steps = half * _NODES[:, None]
+    relative = _NODE_WEIGHTS @ np.exp(-steps * (middle + 0.5 * steps))
     return np.log(half * relative) - 0.5 * middle**2 - 0.5 * np.log(2.0 * np.pi)
