@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skcircuits.circuits import (
+    boxes,
     completion,
     conditioning,
     evaluation,
@@ -189,7 +190,7 @@ class Circuit:
         if closed not in CLOSED:
             raise ValueError(must("closed", f"be one of {CLOSED}", closed=closed))
         masks = {v: self._state_mask(v, mask, len(lower)) for v, mask in (states or {}).items()}
-        return evaluation.log_box_probability(self.plan, Box(lower, upper, closed, masks))
+        return boxes.log_box_probability(self.plan, Box(lower, upper, closed, masks))
 
     def expectation(self, X: Any) -> FloatArray:
         """Replace NaN cells by E[x_j | observed cells].

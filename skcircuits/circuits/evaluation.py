@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.passes import feedforward, input_buffer, log_values
 from skcircuits.circuits.plan import BATCH_ROWS, Plan
 from skcircuits.circuits.scaled import ScaledPlan
@@ -15,7 +14,7 @@ from skcircuits.circuits.scaled_compilation import compile_scaled
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
-__all__ = ["log_box_probability", "log_partition", "log_probability", "log_values"]
+__all__ = ["log_partition", "log_probability", "log_values"]
 
 # The fast evaluator pays from the first, its tables from the second number of rows on.
 FEW_ROWS = 256
@@ -64,24 +63,6 @@ def _fast_log_probability(plan: Plan, fast: ScaledPlan, X: FloatArray) -> FloatA
     if not exact.all():
         result[~exact] = _log_probability(plan, X[~exact])
     return result
-
-
-def log_box_probability(plan: Plan, box: Box) -> FloatArray:
-    """Log probability of each box.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    box : Box
-        One box per row.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Log probabilities.
-    """
-    return _root_values(plan, len(box.lower), lambda layer, rows: layer.log_box(box.rows(rows)))
 
 
 def log_partition(plan: Plan) -> float:

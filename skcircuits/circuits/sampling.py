@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from skcircuits.circuits.inverse_cdf import InverseCdf
@@ -10,7 +12,8 @@ from skcircuits.circuits.moments import require_possible
 from skcircuits.circuits.passes import log_values
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.scaled_inputs import linear_values
-from skcircuits.circuits.tracing import EdgeChoice, pairs_by_block, trace
+from skcircuits.circuits.tracing import EdgeChoice, trace
+from skcircuits.numerics.row_streams import DrawSource, RowStreams, draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -20,6 +23,8 @@ __all__ = ["sample", "sample_completions"]
 BATCH_ROWS = 256
 # Draws per batch where all share one pass.
 BATCH_DRAWS = 4096
+# Terms add up to their total up to rounding; a draw below it never takes an impossible edge.
+ALMOST_ONE = 1.0 - 1e-9
 
 
 def sample(plan: Plan, n_samples: int, rng: np.random.Generator) -> FloatArray:
@@ -44,7 +49,7 @@ def sample(plan: Plan, n_samples: int, rng: np.random.Generator) -> FloatArray:
 
 
 def sample_completions(
-    plan: Plan, X: FloatArray, n_samples: int, rng: np.random.Generator
+    plan: Plan, X: FloatArray, n_samples: int, rng: np.random.Generator | RowStreams
 ) -> FloatArray:
     """Draw completions of the NaN cells of each row.
 
@@ -56,9 +61,9 @@ def sample_completions(
         Rows with NaN.
     n_samples : int
         Completions per row.
-    rng : numpy.random.Generator
-        Source of randomness. Blocks have a fixed size, so that the draws do not depend on
-        the working memory.
+    rng : numpy.random.Generator or RowStreams
+        Source of randomness. Blocks have a fixed size, so that the draws of a generator do
+        not depend on the working memory; those of streams depend on nothing but their row.
 
     Returns
     -------
@@ -78,10 +83,13 @@ def sample_completions(
         for draws in row_slices(n_samples, max(1, batch // len(block))):
             # Draw-major: pair i belongs to draw i // len(block) of row i % len(block).
             n_pairs = len(block) * (draws.stop - draws.start)
-            for layer, units, at in trace(plan, n_pairs, posterior.chooser(rng)):
+            source = draw_source(rng, rows, draws)
+            for layer, units, at in trace(plan, n_pairs, posterior.chooser(source)):
                 draw, row = np.divmod(at, len(block))
                 scopes = layer.scopes[units]
-                cells = layer.draw(units, block[row[:, None], scopes], rng)
+                # A row reaches one input unit per variable, so the variable names the draw
+                numbers = source(at, plan.n_units + scopes[:, 0])
+                cells = layer.draw(units, block[row[:, None], scopes], numbers)
                 result[draws.start + draw[:, None], rows.start + row[:, None], scopes] = cells
     return result
 
@@ -116,11 +124,11 @@ class _Posterior:
         require_possible(values[plan.root], first_row)
         return cls(plan, values, is_log=True)
 
-    def chooser(self, rng: np.random.Generator) -> EdgeChoice:
+    def chooser(self, source: DrawSource) -> EdgeChoice:
         """Choose edges with probability proportional to their terms."""
 
         def choose(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
-            uniform = rng.random(len(own))
+            uniform = source(rows, layer.units.start + own).random(len(own))
             if self._values.shape[1] == 1:
                 return self._draw_shared(layer, own, uniform)
             at = rows % self._values.shape[1]
@@ -140,25 +148,53 @@ class _Posterior:
     def _draw_in_blocks(
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
     ) -> IntArray:
-        """Draw for one block of sums after the other: their children are the same."""
+        """Draw for sums whose children are shared within blocks."""
         assert layer.block_shape is not None
-        weights = self._plan.weights
-        matrices = (weights.log if self._is_log else weights.linear)[layer.edges]
-        matrices = matrices.reshape(layer.block_shape)
-        edges = np.empty(len(own), dtype=np.intp)
-        for block, pairs, sums in pairs_by_block(layer, own):
-            terms = np.take(self._values[layer.block_children[block]], at[pairs], axis=1)
+        n_rows = self._values.shape[1]
+        n_blocks, n_sums, _ = layer.block_shape
+        blocks = own // n_sums
+        if 2 * len(own) < n_blocks * n_rows:
+            flat = self._values.ravel()
+            return self._walk_blocks(
+                layer, own, at, uniform, lambda children: flat[(children * n_rows)[blocks] + at]
+            )
+        # Most blocks explain most rows: whole rows of the buffer are read, without a gather.
+        place = blocks * n_rows + at
+        everywhere = np.repeat(np.arange(n_blocks) * n_sums, n_rows)
+        everywhere[place] = own
+        spread = np.zeros(n_blocks * n_rows)
+        spread[place] = uniform
+        rows = np.tile(np.arange(n_rows), n_blocks)
+        return self._walk_blocks(
+            layer, everywhere, rows, spread, lambda children: self._values[children].ravel()
+        )[place]
+
+    def _walk_blocks(
+        self,
+        layer: SumLayer,
+        own: IntArray,
+        at: IntArray,
+        uniform: FloatArray,
+        read: Callable[[IntArray], FloatArray],
+    ) -> IntArray:
+        """Walk over the children of all blocks at once until the draw is reached."""
+        weights = self._plan.weights.log if self._is_log else self._plan.weights.linear
+        columns = weights[layer.edges].reshape(len(layer.lengths), -1).T.copy()
+        totals = self._values[layer.units.start + own, at]
+        drawn = uniform * ALMOST_ONE if self._is_log else uniform * ALMOST_ONE * totals
+        edges = layer.starts[own]
+        below = np.zeros(len(own))
+        for children, column in zip(layer.block_children.T, columns):
+            terms = read(children)
             if self._is_log:
-                terms += matrices[block].T[:, sums]
-                terms -= self._values[layer.units.start + own[pairs], at[pairs]]
+                terms += column[own]
+                terms -= np.where(np.isneginf(totals), 0.0, totals)
                 np.exp(terms, out=terms)
             else:
-                terms *= matrices[block].T[:, sums]
-            steps = np.cumsum(terms, axis=0, out=terms)
-            # Strictly below the total, so that no edge of weight zero is ever drawn.
-            drawn = np.minimum(uniform[pairs] * steps[-1], np.nextafter(steps[-1], 0.0))
-            edges[pairs] = (steps <= drawn).sum(axis=0)
-        return edges + layer.starts[own]
+                terms *= column[own]
+            below += terms
+            edges += below <= drawn
+        return edges
 
     def _draw_in_segments(
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray

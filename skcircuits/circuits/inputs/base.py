@@ -191,6 +191,22 @@ class InputLayer(ABC):
     def log_box(self, box: Box) -> FloatArray:
         """Log probability of each row's box under each unit, shape (n_units, n)."""
 
+    def box(self, box: Box) -> FloatArray:
+        """Probability of each row's box, to absolute accuracy only.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Probabilities; a family may leave digits of tiny ones to ``log_box``.
+        """
+        values = self.log_box(box)
+        return np.exp(values, out=values)
+
     @abstractmethod
     def log_max(self, X: FloatArray) -> FloatArray:
         """Log density at the best completion of each row, shape (n_units, n)."""

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["Bernoulli", "Categorical", "DiscreteLayer", "Indicator"]
+
+# Below so many rows one lookup for all units is faster than one per variable.
+FEW_ROWS = 64
 
 
 class DiscreteUnit(LeafUnit):
@@ -212,6 +216,10 @@ class DiscreteLayer(InputLayer):
         self._linear_lookup = np.exp(self._lookup)
         self._columns, column_of_unit = np.unique(variables, return_inverse=True)
         self._column_of_unit = column_of_unit
+        # A plan sorts the units of a layer by variable: then each has one run of units.
+        ends = np.flatnonzero(np.diff(column_of_unit, append=-1)) + 1
+        is_sorted = len(ends) == len(self._columns)
+        self._runs = [slice(a, b) for a, b in pairwise([0, *ends.tolist()])] if is_sorted else None
         self._offsets = np.arange(n_units) * self._lookup.shape[1]
 
     @classmethod
@@ -260,17 +268,24 @@ class DiscreteLayer(InputLayer):
         """
         cells = X.T[self._columns]
         n_states = self.log_masses.shape[1]
-        missing = np.isnan(cells)
-        valid = (cells >= 0) & (cells < n_states) & (cells == np.floor(cells))
-        codes = np.where(valid, cells, n_states).astype(np.intp)
-        codes[missing] = n_states + 1
-        return codes
+        codes = np.fmin(cells, n_states)
+        no_state = (cells < 0) | (cells >= n_states) | (codes != np.floor(codes))
+        codes[no_state] = n_states
+        codes[np.isnan(cells)] = n_states + 1
+        return codes.astype(np.intp)
 
     def _gather(self, lookup: FloatArray, X: FloatArray) -> FloatArray:
         """Look up one value per unit and row, shape (n_units, n)."""
-        positions = self.codes(X)[self._column_of_unit]
-        positions += self._offsets[:, None]
-        return np.take(lookup.ravel(), positions)
+        codes = self.codes(X)
+        if len(X) < FEW_ROWS or self._runs is None:
+            positions = codes[self._column_of_unit]
+            positions += self._offsets[:, None]
+            return np.take(lookup.ravel(), positions)
+        values = np.empty((len(self), len(X)))
+        for units, column in zip(self._runs, codes):
+            # mode="clip" lets NumPy write straight into the result
+            np.take(lookup[units], column, axis=1, out=values[units], mode="clip")
+        return values
 
     def log_prob(self, X: FloatArray) -> FloatArray:
         """Log mass of each unit at each row.

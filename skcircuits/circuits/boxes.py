@@ -1,0 +1,155 @@
+"""Probabilities of boxes: one pass over the part of a circuit that the boxes look at.
+
+Variables without bounds integrate to one. So rows that bound the same variables are answered
+by the circuit of these variables alone, which is often much smaller and is kept for the next
+call. The pass adds and multiplies probabilities themselves; where the result is so small
+that rounding could show, it is repeated in log space.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from skcircuits.circuits.conditioning import marginalize
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.passes import feedforward, input_buffer
+from skcircuits.circuits.plan import BATCH_ROWS, Plan, compile_plan
+from skcircuits.circuits.units import Product, Sum, Unit, topological_order
+from skcircuits.numerics.patterns import distinct_patterns
+from skcircuits.parallel import memory_bound_chunks
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["log_box_probability"]
+
+# A smaller circuit pays for this many rows with the same bounded variables; so many of them
+# are kept.
+MANY_ROWS = 256
+MAX_KEPT = 64
+# Errors of a pass on the linear scale are some 1e-16 of the whole: below this, repeat.
+SMALLEST_LINEAR = 1e-6
+# Values per batch: a few buffers of this size stay in cache.
+BATCH_VALUES = 2**18
+
+
+def log_box_probability(plan: Plan, box: Box) -> FloatArray:
+    """Log probability of each box.
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    box : Box
+        One box per row.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Log probabilities.
+    """
+    patterns, pattern_of = distinct_patterns(_bounded(plan, box))
+    whole = np.exp(_log_pass(plan, _unbounded(plan))[0])
+    result = np.full(len(box.lower), whole)
+    for number, pattern in enumerate(patterns):
+        if not pattern.any():
+            continue
+        rows = np.flatnonzero(pattern_of == number)
+        part = plan
+        if len(patterns) == 1 or len(rows) >= MANY_ROWS:
+            part = _plan_over(plan, frozenset(np.flatnonzero(pattern).tolist()))
+        result[rows] = _linear_pass(part, _take(box, rows))
+    # Also where the whole over- or underflows
+    small = np.flatnonzero(~(result >= SMALLEST_LINEAR * whole) | ~np.isfinite(result))
+    with np.errstate(divide="ignore"):
+        np.log(result, out=result)
+    if len(small):
+        result[small] = _log_pass(plan, _take(box, small))
+    return result
+
+
+def _bounded(plan: Plan, box: Box) -> BoolArray:
+    """Tell which variables of the circuit each row bounds, shape (n, n_columns)."""
+    bounded = ~(np.isnan(box.lower) & np.isnan(box.upper))
+    for variable, allowed in box.states.items():
+        bounded[:, variable] |= ~allowed.all(axis=1)
+    bounded[:, np.setdiff1d(np.arange(bounded.shape[1]), plan.units[-1].scope)] = False
+    return bounded
+
+
+def _unbounded(plan: Plan) -> Box:
+    """One row without any bound."""
+    nothing = np.full((1, plan.n_columns), np.nan)
+    return Box(nothing, nothing)
+
+
+def _take(box: Box, rows: IntArray) -> Box:
+    """Select rows; all of them without a copy."""
+    if len(rows) == len(box.lower):
+        return box
+    states = {variable: allowed[rows] for variable, allowed in box.states.items()}
+    return Box(box.lower[rows], box.upper[rows], box.closed, states)
+
+
+def _linear_pass(plan: Plan, box: Box) -> FloatArray:
+    """Probabilities to absolute accuracy."""
+    result = np.empty(len(box.lower))
+    at_most = max(BATCH_ROWS, BATCH_VALUES // plan.n_units)
+    for rows in memory_bound_chunks(len(result), plan.bytes_per_row, at_most=at_most):
+        part = box.rows(rows)
+        values = input_buffer(plan, lambda layer, part=part: layer.box(part), (len(part.lower),))
+        result[rows] = feedforward(plan, values, "linear")[plan.root]
+    return result
+
+
+def _log_pass(plan: Plan, box: Box) -> FloatArray:
+    """Log probabilities to relative accuracy."""
+    result = np.empty(len(box.lower))
+    for rows in plan.batches(len(result)):
+        part = box.rows(rows)
+        values = input_buffer(
+            plan, lambda layer, part=part: layer.log_box(part), (len(part.lower),)
+        )
+        result[rows] = feedforward(plan, values)[plan.root]
+    return result
+
+
+def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
+    """The circuit of some variables alone, from a few that are remembered."""
+    known: dict[frozenset[int], Plan] = plan.remember("boxes", dict)
+    if kept not in known:
+        if len(known) >= MAX_KEPT:
+            del known[next(iter(known))]
+        root = marginalize(plan, frozenset(plan.units[-1].scope) - kept)
+        assert root is not None
+        known[kept] = compile_plan(_flatten(root))
+    return known[kept]
+
+
+def _flatten(root: Unit) -> Unit:
+    """Merge sums into sums and products into products where no other unit uses them."""
+    order = topological_order(root)
+    n_parents = Counter(id(child) for unit in order for child in unit.children)
+    built: dict[int, Unit] = {}
+
+    def parts(child: Unit, kind: type[Unit]) -> tuple[Unit, ...] | None:
+        new = built[id(child)]
+        return new.children if isinstance(new, kind) and n_parents[id(child)] == 1 else None
+
+    for unit in order:
+        children: list[Unit] = []
+        weights: list[FloatArray] = []
+        own = unit.weights if isinstance(unit, Sum) else np.ones(len(unit.children))
+        for child, weight in zip(unit.children, own):
+            merged = parts(child, type(unit))
+            children.extend([built[id(child)]] if merged is None else merged)
+            is_merged_sum = merged is not None and isinstance(unit, Sum)
+            inner = built[id(child)].weights if is_merged_sum else np.ones(len(merged or [0]))  # type: ignore[attr-defined]
+            weights.append(weight * inner)
+        if isinstance(unit, Sum):
+            built[id(unit)] = Sum(children, weights=np.concatenate(weights))
+        elif isinstance(unit, Product):
+            built[id(unit)] = Product(children)
+        else:
+            built[id(unit)] = unit
+    return built[id(root)]
