@@ -14,7 +14,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators._sparse_field import learn_sparse_field
+from skcircuits.estimators._learned_target import learn_target
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph
 from skcircuits.kernels import Hamming
@@ -27,7 +27,6 @@ from skcircuits.stein import (
 from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import collapse_cells, distinct_gram
 from skcircuits.stein.targets import is_continuous, state_counts
-from skcircuits.trees import StateLayout, chow_liu_tree
 
 __all__ = ["BBISWeighter"]
 
@@ -183,12 +182,14 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
         self.kernel_ = self._choose_kernel(samples)
         K, which = self._distinct_gram()
+        # Equal samples are one point of the problem and share its weight.
         counts = np.bincount(which)
         uniform_discrepancy = float(counts @ K @ counts) / len(which) ** 2
         noise = float(K.diagonal() @ counts) / len(which) ** 2
         self.regularization_ = self._choose_regularization(uniform_discrepancy, noise)
         totals = simplex_weights(K, counts=counts, regularization=self.regularization_)
         self.weights_ = (totals / counts)[which]
+        # Rounding may leave a tiny negative number of a form that cannot be negative.
         self.stein_discrepancy_ = max(0.0, float(totals @ K @ totals))
         self.effective_sample_size_ = float(1.0 / (self.weights_**2).sum())
         self._report(uniform_discrepancy, len(counts))
@@ -229,6 +230,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
                 must("target", "be categorical", "expectation(f) serves continuous ones.")
             )
         if isinstance(self.target_, FactorGraph):
+            # Indicators where sampled, exact conditional distributions where collapsed.
             return [weights @ table for table in self.target_.conditional_marginals(self.samples_)]
         counts = state_counts(self.target_, self.samples_.shape[1])
         codes = self.samples_.astype(np.int64)
@@ -268,6 +270,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             Row numbers in the X of fit, chosen greedily by the Stein discrepancy.
         """
         check_is_fitted(self)
+        # Computed again rather than kept: the matrix would dwarf the fitted estimator.
         K, which = self._distinct_gram()
         first = np.unique(which, return_index=True)[1]
         return first[stein_thinning(K, n_samples)]
@@ -327,9 +330,10 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
     def _find_target(self, X, samples):
         """Give the target, learned from the samples where none is given."""
         if self.target is None:
-            return _learn_target(samples, self.is_categorical_, self._schema.cardinalities)
+            return learn_target(samples, self.is_categorical_, self._schema.cardinalities)
         if not hasattr(self.target, "fit"):
             return self.target
+        # FrozenEstimator insists on a y, others ignore it.
         density = clone(self.target).fit(X, None)
         return density.circuit_ if hasattr(density, "circuit_") else density
 
@@ -341,13 +345,16 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         rng = make_generator(self.random_state)
         if self.shared_subset:
             return rng.choice(shape[1], n_collapsed, replace=False)
+        # Ranks of random numbers: a subset of the same size for every row.
         return rng.random(shape).argsort(axis=1) < n_collapsed
 
     def _choose_kernel(self, samples):
         if not isinstance(self.kernel, str):
             return self.kernel
         if is_continuous(self.target_):
+            # Heavy tails: points far from all others still count (Gorham and Mackey 2017).
             return InverseMultiquadric(scale=median_gamma(samples) ** -0.5)
+        # Wide kernels have few degrees of freedom that matter, so few samples pin them.
         return Hamming(scale=16.0 * samples.shape[1])
 
     def _choose_regularization(self, uniform_discrepancy, noise):
@@ -358,6 +365,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         """
         if not isinstance(self.regularization, str):
             return float(self.regularization)
+        # What is summed out exactly has no noise to be held back by.
         share_sampled = float(1.0 - np.isnan(self.samples_).mean())
         excess = uniform_discrepancy / noise if noise > 0 else 1.0
         return 0.1 * share_sampled**3 / max(1.0, excess)
@@ -390,6 +398,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         for row, weight in zip(self.samples_, weights):
             completed = _enumerate_states(row, self.target_.cardinalities)
             log_prob = self.target_.log_prob_unnormalized(completed)
+            # p(hidden | observed): the states of the row are common to all completions.
             share = np.exp(log_prob - log_prob.max())
             rows.append(completed)
             shares.append(weight * share / share.sum())
@@ -415,41 +424,6 @@ def _refuse_missing(samples, estimator):
             )
         )
     return samples
-
-
-def _learn_target(samples, is_categorical, cardinalities):
-    """Learn a sparse Gaussian field or a Chow-Liu tree."""
-    if not is_categorical.any():
-        return learn_sparse_field(samples)
-    if not is_categorical.all():
-        raise ValueError(
-            must(
-                "columns",
-                "be all numeric or all categorical",
-                "Pass a target for mixed tables.",
-                n_categorical=int(is_categorical.sum()),
-            )
-        )
-    return _tree_graph(chow_liu_tree(samples.astype(np.int64), StateLayout(cardinalities)))
-
-
-def _tree_graph(tree):
-    """Write a tree distribution as factors: ``p(root) prod p(child | parent)``."""
-    factors = []
-    for child, parent in enumerate(tree.parents.tolist()):
-        own = _states_of(tree.layout, child)
-        if parent < 0:
-            factors.append(((child,), tree.statistics.nodes[own]))
-            continue
-        above = _states_of(tree.layout, parent)
-        joint = tree.statistics.pairs[above, own]
-        factors.append(((parent, child), joint / tree.statistics.nodes[above][:, None]))
-    return FactorGraph(factors, tree.layout.cardinalities)
-
-
-def _states_of(layout, variable):
-    start = layout.offsets[variable]
-    return slice(start, start + layout.cardinalities[variable])
 
 
 def _enumerate_states(row, cardinalities):

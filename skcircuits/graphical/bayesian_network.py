@@ -164,6 +164,7 @@ def _check_normalized(factors: Sequence[Factor]) -> None:
 
 def _check_acyclic(parents: Sequence[Sequence[int]]) -> None:
     """Remove variables whose parents are gone, until none is left."""
+    # What cannot be removed lies on a cycle or below one.
     waiting = {variable: set(given) for variable, given in enumerate(parents)}
     while waiting:
         ready = [v for v, given in waiting.items() if given.isdisjoint(waiting)]

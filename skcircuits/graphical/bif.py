@@ -87,6 +87,7 @@ def _table(name: str, given: list[str], body: str, states: dict[str, list[str]])
     """Fill a conditional table from its entries; ``default`` rows come first."""
     shape = [len(states[parent]) for parent in (*given, name)]
     table = np.full(shape, np.nan)
+    # Cells that stay NaN were never given.
     entries = sorted(_ENTRY.findall(body), key=lambda entry: entry[1] != "default")
     for context, keyword, text in entries:
         values = np.array([float(word) for word in _words(text)])

@@ -11,7 +11,7 @@ import numpy as np
 from skcircuits.graphical.factors import Factor
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["FullConditional", "full_conditionals", "log_full_conditional"]
+__all__ = ["FullConditional", "full_conditionals", "log_full_conditional", "markov_blankets"]
 
 # Factors of one variable are merged into one table while it has at most this many cells.
 _MERGED_CELLS = 4096
@@ -34,6 +34,31 @@ class FullConditional:
     columns: tuple[IntArray, ...]
     strides: tuple[IntArray, ...]
     log_tables: tuple[FloatArray, ...]
+
+
+def markov_blankets(factors: Sequence[Factor], n_variables: int) -> tuple[IntArray, ...]:
+    """Find the variables that share a factor with each variable.
+
+    Parameters
+    ----------
+    factors : sequence of Factor
+        The factors of the model.
+    n_variables : int
+        Number of variables.
+
+    Returns
+    -------
+    tuple of ndarray of int
+        Sorted blankets, without the variable itself.
+    """
+    blankets: list[set[int]] = [set() for _ in range(n_variables)]
+    for factor in factors:
+        for variable in factor.scope:
+            blankets[variable].update(factor.scope)
+    return tuple(
+        np.array(sorted(blanket - {variable}), dtype=np.int64)
+        for variable, blanket in enumerate(blankets)
+    )
 
 
 def full_conditionals(
@@ -77,6 +102,7 @@ def log_full_conditional(conditional: FullConditional, codes: IntArray) -> Float
     ndarray of shape (n, states)
         Sum of the log factors for every state of the variable.
     """
+    # Usually a single table: the merged one.
     lookups = zip(conditional.columns, conditional.strides, conditional.log_tables)
     columns, strides, table = next(lookups)
     total = table[codes[:, columns] @ strides]
@@ -87,6 +113,7 @@ def log_full_conditional(conditional: FullConditional, codes: IntArray) -> Float
 
 def _merge(variable: int, factors: list[Factor], cardinalities: IntArray) -> FullConditional:
     """Group factors greedily, smallest blankets first, into tables of bounded size."""
+    # The first group exists even without factors: its table is the uniform distribution.
     groups: list[tuple[list[int], list[Factor]]] = [([], [])]
     for factor in sorted(factors, key=lambda factor: len(factor.scope)):
         blanket = sorted({*groups[-1][0], *factor.scope} - {variable})
@@ -114,6 +141,7 @@ def _sum_of_factors(axes: list[int], factors: list[Factor], cardinalities: IntAr
     """Add log tables over common axes; the last axis stays apart."""
     total = np.zeros(cardinalities[axes])
     for factor in factors:
+        # Axes in the order of the group, of length one where the factor has none.
         order = np.argsort([axes.index(v) for v in factor.scope])
         shape = [int(cardinalities[v]) if v in factor.scope else 1 for v in axes]
         total += factor.log_table.transpose(order).reshape(shape)

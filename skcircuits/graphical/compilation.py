@@ -56,11 +56,13 @@ def _compile_solution(solution: Solution) -> Unit:
     for bucket, log_conditional in zip(tree.buckets, solution.log_conditionals):
         weights = np.broadcast_to(np.exp(log_conditional[0]), tree.shape(bucket.axes))
         if bucket.children:
+            # Units of one variable are shared within its bucket; others cannot be equal.
             factory = _SumFactory(bucket.variable, weights.shape[-1])
             children = _child_contexts(bucket, tree.buckets, tables, weights.shape)
             units = [factory.unit(*context) for context in zip(_rows(weights), children)]
         else:
             units = _categoricals(bucket.variable, weights)
+        # Assigning a list to an object array would look into the units.
         table = np.empty(len(units), dtype=object)
         table[:] = units
         tables.append(table.reshape(weights.shape[:-1]))
@@ -105,8 +107,10 @@ class _SumFactory:
 
     def unit(self, weights: FloatArray, children: list[tuple[Unit, ...]]) -> Unit:
         """Give ``sum_x weights[x] [X = x] prod(children[x])``."""
+        # States of probability zero leave no trace: this is where determinism pays.
         states = weights.nonzero()[0].tolist()
         products = [self._product(state, children[state]) for state in states]
+        # Bitwise equal weights and the same children: the same function.
         key = (weights[states].tobytes(), *map(id, products))
         if key not in self.units:
             self.units[key] = Sum(products, weights=weights[states])

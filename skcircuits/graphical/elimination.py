@@ -69,6 +69,7 @@ def interaction_graph(scopes: Iterable[Collection[int]]) -> Graph:
     graph: Graph = {}
     for scope in scopes:
         for variable in scope:
+            # Includes the variable itself until the loop below.
             graph.setdefault(variable, set()).update(scope)
     for variable, neighbors in graph.items():
         neighbors.discard(variable)
@@ -103,6 +104,7 @@ def connected_components(graph: Graph) -> list[list[int]]:
 
 
 def _restrict_order(order: Sequence[int], graph: Graph) -> list[int]:
+    # One order of all variables serves every component and every evidence.
     restricted = [int(v) for v in order if v in graph]
     if sorted(restricted) != sorted(graph):
         raise ValueError(
@@ -121,6 +123,7 @@ def _greedy_order(graph: Graph, cardinalities: IntArray, *, fill_first: bool) ->
 
     costs = {variable: cost(variable) for variable in graph}
     order = []
+    # Ties go to the smaller clique, then to the smaller number: the order is reproducible.
     while costs:
         chosen = min(costs, key=costs.__getitem__)
         order.append(chosen)

@@ -119,13 +119,16 @@ def build_tree(
     cliques: list[set[int]] = [{variable} for variable in order]
     children: list[list[int]] = [[] for _ in order]
     for index, scope in enumerate(scopes):
+        # A factor belongs where its first variable is summed out.
         first = min(position[v] for v in scope)
         factors[first].append(index)
         cliques[first].update(scope)
     buckets = []
     for step, variable in enumerate(order):
+        # Latest first, everywhere: axes of messages and tables then align by reshaping.
         separator = sorted(cliques[step] - {variable}, key=position.__getitem__, reverse=True)
         if separator:
+            # The message is next needed where its earliest variable goes.
             parent = position[separator[-1]]
             children[parent].append(step)
             cliques[parent].update(separator)
@@ -160,6 +163,7 @@ def forward_pass(
     for bucket in tree.buckets:
         incoming = [factors[index] for index in bucket.factors]
         incoming += [(messages[child], tree.buckets[child].separator) for child in bucket.children]
+        # Row axis of length one until a table of the evidences joins.
         total = np.zeros((1, *tree.shape(bucket.axes)))
         for table, variables in incoming:
             total = total + _aligned(table, variables, bucket.axes)
@@ -186,6 +190,7 @@ def backward_pass(
     dict of int to ndarray of shape (rows or 1, states)
         The distribution of each variable.
     """
+    # p(separator) of each bucket; the root has an empty separator.
     contexts: dict[int, FloatArray] = {len(tree.buckets) - 1: np.ones(1)}
     marginals = {}
     for step in range(len(tree.buckets) - 1, -1, -1):
@@ -194,6 +199,7 @@ def backward_pass(
         marginals[bucket.variable] = joint.sum(axis=tuple(range(1, joint.ndim - 1)))
         for child in bucket.children:
             kept = tree.buckets[child].separator
+            # A child's separator lies within the clique of its parent.
             dropped = [axis for axis, v in enumerate(bucket.axes, start=1) if v not in kept]
             contexts[child] = joint.sum(axis=tuple(dropped))
     return marginals
@@ -222,6 +228,7 @@ def draw_states(
         Source of randomness.
     """
     for bucket, conditional in zip(reversed(tree.buckets), reversed(log_conditionals)):
+        # Parents were drawn before: their columns of the codes are valid.
         row = rows if conditional.shape[0] > 1 else np.zeros_like(rows)
         weights = np.exp(conditional[(row, *(codes[:, v] for v in bucket.separator))])
         cumulative = weights.cumsum(axis=-1)
@@ -262,6 +269,7 @@ def _aligned(table: FloatArray, variables: Sequence[int], axes: Sequence[int]) -
 def _normalize(log_table: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Split a log table into conditionals over its last axis and log normalisers."""
     peak = log_table.max(axis=-1, keepdims=True)
+    # Impossible contexts get zeros here, the uniform distribution in the end.
     impossible = np.isneginf(peak)
     shifted = np.where(impossible, 0.0, log_table - np.where(impossible, 0.0, peak))
     log_sum = np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

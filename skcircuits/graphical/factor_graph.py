@@ -12,7 +12,11 @@ from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import ZeroProbabilityError, must
-from skcircuits.graphical.blankets import full_conditionals, log_full_conditional
+from skcircuits.graphical.blankets import (
+    full_conditionals,
+    log_full_conditional,
+    markov_blankets,
+)
 from skcircuits.graphical.compilation import compile_posterior
 from skcircuits.graphical.factors import Factor, as_factors, check_cardinalities
 from skcircuits.graphical.gibbs import gibbs_chains
@@ -82,7 +86,7 @@ class FactorGraph:
         self._prepare()
 
     def _prepare(self) -> None:
-        self.neighbors = _markov_blankets(self.factors, len(self.cardinalities))
+        self.neighbors = markov_blankets(self.factors, len(self.cardinalities))
         self._conditionals = full_conditionals(self.factors, self.cardinalities)
         # Many rows share a missing pattern and come again: keep the structures found.
         self._posterior = lru_cache(maxsize=1024)(self._build_posterior)
@@ -120,6 +124,7 @@ class FactorGraph:
             ``-inf`` where impossible.
         """
         codes, missing = self._read_rows(X)
+        # One structure per set of missing columns, one table per different evidence.
         result = np.empty(len(codes))
         for rows, hidden in missing_patterns(missing):
             result[rows] = self._posterior(hidden).log_partition(codes[rows])
@@ -218,6 +223,7 @@ class FactorGraph:
         codes, missing = self._read_possible_rows(X)
         tables = [np.zeros((len(codes), int(k))) for k in self.cardinalities]
         for variable, table in enumerate(tables):
+            # Point masses first; missing cells are overwritten below.
             table[np.arange(len(codes)), codes[:, variable]] = 1.0
         for rows, hidden in missing_patterns(missing):
             for variable, table in self._posterior(hidden).marginals(codes[rows]).items():
@@ -344,7 +350,7 @@ class FactorGraph:
         kept = gibbs_chains(
             self._conditionals,
             states,
-            -(-n_samples // len(states)),
+            -(-n_samples // len(states)),  # rounded up: the last round may be cut
             burn_in=burn_in,
             thin=thin,
             rng=rng,
@@ -368,6 +374,7 @@ class FactorGraph:
             Over the same columns; the summed-out variables have a single state left.
         """
         gone = sorted({int(v) for v in variables})
+        # The columns stay, so that evidence and samples keep their numbering.
         left = self.cardinalities.copy()
         left[gone] = 1
         factors = self.posterior(gone).marginal_factors()
@@ -443,14 +450,3 @@ class FactorGraph:
         return evidence_row(
             evidence, len(self.cardinalities), self.variable_names, self.state_names
         )
-
-
-def _markov_blankets(factors: Sequence[Factor], n_variables: int) -> tuple[IntArray, ...]:
-    blankets: list[set[int]] = [set() for _ in range(n_variables)]
-    for factor in factors:
-        for variable in factor.scope:
-            blankets[variable].update(factor.scope)
-    return tuple(
-        np.array(sorted(blanket - {variable}), dtype=np.int64)
-        for variable, blanket in enumerate(blankets)
-    )

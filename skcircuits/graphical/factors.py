@@ -52,6 +52,7 @@ class Factor:
             raise ValueError(
                 must("table of a factor", "be finite", "Remove NaN and inf.", scope=self.scope)
             )
+        # Shared by models made from one another, so nobody may write into it.
         self.log_table.flags.writeable = False
 
     @classmethod
@@ -81,6 +82,7 @@ class Factor:
                     smallest=float(values.min()),
                 )
             )
+        # A zero is a legitimate factor value: its logarithm is -inf without a warning.
         with np.errstate(divide="ignore"):
             return cls(scope, np.log(values))
 
@@ -97,6 +99,7 @@ class Factor:
         Factor
             ``(1 - amount) * table + amount * mean(table)``.
         """
+        # Relative to the peak: tables of large energies would overflow.
         peak = self.log_table.max(initial=-np.inf)
         table = np.exp(self.log_table - peak) if np.isfinite(peak) else np.ones(())
         return Factor(self.scope, peak + np.log((1 - amount) * table + amount * table.mean()))
@@ -115,6 +118,7 @@ def check_cardinalities(cardinalities: ArrayLike) -> IntArray:
     ndarray of int of shape (d,)
         The same, read-only.
     """
+    # A copy, so that the caller's array stays writeable.
     checked = np.array(cardinalities, dtype=np.int64)
     if checked.ndim != 1 or np.any(checked < 1):
         raise ValueError(
@@ -187,6 +191,7 @@ def lookup(factor: Factor, codes: IntArray, free: frozenset[int]) -> tuple[Float
     """
     observed_axes = [axis for axis, v in enumerate(factor.scope) if v not in free]
     free_axes = [axis for axis, v in enumerate(factor.scope) if v in free]
+    # Observed axes first: one fancy index then picks a free table per row.
     table = factor.log_table.transpose(observed_axes + free_axes)
     variables = [factor.scope[axis] for axis in free_axes]
     if not observed_axes:

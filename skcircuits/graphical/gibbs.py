@@ -43,7 +43,7 @@ def gibbs_chains(
     ndarray of int of shape (n_chains, n_samples, d)
         The kept states.
     """
-    states = start.copy()
+    states = start.copy()  # updated in place by every sweep
     kept = np.empty((len(states), n_samples, states.shape[1]), dtype=np.int64)
     for _ in range(burn_in):
         _sweep(conditionals, states, rng)
@@ -58,6 +58,7 @@ def _sweep(
     conditionals: Sequence[FullConditional], states: IntArray, rng: np.random.Generator
 ) -> None:
     """Renew every variable of every chain once, in place."""
+    # All random numbers of a sweep in one call; the update itself is a few lookups.
     uniform = rng.random((len(conditionals), len(states), 1))
     for variable, conditional in enumerate(conditionals):
         logits = log_full_conditional(conditional, states)

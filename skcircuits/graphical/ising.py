@@ -91,6 +91,7 @@ class IsingModel(FactorGraph):
         """
         left, right = grid_edges(n_rows, n_columns).T
         matrix = np.zeros((n_rows * n_columns, n_rows * n_columns))
+        # Upper half first; the sum below makes it symmetric.
         matrix[left, right] = couplings
         return cls(matrix + matrix.T, np.broadcast_to(fields, n_rows * n_columns))
 
@@ -143,6 +144,7 @@ def grid_edges(n_rows: int, n_columns: int) -> IntArray:
 
 def _factors(couplings: FloatArray, fields: FloatArray) -> list[Factor]:
     agreement = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    # Zero couplings are no edges: they would widen every elimination.
     pairs = np.argwhere(np.triu(couplings)).tolist()
     factors = [Factor((i, j), couplings[i, j] * agreement) for i, j in pairs]
     return factors + [

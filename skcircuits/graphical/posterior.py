@@ -143,6 +143,7 @@ class Posterior:
         Solution
             Equal evidences are solved once.
         """
+        # Nothing but the boundary reaches the component: solve each of its states once.
         distinct, rows = np.unique(codes[:, component.boundary], axis=0, return_inverse=True)
         evidence = np.zeros((len(distinct), codes.shape[1]), dtype=np.int64)
         evidence[:, component.boundary] = distinct
@@ -166,6 +167,7 @@ class Posterior:
         """
         total = np.zeros(len(codes))
         for factor in self.observed_factors:
+            # Fully observed: one number per row.
             total += lookup(factor, codes, self.hidden)[0]
         for solution in self.solve(codes):
             total += solution.log_partition[solution.rows]
@@ -188,6 +190,7 @@ class Posterior:
         for solution in self.solve(codes):
             tables = backward_pass(solution.component.tree, solution.log_conditionals)
             for variable, table in tables.items():
+                # One table serves all rows where the evidence does not reach.
                 rows = solution.rows if len(table) > 1 else np.zeros_like(solution.rows)
                 marginals[variable] = table[rows]
         return marginals
@@ -224,6 +227,7 @@ class Posterior:
         factors = list(self.observed_factors)
         for component in self.components:
             shape = tuple(self.cardinalities[component.boundary].tolist())
+            # Summing out a component joins its whole boundary in one factor.
             _check_size(prod(shape), len(shape))
             states = np.zeros((prod(shape), len(self.cardinalities)), dtype=np.int64)
             states[:, component.boundary] = np.indices(shape).reshape(len(shape), prod(shape)).T
@@ -244,6 +248,7 @@ def _component(
     scopes = [[v for v in factor.scope if v in members] for factor in touching]
     chosen = elimination_order([*scopes, *([v] for v in variables)], cardinalities, order)
     tree = build_tree(scopes, chosen, cardinalities.tolist())
+    # The structure is cheap; the tables it announces may not be.
     _check_size(tree.n_cells, tree.width)
     boundary = sorted({v for factor in touching for v in factor.scope} - members)
     return Component(tree, touching, np.array(boundary, dtype=np.int64))

@@ -44,15 +44,18 @@ def shared_block(
     pair = _Pair(posterior, _codes(left.X), _codes(right.X))
     total = np.zeros((len(pair.left), len(pair.right)))
     for term in terms:
+        # At the rows themselves; valid wherever the moving variable is not on the boundary.
         fixed = [pair.expectations(part, term.tables) for part in posterior.components]
         for variable, ours in left.atoms.items():
             theirs = right.atoms[variable]
             touching = [variable in component.boundary for component in posterior.components]
+            # Kernel of the moving variable, then of the components that see it move.
             values = term.tables[variable][ours.locations.ravel()][:, theirs.locations.ravel()]
             for component, touches in zip(posterior.components, touching):
                 if touches:
                     moved = pair.moved(variable, ours, theirs)
                     values = values * moved.expectations(component, term.tables)
+            # Everything else is common to all atoms of a pair of rows.
             block = term.weight * contract(ours, theirs, values)
             for expectation, touches in zip(fixed, touching):
                 if not touches:
@@ -73,6 +76,7 @@ class _Pair:
         """Give the evidences of all atoms of one variable."""
         return _Pair(
             self.posterior,
+            # The evidence moves, which need not be where the atom sits.
             moved_rows(self.left, variable, left.evidence),
             moved_rows(self.right, variable, right.evidence),
         )
@@ -95,4 +99,5 @@ class _Pair:
 
 
 def _codes(X: FloatArray) -> IntArray:
+    # States of collapsed variables are never read.
     return np.nan_to_num(X, nan=0.0).astype(np.int64)

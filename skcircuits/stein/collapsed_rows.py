@@ -98,12 +98,14 @@ def row_measures(measures: Measures, target: Any) -> list[dict[int, RowMeasure]]
             if variable in hidden:
                 continue
             mine = atoms[rows]
+            # All rows with one pattern and all their atoms in one solve.
             evidence = moved_rows(codes, variable, mine.evidence)
             joint = _joint_distribution(posterior, evidence, measures.counts)
             weights = joint.reshape(*mine.coefficients.shape, *joint.shape[1:])
             weights = weights * mine.coefficients.reshape(
                 *mine.coefficients.shape, *([1] * len(hidden))
             )
+            # From here on every row goes its own way: the patterns differ.
             for index, row in enumerate(rows.tolist()):
                 solved[row][variable] = RowMeasure(
                     codes[index],
@@ -117,6 +119,7 @@ def row_measures(measures: Measures, target: Any) -> list[dict[int, RowMeasure]]
 
 def _joint_distribution(posterior: Posterior, codes: IntArray, counts: IntArray) -> FloatArray:
     """Multiply the components out; axes are the hidden variables in increasing order."""
+    # Components are independent given the observed states.
     hidden = sorted(posterior.hidden)
     joint = np.ones((1,) * (1 + len(hidden)))
     for solution in posterior.solve(codes):
@@ -154,12 +157,14 @@ def rows_block(
     """
     total = np.zeros((len(left), len(right)))
     for variable in range(len(counts)):
+        # Only pairs of rows that both sampled the variable have a term for it.
         ours = [index for index, row in enumerate(left) if variable in row]
         theirs = [index for index, row in enumerate(right) if variable in row]
         if not ours or not theirs:
             continue
         sparse = _sparse_rows((right[index][variable] for index in theirs), counts)
         for term in terms:
+            # The dense side is the large one: it exists for one variable at a time.
             dense = np.stack(
                 [_dense_row(left[index][variable], counts, term.tables) for index in ours]
             )
@@ -176,6 +181,7 @@ def _sparse_rows(measures: Iterator[RowMeasure], counts: IntArray) -> csr_array:
         shape = tuple(counts[hidden].tolist())
         free = np.indices(shape).reshape(len(shape), prod(shape))
         offsets = strides[hidden] @ free
+        # The moving variable and the hidden ones get their own offsets.
         states = measure.states.copy()
         states[[*hidden, measure.variable]] = 0
         origin = states @ strides + measure.locations * strides[measure.variable]
@@ -192,9 +198,11 @@ def _dense_row(measure: RowMeasure, counts: IntArray, tables: Tables) -> FloatAr
     smooth = apply_tables(measure.weights, [tables[v] for v in hidden])
     moving = np.tensordot(tables[variable][measure.locations], smooth, axes=(0, 0))
     others = [v for v in tables if v != variable and v not in hidden]
+    # Observed variables: an outer product of rows of their tables.
     fixed = np.ones(1)
     for v in others:
         fixed = np.multiply.outer(fixed, tables[v][measure.states[v]]).ravel()
     axes = [*others, variable, *hidden]
+    # Back to the axes in the order of the variables, as the sparse side has them.
     dense = np.multiply.outer(fixed, moving.ravel()).reshape(counts[axes])
     return dense.transpose(np.argsort(axes)).ravel()

@@ -53,6 +53,7 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
     >>> round(kdsd(fair, fair, Delta()), 9), round(kdsd(loaded, fair, Delta()), 9)
     (0.0, 0.72)
     """
+    # Each term is <u, K u> for u = forward - moved, by bilinearity of M_k.
     _check_positive(p)
     total = 0.0
     for variable in p.variables:
@@ -63,6 +64,7 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
             - 2.0 * expected_kernel(forward, moved, kernel)
             + expected_kernel(moved, moved, kernel)
         )
+    # The three terms cancel where q is near p; what is left below zero is rounding.
     return max(0.0, total)
 
 
@@ -136,5 +138,6 @@ def stein_discrepancy(
     if w.shape != (len(rows),) or not np.isfinite(w).all():
         raise ValueError(must("weights", f"be {len(rows)} finite numbers", shape=w.shape))
     K, which = distinct_gram(rows, target, kernel, operator=operator)
+    # Rows that are equal act as one with the sum of their weights.
     totals = np.bincount(which, weights=w, minlength=len(K))
     return max(0.0, float(totals @ K @ totals))

@@ -45,6 +45,7 @@ def expected_kernel_of_component(left: Solution, right: Solution, tables: Tables
         values = _embedded(tree, left.log_conditionals, right.log_conditionals, tables)
     else:
         values = _paired(tree, left.log_conditionals, right.log_conditionals, tables)
+    # Where no evidence reaches the component one table stands for all.
     values = np.broadcast_to(values, (len(left.log_partition), len(right.log_partition)))
     return values[left.rows][:, right.rows]
 
@@ -76,6 +77,7 @@ def _embedded(
     right: Sequence[FloatArray],
     tables: Tables,
 ) -> FloatArray:
+    # One side carries the kernel: K is symmetric.
     weighted = apply_tables(joint_table(tree, left), [tables[v] for v in tree.variables])
     other = joint_table(tree, right)
     return weighted.reshape(len(weighted), -1) @ other.reshape(len(other), -1).T
@@ -90,6 +92,7 @@ def _paired(
     """Pass over pairs of buckets, for blocks of pairs that fit into memory."""
     n_left, n_right = max(map(len, left)), max(map(len, right))
     values = np.empty((n_left, n_right))
+    # The largest clique squared, per pair, with room for the operands of one product.
     widest = max(int(np.prod(tree.shape(bucket.axes))) for bucket in tree.buckets)
     for rows in memory_bound_chunks(n_left, 8 * 4 * n_right * widest**2):
         block = [table[rows] if len(table) > 1 else table for table in left]

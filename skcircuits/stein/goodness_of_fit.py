@@ -85,6 +85,7 @@ def stein_test(
         )
     if kernel is None:
         kernel = RBF(median_gamma(rows)) if is_continuous(target) else Hamming(rows.shape[1])
+    # A U-statistic: without the diagonal its mean under the null is zero.
     K, which = distinct_gram(rows, target, kernel, operator=operator)
     statistic = _off_diagonal_mean(K, which, np.ones((1, len(rows))))[0]
     signs = _sign_chains(n_bootstrap, len(rows), change_probability, as_generator(random_state))
@@ -109,6 +110,7 @@ def median_gamma(X: FloatArray, max_rows: int = 1000) -> float:
     float
         Parameter gamma; 1 where most points coincide.
     """
+    # Evenly spread rows: successive states of a chain are too much alike.
     chosen = X[np.linspace(0, len(X) - 1, min(len(X), max_rows)).astype(int)]
     squared = ((chosen[:, None] - chosen[None]) ** 2).sum(axis=-1)
     median = float(np.median(squared[np.triu_indices(len(chosen), 1)])) if len(chosen) > 1 else 0.0
@@ -120,6 +122,7 @@ def _sign_chains(
 ) -> FloatArray:
     """Draw chains of signs that keep their sign with a fixed probability."""
     changes = rng.random((n_chains, length)) < change_probability
+    # The first sign is fair; later ones keep it with the given probability.
     changes[:, 0] = rng.random(n_chains) < 0.5
     return 1.0 - 2.0 * (changes.cumsum(axis=1) % 2)
 
@@ -127,6 +130,7 @@ def _sign_chains(
 def _off_diagonal_mean(K: FloatArray, which: np.ndarray, signs: FloatArray) -> FloatArray:
     """Mean of ``s_i s_j K_ij`` over i != j, for each row of signs."""
     n_rows = len(which)
+    # Signs of equal rows add up, so the matrix of the distinct rows is enough.
     totals = np.stack([np.bincount(which, weights=s, minlength=len(K)) for s in signs])
     squares = ((totals @ K) * totals).sum(axis=1)
     return (squares - K.diagonal()[which].sum()) / (n_rows * (n_rows - 1))

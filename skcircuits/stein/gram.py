@@ -111,7 +111,7 @@ def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
     ndarray of shape (n, d)
         A copy of the samples.
     """
-    rows = np.array(X, dtype=np.float64)
+    rows = np.array(X, dtype=np.float64)  # a copy: cells are overwritten below
     if rows.ndim != 2:
         raise ValueError(must("X", "be two-dimensional", shape=rows.shape))
     if collapse is None:
@@ -163,6 +163,7 @@ def distinct_gram(
     which : ndarray of int of shape (n,)
         Position of each row among the distinct ones.
     """
+    # Chains stay in place and samples repeat: equal rows are computed once.
     first, which = unique_rows(X)
     block, rows = _prepare(X[first], target, kernel, operator)
     return _symmetric_blocks(block, rows, len(first), n_jobs), which
@@ -195,6 +196,7 @@ def _prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> t
         return partial(langevin_block, profile=radial_profile(kernel)), score_points(target, X)
     operator = "barker" if operator is None else operator
     _check_operator(operator, tuple(OPERATORS), "categorical")
+    # Only here is the target asked; blocks need none of it.
     measures = stein_measures(target, X, operator)
     measures.warn_of_zeros()
     terms = product_terms(kernel, measures.counts)
@@ -208,6 +210,7 @@ def _prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> t
 def _prepare_collapsed(
     measures: Measures, target: FactorGraph, terms: list[ProductTerm]
 ) -> tuple[Block, Any]:
+    # One structure for all rows is far cheaper than one for each.
     hidden = np.isnan(measures.X)
     if (hidden == hidden[0]).all():
         posterior = target.posterior(hidden[0].nonzero()[0])

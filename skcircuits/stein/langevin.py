@@ -112,6 +112,7 @@ def radial_profile(kernel: Any) -> Profile:
     callable
         Maps squared distances r to φ(r), φ'(r) and r φ''(r).
     """
+    # The door for kernels of users: how they depend on the squared distance.
     if hasattr(kernel, "profile"):
         return kernel.profile
     if isinstance(kernel, RBF) and kernel.variables is None:
@@ -191,6 +192,7 @@ def langevin_block(left: ScoredPoints, right: ScoredPoints, *, profile: Profile)
     """
     x, y, score_x, score_y = left.X, right.X, left.scores, right.scores
     value, first, curvature = profile(_squared_distances(x, y))
+    # (s(y) - s(x))·(x - y) without an array of shape (n, m, d).
     along = (
         x @ score_y.T
         - (y * score_y).sum(axis=1)
@@ -202,4 +204,5 @@ def langevin_block(left: ScoredPoints, right: ScoredPoints, *, profile: Profile)
 
 def _squared_distances(x: FloatArray, y: FloatArray) -> FloatArray:
     squared = (x**2).sum(axis=1)[:, None] - 2.0 * (x @ y.T) + (y**2).sum(axis=1)
+    # Rounding may leave small negatives where points coincide.
     return np.maximum(squared, 0.0)

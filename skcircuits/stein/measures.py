@@ -54,6 +54,7 @@ class Measures:
 
     def warn_of_zeros(self) -> None:
         """Say where moves of one variable meet impossible states."""
+        # Neighbours of the samples are all that is seen of the support.
         blocked = sum(int(atoms.meets_zeros.sum()) for atoms in self.atoms.values())
         if blocked:
             warnings.warn(
@@ -84,6 +85,7 @@ def stein_measures(target: Any, X: FloatArray, operator: str) -> Measures:
         One signed measure per row and variable.
     """
     counts = state_counts(target, X.shape[1])
+    # A variable with one state cannot move, one collapsed everywhere need not.
     movable = (counts > 1) & ~np.isnan(X).all(axis=0)
     atoms = {
         variable: _atoms(target, X, variable, int(counts[variable]), operator)
@@ -99,6 +101,7 @@ def _atoms(target: Any, X: FloatArray, variable: int, n_states: int, operator: s
     measures = OPERATORS[operator](log_conditional, rows[:, variable].astype(np.int64))
     if observed.all():
         return measures
+    # A collapsed variable adds nothing: its terms have expectation zero.
     return measures.spread(observed)
 
 
@@ -140,6 +143,7 @@ def contract(left: Atoms, right: Atoms, values: FloatArray) -> FloatArray:
         The kernel between the measures.
     """
     n_left, n_right = left.coefficients.shape, right.coefficients.shape
+    # Atoms of one row stand together in `values`.
     table = values.reshape(*n_left, *n_right)
     return np.einsum("iajb,ia,jb->ij", table, left.coefficients, right.coefficients, optimize=True)
 
@@ -233,11 +237,13 @@ def product_block(
     """
     total = np.zeros((len(left.codes), len(right.codes)))
     for term in terms:
+        # (f g)' = f' g + f g': `derivative` collects one measure kernel per factor.
         product = np.full_like(total, term.weight)
         derivative = np.zeros_like(total)
         for variable, table in term.tables.items():
             factor = table[left.codes[:, variable]][:, right.codes[:, variable]]
             derivative *= factor
+            # Variables with one state have a factor but no measure.
             if variable in left.vectors:
                 measure_kernel = left.vectors[variable] @ table @ right.vectors[variable].T
                 measure_kernel *= product

@@ -86,6 +86,7 @@ class Atoms:
         ndarray of shape (n, n_states)
             The measures as vectors.
         """
+        # Two atoms of a row may meet in one state, so rows of a fancy index must not repeat.
         vectors = np.zeros((len(self.coefficients), n_states))
         rows = np.arange(len(vectors))
         for atom in range(self.coefficients.shape[1]):
@@ -114,13 +115,16 @@ def barker_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
     """
     n_rows, n_states = log_conditional.shape
     rows = np.arange(n_rows)
+    # g = σ(log p(moved) - log p(here)): never overflows, however rugged the target.
     own = log_conditional[rows, states][:, None]
     with np.errstate(invalid="ignore"):
         rates = expit(log_conditional - own)
     # Two impossible states: the exchange is symmetric, and nothing depends on its rate.
     rates[np.isnan(rates)] = 0.5
+    # What arrives elsewhere leaves here: each measure has total mass zero.
     rates[rows, states] = 0.0
     rates[rows, states] = -rates.sum(axis=1)
+    # Atoms are the states themselves, in order, for every row.
     everywhere = np.broadcast_to(np.arange(n_states), rates.shape)
     zeros = np.asarray(np.isneginf(log_conditional).any(axis=1))
     return Atoms(rates, everywhere, everywhere, zeros)
@@ -161,6 +165,7 @@ def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
                 n_rows_next_to_zeros=int(zeros.sum()),
             )
         )
+    # Both moves are cyclic: ¬ and its inverse.
     forward, backward = (states + 1) % n_states, (states - 1) % n_states
     rows = np.arange(len(states))
     ratio = np.exp(log_conditional[rows, forward] - log_conditional[rows, states])

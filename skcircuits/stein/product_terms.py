@@ -53,9 +53,11 @@ def product_terms(kernel: Any, counts: IntArray) -> list[ProductTerm] | None:
     >>> [term.weight for term in terms]
     [0.5, 0.5]
     """
+    # A plain function of rows cannot tell how it factorises.
     if not isinstance(kernel, Kernel):
         return None
     terms = kernel.terms(range(len(counts)))
+    # Polynomial kernels couple the variables through powers of sums.
     if not all(term.is_product for term in terms):
         return None
     states = [np.arange(k, dtype=np.float64) for k in counts]

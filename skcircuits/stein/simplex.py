@@ -54,6 +54,7 @@ def simplex_weights(
     array([0.4, 0.4, 0.2])
     """
     scaled = _scaled(np.asarray(K, dtype=np.float64))
+    # n equal samples have an n-fold smaller variance of their mean.
     copies = np.ones(len(scaled)) if counts is None else np.asarray(counts, dtype=np.float64)
     scaled[np.diag_indices_from(scaled)] += regularization / copies
     uniform = copies / copies.sum()
@@ -61,6 +62,7 @@ def simplex_weights(
         return uniform
     solve = _interior_point if len(scaled) <= _INTERIOR_POINT_SIZE else _first_order
     weights = solve(scaled, uniform)
+    # Interior points can stall on singular matrices; first-order steps polish.
     if _duality_gap(scaled, weights) > _RELATIVE_GAP:
         weights = _first_order(scaled, weights)
     if uniform @ scaled @ uniform <= weights @ scaled @ weights:
@@ -89,6 +91,7 @@ def project_to_simplex(v: FloatArray) -> FloatArray:
     ndarray of shape (n,)
         Non-negative, sums to one.
     """
+    # Thresholds that would make the k largest entries sum to one.
     descending = np.sort(v)[::-1]
     thresholds = (np.cumsum(descending) - 1.0) / np.arange(1, len(v) + 1)
     threshold = thresholds[np.count_nonzero(descending > thresholds) - 1]
@@ -144,6 +147,7 @@ def _onto_simplex(weights: FloatArray, fallback: FloatArray) -> FloatArray:
 
 def _first_order(K: FloatArray, start: FloatArray) -> FloatArray:
     """Accelerated projected gradient with restarts (Beck and Teboulle 2009)."""
+    # The objective is taken as wᵀKw / 2, whose gradient is K w.
     step = 1.0 / _largest_eigenvalue(K)
     weights = ahead = start
     momentum = 1.0
@@ -155,6 +159,7 @@ def _first_order(K: FloatArray, start: FloatArray) -> FloatArray:
         following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
         ahead = moved + (momentum - 1.0) / following * (moved - weights)
         weights, momentum = moved, following
+        # The gap costs as much as a step, so it is looked at now and then.
         if iteration % 50 == 49 and _duality_gap(K, weights) < _RELATIVE_GAP:
             break
     return weights

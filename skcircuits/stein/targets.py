@@ -27,6 +27,7 @@ def is_continuous(target: Any) -> bool:
     bool
         False for categorical targets.
     """
+    # A target that has both is continuous: states have no gradient.
     if hasattr(target, "grad_log_prob"):
         return True
     if hasattr(target, "log_prob_unnormalized") and hasattr(target, "cardinalities"):
@@ -57,6 +58,7 @@ def state_counts(target: Any, n_columns: int) -> IntArray:
         The cardinalities.
     """
     cardinalities = target.cardinalities
+    # Circuits name their discrete variables; they may leave columns out.
     if isinstance(cardinalities, Mapping):
         counts = np.ones(n_columns, dtype=np.int64)
         counts[list(cardinalities)] = list(cardinalities.values())
@@ -88,8 +90,10 @@ def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: in
     ndarray of shape (n, n_states)
         Log probabilities up to a constant per row.
     """
+    # Where the graph is known only the factors of the variable are looked at.
     if hasattr(target, "log_full_conditional") and not np.isnan(X).any():
         return target.log_full_conditional(X, variable)
+    # Any target: every row in every state, which also serves collapsed rows.
     moved = np.repeat(X, n_states, axis=0)
     moved[:, variable] = np.tile(np.arange(n_states), len(X))
     return target.log_prob_unnormalized(moved).reshape(len(X), n_states)

@@ -39,7 +39,7 @@ def stein_thinning(K: ArrayLike, n_samples: int) -> IntArray:
     if n_samples < 1:
         raise ValueError(must("n_samples", "be positive", n_samples=n_samples))
     # Adding i changes the sum over pairs by K_ii + 2 sum_j K_ij over the chosen j.
-    increase = matrix.diagonal().copy()
+    increase = matrix.diagonal().copy()  # updated with every choice
     chosen = np.empty(n_samples, dtype=np.int64)
     for step in range(n_samples):
         chosen[step] = np.argmin(increase)
