@@ -13,7 +13,7 @@ import skcircuits
 # Rules of numpydoc that this project does not follow: long descriptions, See Also and
 # examples everywhere, the infinitive in every summary, a capital letter before a formula,
 # names of returned values
-NOT_OURS = {"ES01", "SA01", "EX01", "SS05", "PR08", "RT02", "RT04"}
+NOT_OURS = {"ES01", "SA01", "EX01", "SS02", "SS05", "PR08", "RT02", "RT04"}
 
 MODULES = [
     "skcircuits",
@@ -45,11 +45,15 @@ def public_methods(path, cls):
             yield f"{path}.{name}"
 
 
+def record_fields(member):
+    if dataclasses.is_dataclass(member):
+        return [field.name for field in dataclasses.fields(member)]
+    return list(getattr(member, "_fields", []))
+
+
 def problems(path, member=None):
-    # The fields of a dataclass are its parameters; they stand under Attributes
-    fields = (
-        [f.name for f in dataclasses.fields(member)] if dataclasses.is_dataclass(member) else []
-    )
+    # The fields of a record are its parameters; they stand under Attributes
+    fields = record_fields(member)
     ignored = NOT_OURS | {"PR01"} if fields else NOT_OURS
     found = [
         f"{path}: {c} {message}" for c, message in validate(path)["errors"] if c not in ignored
