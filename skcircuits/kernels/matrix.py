@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skcircuits.circuits import Circuit
+from skcircuits.circuits.layers import SumWeights
+from skcircuits.circuits.plan import Plan
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.expected_kernel import check_kernel
@@ -101,6 +103,8 @@ def expected_kernel_matrix(
         result[np.ix_(task.rows, task.columns)] = block
         if symmetric:
             result[np.ix_(task.columns, task.rows)] = block.T
+    if symmetric:
+        result = (result + result.T) / 2  # rounding differs across the diagonal
     return _repeat(_repeat(result, rows.inverse, 0), other.inverse, 1)
 
 
@@ -238,9 +242,23 @@ class _Task(NamedTuple):
             for term in self.terms:
                 yield from expected_term_at_points(plan, term, self.X, self.Y)
         else:
-            sides = [CircuitBatch(plan, posterior_weights(plan, Z), Z) for Z in (self.X, self.Y)]
+            left, right = _conditioned(plan, self.X), _conditioned(plan, self.Y)
             for term in self.terms:
-                yield slice(None), expected_term_of_pairs(self.pairs, term, *sides)
+                yield slice(None), expected_term_of_pairs(self.pairs, term, left, right)
+
+
+def _conditioned(plan: Plan, X: FloatArray) -> CircuitBatch:
+    """Circuits given the observed cells of rows; points, however improbable, are points."""
+    if np.isnan(X[:, list(plan.units[-1].scope)]).any():
+        return CircuitBatch(plan, posterior_weights(plan, X), X)
+    # All units of a region agree about a point, so any weights that sum to one will do.
+    uniform = np.concatenate([np.full(n, -np.log(n)) for n in _sum_sizes(plan)] or [[]])
+    return CircuitBatch(plan, SumWeights(uniform), X)
+
+
+def _sum_sizes(plan: Plan) -> list[int]:
+    """Number of edges of each sum, in the order of the plan's weights."""
+    return [int(length) for layer in plan.sum_layers for length in layer.lengths]
 
 
 def _tasks(

@@ -1,0 +1,193 @@
+"""Regression on rows with missing cells: accuracy and speed beside imputation.
+
+Run with ``python benchmarks/svr_missing.py [accuracy] [tables] [speed] [fit]``; without
+arguments all parts run. Times are processor times of one thread; every ratio compares two
+programs in this run.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+from _data import data_path
+from joblib import parallel_config
+from sklearn.datasets import load_diabetes, make_friedman1
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.metrics import root_mean_squared_error
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
+
+from skcircuits import ExpectedPredictionSVR, GaussianMixtureDensity
+
+SEEDS = range(10)
+MISSING = 0.3
+
+
+def hide(X, share, seed):
+    """Hide cells completely at random."""
+    holes = np.random.default_rng(seed).random(X.shape) < share
+    return np.where(holes, np.nan, X)
+
+
+def rivals(parameters):
+    """Models by name; all see the same rows."""
+    svr = {
+        "IterativeImputer": IterativeImputer(random_state=0, max_iter=20),
+        "KNNImputer": KNNImputer(),
+    }
+    svr["SimpleImputer"] = SimpleImputer()
+    models = {
+        name: make_pipeline(imputer, StandardScaler(), SVR(**parameters))
+        for name, imputer in svr.items()
+    }
+    models["HistGradientBoosting"] = HistGradientBoostingRegressor(random_state=0)
+    ours = ExpectedPredictionSVR(**parameters, random_state=0)
+    return {"ExpectedPredictionSVR": make_pipeline(StandardScaler(), ours), **models}
+
+
+def accuracy():
+    """Median RMSE with complete training rows and 30 % of the test cells missing."""
+    tables = {
+        "diabetes": (lambda seed: load_diabetes(return_X_y=True), {"C": 100}),
+        "friedman1": (
+            lambda seed: make_friedman1(3000, n_features=10, noise=1.0, random_state=seed),
+            {"C": 10},
+        ),
+    }
+    for name, (load, parameters) in tables.items():
+        errors = {}
+        for seed in SEEDS:
+            X, y = load(seed)
+            X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=seed)
+            X_test = hide(X_test, MISSING, seed)
+            for model_name, model in rivals(parameters).items():
+                predicted = model.fit(X, y).predict(X_test)
+                errors.setdefault(model_name, []).append(root_mean_squared_error(y_test, predicted))
+        report(name, errors)
+
+
+def tables():
+    """RMSE on the raw numeric columns of three real tables, target standardised."""
+    n_seeds = 10
+    for name in ("abalone", "delta-ailerons", "elevators"):
+        raw = pd.read_csv(data_path("svr", f"{name}_raw.csv.gz"))
+        numbers = raw.select_dtypes("number").to_numpy()
+        errors = {}
+        for seed in range(n_seeds):
+            rows = np.random.default_rng(seed).permutation(len(numbers))
+            X, y = numbers[rows[:1600], :-1], numbers[rows[:1600], -1]
+            X_test = hide(numbers[rows[1600:2400], :-1], MISSING, seed)
+            y, y_test = (v - y.mean() for v in (y, numbers[rows[1600:2400], -1]))
+            scale = y.std()
+            models = rivals({"C": 3, "epsilon": 0.05})
+            holes = make_pipeline(Holes(seed), HistGradientBoostingRegressor(random_state=0))
+            models["HistGradientBoosting on holes"] = holes
+            for model_name, model in models.items():
+                predicted = model.fit(X, y / scale).predict(X_test)
+                error = root_mean_squared_error(y_test / scale, predicted)
+                errors.setdefault(model_name, []).append(error)
+        report(name, errors)
+
+
+class Holes:
+    """Hides training cells, leaves the rows to predict alone."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def fit_transform(self, X, y=None, **parameters):
+        return hide(X, MISSING, self.seed + 1000)
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return X
+
+
+def report(name, errors):
+    """Print errors and their ratio to ours."""
+    ours = np.array(errors["ExpectedPredictionSVR"])
+    print(f"\n{name}: RMSE of {len(ours)} seeds, 30 % of the test cells missing")
+    print(f"  {'':32s} {'mean':>9s} {'median':>9s}   ours / this (means, medians)")
+    for model, values in errors.items():
+        mean, median = np.mean(values), np.median(values)
+        print(
+            f"  {model:32s} {mean:9.4f} {median:9.4f}   "
+            f"{np.mean(ours) / mean:.3f} {np.median(ours) / median:.3f}",
+            flush=True,
+        )
+
+
+def speed():
+    """Prediction time of 1000 rows with 30 % missing, beside imputation and SVR.predict."""
+    print("\npredict 1000 rows, 30 % missing, 2000 training rows (one thread, processor time)")
+    for n_columns, n_components in ((10, 1), (10, 3), (100, 1), (100, 3)):
+        rng = np.random.default_rng(0)
+        mixing = rng.normal(size=(n_columns, n_columns)) / np.sqrt(n_columns)
+        X = rng.normal(size=(3000, n_columns)) @ (mixing + 0.3 * np.eye(n_columns))
+        y = np.sin(X[:, 0]) + 0.3 * X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=3000)
+        X, y, X_test = X[:2000], y[:2000], hide(X[2000:], MISSING, 1)
+        density = GaussianMixtureDensity(n_components=n_components, random_state=0, max_iter=20)
+        ours = ExpectedPredictionSVR(density=density).fit(X, y)
+        imputer = IterativeImputer(max_iter=3, random_state=0).fit(X)
+        svr = SVR().fit(X, y)
+        ratios, times = [], []
+        for _ in range(9):
+            own = processor_time(lambda: ours.predict(X_test))
+            other = processor_time(lambda: svr.predict(imputer.transform(X_test)))
+            times.append((own, other))
+            ratios.append(own / other)
+        own, other = np.median(times, axis=0)
+        print(
+            f"  {n_columns:3d} columns, {n_components} components, {len(ours.support_)} support "
+            f"vectors: {1e3 * own:6.1f} ms, IterativeImputer + SVR {1e3 * other:6.1f} ms, "
+            f"ratio {own / other:.2f} (median of pairwise ratios {np.median(ratios):.2f})"
+        )
+
+
+def fit():
+    """Fitting on rows with holes, with one and two processes."""
+    print("\nfit on rows with 30 % holes, 10 columns (wall time)")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 10)) @ rng.normal(size=(10, 10))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=2000)
+    X = hide(X, MISSING, 0)
+    for n_rows in (500, 2000):
+        start = time.perf_counter()
+        ExpectedPredictionSVR(random_state=0).fit(X[:n_rows], y[:n_rows])
+        print(f"  {n_rows} rows, default density: {time.perf_counter() - start:.1f} s")
+    density = GaussianMixtureDensity(n_components=3, random_state=0)
+    with parallel_config("loky", inner_max_num_threads=1):
+        seconds = {}
+        for n_jobs in (2, 1, 2):  # the first run starts the processes
+            start = time.perf_counter()
+            model = ExpectedPredictionSVR(random_state=0, density=density, n_jobs=n_jobs)
+            model.fit(X, y)
+            seconds[n_jobs] = time.perf_counter() - start
+    print(
+        f"  2000 rows, 3 components: {seconds[1]:.1f} s with one process, {seconds[2]:.1f} s "
+        f"with two, {seconds[1] / seconds[2]:.2f} x"
+    )
+
+
+def processor_time(call):
+    """Processor seconds of a call."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    for part in sys.argv[1:] or ["accuracy", "tables", "speed", "fit"]:
+        globals()[part]()

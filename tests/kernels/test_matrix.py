@@ -1,0 +1,180 @@
+"""Gram matrices of rows with holes."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn import config_context
+
+from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian, Product, Sum
+from skcircuits.exceptions import IncompatibleCircuitsError, ZeroProbabilityError
+from skcircuits.kernels import RBF, Delta, Hamming, Polynomial, expected_kernel_matrix
+from skcircuits.kernels.matrix import expected_kernel_dot
+from tests.reference.enumeration import Completions
+from tests.reference.random_circuits import RandomCircuit, random_rows
+
+KERNEL = RBF(0.2, variables=[0, 1]) * Hamming(1.3, variables=[2])
+
+
+def mixture(n_components=3, n_columns=4, seed=0):
+    rng = np.random.default_rng(seed)
+    units = []
+    for _ in range(n_components):
+        factor = rng.normal(size=(n_columns, n_columns))
+        covariance = factor @ factor.T / n_columns + 0.3 * np.eye(n_columns)
+        units.append(MultivariateGaussian(range(n_columns), rng.normal(size=n_columns), covariance))
+    return Circuit(Sum(units, weights=rng.dirichlet(np.ones(n_components))))
+
+
+def small_circuit(seed):
+    """Three variables, two of them continuous."""
+    return RandomCircuit(seed, [0, 0, 3], zeros=0.1).circuit()
+
+
+def table(circuit, seed, n_rows=7):
+    """Rows with holes, a complete one, an empty one and two equal ones."""
+    X = random_rows(np.random.default_rng(seed), circuit, n_rows)
+    X[0] = circuit.sample(1, random_state=seed)[0]
+    X[2] = X[1]
+    return X
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_equals_enumeration(seed):
+    circuit = RandomCircuit(seed, [3, 2, 4, 2][: 1 + seed % 4]).circuit()
+    X = table(circuit, seed)
+    X[3] = np.nan
+    gram = expected_kernel_matrix(X, circuit=circuit, kernel=Hamming(1.3) + Polynomial(2, 0.5))
+    rows = [Completions(circuit, x) for x in X]
+    kernel = Hamming(1.3) + Polynomial(2, 0.5)
+    expected = [
+        [a.mass @ kernel(a.nodes, b.nodes) @ b.mass / (a.total * b.total) for b in rows]
+        for a in rows
+    ]
+    np.testing.assert_allclose(gram, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_against_points_equal_quadrature(seed):
+    circuit = RandomCircuit(seed, [0, 0, 3], structured=seed % 2 == 0, zeros=0.1).circuit()
+    X, points = table(circuit, seed), circuit.sample(5, random_state=seed)
+    matrix = expected_kernel_matrix(X, points, circuit=circuit, kernel=KERNEL)
+    expected = [Completions(circuit, x).expectation(lambda nodes: KERNEL(nodes, points)) for x in X]
+    np.testing.assert_allclose(matrix, expected, rtol=1e-9)
+    turned = expected_kernel_matrix(points, X, circuit=circuit, kernel=KERNEL)
+    np.testing.assert_allclose(turned, matrix.T, rtol=1e-12)
+
+
+def test_joint_gaussians_equal_quadrature():
+    circuit = mixture(n_components=2, n_columns=2)
+    X = np.array([[np.nan, 0.3], [0.5, np.nan], [np.nan, np.nan], [0.1, 0.2]])
+    kernel = RBF(0.3)
+    gram = expected_kernel_matrix(X, circuit=circuit, kernel=kernel)
+    rows = [Completions(circuit, x) for x in X]
+    expected = [
+        [a.mass @ kernel(a.nodes, b.nodes) @ b.mass / (a.total * b.total) for b in rows]
+        for a in rows
+    ]
+    np.testing.assert_allclose(gram, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [mixture, lambda: small_circuit(2)], ids=["mixture", "circuit"])
+def test_is_a_gram_matrix(make):
+    circuit = make()
+    X = table(circuit, 1, 20)
+    kernel = RBF(0.2, variables=[0, 1])
+    gram = expected_kernel_matrix(X, circuit=circuit, kernel=kernel)
+    np.testing.assert_array_equal(
+        gram, expected_kernel_matrix(X, X, circuit=circuit, kernel=kernel)
+    )
+    np.testing.assert_array_equal(gram, gram.T)
+    np.testing.assert_array_equal(gram[1], gram[2])
+    assert np.linalg.eigvalsh(gram).min() > -1e-12
+    assert np.diag(gram).max() <= 1 + 1e-12
+
+
+def test_without_holes_it_is_the_kernel():
+    circuit = mixture()
+    X = circuit.sample(6, random_state=0)
+    gram = expected_kernel_matrix(X, circuit=circuit, kernel=RBF(0.5))
+    np.testing.assert_allclose(gram, RBF(0.5)(X), rtol=1e-14)
+
+
+def test_results_do_not_depend_on_jobs_or_memory():
+    circuit = mixture()
+    X = table(circuit, 3, 300)
+    settings = {"circuit": circuit, "kernel": RBF(0.5)}
+    gram = expected_kernel_matrix(X, **settings)
+    np.testing.assert_array_equal(gram, expected_kernel_matrix(X, n_jobs=2, **settings))
+    with config_context(working_memory=0.05):
+        np.testing.assert_allclose(gram, expected_kernel_matrix(X, **settings), rtol=1e-10)
+
+
+@pytest.mark.parametrize("make", [mixture, lambda: small_circuit(5)], ids=["mixture", "circuit"])
+def test_dot_is_the_matrix_times_a_vector(make):
+    circuit = make()
+    X, Y = table(circuit, 4, 30), table(circuit, 5, 12)
+    coefficients = np.random.default_rng(0).normal(size=len(Y))
+    settings = {"circuit": circuit, "kernel": RBF(0.3, variables=[0, 1])}
+    expected = expected_kernel_matrix(X, Y, **settings) @ coefficients
+    np.testing.assert_allclose(
+        expected_kernel_dot(X, Y, coefficients, **settings), expected, rtol=1e-10, atol=1e-13
+    )
+
+
+def test_columns_the_circuit_does_not_have_are_ignored():
+    circuit = mixture().marginalize([1])
+    X = table(mixture(), 1, 8)
+    other = X.copy()
+    other[:, 1] = np.nan
+    settings = {"circuit": circuit, "kernel": RBF(0.5)}
+    np.testing.assert_array_equal(
+        expected_kernel_matrix(X, **settings), expected_kernel_matrix(other, **settings)
+    )
+
+
+def test_circuits_without_one_structure_serve_complete_points_only():
+    leaves = [[Gaussian(v, m, 1.0) for v in range(3)] for m in (0.0, 1.0, 2.0)]
+    splits = [
+        Product([a[0], Sum([a[1] * a[2], b[1] * b[2]], weights=[0.5, 0.5])])
+        for a, b in pairwise(leaves)
+    ]
+    turned = Product(
+        [leaves[0][2], Sum([leaves[0][0] * leaves[0][1], leaves[1][0] * leaves[1][1]])]
+    )
+    circuit = Circuit(Sum([splits[0], turned], weights=[0.5, 0.25]))
+    X = np.array([[0.0, np.nan, 1.0]])
+    settings = {"circuit": circuit, "kernel": RBF(0.5)}
+    assert expected_kernel_matrix(X, np.zeros((2, 3)), **settings).shape == (1, 2)
+    with pytest.raises(
+        IncompatibleCircuitsError, match=r"structured-decomposable .*both have holes"
+    ):
+        expected_kernel_matrix(X, **settings)
+
+
+def test_impossible_evidence_names_the_rows():
+    circuit = Circuit(Sum([Bernoulli(0, 0.0) * Bernoulli(1, 0.5)]))
+    X = np.array([[0.0, np.nan], [1.0, np.nan]])
+    with pytest.raises(ZeroProbabilityError) as caught:
+        expected_kernel_matrix(X, circuit=circuit, kernel=Delta())
+    assert caught.value.rows == [1]
+
+
+@pytest.mark.parametrize(
+    "X, message",
+    [
+        (np.zeros((2, 3)), "X must be a table with at least 4 columns"),
+        (np.zeros(4), "X must be a table"),
+        (np.full((1, 4), np.inf), "cells of X must be finite or NaN"),
+    ],
+)
+def test_clear_errors(X, message):
+    with pytest.raises(ValueError, match=message):
+        expected_kernel_matrix(X, circuit=mixture(), kernel=RBF())
+
+
+def test_tiny_tables():
+    circuit = mixture()
+    assert expected_kernel_matrix(np.empty((0, 4)), circuit=circuit, kernel=RBF()).shape == (0, 0)
+    single = expected_kernel_matrix(np.full((1, 4), np.nan), circuit=circuit, kernel=RBF())
+    assert 0 < single[0, 0] < 1
