@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skcircuits.learning.latent_emissions import EmissionGroup
 from skcircuits.learning.latent_messages import LatentTotals
 from skcircuits.learning.latent_tree import LatentTree
+from skcircuits.learning.leaf_statistics import ColumnMoments
 from skcircuits.learning.rooting import root_at_center
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import (
@@ -24,6 +27,8 @@ from skcircuits.trees import (
 )
 
 __all__ = ["LatentRows", "cluster_hidden_states", "start_latent_tree"]
+
+Points = NDArray[np.floating[Any]]  # float32 is enough for clusters
 
 _MOST_ROWS = 4000
 _MOST_NEIGHBORS = 64  # columns that take part in the clustering for one column
@@ -88,7 +93,8 @@ def start_latent_tree(
     information = mutual_information(statistics, rows.layout)
     parents = root_at_center(maximum_spanning_tree(information))
     some = np.sort(rng.permutation(len(rows.X))[:_MOST_ROWS])
-    hidden = cluster_hidden_states(rows.states[some], rows.layout, information, n_states, rng)
+    features, owner = _features(rows, some)
+    hidden = cluster_hidden_states(features, owner, information, n_states, rng)
     uniform = np.full((len(parents), n_states, n_states), 1.0 / n_states)
     blank = LatentTree(parents, uniform[0, 0], uniform, emissions)
     totals = _hard_totals(blank, rows.X[some], hidden, rows.weight[some])
@@ -122,8 +128,8 @@ def _hard_totals(
 
 
 def cluster_hidden_states(
-    codes: IntArray,
-    layout: StateLayout,
+    features: Points,
+    owner: IntArray,
     information: FloatArray,
     n_states: int,
     rng: np.random.Generator,
@@ -132,10 +138,10 @@ def cluster_hidden_states(
 
     Parameters
     ----------
-    codes : ndarray of shape (n, n_variables)
-        Rows, negative where missing.
-    layout : StateLayout
-        Numbering of the states.
+    features : ndarray of shape (n, n_features)
+        Rows as points.
+    owner : ndarray of shape (n_features,)
+        Column each feature belongs to.
     information : ndarray of shape (n_variables, n_variables)
         Mutual information: the squared weight of a column in the distance.
     n_states : int
@@ -148,24 +154,33 @@ def cluster_hidden_states(
     ndarray of shape (n, n_variables)
         Cluster of each row, per column.
     """
-    indicators = layout.one_hot(codes)
-    observed = (codes >= 0)[:, layout.owner]
-    # A missing cell sits at the mean of its column, where it favours no cluster.
-    share = indicators.sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
-    features = np.where(observed, indicators, share).astype(np.float32)
-    hidden = np.empty(codes.shape, dtype=np.int64)
-    for variable, weights in enumerate(information):
-        weights = weights.copy()
-        strongest = max(weights.max(), np.finfo(float).tiny)
-        weights[variable] = _OWN_WEIGHT * strongest
+    hidden = np.empty((len(features), len(information)), dtype=np.int64)
+    for variable, row in enumerate(information):
+        strongest = max(row.max(), np.finfo(float).tiny)
+        weights = row / strongest
+        weights[variable] = _OWN_WEIGHT
         near = np.argsort(-weights, kind="stable")[:_MOST_NEIGHBORS]
-        columns = np.flatnonzero(np.isin(layout.owner, near))
-        scale = np.sqrt(weights[layout.owner[columns]] / strongest).astype(np.float32)
+        columns = np.flatnonzero(np.isin(owner, near))
+        scale = np.sqrt(weights[owner[columns]]).astype(features.dtype)
         hidden[:, variable] = _cluster(features[:, columns] * scale, n_states, rng)
     return hidden
 
 
-def _cluster(points: FloatArray, n_clusters: int, rng: np.random.Generator) -> IntArray:
+def _features(rows: LatentRows, some: IntArray) -> tuple[Points, IntArray]:
+    """Some rows as points: indicators of states, standardised numbers; and their columns."""
+    layout = rows.layout
+    discrete = rows.is_categorical[layout.owner]
+    indicators = layout.one_hot(rows.states[some])[:, discrete]
+    continuous = np.flatnonzero(~rows.is_categorical)
+    moments = ColumnMoments.of(rows.X, rows.weight)
+    numbers = (rows.X[some] - moments.mean) / np.sqrt(moments.variance)
+    # Two rows that differ in a label are as far apart as one standard deviation makes them.
+    numbers = np.sqrt(2) * np.nan_to_num(numbers[:, continuous])
+    features = np.hstack([indicators, numbers]).astype(np.float32)
+    return features, np.concatenate([layout.owner[discrete], continuous])
+
+
+def _cluster(points: Points, n_clusters: int, rng: np.random.Generator) -> IntArray:
     """Assign points to clusters by a few steps of k-means from random points."""
     centers = points[rng.integers(len(points), size=n_clusters)]
     for step in range(_N_CLUSTER_STEPS):

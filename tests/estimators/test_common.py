@@ -61,8 +61,8 @@ ESTIMATORS = {
     "GraphicalSVGDSampler": (GraphicalSVGDSampler(max_iter=20), {"linear_weight": [0.0, 0.1]}),
     "WMISPNDensity": (WMISPNDensity(), {"alpha": [0.01, 0.1], "leaf": ["polynomial", "gaussian"]}),
     "HiddenChowLiuDensity": (
-        HiddenChowLiuDensity(n_latent_states=4, max_iter=20),
-        {"n_latent_states": [2, 4]},
+        HiddenChowLiuDensity(n_latent_states=2, max_iter=20, validation_fraction=None),
+        {"n_latent_states": [2, 3]},
     ),
     "MoATDensity": (MoATDensity(max_iter=5, n_tree_samples=32), {"n_components": [1, 2]}),
     "StrudelDensity": (StrudelDensity(max_iter=10), {"n_components": [1, 2]}),
