@@ -1,6 +1,5 @@
 """Particles that follow the graph of a continuous graphical model."""
 
-import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import ClassVar
@@ -22,16 +21,11 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators._fitting import drive
+from skcircuits.estimators._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
 from skcircuits.estimators._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
 from skcircuits.parallel import Parallel, delayed
-from skcircuits.particles import (
-    StepSchedule,
-    SVGDProblem,
-    SVGDState,
-    chunk_threads,
-    nodes_outside_blankets,
-)
+from skcircuits.particles import StepSchedule, SVGDProblem, SVGDState, chunk_threads
 
 __all__ = ["GraphicalSVGDSampler"]
 
@@ -240,8 +234,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             units.inward(start).astype(self.dtype)
             for start in self._starts(target, X, problem.n_coordinates, rng)
         ]
-        _warn_of_wrong_graph(problem, starts[0], rng)
-        _warn_of_shrinkage(problem, len(starts[0]))
+        warn_of_wrong_graph(problem, starts[0], rng)
+        warn_of_shrinkage(problem, len(starts[0]))
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))
         if len(starts) == 1:
             state = self._run_once(problem, starts[0], seeds[0], units)
@@ -392,11 +386,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         """Run with threads over nodes; the fit loop serves callbacks and Ctrl-C."""
 
         def attributes(state):
-            return {
-                "target_": self.target_,
-                "n_features_in_": self.n_features_in_,
-                **_state_attributes(state, units),
-            }
+            constant = {"target_": self.target_, "n_features_in_": self.n_features_in_}
+            return constant | _state_attributes(state, units)
 
         with chunk_threads(effective_n_jobs(self.n_jobs)) as run:
             steps = problem.steps(start, seed, run)
@@ -459,38 +450,3 @@ def _state_attributes(state, units):
         "n_iter_": state.n_iter,
         "force_": state.force,
     }
-
-
-def _warn_of_wrong_graph(problem, start, rng):
-    """Warn where a score depends on more than its blanket."""
-    if problem.neighbors is None:
-        return
-    outside = nodes_outside_blankets(problem.target.grad_log_prob, problem.graph, start, rng)
-    if outside.size:
-        warnings.warn(
-            "The score of some nodes depends on more than their neighbors "
-            f"(nodes {outside[:10].tolist()}); kernels over the wrong blankets do not match "
-            "the conditional distributions.",
-            stacklevel=5,
-        )
-
-
-def _warn_of_shrinkage(problem, n_particles):
-    """Warn where kernels see so much that the particles' repulsion vanishes.
-
-    On standard normal targets the variance of n particles comes out below about three
-    quarters once a kernel sees n / 2 coordinates, or n with the linear term.
-    """
-    if problem.kernel == "graphical":
-        n_seen = problem.graph.scope_sizes.max()
-    elif problem.kernel == "random":
-        n_seen = problem.n_neighbors * problem.n_coordinates / problem.graph.n_nodes
-    else:
-        n_seen = problem.n_coordinates
-    n_bearable = n_particles if problem.linear_weight else n_particles / 2
-    if n_particles > 1 and n_seen > n_bearable:
-        warnings.warn(
-            f"{n_particles} particles are few for kernels that see {n_seen:.0f} coordinates: "
-            "expect variances that are too small. Use more particles, or kernel='random'.",
-            stacklevel=5,
-        )
