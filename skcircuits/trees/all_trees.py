@@ -90,15 +90,20 @@ class MixtureOfAllTrees:
         ratios[owner[:, None] == owner] = 0.0
         return ratios
 
-    def laplacians(self) -> RowLaplacians:
-        """The Laplacians of the rows, with edge weights w_uv r_uv(x_u, x_v).
-
-        They are made anew by every call: kept, they would take several times the model.
-        """
+    def affinities(self) -> FloatArray:
+        """Edge weights w_uv r_uv(a, b) given the states of the two variables."""
         owner = self.layout.owner
         affinities = self.ratios()
         affinities *= self.weights[owner[:, None], owner]
-        return RowLaplacians(affinities, self.layout, int(self.weights.sum(axis=1).argmax()))
+        return affinities
+
+    def laplacians(self) -> RowLaplacians:
+        """The Laplacians of the rows.
+
+        They are made anew by every call: kept, they would take twice the model.
+        """
+        root = int(self.weights.sum(axis=1).argmax())
+        return RowLaplacians(self.affinities(), self.layout, root)
 
     @cached_property
     def tree_law(self) -> tuple[float, FloatArray]:

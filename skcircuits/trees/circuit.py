@@ -10,8 +10,8 @@ from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.units import Unit
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import MixtureOfAllTrees
-from skcircuits.trees.chow_liu import ChowLiuTree
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
+from skcircuits.trees.chow_liu import ChowLiuTree
 from skcircuits.trees.prior_trees import sample_trees
 from skcircuits.trees.rooted import edges_of, top_down_order
 

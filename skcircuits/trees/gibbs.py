@@ -51,7 +51,7 @@ def blocked_gibbs(
         codes = codes.copy()
         for component, model in enumerate(mixture.components):
             mine = np.flatnonzero(components == component)
-            affinities, ratios = model.laplacians().affinities, model.ratios()
+            affinities, ratios = model.affinities(), model.ratios()
             for chunk in memory_bound_chunks(len(mine), 24 * layout.n_variables**2):
                 rows = mine[chunk]
                 flat = layout.flat(codes[rows])

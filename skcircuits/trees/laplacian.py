@@ -126,9 +126,10 @@ class RowLaplacians:
     """
 
     def __init__(self, affinities: FloatArray, layout: StateLayout, root: int) -> None:
-        self.affinities = affinities
         self.layout = layout
         self.kept: IntArray = np.delete(np.arange(layout.n_variables), root)
+        self._root = root
+        self._root_table = affinities[:, layout.owner == root]
         # One table per state of the second variable: a row of the table is a row of the
         # Laplacian, so that a minor is gathered by whole rows instead of single entries.
         self._tables = [
@@ -186,8 +187,8 @@ class RowLaplacians:
             row; symmetric.
         """
         if not len(codes):
-            return np.empty(0), np.zeros_like(self.affinities)
-        n_blocks = int(np.clip(_BLOCK_BYTES // self.affinities.nbytes, 2, _MAX_BLOCKS))
+            return np.empty(0), np.zeros((self.layout.n_states, self.layout.n_states))
+        n_blocks = int(np.clip(_BLOCK_BYTES // (8 * self.layout.n_states**2), 2, _MAX_BLOCKS))
         size = max(_MIN_BLOCK_ROWS, -(-len(codes) // n_blocks))
         run = delayed(self._invert_block)
         with single_threaded_blas():
@@ -203,7 +204,7 @@ class RowLaplacians:
         # Sums of G_uu + G_vv at the states of the rows, in one symmetric product.
         counts = np.concatenate([own, indicators]).T @ np.concatenate([indicators, own])
         crossed.subtract_twice_from(counts)
-        counts *= self.affinities
+        self._multiply_by_affinities(counts)
         return np.concatenate([log_sums for log_sums, _, _ in parts]), counts
 
     @property
@@ -225,12 +226,20 @@ class RowLaplacians:
         for state, table in enumerate(self._tables[1:], start=1):
             np.take(table, kept_flat, axis=0, out=other, mode="clip")
             np.copyto(minors, other, where=(kept_codes == state)[:, None, :])
-        degrees = self.layout.one_hot(codes) @ self.affinities
-        size = len(self.kept)
-        minors.reshape(len(codes), -1)[:, :: size + 1] = np.take_along_axis(
-            degrees, kept_flat, axis=1
-        )
+        degrees = self._root_table[kept_flat, codes[:, [self._root]]]
+        diagonals = minors.reshape(len(codes), -1)[:, :: len(self.kept) + 1]
+        diagonals[:] = 0.0
+        degrees -= minors.sum(axis=2)
+        diagonals[:] = degrees
         return minors
+
+    def _multiply_by_affinities(self, matrix: FloatArray) -> None:
+        """Multiply a matrix over flat states by the edge weights, in place."""
+        layout = self.layout
+        for state, table in enumerate(self._tables):
+            present = layout.cardinalities[self.kept] > state
+            matrix[:, layout.offsets[self.kept[present]] + state] *= -table[:, present]
+        matrix[:, layout.owner == self._root] *= self._root_table
 
     def _log_tree_sums_of_block(self, codes: IntArray) -> FloatArray:
         log_sums = np.empty(len(codes))
@@ -264,8 +273,9 @@ class _CrossedSums:
         cardinalities = layout.cardinalities[kept]
         self.states = np.arange(cardinalities.max(initial=1))
         self.valid = self.states < cardinalities[:, None]  # (n_kept, n_states)
-        self.rows = (layout.offsets[kept][:, None] + self.states)[self.valid]
-        self.sums = [np.zeros((len(self.rows), n)) for n in self.valid.sum(axis=0)]
+        shape = self.valid.shape
+        # Per state of v the sums (u, state of u, v) over the variables v that have it.
+        self.sums = [np.zeros((*shape, n_columns)) for n_columns in self.valid.sum(axis=0)]
 
     def add(self, inverses: FloatArray, codes: IntArray, weight: FloatArray) -> None:
         kept_codes = codes[:, self.kept]
@@ -275,7 +285,7 @@ class _CrossedSums:
             chosen = inverses
             if state > 0:
                 chosen = inverses[:, :, columns] * (kept_codes[:, None, columns] == state)
-            total += np.matmul(indicators, chosen.transpose(1, 0, 2))[self.valid]
+            total += np.matmul(indicators, chosen.transpose(1, 0, 2))
 
     def merge(self, other: _CrossedSums) -> None:
         for total, more in zip(self.sums, other.sums, strict=True):
@@ -287,7 +297,7 @@ class _CrossedSums:
         first = self.sums[0]
         for state, total in enumerate(self.sums[1:], start=1):
             present = self.valid[:, state]
-            first[:, present] -= total
+            first[:, :, present] -= total
             self._subtract_twice(matrix, total, self.kept[present], state)
         self._subtract_twice(matrix, first, self.kept, 0)
 
@@ -295,7 +305,10 @@ class _CrossedSums:
         self, matrix: FloatArray, total: FloatArray, variables: IntArray, state: int
     ) -> None:
         total *= 2
-        matrix[self.rows[:, None], self.layout.offsets[variables] + state] -= total
+        columns = self.layout.offsets[variables] + state
+        for own_state, present in enumerate(self.valid.T):
+            rows = self.layout.offsets[self.kept[present]] + own_state
+            matrix[rows[:, None], columns] -= total[present, own_state]
 
 
 def _log_determinants(minors: FloatArray) -> FloatArray:

@@ -107,7 +107,9 @@ def margin_gradient(
         tables, rows, column_sums - _weighted_sum(tables, row_sums / rows)
     )
     by_rows = (row_sums - np.matmul(tables, by_columns[:, :, None])[:, :, 0]) / rows
-    by_logits = gradient - tables * (by_rows[:, :, None] + by_columns[:, None, :])
+    by_logits = by_rows[:, :, None] + by_columns[:, None, :]
+    by_logits *= tables
+    np.subtract(gradient, by_logits, out=by_logits)
     return by_logits, by_rows, by_columns
 
 

@@ -156,16 +156,13 @@ class Parameterization:
         parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_law[1])
         # A state's own factor P_u(x_u)^(1 - degree), then its share as a margin of the tables.
         by_nodes = (sample_weight @ layout.one_hot(codes) - counts.sum(axis=1)) / model.nodes
-        for group, table, by_table, by_logits in zip(
-            layout.pair_groups,
-            layout.pair_tables(model.pairs),
-            layout.pair_tables(counts),
-            parts.pair_logits,
-            strict=True,
-        ):
+        for group, by_logits in zip(layout.pair_groups, parts.pair_logits, strict=True):
             rows, columns = group.rows[:, :, 0], group.columns[:, 0, :]
             by_logits[:], by_rows, by_columns = margin_gradient(
-                table, model.nodes[rows], model.nodes[columns], by_table
+                model.pairs[group.rows, group.columns],
+                model.nodes[rows],
+                model.nodes[columns],
+                counts[group.rows, group.columns],
             )
             np.add.at(by_nodes, rows, by_rows)
             np.add.at(by_nodes, columns, by_columns)
