@@ -155,9 +155,11 @@ class TableMixin:
     def _learn_table(self, X, missing_value=np.nan):
         """Learn the schema of X and encode it, shape (n, d)."""
         X = self._check_table(X, reset=True)
-        categorical_features = getattr(self, "categorical_features", "from_dtype")
-        self._set_schema(TableSchema.learn(X, categorical_features, missing_value))
+        self._set_schema(TableSchema.learn(X, self._choose_categorical(), missing_value))
         return self._schema.encode(X)
+
+    def _choose_categorical(self):
+        return getattr(self, "categorical_features", "from_dtype")
 
     def _set_schema(self, schema):
         self._schema = schema

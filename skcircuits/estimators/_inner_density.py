@@ -49,6 +49,13 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             return encoded
         return self._schema.encode(self._check_table(X, reset=False))
 
+    def _choose_categorical(self):
+        """Both sides share one schema: a choice made on the density counts for both."""
+        own = super()._choose_categorical()
+        if isinstance(own, str):
+            return getattr(self.density, "categorical_features", own)
+        return own
+
     def _make_density(self):
         """Clone the density, seeded from this estimator where it has no seed."""
         if isinstance(self.density, str):

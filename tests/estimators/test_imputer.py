@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 
-from skcircuits import CircuitImputer
+from skcircuits import CircuitImputer, GaussianMixtureDensity
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Indicator, MultivariateGaussian
 
 NAN = np.nan
@@ -255,6 +255,11 @@ def test_choice_of_categories_reaches_the_density(independent_density):
     assert imputer.circuit_.cardinalities == {0: 2}
     assert imputer.density_.categories_[0].tolist() == [3.0, 8.0]
     assert imputer.transform(X)[3, 0] == 3.0
+    # The same choice, made on the density
+    density = GaussianMixtureDensity(categorical_features=[0], n_components=1, random_state=0)
+    imputer = CircuitImputer(density=density).fit(X)
+    assert imputer.is_categorical_.tolist() == [True, False]
+    assert imputer.transform(X)[3, 0] in (3.0, 8.0)
 
 
 def test_circuits_must_fit_the_table(gaussian, frame):
