@@ -317,3 +317,23 @@ def test_collapsed_rows_that_cannot_be_served():
     mask = np.eye(2, 36, dtype=bool)
     with pytest.raises(CircuitPropertyError, match="collapse the same variables"):
         stein_gram(np.zeros((2, 36)), wide, Hamming(), collapse=mask)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collapse", [None, [0, 5, 6]], ids=["complete", "collapsed"])
+def test_processes_and_a_dask_cluster_give_equal_entries(collapse):
+    distributed = pytest.importorskip("dask.distributed")
+    rng = np.random.default_rng(0)
+    model = IsingModel.grid(3, 4, couplings=rng.normal(size=17))
+    rows = rng.integers(2, size=(300, 12)).astype(float)
+    kernel = Hamming(scale=48.0)
+    one = stein_gram(rows, model, kernel, collapse=collapse)
+    assert_array_equal(stein_gram(rows, model, kernel, collapse=collapse, n_jobs=2), one)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster),
+        parallel_config("dask"),
+    ):
+        assert_array_equal(stein_gram(rows, model, kernel, collapse=collapse, n_jobs=2), one)
