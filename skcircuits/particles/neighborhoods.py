@@ -9,6 +9,7 @@ equal size lie in one `Bucket`, so that a whole bucket is a few batched matrix p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,6 +196,27 @@ class Neighborhoods:
         everything = sparse.csr_array(np.ones((1, n_coordinates)))
         membership = _membership(blocks, n_coordinates)
         return cls(everything, membership, np.zeros(membership.shape[0], dtype=np.int64))
+
+    def with_scopes(self, scopes: IntArray) -> Neighborhoods:
+        """Let the same kernels, moving the same coordinates, see others.
+
+        Parameters
+        ----------
+        scopes : ndarray of int of shape (n_kernels, scope_size)
+            Coordinates each kernel sees, once each; shorter scopes are padded with
+            ``n_coordinates``.
+
+        Returns
+        -------
+        Neighborhoods
+            A copy with these scopes.
+        """
+        other = copy(self)
+        other.scope_sizes = np.sum(scopes < self.n_coordinates, axis=1)
+        other.buckets = tuple(
+            Bucket(bucket.kernels, scopes[bucket.kernels], bucket.owned) for bucket in self.buckets
+        )
+        return other
 
     @classmethod
     def _from_adjacency(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.particles.neighborhoods import Neighborhoods
+from skcircuits.protocols import IntArray
 
 __all__ = ["RandomScopes"]
 
@@ -51,13 +52,13 @@ class RandomScopes:
     ) -> None:
         lists = [np.asarray(indices, dtype=np.int64).ravel() for indices in neighbors]
         sizes = np.array([indices.size for indices in lists])
-        offsets = np.arange(sizes.max(initial=0))
-        self._exists = offsets < sizes[:, None]
+        self._exists = np.arange(sizes.max(initial=0)) < sizes[:, None]
         self._neighbors = np.zeros(self._exists.shape, dtype=np.int64)
         self._neighbors[self._exists] = np.concatenate(lists)
-        self._blocks = blocks
-        self._n_others = n_neighbors - 1
+        self._n_others = min(n_neighbors - 1, self._exists.shape[1])
         self._seed = seed
+        self._alone = Neighborhoods.from_scopes([[]] * len(lists), blocks, share=False)
+        self._blocks = _padded_blocks(self._alone)
 
     def draw(self, iteration: int) -> Neighborhoods:
         """Draw the neighbourhoods of one iteration.
@@ -75,19 +76,25 @@ class RandomScopes:
         # The nodes with the smallest random keys are a uniform choice without replacement.
         rng = np.random.default_rng((self._seed, iteration))
         keys = np.where(self._exists, rng.random(self._exists.shape), np.inf)
-        n_others = min(self._n_others, keys.shape[1])
-        chosen = (
-            np.argpartition(keys, n_others - 1, axis=1)[:, :n_others]
-            if n_others
-            else np.zeros((len(keys), 0), dtype=np.int64)
-        )
-        # A node with fewer neighbours than asked for keeps those it has; a missing
-        # neighbour is stood in for by the node itself, which its scope holds anyway.
-        nodes = np.arange(len(keys))[:, None]
-        scopes = np.where(
+        order = np.argpartition(keys, self._n_others - 1, axis=1) if self._n_others else keys[:, :0]
+        chosen = order[:, : self._n_others].astype(np.int64)
+        # A node with fewer neighbours than asked for keeps those it has: a missing one is
+        # the node behind the last, whose block is padding.
+        n_nodes = len(keys)
+        others = np.where(
             np.take_along_axis(self._exists, chosen, axis=1),
             np.take_along_axis(self._neighbors, chosen, axis=1),
-            nodes,
+            n_nodes,
         )
+        nodes = np.concatenate([np.arange(n_nodes)[:, None], others], axis=1)
         # Equal draws are rare and looking for them costs more than computing them twice.
-        return Neighborhoods.from_scopes(list(scopes), self._blocks, share=False)
+        return self._alone.with_scopes(self._blocks[nodes].reshape(n_nodes, -1))
+
+
+def _padded_blocks(alone: Neighborhoods) -> IntArray:
+    """Give the coordinates of each node, padded, and one more row of padding."""
+    largest = max(bucket.owned.shape[1] for bucket in alone.buckets)
+    blocks = np.full((alone.n_nodes + 1, largest), alone.n_coordinates)
+    for bucket in alone.buckets:
+        blocks[bucket.kernels, : bucket.owned.shape[1]] = bucket.owned
+    return blocks

@@ -99,3 +99,14 @@ def test_random_scopes_draw_every_neighbor_equally_often():
 def test_random_scopes_of_blocks():
     scopes = RandomScopes([[1], [0]], [[0, 1], [2, 3]], n_neighbors=2)
     assert scopes_by_coordinate(scopes.draw(0)) == [{0, 1, 2, 3}] * 4
+    unequal = RandomScopes([[1], [0, 2], [1]], [[3], [0, 2], [1]], n_neighbors=5).draw(0)
+    everything = {0, 1, 2, 3}
+    assert scopes_by_coordinate(unequal) == [everything, {0, 1, 2}, everything, {0, 2, 3}]
+    assert unequal.scope_sizes.tolist() == [3, 4, 3]
+
+
+def test_other_scopes_for_the_same_kernels():
+    graph = Neighborhoods.from_graph([[1], [0], []], share=False)
+    other = graph.with_scopes(np.array([[0, 2], [1, 3], [2, 3]]))
+    assert scopes_by_coordinate(other) == [{0, 2}, {1}, {2}]
+    assert scopes_by_coordinate(graph) == [{0, 1}, {0, 1}, {2}]
