@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+
+from skcircuits.circuits import is_deterministic, is_structured_decomposable
+from skcircuits.learning.chow_liu import mixture_circuit, observed_information, observed_tree
+from skcircuits.learning.rebuild import rebuild
+from skcircuits.learning.rooting import root_at_center
+from skcircuits.trees import (
+    StateLayout,
+    TreeMixture,
+    chow_liu_tree,
+    learn_tree_mixture,
+    mutual_information,
+    pair_statistics,
+)
+
+SIZES = [2, 3, 2, 4]
+
+
+@pytest.fixture
+def codes():
+    rng = np.random.default_rng(0)
+    first = rng.integers(2, size=200)
+    noise = rng.integers(0, SIZES, size=(200, 4))
+    return np.where(rng.random((200, 4)) < 0.6, first[:, None], noise)
+
+
+def test_complete_rows_give_plain_mutual_information(codes):
+    layout = StateLayout(SIZES)
+    plain = mutual_information(pair_statistics(codes, layout), layout)
+    np.testing.assert_allclose(observed_information(codes, layout), plain, atol=1e-12)
+
+
+def test_pairs_count_where_both_cells_are_observed(codes):
+    layout = StateLayout(SIZES)
+    holes = codes.copy()
+    holes[:120, 0] = -1
+    holes[150:, 3] = -1
+    weight = np.linspace(0.5, 2.0, len(codes))
+    actual = observed_information(holes, layout, sample_weight=weight)
+    for u in range(4):
+        for v in range(u):
+            both = (holes[:, u] >= 0) & (holes[:, v] >= 0)
+            pair = StateLayout([SIZES[v], SIZES[u]])
+            part = pair_statistics(codes[both][:, [v, u]], pair, sample_weight=weight[both])
+            assert actual[u, v] == pytest.approx(mutual_information(part, pair)[0, 1], abs=1e-12)
+
+
+def test_pairs_never_observed_together_carry_no_information():
+    codes = np.array([[0, -1], [1, -1], [-1, 0], [-1, 1]])
+    for pseudo_count in (0.0, 1.0):
+        information = observed_information(codes, StateLayout([2, 2]), pseudo_count=pseudo_count)
+        np.testing.assert_allclose(information, 0.0, atol=1e-12)
+
+
+def test_circuits_of_trees_and_mixtures(codes):
+    layout = StateLayout(SIZES)
+    tree = chow_liu_tree(codes, layout)
+    circuit = mixture_circuit(TreeMixture(np.zeros(1), [tree]))
+    np.testing.assert_allclose(circuit.log_prob(codes.astype(float)), tree.log_prob(codes))
+    assert is_deterministic(circuit)
+    assert is_structured_decomposable(circuit)
+    mixture = next(learn_tree_mixture(codes, layout, 3, np.random.default_rng(0)))
+    several = mixture_circuit(mixture)
+    np.testing.assert_allclose(several.log_prob(codes.astype(float)), mixture.log_prob(codes))
+
+
+def test_observed_tree_of_complete_rows_is_the_chow_liu_tree(codes):
+    layout = StateLayout(SIZES)
+    tree = chow_liu_tree(codes, layout)
+    observed = observed_tree(codes, layout, tree.statistics)
+    np.testing.assert_array_equal(observed.parents, tree.parents)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rooting_at_the_center_keeps_the_tree(seed):
+    rng = np.random.default_rng(seed)
+    parents = np.array([-1] + [rng.integers(v) for v in range(1, 30)])
+    rooted = root_at_center(parents)
+
+    def edges(array):
+        return {frozenset((v, p)) for v, p in enumerate(array.tolist()) if p >= 0}
+
+    def depth(array):
+        steps, reached = 0, np.flatnonzero(array < 0)
+        while len(reached):
+            reached = np.flatnonzero(np.isin(array, reached))
+            steps += 1
+        return steps
+
+    assert edges(rooted) == edges(parents)
+    assert (rooted < 0).sum() == 1
+    others = [depth(_rerooted(parents, root)) for root in range(30)]
+    assert depth(rooted) == min(others)
+
+
+def _rerooted(parents, root):
+    """The same tree with any root, by turning edges around."""
+    result, child, vertex = parents.copy(), -1, root
+    while vertex >= 0:
+        above = parents[vertex]
+        result[vertex], child, vertex = child, vertex, above
+    return result
+
+
+def test_rebuilding_keeps_sharing(codes):
+    layout = StateLayout(SIZES)
+    circuit = mixture_circuit(TreeMixture(np.zeros(1), [chow_liu_tree(codes, layout)]))
+    made = {}
+    again = rebuild(circuit.root, lambda leaf: made.setdefault(id(leaf), leaf))
+    np.testing.assert_array_equal(
+        type(circuit)(again).log_prob(codes.astype(float)), circuit.log_prob(codes.astype(float))
+    )
+    assert type(circuit)(again).n_units == circuit.n_units
