@@ -317,8 +317,9 @@ def or_marginal(answer, X, log_density):
     except ZeroProbabilityError:
         rows = np.flatnonzero(np.isneginf(log_density(X)))
     warnings.warn(
-        f"The observed cells of {len(rows)} rows have probability zero (the first is row "
-        f"{rows[0]}); their missing cells are completed from the marginal distribution.",
+        # The cells and not the position: rows come in chunks
+        f"The observed cells of {len(rows)} rows have probability zero (for example "
+        f"{X[rows[0]]}); their missing cells are completed from the marginal distribution.",
         stacklevel=2,
     )
     relaxed = X.copy()

@@ -235,6 +235,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     def _complete(self, encoded, strategy, n_draws=1):
         """Complete encoded rows, shape (n_draws, n, d)."""
         completed = np.repeat(encoded[None], n_draws, axis=0)
+        # Complete rows are their own answer
         holes = np.flatnonzero(np.isnan(encoded).any(axis=1))
         chunks = [holes[rows] for rows in row_slices(len(holes), CHUNK_ROWS)]
         parts = Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -262,6 +263,7 @@ def _complete_rows(circuit, X, strategy, draws):
         seed, n_draws = draws
 
         def answer(rows):
+            # Keyed by the cells as they came, also where evidence had to be dropped
             streams = RowStreams(X, seed)
             return circuit.sample(n_draws, X=rows, random_state=streams)
 
@@ -281,6 +283,7 @@ def _complete_rows(circuit, X, strategy, draws):
 def _expected(circuit, X):
     """Complete rows with conditional means, and the most probable states where discrete."""
     completed = circuit.expectation(X)
+    # The mean of codes means nothing: labels get the mode of their marginal
     if circuit.cardinalities:
         for j, probabilities in circuit.marginals(X).items():
             hole = np.isnan(X[:, j])
