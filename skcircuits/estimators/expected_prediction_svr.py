@@ -22,6 +22,7 @@ from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensi
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.base import Kernel
+from skcircuits.kernels.expected_kernel import check_kernel
 from skcircuits.kernels.matrix import expected_kernel_dot
 
 __all__ = ["ExpectedPredictionSVR"]
@@ -206,12 +207,14 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         ExpectedPredictionSVR
             The fitted model.
         """
-        self._check_kernel_parameters()
+        n_columns = self._learn_table(X).shape[1]
+        self._check_kernel_parameters(n_columns)
         y = self._check_target(y, X)
         sample_weight = check_weights(sample_weight, y)
         check_memory(self.memory)
         encoded = self._learn_density(X, sample_weight=sample_weight)
         self.kernel_ = self._make_kernel(encoded)
+        self._check_closed_form(encoded)
         self._fit_regression(encoded, y, sample_weight)
         return self
 
@@ -244,8 +247,8 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         )
         return decision + self.intercept_[0]
 
-    def _check_kernel_parameters(self):
-        """Refuse a coefficient that would not be used, before any work is done."""
+    def _check_kernel_parameters(self, n_columns):
+        """Refuse kernels that do not fit to the parameters or the table, before any work."""
         is_default = isinstance(self.gamma, str) and self.gamma == "scale"
         if not isinstance(self.kernel, str) and not is_default:
             raise ValueError(
@@ -256,15 +259,10 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
                     gamma=self.gamma,
                 )
             )
-
-    def _make_kernel(self, encoded):
-        """Make the kernel between complete rows; sets gamma_."""
         if not isinstance(self.kernel, str):
-            self.gamma_ = None
-            return self.kernel
+            check_kernel(self.kernel, range(n_columns))
         numbers = np.flatnonzero(~self.is_categorical_)
-        labels = np.flatnonzero(self.is_categorical_)
-        if self.kernel == "hamming" and len(numbers):
+        if isinstance(self.kernel, str) and self.kernel == "hamming" and len(numbers):
             raise ValueError(
                 must(
                     "All columns",
@@ -273,6 +271,20 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
                     numeric_columns=[self._schema.names[j] for j in numbers],
                 )
             )
+
+    def _check_closed_form(self, encoded):
+        """Find out now, not in predict, whether the kernel can be integrated."""
+        nothing = np.full((1, encoded.shape[1]), np.nan)
+        settings = {"circuit": self.circuit_, "kernel": self.kernel_}
+        expected_kernel_matrix(nothing, np.zeros_like(nothing), **settings)
+
+    def _make_kernel(self, encoded):
+        """Make the kernel between complete rows; sets gamma_."""
+        if not isinstance(self.kernel, str):
+            self.gamma_ = None
+            return self.kernel
+        numbers = np.flatnonzero(~self.is_categorical_)
+        labels = np.flatnonzero(self.is_categorical_)
         self.gamma_ = self._make_gamma(encoded)
         # One mismatch is two one-hot cells that differ by one.
         mismatches = Hamming(scale=0.5 / self.gamma_, variables=labels)

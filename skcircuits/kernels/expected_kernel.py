@@ -53,7 +53,7 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     >>> round(expected_kernel(Circuit(Bernoulli(0, 0.5)), Circuit(Bernoulli(0, 0.2)), Delta()), 12)
     0.5
     """
-    terms = check_kernel(kernel, p)
+    terms = check_kernel(kernel, p.variables)
     if p.variables != q.variables:
         raise IncompatibleCircuitsError(
             must(
@@ -141,20 +141,20 @@ def is_kernel_compatible(kernel: Kernel, p: Circuit, q: Circuit) -> bool:
     return True
 
 
-def check_kernel(kernel: Kernel, circuit: Circuit) -> list[KernelTerm]:
-    """Check that a kernel looks only at variables of a circuit; gives its terms.
+def check_kernel(kernel: Kernel, variables: Sequence[int]) -> list[KernelTerm]:
+    """Check that a kernel looks only at known variables; gives its terms.
 
     Parameters
     ----------
     kernel : Kernel
         The kernel.
-    circuit : Circuit
-        The circuit.
+    variables : sequence of int
+        Variables of the circuit or table.
 
     Returns
     -------
     list of KernelTerm
-        Terms of the kernel over the circuit's variables.
+        Terms of the kernel over the variables.
 
     Raises
     ------
@@ -172,8 +172,8 @@ def check_kernel(kernel: Kernel, circuit: Circuit) -> list[KernelTerm]:
                 kernel=kernel,
             )
         )
-    terms = kernel.terms(circuit.variables)
-    _refuse_unknown(terms, circuit.variables)
+    terms = kernel.terms(variables)
+    _refuse_unknown(terms, variables)
     return terms
 
 

@@ -97,7 +97,7 @@ def expected_kernel_matrix(
     result[np.ix_(rows.complete, other.complete)] = kernel(
         rows.X[rows.complete], other.X[other.complete]
     )
-    tasks = _tasks(circuit, check_kernel(kernel, circuit), rows, other, symmetric)
+    tasks = _tasks(circuit, check_kernel(kernel, circuit.variables), rows, other, symmetric)
     blocks = Parallel(n_jobs=n_jobs)(delayed(task.matrix)() for task in tasks)
     for task, block in zip(tasks, blocks):
         result[np.ix_(task.rows, task.columns)] = block
@@ -157,7 +157,7 @@ def expected_kernel_dot(
         for block in memory_bound_chunks(len(rows.complete), 3 * 8 * len(points)):
             chosen = rows.complete[block]
             result[chosen] += kernel(rows.X[chosen], points) @ point_factors
-    tasks = _tasks(circuit, check_kernel(kernel, circuit), rows, other, symmetric=False)
+    tasks = _tasks(circuit, check_kernel(kernel, circuit.variables), rows, other, symmetric=False)
     parts = Parallel(n_jobs=n_jobs)(delayed(task.dot)(factors[task.columns]) for task in tasks)
     for task, part in zip(tasks, parts):
         result[task.rows] += part

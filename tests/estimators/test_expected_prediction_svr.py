@@ -1,0 +1,265 @@
+"""ExpectedPredictionSVR: exactness, mixed tables, searches, a real Dask cluster."""
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.datasets import load_diabetes
+from sklearn.metrics import root_mean_squared_error
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVR
+
+from skcircuits import ExpectedPredictionSVR, GaussianMixtureDensity
+from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian
+from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.kernels import RBF, Delta, Hamming, Laplacian
+
+ONE = GaussianMixtureDensity(n_components=1, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def table():
+    X, y = load_diabetes(return_X_y=True)
+    X = StandardScaler().fit_transform(X)[:200, :6]
+    return X[:150], y[:150], X[150:]
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "height": rng.normal(size=80),
+            "job": rng.choice(["cook", "nurse", "pilot"], size=80),
+            "width": rng.normal(size=80),
+            "member": rng.choice([True, False], size=80),
+        }
+    )
+    y = X["height"] + (X["job"] == "cook") * X["width"] + rng.normal(size=80) * 0.1
+    return X, y
+
+
+def with_holes(X, share=0.3, seed=0):
+    return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
+
+
+@pytest.mark.parametrize("gamma", ["scale", "auto", 0.05])
+def test_without_holes_it_is_an_svr(table, gamma):
+    X, y, X_test = table
+    model = ExpectedPredictionSVR(C=100, gamma=gamma, density=ONE).fit(X, y)
+    svr = SVR(C=100, gamma=gamma, tol=model.tol).fit(X, y)
+    assert model.gamma_ == pytest.approx(svr._gamma, rel=1e-12)
+    np.testing.assert_allclose(model.predict(X_test), svr.predict(X_test), rtol=1e-10)
+    np.testing.assert_array_equal(model.support_, svr.support_)
+    np.testing.assert_array_equal(model.support_vectors_, svr.support_vectors_)
+    np.testing.assert_array_equal(model.dual_coef_, svr.dual_coef_)
+
+
+def test_a_mixed_table_is_the_svr_on_one_hot_columns(mixed):
+    X, y = mixed
+    labels = OneHotEncoder(sparse_output=False).fit_transform(X[["job", "member"]])
+    expanded = np.hstack([X[["height", "width"]].to_numpy(), labels])
+    model = ExpectedPredictionSVR(density=ONE, C=10).fit(X, y)
+    svr = SVR(C=10, tol=model.tol).fit(expanded, y)
+    assert model.gamma_ == pytest.approx(svr._gamma, rel=1e-12)
+    np.testing.assert_allclose(model.predict(X), svr.predict(expanded), rtol=1e-10, atol=1e-10)
+    assert model.circuit_.cardinalities == {1: 3, 3: 2}
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_holes_are_integrated_out(kernel):
+    """Against 200 000 completions drawn from the circuit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
+    circuit = Circuit(Gaussian(0, 0, 1) * Gaussian(1, 0.5, 2) * Gaussian(2, 0, 1))
+    model = ExpectedPredictionSVR(kernel=kernel, density=circuit, C=10).fit(X, y)
+    row = np.array([[0.3, np.nan, np.nan]])
+    completed = circuit.sample(200_000, X=row, random_state=0)[:, 0]
+    predictions = model.predict(completed)
+    error = predictions.std() / np.sqrt(len(predictions))
+    assert model.predict(row)[0] == pytest.approx(predictions.mean(), abs=5 * error)
+
+
+def test_without_any_cell_it_is_the_constant_mean(table):
+    X, y, _ = table
+    model = ExpectedPredictionSVR(C=100, density=ONE).fit(X, y)
+    nothing = model.predict(np.full((3, 6), np.nan))
+    assert len(set(nothing)) == 1
+    samples = model.predict(model.circuit_.sample(100_000, random_state=0))
+    assert nothing[0] == pytest.approx(samples.mean(), abs=5 * samples.std() / 300)
+
+
+def test_prediction_does_not_depend_on_the_other_rows(table):
+    X, y, X_test = table
+    model = ExpectedPredictionSVR(C=100, density=ONE).fit(with_holes(X), y)
+    X_test = with_holes(X_test)
+    together = model.predict(X_test)
+    apart = [model.predict(row[None])[0] for row in X_test]
+    np.testing.assert_allclose(together, apart, rtol=1e-10)
+    with config_context(working_memory=0.01):
+        np.testing.assert_allclose(together, model.predict(X_test), rtol=1e-10)
+
+
+def test_training_rows_with_holes_help(table):
+    X, y, X_test = table
+    _, y_all = load_diabetes(return_X_y=True)
+    y_test = y_all[150:200]
+    model = ExpectedPredictionSVR(C=100, density=ONE).fit(with_holes(X), y)
+    constant = np.full(len(y_test), y.mean())
+    error = root_mean_squared_error(y_test, model.predict(X_test))
+    assert error < 0.95 * root_mean_squared_error(y_test, constant)
+    assert np.isnan(model.support_vectors_).any()
+
+
+@pytest.mark.parametrize(
+    "kernel, same",
+    [(RBF(0.1), "rbf"), (Laplacian(0.1), "laplacian")],
+)
+def test_kernel_objects(table, kernel, same):
+    X, y, X_test = table
+    circuit = Circuit(np.prod([Gaussian(v, 0.0, 1.0) for v in range(6)]))
+    given = ExpectedPredictionSVR(kernel=kernel, density=circuit).fit(X, y)
+    named = ExpectedPredictionSVR(kernel=same, gamma=0.1, density=circuit).fit(X, y)
+    X_test = with_holes(X_test)
+    np.testing.assert_allclose(given.predict(X_test), named.predict(X_test), rtol=1e-6)
+    assert given.gamma_ is None
+    assert named.kernel_ == type(kernel)(0.1, variables=range(6))
+
+
+def test_labels_only():
+    rng = np.random.default_rng(0)
+    X = rng.choice(list("abc"), size=(60, 3)).astype(object)
+    y = (X[:, 0] == "a") + 2.0 * (X[:, 1] == X[:, 2])
+    for kernel in ("hamming", "rbf", "laplacian"):
+        model = ExpectedPredictionSVR(kernel=kernel, gamma=0.4, density=ONE).fit(X, y)
+        assert model.kernel_ == Hamming(1.25, variables=[0, 1, 2])
+    X[:5, 1] = None
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_unseen_labels_count_as_missing(mixed):
+    X, y = mixed
+    model = ExpectedPredictionSVR(density=ONE).fit(X, y)
+    missing = X.iloc[:1].astype({"job": object}).copy()
+    unseen = missing.copy()
+    missing.loc[0, "job"], unseen.loc[0, "job"] = None, "diver"
+    np.testing.assert_array_equal(model.predict(missing), model.predict(unseen))
+    model.set_params(handle_unknown="error")
+    with pytest.raises(ValueError, match="diver"):
+        model.predict(unseen)
+
+
+@pytest.mark.parametrize(
+    "parameters, message",
+    [
+        ({"kernel": RBF(1.0), "gamma": 0.5}, "gamma must stay at its default"),
+        ({"kernel": "hamming"}, "All columns must hold labels for kernel='hamming'"),
+        ({"kernel": Delta(variables=[9])}, "variables of a kernel must belong to the circuit"),
+        ({"density": Circuit(Bernoulli(0, 0.5))}, "have one variable per column"),
+        ({"density": ONE, "kernel": "rgb"}, "The 'kernel' parameter"),
+    ],
+)
+def test_clear_errors(table, parameters, message):
+    X, y, _ = table
+    with pytest.raises(ValueError, match=message):
+        ExpectedPredictionSVR(**parameters).fit(with_holes(X), y)
+
+
+def test_kernels_without_closed_form_say_so(table):
+    X, y, _ = table
+    model = ExpectedPredictionSVR(kernel="laplacian", density=ONE)
+    with pytest.raises(CircuitPropertyError, match="Laplacian on univariate ones"):
+        model.fit(with_holes(X), y)
+
+
+def test_impossible_evidence_falls_back_to_the_constant():
+    X = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    circuit = Circuit(1.0 * (Bernoulli(0, 0.0) * Bernoulli(1, 0.5)))
+    model = ExpectedPredictionSVR(kernel=Hamming(1.0), density=circuit).fit(X, [0, 1, 1, 0])
+    with pytest.warns(UserWarning, match="probability zero"):
+        predicted = model.predict([[1.0, np.nan], [np.nan, np.nan]])
+    assert predicted[0] == predicted[1]
+
+
+def test_weights_reach_the_density(table):
+    X, y, _ = table
+    weights = np.r_[np.ones(75), np.zeros(75)]
+    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    weighted = ExpectedPredictionSVR(density=density).fit(X, y, sample_weight=weights)
+    half = ExpectedPredictionSVR(density=density).fit(X[:75], y[:75])
+    np.testing.assert_allclose(weighted.density_.means_, half.density_.means_, rtol=1e-6)
+
+
+class CountingDensity(GaussianMixtureDensity):
+    """Counts its fits in a file, also those of other processes."""
+
+    def __init__(self, *, log, n_components=1, random_state=0):
+        super().__init__(n_components=n_components, random_state=random_state)
+        self.log = log
+
+    def _fit_table(self, X, sample_weight, generator):
+        with open(self.log, "a") as file:
+            file.write("fit\n")
+        super()._fit_table(X, sample_weight, generator)
+
+
+def test_memory_learns_the_density_once(table, tmp_path):
+    X, y, X_test = table
+    log = tmp_path / "fits"
+    density = CountingDensity(log=str(log))
+    predictions = []
+    for C in (1.0, 10.0, 1.0):
+        model = ExpectedPredictionSVR(C=C, density=density, memory=str(tmp_path / "cache"))
+        predictions.append(model.fit(X, y).predict(with_holes(X_test)))
+    assert log.read_text().count("fit") == 1
+    np.testing.assert_array_equal(predictions[0], predictions[2])
+    plain = ExpectedPredictionSVR(C=1.0, density=density).fit(X, y)
+    np.testing.assert_allclose(predictions[0], plain.predict(with_holes(X_test)), rtol=1e-12)
+
+
+def search(X, y):
+    model = make_pipeline(
+        StandardScaler(), ExpectedPredictionSVR(density=GaussianMixtureDensity(random_state=0))
+    )
+    grid = {
+        "expectedpredictionsvr__C": [1.0, 100.0],
+        "expectedpredictionsvr__gamma": ["scale", 0.05],
+        "expectedpredictionsvr__density__n_components": [1, 2],
+    }
+    return GridSearchCV(model, grid, cv=2, n_jobs=2).fit(X, y)
+
+
+def test_the_same_search_on_a_dask_cluster(table):
+    distributed = pytest.importorskip("distributed")
+    X, y = with_holes(table[0])[:80, :3], table[1][:80]
+    local = search(X, y)
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(**settings) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config("dask"),
+    ):
+        remote = search(X, y)
+    scores = local.cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(scores, remote.cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(local.predict(X), remote.predict(X))
+    assert np.isfinite(scores).all()
+
+
+def test_joint_units_with_extreme_scales():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 2)) * [1e-8, 1e8]
+    y = rng.normal(size=50)
+    density = Circuit(MultivariateGaussian([0, 1], X.mean(axis=0), np.cov(X.T)))
+    kernel = RBF(1e16, variables=[0]) * RBF(1e-16, variables=[1])
+    model = ExpectedPredictionSVR(kernel=kernel, density=density).fit(X, y)
+    scaled = X * [1e8, 1e-8]
+    same = Circuit(MultivariateGaussian([0, 1], scaled.mean(axis=0), np.cov(scaled.T)))
+    reference = ExpectedPredictionSVR(kernel=RBF(1.0), density=same).fit(scaled, y)
+    np.testing.assert_allclose(
+        model.predict(with_holes(X)), reference.predict(with_holes(scaled)), rtol=1e-6
+    )
