@@ -1,0 +1,7 @@
+"""Drawings of models: Display classes in the manner of scikit-learn's."""
+
+from skcircuits.inspection.circuit_display import CircuitDisplay
+from skcircuits.inspection.edge_marginals import EdgeMarginalsDisplay
+from skcircuits.inspection.loss_curve import LossCurveDisplay
+
+__all__ = ["CircuitDisplay", "EdgeMarginalsDisplay", "LossCurveDisplay"]

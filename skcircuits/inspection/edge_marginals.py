@@ -1,0 +1,116 @@
+"""Which pairs of columns depend on each other, according to a mixture of all trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skcircuits.inspection._axes import make_axes
+from skcircuits.protocols import FloatArray
+
+__all__ = ["EdgeMarginalsDisplay"]
+
+
+class EdgeMarginalsDisplay:
+    """Probabilities that pairs of columns are edges, as a heat map or as a graph.
+
+    Parameters
+    ----------
+    edge_marginals : ndarray of shape (n_columns, n_columns)
+        Probability of every edge.
+    feature_names : sequence of str
+        Names of the columns.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Where the picture is.
+    figure_ : matplotlib Figure
+        Its figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.inspection import EdgeMarginalsDisplay
+    >>> edges = np.array([[0.0, 1.0, 0.3], [1.0, 0.0, 0.7], [0.3, 0.7, 0.0]])
+    >>> display = EdgeMarginalsDisplay(edges, ["a", "b", "c"]).plot(kind="graph")
+    >>> len(display.ax_.lines)
+    3
+    """
+
+    def __init__(self, edge_marginals: FloatArray, feature_names: Sequence[str]) -> None:
+        self.edge_marginals = edge_marginals
+        self.feature_names = feature_names
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, kind: str = "heatmap", ax: Any = None
+    ) -> EdgeMarginalsDisplay:
+        """Draw the edges of a fitted `MoATDensity`.
+
+        Parameters
+        ----------
+        estimator : MoATDensity
+            Fitted density; several components are averaged by their weights.
+        kind : {"heatmap", "graph"}, default="heatmap"
+            Kind of picture.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+
+        Returns
+        -------
+        EdgeMarginalsDisplay
+            The display, drawn.
+        """
+        check_is_fitted(estimator)
+        edges = np.tensordot(estimator.weights_, estimator.edge_marginals_, axes=1)
+        default = [f"x{column}" for column in range(len(edges))]
+        names = getattr(estimator, "feature_names_in_", default)
+        return cls(edges, list(names)).plot(kind, ax)
+
+    def plot(self, kind: str = "heatmap", ax: Any = None) -> EdgeMarginalsDisplay:
+        """Draw.
+
+        Parameters
+        ----------
+        kind : {"heatmap", "graph"}, default="heatmap"
+            A coloured matrix, or the columns on a circle joined by lines as wide as the edge
+            is probable.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+
+        Returns
+        -------
+        EdgeMarginalsDisplay
+            The display.
+        """
+        self.ax_ = make_axes(ax)
+        self.figure_ = self.ax_.figure
+        if kind == "graph":
+            self._draw_graph()
+        else:
+            self._draw_heatmap()
+        return self
+
+    def _draw_heatmap(self) -> None:
+        image = self.ax_.imshow(self.edge_marginals, cmap="Blues", vmin=0, vmax=1)
+        places = range(len(self.feature_names))
+        self.ax_.set_xticks(places, self.feature_names, rotation=90)
+        self.ax_.set_yticks(places, self.feature_names)
+        self.figure_.colorbar(image, ax=self.ax_, label="probability of the edge", shrink=0.8)
+
+    def _draw_graph(self) -> None:
+        n_columns = len(self.feature_names)
+        angles = 2 * np.pi * np.arange(n_columns) / n_columns
+        points = np.column_stack([np.cos(angles), np.sin(angles)])
+        for u, v in zip(*np.triu_indices(n_columns, 1), strict=True):
+            width = 8 * self.edge_marginals[u, v]
+            self.ax_.plot(*points[[u, v]].T, color="tab:blue", linewidth=width, alpha=0.7)
+        self.ax_.scatter(*points.T, s=200, color="white", edgecolor="black", zorder=2)
+        for name, point in zip(self.feature_names, points, strict=True):
+            self.ax_.annotate(name, 1.2 * point, ha="center", va="center")
+        self.ax_.set(xlim=(-1.6, 1.6), ylim=(-1.4, 1.4), aspect="equal")
+        self.ax_.axis("off")

@@ -1,0 +1,62 @@
+import builtins
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from skcircuits import MoATDensity
+from skcircuits.inspection import EdgeMarginalsDisplay, LossCurveDisplay
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def headless():
+    plt.switch_backend("Agg")
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def density():
+    X = pd.DataFrame(np.random.default_rng(0).integers(2, size=(80, 4)), columns=list("abcd"))
+    return MoATDensity(n_components=2, max_iter=3, random_state=0).fit(X)
+
+
+def test_curves(density):
+    display = LossCurveDisplay.from_estimator(density)
+    assert [line.get_label() for line in display.lines_] == ["training", "validation"]
+    np.testing.assert_allclose(display.lines_[0].get_ydata(), -np.array(density.loss_curve_))
+    np.testing.assert_array_equal(display.lines_[1].get_xdata(), [1, 2, 3])
+
+
+def test_no_validation_no_curve():
+    assert len(LossCurveDisplay([1.0, 0.5]).plot().lines_) == 1
+
+
+@pytest.mark.parametrize("kind", ["heatmap", "graph"])
+def test_edges(density, kind):
+    _, ax = plt.subplots()
+    display = EdgeMarginalsDisplay.from_estimator(density, kind=kind, ax=ax)
+    assert display.ax_ is ax and display.figure_ is ax.figure
+    assert display.edge_marginals.sum() == pytest.approx(6)
+    assert display.feature_names == list("abcd")
+
+
+def test_unfitted():
+    with pytest.raises(NotFittedError):
+        LossCurveDisplay.from_estimator(MoATDensity())
+
+
+def test_without_matplotlib(density, monkeypatch):
+    original = builtins.__import__
+
+    def refuse(name, *arguments, **options):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ImportError, match=r"skcircuits\[plot\]"):
+        LossCurveDisplay.from_estimator(density)
