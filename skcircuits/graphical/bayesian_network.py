@@ -13,6 +13,7 @@ from skcircuits.exceptions import must
 from skcircuits.graphical.bif import read_bif
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.graphical.factors import Factor
+from skcircuits.graphical.pgmpy_models import read_pgmpy_factors
 
 __all__ = ["BayesianNetwork"]
 
@@ -112,16 +113,13 @@ class BayesianNetwork(FactorGraph):
         BayesianNetwork
             The same network; variables in the order of its tables.
         """
-        tables = list(model.get_cpds())
-        names = [table.variables[0] for table in tables]
+        # Every variable is the child of one table, so it has the number of its table.
+        names, states, tables = read_pgmpy_factors(model.get_cpds())
         return BayesianNetwork(
-            [[names.index(parent) for parent in table.variables[1:]] for table in tables],
-            [np.moveaxis(np.asarray(table.values, dtype=float), 0, -1) for table in tables],
+            [scope[1:] for scope, _ in tables],
+            [np.moveaxis(table, 0, -1) for _, table in tables],
             variable_names=[str(name) for name in names],
-            state_names=[
-                [str(state) for state in table.state_names[name]]
-                for name, table in zip(names, tables)
-            ],
+            state_names=states,
         )
 
     def soften(self, amount: float) -> BayesianNetwork:

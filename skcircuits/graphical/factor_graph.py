@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
 from os import PathLike
 from typing import Any, Self
 
@@ -11,25 +10,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.exceptions import must
 from skcircuits.graphical.blankets import (
     full_conditionals,
     log_full_conditional,
     markov_blankets,
 )
 from skcircuits.graphical.compilation import compile_posterior
+from skcircuits.graphical.exact_inference import ExactInference
 from skcircuits.graphical.factors import Factor, as_factors, check_cardinalities
 from skcircuits.graphical.gibbs import gibbs_chains
+from skcircuits.graphical.pgmpy_models import read_pgmpy_factors
 from skcircuits.graphical.posterior import Posterior
-from skcircuits.graphical.rows import Evidence, evidence_row, missing_patterns, read_rows
+from skcircuits.graphical.rows import Evidence
 from skcircuits.graphical.uai import read_uai
 from skcircuits.numerics.random import as_generator
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import FloatArray
 
 __all__ = ["FactorGraph"]
 
 
-class FactorGraph:
+class FactorGraph(ExactInference):
     """An unnormalised distribution, the product of factors over categorical variables.
 
     Variables are numbered from 0, and so are their states. Tables of rows are float
@@ -88,8 +89,7 @@ class FactorGraph:
     def _prepare(self) -> None:
         self.neighbors = markov_blankets(self.factors, len(self.cardinalities))
         self._conditionals = full_conditionals(self.factors, self.cardinalities)
-        # Many rows share a missing pattern and come again: keep the structures found.
-        self._posterior = lru_cache(maxsize=1024)(self._build_posterior)
+        super()._prepare()
 
     @classmethod
     def from_uai(cls, path: str | PathLike[str]) -> FactorGraph:
@@ -108,27 +108,27 @@ class FactorGraph:
         factors, cardinalities = read_uai(path)
         return FactorGraph(factors, cardinalities)
 
-    # ---- the target protocol -------------------------------------------------------
-
-    def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
-        """Log of the product of the factors, NaN cells summed out.
+    @classmethod
+    def from_pgmpy(cls, model: Any) -> FactorGraph:
+        """Convert a discrete Markov network or factor graph of pgmpy.
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-            States, NaN where unknown.
+        model : pgmpy.models.DiscreteMarkovNetwork or FactorGraph
+            Anything with ``get_factors()``.
 
         Returns
         -------
-        ndarray of shape (n,)
-            ``-inf`` where impossible.
+        FactorGraph
+            The same model.
         """
-        codes, missing = self._read_rows(X)
-        # One structure per set of missing columns, one table per different evidence.
-        result = np.empty(len(codes))
-        for rows, hidden in missing_patterns(missing):
-            result[rows] = self._posterior(hidden).log_partition(codes[rows])
-        return result
+        names, states, factors = read_pgmpy_factors(model.get_factors())
+        return FactorGraph(
+            factors,
+            [len(labels) for labels in states],
+            variable_names=[str(name) for name in names],
+            state_names=states,
+        )
 
     def log_full_conditional(self, X: ArrayLike, variable: int) -> FloatArray:
         """Log of ``p(x_i | all others)`` up to a constant per row.
@@ -151,84 +151,6 @@ class FactorGraph:
                 must("X", "be complete", "log_prob_unnormalized sums missing cells out.")
             )
         return log_full_conditional(self._conditionals[variable], codes)
-
-    # ---- exact inference -----------------------------------------------------------
-
-    def log_partition(self, evidence: Evidence = None) -> float:
-        """Log of the sum of the product of the factors over all states.
-
-        Parameters
-        ----------
-        evidence : mapping or array-like of shape (d,), default=None
-            Observed states, ``{variable: state}`` or a row with NaN elsewhere.
-
-        Returns
-        -------
-        float
-            The logarithm; ``-inf`` where the evidence is impossible.
-        """
-        return float(self.log_prob_unnormalized(self._evidence_row(evidence))[0])
-
-    def width(self, evidence: Evidence = None, order: str | Sequence[int] = "min_fill") -> int:
-        """Induced width of variable elimination: the cost of exact inference.
-
-        Parameters
-        ----------
-        evidence : mapping or array-like of shape (d,), default=None
-            Observed states.
-        order : {"min_fill", "min_weight"} or sequence of int, default="min_fill"
-            The elimination order.
-
-        Returns
-        -------
-        int
-            Size of the largest separator.
-        """
-        hidden = np.isnan(self._evidence_row(evidence)[0]).nonzero()[0]
-        return Posterior(self.factors, self.cardinalities, hidden, order).width
-
-    def marginals(self, evidence: Evidence = None) -> list[FloatArray]:
-        """Distribution of every variable.
-
-        Parameters
-        ----------
-        evidence : mapping or array-like of shape (d,), default=None
-            Observed states.
-
-        Returns
-        -------
-        list of ndarray of shape (k_j,)
-            One distribution per variable; a point mass where observed.
-        """
-        return [table[0] for table in self.conditional_marginals(self._evidence_row(evidence))]
-
-    def conditional_marginals(self, X: ArrayLike) -> list[FloatArray]:
-        """Distribution of every variable given the observed cells of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            States, NaN where unknown.
-
-        Returns
-        -------
-        list of ndarray of shape (n, k_j)
-            One table per variable; point masses where observed.
-
-        Raises
-        ------
-        ZeroProbabilityError
-            Where the observed cells have probability zero.
-        """
-        codes, missing = self._read_possible_rows(X)
-        tables = [np.zeros((len(codes), int(k))) for k in self.cardinalities]
-        for variable, table in enumerate(tables):
-            # Point masses first; missing cells are overwritten below.
-            table[np.arange(len(codes)), codes[:, variable]] = 1.0
-        for rows, hidden in missing_patterns(missing):
-            for variable, table in self._posterior(hidden).marginals(codes[rows]).items():
-                tables[variable][rows] = table
-        return tables
 
     def compile(
         self, evidence: Evidence = None, order: str | Sequence[int] = "min_fill"
@@ -256,53 +178,6 @@ class FactorGraph:
         hidden = missing[0].nonzero()[0]
         posterior = Posterior(self.factors, self.cardinalities, hidden, order)
         return Circuit(compile_posterior(posterior, codes))
-
-    def posterior(self, hidden: Collection[int]) -> Posterior:
-        """Give the structure of exact inference for some missing variables.
-
-        Parameters
-        ----------
-        hidden : collection of int
-            The variables that are not observed.
-
-        Returns
-        -------
-        Posterior
-            Serves any number of evidences on the other variables.
-        """
-        return self._posterior(frozenset(int(v) for v in hidden))
-
-    # ---- sampling ------------------------------------------------------------------
-
-    def sample(
-        self,
-        n_samples: int,
-        X: ArrayLike | None = None,
-        random_state: Any = None,
-    ) -> FloatArray:
-        """Draw independent exact samples.
-
-        Parameters
-        ----------
-        n_samples : int
-            How many (per row of ``X``).
-        X : array-like of shape (n, d), default=None
-            Rows to complete.
-        random_state : int, Generator, RandomState or None, default=None
-            Seed.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, d) or (n_samples, n, d)
-            States, or completions of the rows of ``X``.
-        """
-        rng = as_generator(random_state)
-        table = self._evidence_row(None) if X is None else np.asarray(X, dtype=np.float64)
-        codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
-        for rows, hidden in missing_patterns(missing):
-            codes[rows] = self._posterior(hidden).draw(codes[rows], rng)
-        shape = (n_samples, -1) if X is None else (n_samples, len(table), table.shape[1])
-        return codes.astype(np.float64).reshape(shape)
 
     def gibbs_sample(
         self,
@@ -357,8 +232,6 @@ class FactorGraph:
         )
         rows = kept.transpose(1, 0, 2).reshape(-1, states.shape[1])
         return rows[:n_samples].astype(np.float64)
-
-    # ---- other models made of this one ---------------------------------------------
 
     def marginalize(self, variables: Collection[int]) -> FactorGraph:
         """Sum variables out exactly.
@@ -421,32 +294,4 @@ class FactorGraph:
         return (
             f"{type(self).__name__}({len(self.cardinalities)} variables, "
             f"{len(self.factors)} factors)"
-        )
-
-    # ---- rows and evidence ---------------------------------------------------------
-
-    def _build_posterior(self, hidden: frozenset[int]) -> Posterior:
-        return Posterior(self.factors, self.cardinalities, hidden)
-
-    def _read_rows(self, X: ArrayLike) -> tuple[IntArray, BoolArray]:
-        return read_rows(X, self.cardinalities)
-
-    def _read_possible_rows(self, X: ArrayLike) -> tuple[IntArray, BoolArray]:
-        """Read rows and refuse those whose observed cells are impossible."""
-        impossible = np.isneginf(self.log_prob_unnormalized(X)).nonzero()[0]
-        if len(impossible):
-            raise ZeroProbabilityError(
-                must(
-                    "evidence",
-                    "have positive probability",
-                    "Drop these rows, or soften() the model.",
-                    rows=impossible.tolist(),
-                ),
-                impossible.tolist(),
-            )
-        return self._read_rows(X)
-
-    def _evidence_row(self, evidence: Evidence) -> FloatArray:
-        return evidence_row(
-            evidence, len(self.cardinalities), self.variable_names, self.state_names
         )

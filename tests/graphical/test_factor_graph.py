@@ -2,6 +2,7 @@
 
 import pickle
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -256,6 +257,23 @@ def test_names_in_evidence():
         graph.marginals({"rain": "maybe"})
     with pytest.raises(ValueError, match="be below 2"):
         graph.marginals({7: 0})
+
+
+def test_from_pgmpy_like_object():
+    def factor(variables, values):
+        states = {"a": ["no", "yes"], "b": ["x", "y", "z"]}
+        return SimpleNamespace(
+            variables=variables,
+            values=np.asarray(values),
+            state_names={v: states[v] for v in variables},
+        )
+
+    tables = [[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [1.0, 3.0]]
+    factors = [factor(["b", "a"], tables[0]), factor(["a"], tables[1])]
+    graph = FactorGraph.from_pgmpy(SimpleNamespace(get_factors=lambda: factors))
+    assert graph.variable_names == ("b", "a")
+    assert graph.cardinalities.tolist() == [3, 2]
+    assert_allclose(graph.marginals({"b": "z"})[1], np.array([5, 18]) / 23)
 
 
 def test_repr_and_read_only():
