@@ -9,6 +9,7 @@ that rounding could show, it is repeated in log space.
 from __future__ import annotations
 
 from collections import Counter
+from operator import methodcaller
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def _linear_pass(plan: Plan, box: Box) -> FloatArray:
     at_most = max(BATCH_ROWS, BATCH_VALUES // plan.n_units)
     for rows in memory_bound_chunks(len(result), plan.bytes_per_row, at_most=at_most):
         part = box.rows(rows)
-        values = input_buffer(plan, lambda layer, part=part: layer.box(part), (len(part.lower),))
+        values = input_buffer(plan, methodcaller("box", part), (len(part.lower),))
         result[rows] = feedforward(plan, values, "linear")[plan.root]
     return result
 
@@ -107,9 +108,7 @@ def _log_pass(plan: Plan, box: Box) -> FloatArray:
     result = np.empty(len(box.lower))
     for rows in plan.batches(len(result)):
         part = box.rows(rows)
-        values = input_buffer(
-            plan, lambda layer, part=part: layer.log_box(part), (len(part.lower),)
-        )
+        values = input_buffer(plan, methodcaller("log_box", part), (len(part.lower),))
         result[rows] = feedforward(plan, values)[plan.root]
     return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,12 +107,34 @@ class PiecewisePolynomialLayer(InputLayer):
         ndarray of shape (n_units, n)
             Log probabilities.
         """
-        values = np.zeros((len(self), len(box.lower)))
+        return self._boxes(box, 0.0, _Group.log_mass)
+
+    def box(self, box: Box) -> FloatArray:
+        """Probability of each row's interval, to absolute accuracy only.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Probabilities.
+        """
+        return self._boxes(box, 1.0, _Group.mass)
+
+    def _boxes(
+        self, box: Box, of_everything: float, mass_of: Callable[..., FloatArray]
+    ) -> FloatArray:
+        """Values of intervals where there is a bound, shape (n_units, n)."""
+        values = np.full((len(self), len(box.lower)), of_everything)
         for group in self.groups:
             lower, upper = box.lower[:, group.variable], box.upper[:, group.variable]
             bounded = np.flatnonzero(~(np.isnan(lower) & np.isnan(upper)))
             if len(bounded):
-                values[group.units[:, None], bounded] = group.log_mass(
+                values[group.units[:, None], bounded] = mass_of(
+                    group,
                     np.where(np.isnan(lower), -np.inf, lower)[bounded],
                     np.where(np.isnan(upper), np.inf, upper)[bounded],
                     box.closed,
@@ -249,13 +271,25 @@ class _Group:
         """Log mass of intervals, shape (k, n)."""
         values = self.pieces.log_mass(self.locate(lower), lower, self.locate(upper), upper)
         if len(self.atoms):
-            atoms = self.atoms[:, None]
-            above = atoms >= lower if closed in ("both", "left") else atoms > lower
-            below = atoms <= upper if closed in ("both", "right") else atoms < upper
             with np.errstate(divide="ignore"):
-                np.logaddexp(values, np.log(self.atom_masses @ (above & below)), out=values)
+                on_atoms = np.log(self._atom_mass(lower, upper, closed))
+            np.logaddexp(values, on_atoms, out=values)
         # The whole line has probability one, whatever rounding says
         return np.minimum(values, 0.0, out=values)
+
+    def mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
+        """Mass of intervals to absolute accuracy, shape (k, n)."""
+        values = self.pieces.mass(self.locate(lower), lower, self.locate(upper), upper)
+        if len(self.atoms):
+            values += self._atom_mass(lower, upper, closed)
+        return values
+
+    def _atom_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
+        """Mass of the atoms inside intervals, shape (k, n)."""
+        atoms = self.atoms[:, None]
+        above = atoms >= lower if closed in ("both", "left") else atoms > lower
+        below = atoms <= upper if closed in ("both", "right") else atoms < upper
+        return self.atom_masses @ (above & below)
 
     def modes(self) -> tuple[FloatArray, FloatArray]:
         """Highest point of each unit and its log density (or log mass), both (k,)."""

@@ -23,6 +23,8 @@ __all__ = ["PieceLocator", "PolynomialPieces"]
 
 # A difference of cumulative masses below this has lost digits and is integrated anew.
 SMALLEST_DIFFERENCE = 1e-6
+# Stands for infinite bounds.
+FAR_AWAY = 1e300
 
 
 class PolynomialPieces:
@@ -82,6 +84,10 @@ class PolynomialPieces:
         self.before = np.concatenate(
             [np.cumsum(own) - own for own in np.split(self.masses, self.first[1:])]
         )
+        # Mass left of x: offset + antiderivative + amplitude exp(-rate distance)
+        self._decays = -self.rates
+        self._amplitudes = self.masses * np.where(self.is_left, 1.0, -1.0 * self.is_right)
+        self._offsets = self.before + np.where(self.is_right, self.masses, 0.0)
         with np.errstate(divide="ignore"):
             self._log_heights = np.log(self.masses * np.where(self.is_tail, self.rates, 1.0))
 
@@ -147,10 +153,8 @@ class PolynomialPieces:
         ndarray of shape (k, n)
             Log masses; ``-inf`` where empty.
         """
-        mass = self._cumulative(high, upper) - self._cumulative(low, lower)
-        empty = ~(upper > lower)
-        mass[:, empty] = 0.0
-        lost = np.nonzero((mass < SMALLEST_DIFFERENCE) & ~empty)
+        mass = self.mass(low, lower, high, upper)
+        lost = np.nonzero((mass < SMALLEST_DIFFERENCE) & (upper > lower))
         mass[lost] = 1.0
         with np.errstate(divide="ignore"):
             np.log(mass, out=mass)
@@ -158,6 +162,28 @@ class PolynomialPieces:
             row = lost[1]
             mass[lost] = self._log_small_mass(low[lost], lower[row], high[lost], upper[row])
         return mass
+
+    def mass(
+        self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
+    ) -> FloatArray:
+        """Mass of intervals, to absolute accuracy only; as `log_mass` otherwise.
+
+        Parameters
+        ----------
+        low, high : ndarray of shape (k, n)
+            Pieces of each function that hold the bounds.
+        lower, upper : ndarray of shape (n,)
+            Bounds, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            Masses.
+        """
+        mass = self._cumulative(high, upper)
+        mass -= self._cumulative(low, lower)
+        mass[:, ~(upper > lower)] = 0.0
+        return np.maximum(mass, 0.0, out=mass)
 
     def quantile(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
         """Invert the cumulative mass within pieces.
@@ -225,17 +251,19 @@ class PolynomialPieces:
     def _cumulative(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Mass left of x, shape of ``pieces``."""
         # Bounds may be infinite: the polynomials need a finite point
-        u = (np.clip(x, *self.range) - self.starts[pieces]) / self.widths[pieces]
+        x = np.clip(x, -FAR_AWAY, FAR_AWAY)
+        starts = self.starts[pieces]
+        u = (np.clip(x, *self.range) - starts) / self.widths[pieces]
         value = self._horner(self._antiderivatives, pieces, u)
         value *= u
-        value += self.before[pieces]
-        outside = np.nonzero(self.is_tail[pieces])
-        if len(outside[0]):
-            tails = pieces[outside]
-            distance = np.abs(x[outside[1]] - self.starts[tails])
-            beyond = self.masses[tails] * np.exp(-self.rates[tails] * distance)
-            inward = self.before[tails] + self.masses[tails] - beyond
-            value[outside] = np.where(self.is_left[tails], beyond, inward)
+        value += self._offsets[pieces]
+        # Dense for all pieces: what is no tail has amplitude 0
+        beyond = np.abs(np.subtract(x, starts, out=starts), out=starts)
+        with np.errstate(over="ignore"):
+            beyond *= self._decays[pieces]
+        np.exp(beyond, out=beyond)
+        beyond *= self._amplitudes[pieces]
+        value += beyond
         return value
 
     def _log_small_mass(
