@@ -24,6 +24,7 @@ from skcircuits.trees import (
     blocked_gibbs,
     conditional_marginals,
     enumerate_evidence,
+    estimate_evidence,
     estimate_marginals,
     single_site_gibbs,
 )
