@@ -134,7 +134,7 @@ class _Keeper:
             return
         value = float(self.score(state))
         result.scores.append(value)
-        if result.state is None or value > self.best:
+        if result.state is None or value >= self.best:  # of equals the later one
             result.state, self.best = state, value
         if value > self.bar + self.tol:
             self.bar, self.n_stalled = value, 0

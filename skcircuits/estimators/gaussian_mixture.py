@@ -163,11 +163,13 @@ class GaussianMixtureDensity(CircuitDensity):
         )
         total_weight = table.weights.sum()
         self.bic_ = {}
+        lowest = {}
 
         def score(state):
-            """Note the criterion of the candidate so far; a fixed number has no rivals."""
-            self.bic_[state.n_components] = state.bic(total_weight)
-            return -self.bic_[state.n_components] if len(candidates) > 1 else state.lower_bound
+            """Note the criterion; the latest state of the best candidate so far wins."""
+            bic = self.bic_[state.n_components] = state.bic(total_weight)
+            lowest[state.n_components] = min(bic, lowest.get(state.n_components, np.inf))
+            return -lowest[state.n_components]
 
         result = drive(
             self,
@@ -224,6 +226,8 @@ def _as_circuit(attributes, numeric_columns):
             if table is not None
         ]
         components.append(factors[0] if len(factors) == 1 else Product(factors))
+    if len(components) == 1:
+        return Circuit(components[0])
     return Circuit(Sum(components, weights=attributes["weights_"]))
 
 
