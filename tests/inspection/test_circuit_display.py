@@ -1,0 +1,83 @@
+"""Drawings of circuits."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product
+from skcircuits.inspection import CircuitDisplay
+from skcircuits.inspection.layered_graph import layered_positions
+from tests.reference.latent_trees import latent_tree
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def small():
+    shared = Gaussian(1, 0.0, 1.0)
+    return Circuit(0.25 * Bernoulli(0, 0.1) * shared + 0.75 * Bernoulli(0, 0.9) * shared)
+
+
+def texts(display):
+    return [text.get_text() for text in display.ax_.texts]
+
+
+def test_small_circuits_show_every_unit(small):
+    display = CircuitDisplay.from_circuit(small)
+    shown = texts(display)
+    assert shown.count("+") == 1 and shown.count("×") == 2
+    assert "0.25" in shown and "0.75" in shown
+    # The shared unit is one node.
+    assert sum("Gaussian" in text for text in shown) == 1
+    assert display.ax_.get_title() == "2 variables, 6 units"
+    assert len(display.ax_.lines) == small.n_edges
+
+
+def test_large_circuits_show_their_regions():
+    circuit = latent_tree(np.random.default_rng(0), 8, 6)
+    display = CircuitDisplay.from_circuit(circuit)
+    # 8 variables and 7 inner regions of a balanced tree
+    assert len(display.ax_.collections[0].get_offsets()) == 15
+    assert len(display.ax_.lines) == 14
+    assert any("(8)" in text and "7 units" in text for text in texts(display))
+
+
+def test_many_regions_are_not_labelled():
+    circuit = latent_tree(np.random.default_rng(0), 30, 3)
+    assert texts(CircuitDisplay.from_circuit(circuit)) == []
+
+
+def test_detail_can_be_chosen(small):
+    _, ax = plt.subplots()
+    display = CircuitDisplay.from_circuit(small, detail="regions", ax=ax)
+    assert display.ax_ is ax and display.figure_ is ax.figure
+    assert len(ax.collections[0].get_offsets()) == 3
+    with pytest.raises(ValueError, match="detail must be 'auto', 'units' or 'regions'"):
+        CircuitDisplay(small, detail="all")
+
+
+def test_one_unit_is_a_drawing():
+    display = CircuitDisplay.from_circuit(Circuit(Bernoulli(3, 0.5)))
+    assert texts(display) == ["Bernoulli\n$x_{3}$"]
+
+
+def test_unstructured_circuits_have_regions_too():
+    a, b, c = (Bernoulli(v, 0.5) for v in range(3))
+    circuit = Circuit(0.5 * Product([a, Product([b, c])]) + 0.5 * Product([Product([a, b]), c]))
+    display = CircuitDisplay.from_circuit(circuit, detail="regions")
+    assert len(display.ax_.collections[0].get_offsets()) == 6
+
+
+def test_positions_put_parents_above_children():
+    graph = {"r": ["a", "b"], "b": ["c"], "a": ["d"], "c": ["d"], "d": []}
+    places = layered_positions(graph)
+    assert all(places[node][1] > places[child][1] for node in graph for child in graph[node])
+    assert len(set(places.values())) == len(graph)
