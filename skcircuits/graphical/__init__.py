@@ -10,13 +10,10 @@ from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.graphical.factors import Factor
 from skcircuits.graphical.gaussian_mrf import GaussianMRF
 from skcircuits.graphical.ising import IsingModel
-from skcircuits.graphical.posterior import Component, Posterior, Solution
-from skcircuits.graphical.rows import missing_patterns
 from skcircuits.graphical.sensor_network import SensorNetwork
 
 __all__ = [
     "BayesianNetwork",
-    "Component",
     "ContinuousFactor",
     "ContinuousMarkovNetwork",
     "CrowdsourcingModel",
@@ -24,8 +21,5 @@ __all__ = [
     "FactorGraph",
     "GaussianMRF",
     "IsingModel",
-    "Posterior",
     "SensorNetwork",
-    "Solution",
-    "missing_patterns",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from skcircuits.graphical import Component, Posterior
+from skcircuits.graphical.posterior import Component, Posterior
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein.expected_tables import Tables, expected_kernel_of_component
 from skcircuits.stein.measures import Measures, contract, moved_rows

@@ -16,8 +16,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.graphical import Posterior, missing_patterns
 from skcircuits.graphical.elimination_tree import joint_table
+from skcircuits.graphical.posterior import Posterior
+from skcircuits.graphical.rows import missing_patterns
 from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein.expected_tables import Tables, apply_tables

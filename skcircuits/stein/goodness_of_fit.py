@@ -18,12 +18,23 @@ __all__ = ["SteinTestResult", "median_gamma", "stein_test"]
 
 
 class SteinTestResult(NamedTuple):
-    """Outcome of :func:`stein_test`."""
+    """Outcome of :func:`stein_test`.
+
+    Attributes
+    ----------
+    statistic : float
+        Squared Stein discrepancy of the sample, its U-statistic.
+    pvalue : float
+        Share of bootstrap statistics at least as large; small where X is not from p.
+
+    Examples
+    --------
+    >>> from skcircuits.stein import SteinTestResult
+    >>> statistic, pvalue = SteinTestResult(statistic=0.02, pvalue=0.31)
+    """
 
     statistic: float
-    """Squared Stein discrepancy of the sample, its U-statistic."""
     pvalue: float
-    """Share of bootstrap statistics at least as large; small where X is not from p."""
 
 
 def stein_test(
