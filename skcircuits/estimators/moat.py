@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skcircuits.circuits import Categorical
+from skcircuits.circuits import Categorical, PiecewisePolynomial
 from skcircuits.estimators._base import (
     Interval,
     StrOptions,
@@ -552,18 +552,15 @@ class MoATDensity(BaseDensity):
     def _make_input(self, column, probabilities):
         """Input unit of a column in original units."""
         values = self._discretizer.values[column]
-        if values is None or values[0] < 0 or values[-1] >= _MAX_CIRCUIT_STATES:
-            raise CircuitPropertyError(
-                must(
-                    "a column of a tree circuit",
-                    f"hold labels or whole numbers from 0 to {_MAX_CIRCUIT_STATES - 1}",
-                    "Bin or encode it before fitting.",
-                    column=self._schema.names[column],
-                )
-            )
-        masses = np.zeros(int(values[-1]) + 1)
-        masses[values.astype(np.int64)] = probabilities
-        return Categorical(column, masses)
+        if values is None:
+            return PiecewisePolynomial(column, self._discretizer.bin_edges[column], probabilities)
+        if values[0] >= 0 and values[-1] < _MAX_CIRCUIT_STATES and (values == values // 1).all():
+            masses = np.zeros(int(values[-1]) + 1)
+            masses[values.astype(np.int64)] = probabilities
+            return Categorical(column, masses)
+        # Any other numbers are point masses, with no density in between.
+        around = [values[0] - 1.0, values[-1] + 1.0]
+        return PiecewisePolynomial(column, around, [0.0], atoms=values, atom_masses=probabilities)
 
 
 def _new_seed(generator):

@@ -111,6 +111,7 @@ class EdgeMarginalsDisplay:
             self.ax_.plot(*points[[u, v]].T, color="tab:blue", linewidth=width, alpha=0.7)
         self.ax_.scatter(*points.T, s=200, color="white", edgecolor="black", zorder=2)
         for name, point in zip(self.feature_names, points, strict=True):
-            self.ax_.annotate(name, 1.2 * point, ha="center", va="center")
-        self.ax_.set(xlim=(-1.6, 1.6), ylim=(-1.4, 1.4), aspect="equal")
+            side = "center" if abs(point[0]) < 0.1 else "left" if point[0] > 0 else "right"
+            self.ax_.annotate(name, 1.15 * point, ha=side, va="center")
+        self.ax_.set(xlim=(-1.8, 1.8), ylim=(-1.4, 1.4), aspect="equal")
         self.ax_.axis("off")

@@ -262,10 +262,14 @@ def test_circuit_keeps_original_values():
     assert set(np.unique(drawn)) <= {1.0, 4.0, 6.0}
 
 
-def test_circuit_of_negative_values_is_refused():
-    X = np.random.default_rng(5).choice([-1.0, 1.0], size=(50, 3))
-    with pytest.raises(CircuitPropertyError, match="column"):
-        make(max_iter=1).fit(X).to_circuit()
+def test_circuit_of_bins_and_negative_values():
+    rng = np.random.default_rng(5)
+    X = np.column_stack([rng.normal(size=300), rng.choice([-1.0, 1.0], size=300)])
+    density = make(max_iter=2).fit(X)  # two columns have a single tree: no sampling error
+    fresh = np.column_stack([rng.normal(size=50), rng.choice([-1.0, 1.0], size=50)])
+    fresh[:10, 0] = fresh[10:20, 1] = np.nan
+    circuit = density.to_circuit(3, random_state=0)
+    np.testing.assert_allclose(circuit.log_prob(fresh), density.score_samples(fresh), atol=1e-9)
 
 
 def test_most_probable_explanation_is_refused(fitted, X):
