@@ -253,8 +253,8 @@ def _count_cells(
     values: FloatArray, weights: FloatArray, resolution: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Lower ends, upper ends and weights of the cells of one sample."""
-    first, last = np.quantile(values, [0.1, 0.9])
-    pitch = max(resolution, FINEST_CELL * (last - first))
+    deciles = np.quantile(values, [0.1, 0.9], weights=weights, method="inverted_cdf")
+    pitch = max(resolution, FINEST_CELL * (deciles[1] - deciles[0]))
     start = values.min() - pitch / 2
     cells, place = np.unique(np.floor((values - start) / pitch), return_inverse=True)
     counts = np.bincount(place, weights).astype(float)

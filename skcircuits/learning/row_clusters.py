@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skcircuits.learning.independence import rank_shares
 from skcircuits.numerics.logspace import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray
 
@@ -77,7 +78,7 @@ def _first_guess(filled: FloatArray, labels: list[FloatArray], weights: FloatArr
     _, vectors = np.linalg.eigh(features.T @ (features * weights[:, None]))
     axis = vectors[:, -1] * np.sign(vectors[np.abs(vectors[:, -1]).argmax(), -1])
     component = features @ axis
-    second = component > np.median(component)
+    second = rank_shares(component, weights) > 0.5
     return np.where(second[:, None], [0.1, 0.9], [0.9, 0.1])
 
 

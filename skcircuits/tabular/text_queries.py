@@ -99,7 +99,9 @@ class _Reader:
             return reduce(intersect, links)
         if isinstance(node, ast.Name):
             # A column of truth values says itself what is asked
-            return self._labels(self._column(node.id), ast.Eq(), True)
+            position = self._column(node.id)
+            if self.schema.columns[position].categories is not None:
+                return self._labels(position, ast.Eq(), True)
         raise self._error("be made of comparisons", node)
 
     def _compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Region:
