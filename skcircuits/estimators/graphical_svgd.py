@@ -66,8 +66,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Bandwidths are this factor times the squared median distance of the particles.
         More spreads unimodal targets better, less keeps modes apart.
     linear_weight : float, default=0.1
-        Weight of the linear kernel on the blankets. More gives better variances on nearly
-        Gaussian targets; 0 is the published method.
+        Weight of the linear kernel on the blankets (in "random" and "combine" on the random
+        neighbourhoods). More gives better variances on nearly Gaussian targets; 0 is the
+        published method.
     n_neighbors : int, default=5
         Nodes that a kernel sees in "random" and "combine", its own included.
     max_iter : int, default=1000

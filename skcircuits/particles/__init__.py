@@ -8,7 +8,7 @@ from skcircuits.particles.fields import (
     Field,
     KernelField,
     LinearField,
-    RandomKernelField,
+    RandomField,
     SumField,
     make_field,
 )
@@ -38,7 +38,7 @@ __all__ = [
     "Neighborhoods",
     "Optimizer",
     "RMSprop",
-    "RandomKernelField",
+    "RandomField",
     "RandomScopes",
     "SVGDProblem",
     "SVGDState",

@@ -19,7 +19,7 @@ from skcircuits.particles.random_scopes import RandomScopes
 from skcircuits.particles.threads import ChunkRunner, run_serially
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Field", "KernelField", "LinearField", "RandomKernelField", "SumField", "make_field"]
+__all__ = ["Field", "KernelField", "LinearField", "RandomField", "SumField", "make_field"]
 
 # Bandwidths follow the spread of the particles, which changes slowly, and their median
 # costs more than an iteration.
@@ -83,13 +83,17 @@ class KernelField:
         return kernel_direction(rows, scores, self._neighborhoods, self._bandwidths, self._run)
 
 
-class RandomKernelField:
-    """SVGD whose kernels see a few neighbours each, drawn anew every iteration.
+class RandomField:
+    """Kernels that see a few neighbours each, drawn anew every iteration.
 
     Parameters
     ----------
     scopes : RandomScopes
         Draws the neighbourhoods.
+    kernel_weight : float, default=1.0
+        Weight of the RBF kernels.
+    linear_weight : float, default=0.0
+        Weight of the linear kernels over the same neighbourhoods.
     bandwidth_factor : float, default=1.0
         Multiplies the squared median distances.
     run : callable, default=run_serially
@@ -99,10 +103,15 @@ class RandomKernelField:
     def __init__(
         self,
         scopes: RandomScopes,
+        *,
+        kernel_weight: float = 1.0,
+        linear_weight: float = 0.0,
         bandwidth_factor: float = 1.0,
         run: ChunkRunner = run_serially,
     ) -> None:
         self._scopes = scopes
+        self._kernel_weight = kernel_weight
+        self._linear_weight = linear_weight
         self._bandwidth_factor = bandwidth_factor
         self._run = run
 
@@ -127,7 +136,12 @@ class RandomKernelField:
         bandwidths = median_bandwidths(
             rows, neighborhoods, factor=self._bandwidth_factor, run=self._run
         )
-        return kernel_direction(rows, scores, neighborhoods, bandwidths, self._run)
+        velocity = kernel_direction(rows, scores, neighborhoods, bandwidths, self._run)
+        velocity *= self._kernel_weight
+        if self._linear_weight:
+            linear = linear_direction(rows, scores, neighborhoods, self._run)
+            velocity += self._linear_weight * linear
+        return velocity
 
 
 class LinearField:
@@ -166,7 +180,7 @@ class LinearField:
 
 
 class SumField:
-    """A weighted sum of fields.
+    """A weighted sum of fields; those of weight zero cost nothing.
 
     Parameters
     ----------
@@ -196,7 +210,8 @@ class SumField:
         """
         total = np.zeros_like(scores)
         for weight, field in self._terms:
-            total += weight * field.velocity(rows, scores, iteration)
+            if weight:
+                total += weight * field.velocity(rows, scores, iteration)
         return total
 
 
@@ -223,7 +238,8 @@ def make_field(
     bandwidth_factor : float, default=1.0
         Multiplies the squared median distances.
     linear_weight : float, default=0.0
-        Weight of the linear kernel on the blankets; 0 leaves it out.
+        Weight of the linear kernel, on the blankets or the random neighbourhoods; 0 leaves
+        it out.
     run : callable, default=run_serially
         Runs the chunks (`chunk_threads`).
 
@@ -237,22 +253,14 @@ def make_field(
     ValueError
         If there is no such kernel, or it needs `scopes`.
     """
-    terms: list[tuple[float, Field]]
-    if kernel == "graphical":
-        terms = [(1.0, KernelField(graph, bandwidth_factor, run))]
-    elif kernel == "global":
-        everything = Neighborhoods.complete(graph.n_coordinates)
-        terms = [(1.0, KernelField(everything, bandwidth_factor, run))]
-    elif kernel == "random" and scopes is not None:
-        terms = [(1.0, RandomKernelField(scopes, bandwidth_factor, run))]
-    elif kernel == "combine" and scopes is not None:
-        # The global half sees the joint distribution, the local half keeps the variances.
-        everything = Neighborhoods.complete(graph.n_coordinates)
-        terms = [
-            (LOCAL_SHARE, RandomKernelField(scopes, bandwidth_factor, run)),
-            (1.0 - LOCAL_SHARE, KernelField(everything, bandwidth_factor, run)),
-        ]
-    else:
+    everything = Neighborhoods.complete(graph.n_coordinates)
+    if kernel in ("graphical", "global"):
+        seen = graph if kernel == "graphical" else everything
+        rbf = KernelField(seen, bandwidth_factor, run)
+        # The linear term keeps to the blanket even where the RBF kernel sees everything: the
+        # blanket is where the moments of the target are decided.
+        return SumField((1.0, rbf), (linear_weight, LinearField(graph, run)))
+    if kernel not in ("random", "combine") or scopes is None:
         raise ValueError(
             must(
                 "kernel",
@@ -261,8 +269,13 @@ def make_field(
                 scopes=scopes,
             )
         )
-    # The linear term keeps to the blanket whatever the RBF kernels see: its product is
-    # cheap, and the blanket is where the moments of the target are decided.
-    if linear_weight:
-        terms.append((linear_weight, LinearField(graph, run)))
-    return SumField(*terms)
+    # The global half sees the joint distribution, the local half keeps the variances.
+    share = 1.0 if kernel == "random" else LOCAL_SHARE
+    local = RandomField(
+        scopes,
+        kernel_weight=share,
+        linear_weight=linear_weight,
+        bandwidth_factor=bandwidth_factor,
+        run=run,
+    )
+    return SumField((1.0, local), (1.0 - share, KernelField(everything, bandwidth_factor, run)))
