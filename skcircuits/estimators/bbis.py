@@ -15,8 +15,8 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators._learned_target import learn_target
+from skcircuits.estimators._weighted_samples import complete_rows, possible_rows
 from skcircuits.exceptions import must
-from skcircuits.graphical import FactorGraph
 from skcircuits.kernels import Hamming
 from skcircuits.stein import (
     InverseMultiquadric,
@@ -29,9 +29,6 @@ from skcircuits.stein.gram import collapse_cells, distinct_gram
 from skcircuits.stein.targets import is_continuous, state_counts
 
 __all__ = ["BBISWeighter"]
-
-# Completions of a row that `expectation` enumerates.
-_MAX_COMPLETIONS = 4096
 
 
 class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstimator):
@@ -104,9 +101,10 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
 
     Notes
     -----
-    Where a categorical target has zeros, parts of its support that moves of one variable
-    do not connect cannot be weighed against each other; fit warns of it. ``soften()`` of
-    the target, or collapsing the variables that are functions of others, helps.
+    Samples of probability zero get no weight. Where a categorical target has zeros, parts
+    of its support that moves of one variable do not connect cannot be weighed against each
+    other; fit warns of it. ``soften()`` of the target, or collapsing the variables that are
+    functions of others, helps.
 
     References
     ----------
@@ -181,14 +179,16 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         self.target_ = self._find_target(X, samples)
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
         self.kernel_ = self._choose_kernel(samples)
-        K, which = self._distinct_gram()
+        possible = possible_rows(self.target_, self.samples_)
+        K, which = self._distinct_gram(possible)
         # Equal samples are one point of the problem and share its weight.
         counts = np.bincount(which)
         uniform_discrepancy = float(counts @ K @ counts) / len(which) ** 2
         noise = float(K.diagonal() @ counts) / len(which) ** 2
         self.regularization_ = self._choose_regularization(uniform_discrepancy, noise)
         totals = simplex_weights(K, counts=counts, regularization=self.regularization_)
-        self.weights_ = (totals / counts)[which]
+        self.weights_ = np.zeros(len(samples))
+        self.weights_[possible] = (totals / counts)[which]
         # Rounding may leave a tiny negative number of a form that cannot be negative.
         self.stein_discrepancy_ = max(0.0, float(totals @ K @ totals))
         self.effective_sample_size_ = float(1.0 / (self.weights_**2).sum())
@@ -229,11 +229,13 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             raise ValueError(
                 must("target", "be categorical", "expectation(f) serves continuous ones.")
             )
-        if isinstance(self.target_, FactorGraph):
+        # Samples without weight may be impossible, and then have no conditional distribution.
+        samples, weights = self.samples_[weights != 0], weights[weights != 0]
+        if np.isnan(samples).any():
             # Indicators where sampled, exact conditional distributions where collapsed.
-            return [weights @ table for table in self.target_.conditional_marginals(self.samples_)]
-        counts = state_counts(self.target_, self.samples_.shape[1])
-        codes = self.samples_.astype(np.int64)
+            return [weights @ table for table in self.target_.conditional_marginals(samples)]
+        counts = state_counts(self.target_, samples.shape[1])
+        codes = samples.astype(np.int64)
         return [np.bincount(codes[:, j], weights, minlength=k) for j, k in enumerate(counts)]
 
     def expectation(self, f, weights=None):
@@ -253,7 +255,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             The weighted mean; collapsed variables are summed out exactly.
         """
         weights = self._weights_or(weights)
-        rows, shares = self._completions(weights)
+        rows, shares = complete_rows(self.target_, self.samples_, weights)
         return np.tensordot(shares, np.asarray(f(rows), dtype=np.float64), axes=1)[()]
 
     def thin(self, n_samples):
@@ -271,9 +273,10 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         """
         check_is_fitted(self)
         # Computed again rather than kept: the matrix would dwarf the fitted estimator.
-        K, which = self._distinct_gram()
+        possible = possible_rows(self.target_, self.samples_)
+        K, which = self._distinct_gram(possible)
         first = np.unique(which, return_index=True)[1]
-        return first[stein_thinning(K, n_samples)]
+        return possible[first[stein_thinning(K, n_samples)]]
 
     def score_samples(self, X):
         """Evaluate the target.
@@ -370,9 +373,13 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         excess = uniform_discrepancy / noise if noise > 0 else 1.0
         return 0.1 * share_sampled**3 / max(1.0, excess)
 
-    def _distinct_gram(self):
+    def _distinct_gram(self, rows):
         return distinct_gram(
-            self.samples_, self.target_, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
+            self.samples_[rows],
+            self.target_,
+            self.kernel_,
+            operator=self._operator(),
+            n_jobs=self.n_jobs,
         )
 
     def _operator(self):
@@ -388,21 +395,6 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
                 must("weights", f"have shape {self.weights_.shape}", shape=weights.shape)
             )
         return weights
-
-    def _completions(self, weights):
-        """List complete rows with the weight each stands for."""
-        hidden = np.isnan(self.samples_)
-        if not hidden.any():
-            return self.samples_, weights
-        rows, shares = [], []
-        for row, weight in zip(self.samples_, weights):
-            completed = _enumerate_states(row, self.target_.cardinalities)
-            log_prob = self.target_.log_prob_unnormalized(completed)
-            # p(hidden | observed): the states of the row are common to all completions.
-            share = np.exp(log_prob - log_prob.max())
-            rows.append(completed)
-            shares.append(weight * share / share.sum())
-        return np.concatenate(rows), np.concatenate(shares)
 
     def _report(self, uniform_discrepancy, n_distinct):
         if self.verbose:
@@ -424,22 +416,3 @@ def _refuse_missing(samples, estimator):
             )
         )
     return samples
-
-
-def _enumerate_states(row, cardinalities):
-    """List the completions of a row."""
-    hidden = np.isnan(row).nonzero()[0]
-    shape = tuple(int(k) for k in cardinalities[hidden])
-    n_states = int(np.prod(shape))
-    if n_states > _MAX_COMPLETIONS:
-        raise ValueError(
-            must(
-                "completions of a collapsed sample",
-                f"be at most {_MAX_COMPLETIONS}",
-                "marginals() needs none; draw completions with target_.sample(n, X=samples_).",
-                n_states=n_states,
-            )
-        )
-    completed = np.tile(row, (n_states, 1))
-    completed[:, hidden] = np.indices(shape).reshape(len(hidden), n_states).T
-    return completed

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skcircuits import BBISWeighter
+from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_discrepancy, stein_gram
@@ -249,6 +250,30 @@ def test_zeros_are_told():
         BBISWeighter(target=network).fit([[0, 0], [1, 1]])
 
 
+@pytest.mark.filterwarnings("ignore:the target is zero")
+def test_impossible_samples_get_no_weight():
+    network = BayesianNetwork([[], [0], [1]], [[0.5, 0.5], np.eye(2), np.full((2, 2), 0.5)])
+    rows = np.random.default_rng(0).integers(2, size=(50, 3))
+    weighter = BBISWeighter(target=network).fit(rows)
+    possible = rows[:, 0] == rows[:, 1]
+    assert_allclose(weighter.weights_[possible].sum(), 1.0)
+    assert possible[weighter.thin(5)].all()
+    assert_allclose(weighter.marginals()[2], 0.5, atol=0.05)
+    collapsed = BBISWeighter(target=network, collapse=[2]).fit(rows)
+    assert_array_equal(collapsed.weights_[~possible], 0.0)
+    assert_allclose(collapsed.marginals()[2], 0.5)
+    with pytest.raises(ZeroProbabilityError, match="at least one of them"):
+        BBISWeighter(target=network).fit([[0, 1, 0]])
+
+
+def test_nothing_and_everything_collapsed(model, anywhere):
+    nothing = BBISWeighter(target=model, collapse=0.0, random_state=0).fit(anywhere)
+    assert_array_equal(nothing.weights_, BBISWeighter(target=model).fit(anywhere).weights_)
+    everything = BBISWeighter(target=model, collapse=range(9)).fit(anywhere)
+    assert_allclose(everything.weights_, 1 / len(anywhere))
+    assert marginal_error(everything.marginals(), model) < 1e-12
+
+
 def test_verbose_line(model, anywhere, capsys):
     BBISWeighter(target=model, verbose=1).fit(anywhere)
     assert "[BBISWeighter] 200 samples" in capsys.readouterr().out
@@ -259,7 +284,7 @@ def test_bad_arguments(model, anywhere):
     holes[0, 0] = np.nan
     with pytest.raises(ValueError, match=r"contains NaN.*collapse"):
         BBISWeighter(target=model).fit(holes)
-    with pytest.raises(ValueError, match="have the 9 columns"):
+    with pytest.raises(ValueError, match=r"X must have shape \(n, 9\)"):
         BBISWeighter(target=model).fit(anywhere[:, :4])
     with pytest.raises(ValueError, match="be states between 0 and 1"):
         BBISWeighter(target=model).fit(anywhere + 1)
