@@ -18,7 +18,7 @@ from skcircuits.learning.rebuild import rebuild
 from skcircuits.tabular import Discretizer
 from skcircuits.trees import StateLayout
 
-__all__ = ["DiscreteDensity", "Rows", "ValidatedDensity"]
+__all__ = ["DiscreteDensity", "Rows", "StatesMixin", "ValidatedDensity", "ValidationMixin"]
 
 # Whole numbers up to this are the states of a categorical unit themselves
 _MOST_STATES = 1024
@@ -59,20 +59,8 @@ class Rows(NamedTuple):
         return Rows(self.X[positions], self.states[positions], self.weight[positions])
 
 
-class DiscreteDensity(CircuitDensity):
-    """Base class of densities that see states: labels, few whole numbers, or bins.
-
-    A subclass defines ``_fit_rows(rows, generator)``, which sets ``circuit_``. Sets
-    ``bin_edges_``.
-    """
-
-    def _fit_table(self, X, sample_weight, generator):
-        self._learn_states(X, sample_weight)
-        self._fit_rows(self._make_rows(X, sample_weight), generator)
-
-    @abstractmethod
-    def _fit_rows(self, rows, generator):
-        """Learn from rows of positive weight."""
+class StatesMixin:
+    """See columns as states: labels, few whole numbers, or bins. Sets ``bin_edges_``."""
 
     def _learn_states(self, X, sample_weight):
         self._discretizer = Discretizer.fit(
@@ -89,29 +77,9 @@ class DiscreteDensity(CircuitDensity):
         X = X[kept]
         return Rows(X, self._discretizer.encode(X), weight[kept])
 
-    def _log_density(self, X):
-        return super()._log_density(self._known(X))
-
-    def _draw(self, n_samples, X, generator):
-        return super()._draw(n_samples, None if X is None else self._known(X), generator)
-
     def _known(self, X):
         """Whole numbers that are no state count as missing, as unseen labels do."""
         return np.where(np.isnan(self._discretizer.encode(X)), np.nan, X)
-
-    def _in_original_units(self, circuit):
-        """Replace units over states by units over the numbers behind them."""
-        made = {}
-
-        def original(leaf):
-            if not isinstance(leaf, DiscreteUnit):
-                return leaf
-            key = leaf.variable, leaf.probabilities.tobytes()
-            if key not in made:
-                made[key] = self._original_unit(leaf.variable, leaf.probabilities)
-            return made[key]
-
-        return Circuit(rebuild(circuit.root, original))
 
     def _original_unit(self, column, probabilities):
         """Input unit of a column in original units, from the probabilities of its states."""
@@ -128,6 +96,41 @@ class DiscreteDensity(CircuitDensity):
         if masses.max() == 1.0:
             return Indicator(column, int(masses.argmax()), len(masses))
         return Categorical(column, masses)
+
+
+class DiscreteDensity(StatesMixin, CircuitDensity):
+    """Base class of densities that learn circuits over states.
+
+    A subclass defines ``_fit_rows(rows, generator)``, which sets ``circuit_``.
+    """
+
+    def _fit_table(self, X, sample_weight, generator):
+        self._learn_states(X, sample_weight)
+        self._fit_rows(self._make_rows(X, sample_weight), generator)
+
+    @abstractmethod
+    def _fit_rows(self, rows, generator):
+        """Learn from rows of positive weight."""
+
+    def _log_density(self, X):
+        return super()._log_density(self._known(X))
+
+    def _draw(self, n_samples, X, generator):
+        return super()._draw(n_samples, None if X is None else self._known(X), generator)
+
+    def _in_original_units(self, circuit):
+        """Replace units over states by units over the numbers behind them."""
+        made = {}
+
+        def original(leaf):
+            if not isinstance(leaf, DiscreteUnit):
+                return leaf
+            key = leaf.variable, leaf.probabilities.tobytes()
+            if key not in made:
+                made[key] = self._original_unit(leaf.variable, leaf.probabilities)
+            return made[key]
+
+        return Circuit(rebuild(circuit.root, original))
 
     @contextmanager
     def _stages(self, *names):
@@ -158,10 +161,10 @@ class DiscreteDensity(CircuitDensity):
         return result.state.circuit
 
 
-class ValidatedDensity(DiscreteDensity):
-    """Base class of densities that choose by the score of validation rows.
+class ValidationMixin:
+    """Hold out rows, whose score chooses among the states of a learner.
 
-    Uses the parameter ``validation_fraction``. A subclass defines
+    Uses the parameter ``validation_fraction``. A density that sees states defines
     ``_fit_rows(rows, generator, validation)``.
     """
 
@@ -210,3 +213,7 @@ class ValidatedDensity(DiscreteDensity):
             return slice(None), slice(None)
         order = generator.permutation(n_rows)
         return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
+
+
+class ValidatedDensity(ValidationMixin, DiscreteDensity):
+    """Base class of densities that learn circuits and choose by validation rows."""

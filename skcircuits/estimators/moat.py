@@ -4,35 +4,28 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.utils import check_scalar
 
-from skcircuits.circuits import Categorical, PiecewisePolynomial
 from skcircuits.estimators._base import (
     Interval,
     StrOptions,
-    check_is_fitted,
     check_weights,
     fit_context,
     make_generator,
 )
 from skcircuits.estimators._density import BaseDensity
+from skcircuits.estimators._discrete import StatesMixin, ValidationMixin
 from skcircuits.estimators._fitting import drive
-from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.tabular import Discretizer
+from skcircuits.estimators._moat_queries import TreeQueriesMixin
+from skcircuits.exceptions import must
 from skcircuits.trees import (
     Schedule,
-    StateLayout,
     complete_rows,
-    conditional_marginals,
-    edges_of,
     enumerate_evidence,
     estimate_evidence,
     learn_all_trees,
     n_completions,
     sample_completions,
     sample_rows,
-    sample_trees,
-    sampled_circuit,
     start_training,
 )
 
@@ -40,11 +33,9 @@ __all__ = ["MoATDensity"]
 
 # Queries that allow at most so many complete rows are summed exactly, others estimated.
 _MAX_EXACT_STATES = 4096
-_MAX_CIRCUIT_STATES = 1024
-_METHODS = {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
 
 
-class MoATDensity(BaseDensity):
+class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     """Mixture of all trees: a density of discrete rows with an exact likelihood.
 
     One set of pair tables is shared by the tree distributions of all spanning trees, and one
@@ -159,7 +150,7 @@ class MoATDensity(BaseDensity):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        **ValidationMixin._validation_constraints,
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "missing": [StrOptions({"estimate", "error"})],
         "n_tree_samples": [Interval(Integral, 1, None, closed="left")],
@@ -205,45 +196,6 @@ class MoATDensity(BaseDensity):
         self.n_jobs = n_jobs
 
     @fit_context
-    def fit(self, X, y=None, sample_weight=None, *, X_val=None):
-        """Learn the mixture.
-
-        Parameters
-        ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Training rows; cells may be missing.
-        y : Ignored
-            Present by convention.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; None gives all the same.
-        X_val : dataframe or array-like of shape (n_validation, n_features), default=None
-            Validation rows; None holds out a `validation_fraction` of X.
-
-        Returns
-        -------
-        MoATDensity
-            The fitted estimator.
-        """
-        continues = self.warm_start and hasattr(self, "_training")
-        if continues and len(self._training.vectors) != self.n_components:
-            raise ValueError(
-                must(
-                    "n_components",
-                    "stay the same with warm_start=True",
-                    "Set warm_start=False to start afresh.",
-                    n_components=self.n_components,
-                )
-            )
-        X = self._read_table(X) if continues else self._learn_table(X)
-        sample_weight = check_weights(sample_weight, X)
-        generator = make_generator(self.random_state)
-        if not continues:
-            self._learn_states(X, sample_weight)
-        validation = None if X_val is None else self._read_table(X_val)
-        self._fit_table(X, sample_weight, generator, validation, continues)
-        return self
-
-    @fit_context
     def partial_fit(self, X, y=None, sample_weight=None):
         """Learn from some rows: one pass over them, from the current parameters on.
 
@@ -266,10 +218,11 @@ class MoATDensity(BaseDensity):
         sample_weight = check_weights(sample_weight, X)
         generator = make_generator(self.random_state)
         if first:
-            self._learn_states(X, sample_weight)
-        codes, sample_weight = self._training_rows(X, sample_weight, generator)
+            StatesMixin._learn_states(self, X, sample_weight)
+        rows = self._make_rows(X, sample_weight)
+        codes = self._complete(rows.codes, rows.weight, generator)
         if first:
-            self._training = self._start(codes, sample_weight, generator)
+            self._training = self._start(codes, rows.weight, generator)
             self.loss_curve_, self.validation_scores_, self.n_iter_ = [], [], 0
         schedule = Schedule(1, self.learning_rate, self.batch_size, last_rate=1.0)
         (epoch,) = learn_all_trees(
@@ -277,7 +230,7 @@ class MoATDensity(BaseDensity):
             codes,
             generator,
             schedule,
-            sample_weight=sample_weight,
+            sample_weight=rows.weight,
             n_jobs=self.n_jobs,
         )
         self.loss_curve_.append(epoch.loss)
@@ -285,141 +238,51 @@ class MoATDensity(BaseDensity):
         self._set_mixture(epoch.mixture, _new_seed(generator))
         return self
 
-    def sample_trees(self, n_trees=1, random_state=None):
-        """Draw spanning trees from their prior.
+    @property
+    def _continues(self):
+        return self.warm_start and hasattr(self, "_training")
 
-        Parameters
-        ----------
-        n_trees : int, default=1
-            Number of trees.
-        random_state : int, RandomState or None, default=None
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of shape (n_trees, n_features - 1, 2)
-            Edges of each tree as pairs of columns.
-        """
-        check_is_fitted(self)
-        check_scalar(n_trees, "n_trees", Integral, min_val=1)
-        generator = make_generator(random_state)
-        _, parents = sample_trees(self.mixture_, n_trees, generator)
-        return edges_of(parents)
-
-    def conditional_marginals(
-        self, X, method="collapsed", n_samples=1000, random_state=None, return_errors=False
-    ):
-        """Distribution of every column given the observed cells of each row.
-
-        Parameters
-        ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Rows with missing cells.
-        method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
-                default="collapsed"
-            How the marginals are estimated: weighted averages of the exact answers of drawn
-            trees (collapsed) or of rows drawn from them (importance), Markov chains that
-            alternate between tree and row (blocked Gibbs) or move one cell at a time
-            (Gibbs), or exact enumeration for few missing cells.
-        n_samples : int, default=1000
-            Number of draws; ignored by ``"exact"``.
-        random_state : int, RandomState or None, default=None
-            Source of randomness.
-        return_errors : bool, default=False
-            Also return standard errors and effective sample sizes.
-
-        Returns
-        -------
-        marginals : list of ndarray of shape (n_samples, n_states_j)
-            Per column the probabilities of its states; 0 and 1 where observed.
-        standard_errors : list of ndarray of shape (n_samples, n_states_j)
-            Their standard errors, with ``return_errors=True``.
-        effective_sample_sizes : ndarray of shape (n_samples,)
-            Independent draws that would estimate equally well, with ``return_errors=True``.
-        """
-        if method not in _METHODS:
-            raise ValueError(must("method", f"be one of {sorted(_METHODS)}", method=method))
-        check_scalar(n_samples, "n_samples", Integral, min_val=1)
-        codes = self._codes(self._read_table(X))
-        generator = make_generator(random_state)
-        answer = conditional_marginals(self.mixture_, codes, method, n_samples, generator)
-        marginals = self._by_column(answer.probabilities)
-        if not return_errors:
-            return marginals
-        errors = self._by_column(answer.standard_errors)
-        return marginals, errors, answer.effective_sample_size
-
-    def to_circuit(self, n_trees=256, random_state=None):
-        """Write a mixture of drawn trees as a circuit, for queries that need one.
-
-        Parameters
-        ----------
-        n_trees : int, default=256
-            Number of trees, drawn from their prior. A circuit of few trees fits less well
-            than the mixture of all of them: compare their scores.
-        random_state : int, RandomState or None, default=None
-            Source of randomness.
-
-        Returns
-        -------
-        Circuit
-            Over the columns in original units.
-        """
-        check_is_fitted(self)
-        check_scalar(n_trees, "n_trees", Integral, min_val=1)
-        generator = make_generator(random_state)
-        return sampled_circuit(self.mixture_, n_trees, generator, self._make_input)
-
-    def mpe(self, X):
-        """Refuse to complete rows by their most probable explanation: it is NP-hard.
-
-        Parameters
-        ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Rows with missing cells.
-
-        Raises
-        ------
-        CircuitPropertyError
-            Always.
-        """
-        raise CircuitPropertyError(
-            "The most probable completion under a mixture of all trees must be left alone: "
-            "finding it is NP-hard. Use to_circuit(n_trees).mpe(X, method='max_product') for "
-            "an approximation, or sample(n_samples, X=X) for draws."
-        )
+    def _learn_table(self, X, missing_value=np.nan):
+        if not self._continues:
+            return super()._learn_table(X, missing_value)
+        if len(self._training.vectors) != self.n_components:
+            raise ValueError(
+                must(
+                    "n_components",
+                    "stay the same with warm_start=True",
+                    "Set warm_start=False to start afresh.",
+                    n_components=self.n_components,
+                )
+            )
+        return self._read_table(X)
 
     def _learn_states(self, X, sample_weight):
-        self._discretizer = Discretizer.fit(
-            X, self._schema.cardinalities, sample_weight=sample_weight
-        )
-        self.bin_edges_ = self._discretizer.bin_edges
-        self._layout = StateLayout(self._discretizer.cardinalities)
+        if not self._continues:
+            super()._learn_states(X, sample_weight)
 
-    def _fit_table(self, X, sample_weight, generator, validation=None, continues=False):
-        codes, sample_weight = self._training_rows(X, sample_weight, generator)
-        if validation is None:
-            training, held_out = self._split(sample_weight, generator)
-            validation_codes, validation_weight = codes[held_out], sample_weight[held_out]
-            codes, sample_weight = codes[training], sample_weight[training]
-        else:
-            validation_codes, validation_weight = self._training_rows(validation, None, generator)
-        if not continues:
-            self._training = self._start(codes, sample_weight, generator)
+    def _fit_rows(self, rows, generator, validation):
+        codes = self._complete(
+            np.concatenate([rows.codes, validation.codes]),
+            np.concatenate([rows.weight, validation.weight]),
+            generator,
+        )
+        codes, validation_codes = np.split(codes, [len(rows.weight)])
+        if not self._continues:
+            self._training = self._start(codes, rows.weight, generator)
         seed = _new_seed(generator)
         losses = []
         result = drive(
             self,
-            self._epochs(codes, sample_weight, generator, losses),
+            self._epochs(codes, rows.weight, generator, losses),
             max_iter=self.max_iter,
             score=lambda epoch: np.average(
                 epoch.mixture.log_prob(validation_codes, n_jobs=self.n_jobs),
-                weights=validation_weight,
+                weights=validation.weight,
             ),
             tol=self.tol,
             n_iter_no_change=self.n_iter_no_change,
             attributes=lambda epoch: self._attributes(epoch.mixture, seed),
-            X=X,
+            X=rows.X,
         )
         self.loss_curve_ = losses[: result.n_iter]
         self.validation_scores_ = result.scores
@@ -427,27 +290,15 @@ class MoATDensity(BaseDensity):
         self._training.restore(result.state)
         self._set_mixture(result.state.mixture, seed)
 
-    def _training_rows(self, X, sample_weight, generator):
-        """Complete rows of positive weight, as codes, and their weights."""
-        weight = np.ones(len(X)) if sample_weight is None else sample_weight
-        kept = weight > 0
-        codes = complete_rows(
-            self._codes(X[kept]),
+    def _complete(self, codes, sample_weight, generator):
+        self._check_complete(codes)
+        return complete_rows(
+            codes,
             self._layout,
             generator,
-            sample_weight=weight[kept],
+            sample_weight=sample_weight,
             pseudo_count=self.pseudo_count,
         )
-        return codes, weight[kept]
-
-    def _split(self, sample_weight, generator):
-        """Positions of the training and validation rows; all of them twice if there are few."""
-        n_rows = len(sample_weight)
-        n_held_out = int((self.validation_fraction or 0) * n_rows)
-        if not n_held_out:
-            return slice(None), slice(None)
-        order = generator.permutation(n_rows)
-        return order[n_held_out:], order[:n_held_out]
 
     def _start(self, codes, sample_weight, generator):
         return start_training(
@@ -490,24 +341,22 @@ class MoATDensity(BaseDensity):
             "_seed": seed,
         }
 
-    def _by_column(self, states):
-        """Split the last axis (flat states) into columns of the table."""
-        return np.split(states, self._layout.offsets[1:], axis=-1)
-
     def _codes(self, X):
         """State numbers, -1 where missing."""
-        states = self._discretizer.encode(X)
-        missing = np.isnan(states)
-        if self.missing == "error" and missing.any():
+        codes = np.nan_to_num(self._discretizer.encode(X), nan=-1.0).astype(np.int64)
+        self._check_complete(codes)
+        return codes
+
+    def _check_complete(self, codes):
+        if self.missing == "error" and (codes < 0).any():
             raise ValueError(
                 must(
                     "rows of a mixture of all trees",
                     "be complete with missing='error'",
                     "Use missing='estimate'.",
-                    n_missing_cells=int(missing.sum()),
+                    n_missing_cells=int((codes < 0).sum()),
                 )
             )
-        return np.where(missing, -1, states).astype(np.int64)
 
     def _log_density(self, X):
         codes = self._codes(X)
@@ -548,19 +397,6 @@ class MoATDensity(BaseDensity):
         n_ratios = max(0, len(self._layout.pairs[0]) - 1)
         per_component = n_pair_parameters + free.sum() + n_ratios
         return int(self.n_components * per_component + self.n_components - 1)
-
-    def _make_input(self, column, probabilities):
-        """Input unit of a column in original units."""
-        values = self._discretizer.values[column]
-        if values is None:
-            return PiecewisePolynomial(column, self._discretizer.bin_edges[column], probabilities)
-        if values[0] >= 0 and values[-1] < _MAX_CIRCUIT_STATES and (values == values // 1).all():
-            masses = np.zeros(int(values[-1]) + 1)
-            masses[values.astype(np.int64)] = probabilities
-            return Categorical(column, masses)
-        # Any other numbers are point masses, with no density in between.
-        around = [values[0] - 1.0, values[-1] + 1.0]
-        return PiecewisePolynomial(column, around, [0.0], atoms=values, atom_masses=probabilities)
 
 
 def _new_seed(generator):

@@ -1,0 +1,126 @@
+"""Questions to a fitted mixture of all trees beyond those every density answers."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils import check_scalar
+
+from skcircuits.estimators._base import check_is_fitted, make_generator
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.trees import conditional_marginals, edges_of, sample_trees, sampled_circuit
+
+__all__ = ["TreeQueriesMixin"]
+
+_METHODS = {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
+
+
+class TreeQueriesMixin:
+    """Trees, conditional marginals and circuits of a density with a ``mixture_``."""
+
+    def sample_trees(self, n_trees=1, random_state=None):
+        """Draw spanning trees from their prior.
+
+        Parameters
+        ----------
+        n_trees : int, default=1
+            Number of trees.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (n_trees, n_features - 1, 2)
+            Edges of each tree as pairs of columns.
+        """
+        check_is_fitted(self)
+        check_scalar(n_trees, "n_trees", Integral, min_val=1)
+        generator = make_generator(random_state)
+        _, parents = sample_trees(self.mixture_, n_trees, generator)
+        return edges_of(parents)
+
+    def conditional_marginals(
+        self, X, method="collapsed", n_samples=1000, random_state=None, return_errors=False
+    ):
+        """Distribution of every column given the observed cells of each row.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows with missing cells.
+        method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
+                default="collapsed"
+            How the marginals are estimated: weighted averages of the exact answers of drawn
+            trees (collapsed) or of rows drawn from them (importance), Markov chains that
+            alternate between tree and row (blocked Gibbs) or move one cell at a time
+            (Gibbs), or exact enumeration for few missing cells.
+        n_samples : int, default=1000
+            Number of draws; ignored by ``"exact"``.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+        return_errors : bool, default=False
+            Also return standard errors and effective sample sizes.
+
+        Returns
+        -------
+        marginals : list of ndarray of shape (n_samples, n_states_j)
+            Per column the probabilities of its states; 0 and 1 where observed.
+        standard_errors : list of ndarray of shape (n_samples, n_states_j)
+            Their standard errors, with ``return_errors=True``.
+        effective_sample_sizes : ndarray of shape (n_samples,)
+            Independent draws that would estimate equally well, with ``return_errors=True``.
+        """
+        if method not in _METHODS:
+            raise ValueError(must("method", f"be one of {sorted(_METHODS)}", method=method))
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        codes = self._codes(self._read_table(X))
+        generator = make_generator(random_state)
+        answer = conditional_marginals(self.mixture_, codes, method, n_samples, generator)
+        marginals = self._by_column(answer.probabilities)
+        if not return_errors:
+            return marginals
+        errors = self._by_column(answer.standard_errors)
+        return marginals, errors, answer.effective_sample_size
+
+    def to_circuit(self, n_trees=256, random_state=None):
+        """Write a mixture of drawn trees as a circuit, for queries that need one.
+
+        Parameters
+        ----------
+        n_trees : int, default=256
+            Number of trees, drawn from their prior. A circuit of few trees fits less well
+            than the mixture of all of them: compare their scores.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+
+        Returns
+        -------
+        Circuit
+            Over the columns in original units.
+        """
+        check_is_fitted(self)
+        check_scalar(n_trees, "n_trees", Integral, min_val=1)
+        generator = make_generator(random_state)
+        return sampled_circuit(self.mixture_, n_trees, generator, self._original_unit)
+
+    def mpe(self, X):
+        """Refuse to complete rows by their most probable explanation: it is NP-hard.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows with missing cells.
+
+        Raises
+        ------
+        CircuitPropertyError
+            Always.
+        """
+        raise CircuitPropertyError(
+            "The most probable completion under a mixture of all trees must be left alone: "
+            "finding it is NP-hard. Use to_circuit(n_trees).mpe(X, method='max_product') for "
+            "an approximation, or sample(n_samples, X=X) for draws."
+        )
+
+    def _by_column(self, states):
+        """Split the last axis (flat states) into columns of the table."""
+        return np.split(states, self._layout.offsets[1:], axis=-1)
