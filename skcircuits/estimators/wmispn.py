@@ -18,9 +18,6 @@ from skcircuits.learning.spn_leaves import LeafSettings, MixedTable
 
 __all__ = ["WMISPNDensity"]
 
-# A joint normal distribution of k columns asks for this many times k rows.
-ROWS_PER_JOINT_COLUMN = 10
-
 
 class WMISPNDensity(CircuitDensity):
     """Sum-product network with piecewise polynomial leaves, for mixed tables.
@@ -50,7 +47,7 @@ class WMISPNDensity(CircuitDensity):
         for densities.
     leaf : {"polynomial", "histogram", "gaussian", "multivariate"}, default="polynomial"
         Distribution of numbers in a leaf. ``"multivariate"`` gives the columns of a leaf a
-        joint normal distribution (and cuts groups of k such columns only down to 10 k rows);
+        joint normal distribution (and cuts rows only where the information criterion gains);
         columns with point masses keep polynomials in any case.
     independence : {"g_test", "rdc"}, default="g_test"
         Test of independence: a G-test on labels and levels of numbers, with the degrees of
@@ -215,10 +212,8 @@ class WMISPNDensity(CircuitDensity):
         least = self.min_samples_split
         if not isinstance(least, Integral):
             least = least * table.weights.sum()
-        if self.leaf == "multivariate":
-            n_joint = sum(column.is_smooth for column in table.columns)
-            least = max(least, ROWS_PER_JOINT_COLUMN * n_joint)
-        return SplitSettings(self.alpha, float(least), self.independence)
+        is_joint = self.leaf == "multivariate"
+        return SplitSettings(self.alpha, float(least), self.independence, is_joint)
 
     def _log_box(self, boxes):
         """Probabilities of boxes; whole numbers stand for what rounds to them."""

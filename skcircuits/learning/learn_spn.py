@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
-from scipy.special import ndtri
+from scipy.special import ndtri, xlogy
 
 from skcircuits.circuits import Product, Sum
 from skcircuits.circuits.units import Unit
@@ -25,7 +25,7 @@ from skcircuits.learning.independence import (
 )
 from skcircuits.learning.row_clusters import split_rows
 from skcircuits.learning.spn_leaves import LeafSettings, MixedTable, fit_leaves
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["Region", "SplitSettings", "learn_structure", "structure_to_unit"]
 
@@ -49,11 +49,15 @@ class SplitSettings:
         Least weight of rows that are cut further.
     independence : {"g_test", "rdc"}, default="g_test"
         Test of independence: G-test on levels, or random features of ranks.
+    joint : bool, default=False
+        Leaves have joint normal distributions of the columns without point masses: those
+        stay together, and rows are cut only where the information criterion gains.
     """
 
     alpha: float = 0.01
     min_weight: float = 10.0
     independence: Literal["g_test", "rdc"] = "g_test"
+    joint: bool = False
 
 
 @dataclass(eq=False)
@@ -183,6 +187,8 @@ def _cut(
     sizes = weights[~second].sum(), weights[second].sum()
     if min(sizes) < min(SMALLEST_GROUP, SMALLEST_SHARE * sum(sizes)):
         return
+    if settings.joint and _criterion_gain(view, second) <= 0:
+        return
     region.kind = "sum"
     region.parts = [Region(region.rows[group], region.variables) for group in (~second, second)]
 
@@ -196,6 +202,7 @@ class _View:
         self.columns = [table.columns[variable] for variable in region.variables]
         self.variables = region.variables
         self.is_label = np.array([column.cardinality > 0 for column in self.columns])
+        self.is_smooth = np.array([column.is_smooth for column in self.columns])
         self.shares = self.cells.copy()
         for j in np.flatnonzero(~self.is_label):
             self.shares[:, j] = rank_shares(self.cells[:, j], self.weights)
@@ -217,6 +224,16 @@ class _View:
         variance = self.weights @ (seen * (filled - mean) ** 2) / total
         return (scores - mean) / np.sqrt(np.where(variance > 0, variance, 1.0))
 
+    def smooth_cells(self) -> FloatArray:
+        """Numbers of the columns without point masses, standardised, 0 where missing."""
+        cells = self.cells[:, self.is_smooth]
+        seen = ~np.isnan(cells)
+        filled = np.where(seen, cells, 0.0)
+        total = np.maximum(self.weights @ seen, 1e-300)
+        centred = np.where(seen, filled - self.weights @ filled / total, 0.0)
+        variance = self.weights @ centred**2 / total
+        return centred / np.sqrt(np.where(variance > 0, variance, 1.0))
+
     def label_indicators(self) -> list[FloatArray]:
         """Indicators of the labels of each column of labels, shape (n, k)."""
         return [
@@ -232,8 +249,41 @@ def _independent_groups(view: _View, settings: SplitSettings, seed: int) -> list
     else:
         rng = np.random.default_rng(seed)
         p_values = random_features_test(view.shares, view.is_label, view.weights, rng)
+    if settings.joint:
+        p_values[np.ix_(view.is_smooth, view.is_smooth)] = 0.0
     n_variables = len(view.variables)
     n_pairs = n_variables * (n_variables - 1) / 2
     n_groups, group_of = connected_components(p_values < settings.alpha / n_pairs, directed=False)
     variables = np.array(view.variables)
     return [tuple(variables[group_of == group].tolist()) for group in range(n_groups)]
+
+
+def _criterion_gain(view: _View, second: BoolArray) -> float:
+    """Gain of the information criterion when two groups get a model each, in nats.
+
+    The model: a joint normal distribution of the columns without point masses, and
+    independent levels of all others.
+    """
+    numbers, levels = view.smooth_cells(), view.levels()[:, ~view.is_smooth]
+    indicators = [
+        (column[:, None] == np.unique(column[~np.isnan(column)])).astype(float)
+        for column in levels.T
+    ]
+    k = numbers.shape[1]
+    n_parameters = k * (k + 3) / 2 + sum(max(0, block.shape[1] - 1) for block in indicators) + 1
+
+    def log_likelihood(weights: FloatArray) -> float:
+        total = weights.sum()
+        mean = weights @ numbers / total
+        covariance = (numbers - mean).T @ ((numbers - mean) * weights[:, None]) / total
+        # Half a percent of a standard deviation: nothing gains by collapsing
+        value = -0.5 * total * np.linalg.slogdet(covariance + 5e-3 * np.eye(k))[1]
+        for block in indicators:
+            counts = weights @ block
+            value += float(xlogy(counts, counts / max(counts.sum(), 1e-300)).sum())
+        return float(value)
+
+    groups = [view.weights * ~second, view.weights * second]
+    total = view.weights.sum()
+    parts = sum(log_likelihood(g) + float(xlogy(g.sum(), g.sum() / total)) for g in groups)
+    return parts - log_likelihood(view.weights) - 0.5 * n_parameters * float(np.log(total))

@@ -1,0 +1,193 @@
+"""WMISPNDensity: exact queries, whole numbers, missing cells, and what it learns."""
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.integrate import quad
+from sklearn.datasets import load_iris
+
+from skcircuits import WMISPNDensity
+from skcircuits.exceptions import ZeroProbabilityError
+
+
+def people(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    nurse = rng.random(n) < 0.4
+    age = rng.integers(20, 66, n)
+    wage = rng.normal(20.0 + 10.0 * nurse + 0.2 * age, 3.0)
+    gain = np.where(rng.random(n) < 0.7, 0.0, rng.gamma(2.0, 400.0, n))
+    smokes = rng.random(n) < np.where(nurse, 0.2, 0.5)
+    job = np.where(nurse, "nurse", rng.choice(["cook", "smith"], n))
+    table = {"job": job, "age": age, "wage": wage, "gain": gain, "smokes": smokes}
+    return pd.DataFrame(table)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return people()
+
+
+@pytest.fixture(scope="module")
+def density(table):
+    return WMISPNDensity().fit(table)
+
+
+def random_query(rng):
+    low, high = np.sort(rng.uniform(15, 50, 2)).round(2)
+    youngest, oldest = np.sort(rng.integers(18, 70, 2))
+    atoms = [
+        f"{low} < wage <= {high}",
+        f"{youngest} <= age < {oldest}",
+        f"age == {youngest}",
+        "gain == 0",
+        f"gain > {low * 10}",
+        "job in ('nurse', 'cook')",
+        "not smokes",
+    ]
+    first, second, third = rng.choice(atoms, 3, replace=False)
+    return f"({first} {rng.choice(['and', 'or'])} {second}) {rng.choice(['and', 'or'])} {third}"
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_complements_and_inclusion_exclusion(density, seed):
+    rng = np.random.default_rng(seed)
+    a, b = random_query(rng), random_query(rng)
+    queries = [a, f"not ({a})", b, f"({a}) and ({b})", f"({a}) or ({b})"]
+    p_a, p_not_a, p_b, p_both, p_any = density.probabilities(queries)
+    assert p_a + p_not_a == pytest.approx(1.0, abs=1e-10)
+    assert p_any == pytest.approx(p_a + p_b - p_both, abs=1e-10)
+
+
+def test_queries_agree_with_the_own_sampler(density):
+    n = 100_000
+    draws = density.sample(n, random_state=0)
+    assert draws["age"].dtype == np.int64 and draws["smokes"].dtype == bool
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        query = random_query(rng)
+        share = draws.eval(query).mean()
+        expected = density.probability(query)
+        assert abs(share - expected) < 4.5 * np.sqrt(expected * (1 - expected) / n) + 1e-12
+
+
+def test_a_two_dimensional_mixed_model_integrates_to_one():
+    frame = people(300)[["job", "wage"]]
+    density = WMISPNDensity().fit(frame)
+    total = 0.0
+    for job in ("cook", "nurse", "smith"):
+
+        def height(wage, job=job):
+            row = pd.DataFrame({"job": [job], "wage": [wage]})
+            return np.exp(density.score_samples(row)[0])
+
+        knots = {
+            k
+            for _, layer in density.circuit_.plan.inputs
+            for unit in getattr(layer, "pieces", ()) and layer.pieces.breakpoints
+            for k in unit
+        }
+        cuts = [-300.0, *sorted(knots), 400.0]
+        total += sum(quad(height, a, b, limit=60)[0] for a, b in pairwise(cuts))
+    assert total == pytest.approx(1.0, abs=1e-7)
+
+
+def test_conditioning_on_intervals_is_bayes(density):
+    given = "30 <= age <= 40 and wage > 28"
+    for query in ("job == 'nurse'", "gain > 500 or smokes", {"wage": (None, 31.0)}):
+        joint = (
+            density.probability({**query}, given=given) * density.probability(given)
+            if isinstance(query, dict)
+            else density.probability(f"({query}) and {given}")
+        )
+        expected = joint / density.probability(given)
+        assert density.probability(query, given=given) == pytest.approx(expected, rel=1e-10)
+    with pytest.raises(ZeroProbabilityError, match="positive probability"):
+        density.probability("smokes", given="job == 'cook' and job == 'nurse'")
+
+
+def test_whole_numbers_mean_what_rounds_to_them(density):
+    every_age = [f"age == {age}" for age in range(18, 69)]
+    inside = density.probability("18 <= age < 69")
+    assert density.probabilities(every_age).sum() == pytest.approx(inside, rel=1e-10)
+    assert density.probability({"age": (30, 30)}) == pytest.approx(
+        density.probability("age == 30"), rel=1e-12
+    )
+    assert density.probability("29.2 < age < 29.8") == 0.0
+    assert density.is_integer_.tolist() == [False, True, False, False, False]
+
+
+def test_integer_features_can_be_overridden(table):
+    for chosen in (None, [], ["gain"], [3], np.array([False, False, False, True, False])):
+        density = WMISPNDensity(integer_features=chosen, min_samples_split=0.5).fit(table)
+        expected = [False] * 5
+        if chosen is not None and len(chosen):
+            expected[3] = True
+        assert density.is_integer_.tolist() == expected
+    with pytest.raises(ValueError, match=r"integer_features must be columns.*'wage'"):
+        WMISPNDensity(integer_features=["wages"]).fit(table)
+
+
+def test_point_masses_are_masses(density, table):
+    np.testing.assert_array_equal(density.point_masses_[3], [0.0])
+    share = (table["gain"] == 0).mean()
+    assert density.probability("gain == 0") == pytest.approx(share, abs=0.01)
+    assert density.probability("-1e-9 <= gain <= 1e-9") == pytest.approx(share, abs=0.01)
+
+
+def test_components_add_up_to_the_score(density, table):
+    log_density, log_mass = density.score_components(table)
+    np.testing.assert_allclose(log_density + log_mass, density.score_samples(table), rtol=1e-12)
+    assert (log_mass <= 1e-12).all()
+    labels = table.assign(age=np.nan, wage=np.nan, gain=np.nan)
+    zero = density.score_components(labels)
+    np.testing.assert_allclose(zero[0], 0.0, atol=1e-12)
+
+
+def test_dependence_is_learned(density, table):
+    independent = WMISPNDensity(alpha=0.0).fit(table)
+    fresh = people(500, seed=9)
+    assert density.score(fresh) > independent.score(fresh) + 0.3
+    assert independent.circuit_.n_units == 6
+    low = density.probability("wage > 35", given={"job": "cook"})
+    assert density.probability("wage > 35", given={"job": "nurse"}) > 2 * low
+
+
+def test_scores_are_finite_far_from_the_data(density):
+    far = people(3).assign(age=[-500, 0, 4000], wage=[-1e6, 30.0, 1e6], gain=[-1.0, 5e5, 0.5])
+    assert np.isfinite(density.score_samples(far)).all()
+
+
+@pytest.mark.parametrize("leaf", ["histogram", "gaussian", "multivariate"])
+def test_other_leaves(leaf, table):
+    density = WMISPNDensity(leaf=leaf).fit(table)
+    families = {type(unit).__name__ for unit in density.circuit_.plan.units}
+    expected = {"gaussian": "Gaussian", "multivariate": "MultivariateGaussian"}
+    assert expected.get(leaf, "PiecewisePolynomial") in families
+    p = density.probabilities(["wage > 30", "not wage > 30"])
+    assert p.sum() == pytest.approx(1.0, abs=1e-10)
+
+
+def test_joint_leaves_win_where_columns_depend_linearly():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4)) @ rng.normal(size=(4, 4))
+    joint = WMISPNDensity(leaf="multivariate").fit(X[:400])
+    apart = WMISPNDensity().fit(X[:400])
+    assert joint.score(X[400:]) > apart.score(X[400:]) + 0.5
+
+
+def test_holes_in_fit_and_score(table):
+    holes = table.astype({"age": float}).mask(np.random.default_rng(0).random(table.shape) < 0.2)
+    density = WMISPNDensity().fit(holes)
+    complete = WMISPNDensity().fit(table)
+    fresh = people(400, seed=3)
+    assert density.score(fresh) > complete.score(fresh) - 0.5
+    assert np.isfinite(density.score_samples(holes)).all()
+
+
+def test_iris_beats_its_factorised_model():
+    X = load_iris(as_frame=True).data.assign(species=load_iris().target.astype(str))
+    train, test = X[::2], X[1::2]
+    density = WMISPNDensity().fit(train)
+    assert density.score(test) > WMISPNDensity(alpha=0.0).fit(train).score(test) + 1.5
