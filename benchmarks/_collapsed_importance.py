@@ -1,0 +1,78 @@
+"""Online collapsed importance sampling on factor graphs (Friedman and Van den Broeck 2018).
+
+Factors are taken in one by one. When the graph of those taken in becomes too wide for exact
+inference, a variable is drawn from its exact marginal in that partial graph and
+conditioned on. What is never drawn is summed out. The importance weight corrects for the
+factors that came later.
+"""
+
+import numpy as np
+
+from skcircuits.graphical import FactorGraph
+
+__all__ = ["CollapsedSamples", "draw_collapsed_samples"]
+
+
+class CollapsedSamples:
+    """Weighted rows with NaN where variables are summed out.
+
+    Parameters
+    ----------
+    model : FactorGraph
+        The target.
+    rows : ndarray of shape (n, d)
+        Drawn states.
+    log_weights : ndarray of shape (n,)
+        Unnormalised importance weights.
+    """
+
+    def __init__(self, model, rows, log_weights):
+        self.model = model
+        self.rows = rows
+        weights = np.exp(log_weights - log_weights.max())
+        self.weights = weights / weights.sum()
+
+    def marginals(self, weights):
+        """Weighted mean of the exact conditional distributions."""
+        return [weights @ table for table in self.model.conditional_marginals(self.rows)]
+
+
+def draw_collapsed_samples(model, n_samples, max_width, rng):
+    """Draw samples whose remaining variables have a graph of bounded width.
+
+    Parameters
+    ----------
+    model : FactorGraph
+        The target.
+    n_samples : int
+        Samples, drawn side by side: the order of variables is the same for all.
+    max_width : int
+        Induced width that exact inference may have.
+    rng : Generator
+        Source of randomness.
+
+    Returns
+    -------
+    CollapsedSamples
+        Rows and weights.
+    """
+    rows = np.full((n_samples, len(model.cardinalities)), np.nan)
+    log_proposal = np.zeros(n_samples)
+    taken = []
+    for factor in model.factors:
+        taken.append(factor)
+        partial = FactorGraph(taken, model.cardinalities)
+        while partial.width(rows[0]) > max_width:
+            variable = _busiest(partial, np.isnan(rows[0]))
+            table = partial.conditional_marginals(rows)[variable]
+            thresholds = rng.random((n_samples, 1)) * table.sum(axis=1, keepdims=True)
+            states = (thresholds >= table.cumsum(axis=1)[:, :-1]).sum(axis=1)
+            log_proposal += np.log(table[np.arange(n_samples), states])
+            rows[:, variable] = states
+    return CollapsedSamples(model, rows, model.log_prob_unnormalized(rows) - log_proposal)
+
+
+def _busiest(graph, free):
+    """The free variable with most free neighbours."""
+    degrees = [free[neighbors].sum() for neighbors in graph.neighbors]
+    return int(np.argmax(np.where(free, degrees, -1)))
