@@ -82,12 +82,8 @@ def test_a_two_dimensional_mixed_model_integrates_to_one():
             row = pd.DataFrame({"job": [job], "wage": [wage]})
             return np.exp(density.score_samples(row)[0])
 
-        knots = {
-            k
-            for _, layer in density.circuit_.plan.inputs
-            for unit in getattr(layer, "pieces", ()) and layer.pieces.breakpoints
-            for k in unit
-        }
+        layers = [layer for _, layer in density.circuit_.plan.inputs if hasattr(layer, "pieces")]
+        knots = {knot for layer in layers for own in layer.pieces.breakpoints for knot in own}
         cuts = [-300.0, *sorted(knots), 400.0]
         total += sum(quad(height, a, b, limit=60)[0] for a, b in pairwise(cuts))
     assert total == pytest.approx(1.0, abs=1e-7)
