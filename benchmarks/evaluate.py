@@ -146,9 +146,8 @@ def learned_circuit(train, test):
     own = queries(circuit, test, holes)
     for name, value in own.items():
         theirs = peer["rates"][name]
-        print(
-            f"  {name:24s} {value:12,.0f} rows/core-s, deeprob {theirs:8,.0f}: x {value / theirs:.1f}"
-        )
+        beside = f"deeprob {theirs:8,.0f}: x {value / theirs:.1f}"
+        print(f"  {name:24s} {value:12,.0f} rows/core-s, {beside}")
     edges = circuit.n_edges * own["log_prob, 30 % NaN"]
     print(f"  {edges:,.0f} edges/core-s at 30 % NaN")
     spflow = ask_peer("spflow", train[:2000], test, holes)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
-from skcircuits.circuits.units import Product, Sum, Unit, topological_order
+from skcircuits.circuits.units import Product, Rooted, Sum, Unit, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
-
-if TYPE_CHECKING:
-    from skcircuits.circuits.circuit import Circuit
 
 __all__ = [
     "is_decomposable",
@@ -26,7 +22,7 @@ __all__ = [
 ]
 
 
-def is_smooth(circuit: Circuit) -> bool:
+def is_smooth(circuit: Rooted) -> bool:
     """Tell whether all children of each sum unit have the same scope.
 
     Parameters
@@ -48,7 +44,7 @@ def is_smooth(circuit: Circuit) -> bool:
     return _are_smooth(topological_order(circuit.root))
 
 
-def is_decomposable(circuit: Circuit) -> bool:
+def is_decomposable(circuit: Rooted) -> bool:
     """Tell whether the factors of each product unit have disjoint scopes.
 
     Parameters
@@ -103,7 +99,7 @@ def _are_decomposable(units: Sequence[Unit]) -> bool:
     )
 
 
-def is_structured_decomposable(circuit: Circuit) -> bool:
+def is_structured_decomposable(circuit: Rooted) -> bool:
     """Tell whether all products decompose their scopes along one hierarchy (a vtree).
 
     Parameters
@@ -150,7 +146,7 @@ def scopes_are_laminar(scopes: Iterable[tuple[int, ...]]) -> bool:
     return True
 
 
-def is_deterministic(circuit: Circuit) -> bool:
+def is_deterministic(circuit: Rooted) -> bool:
     """Tell whether at most one child of each sum unit is positive at any row.
 
     The check is a certificate: True means provably so. It finds disjoint supports by
@@ -183,7 +179,7 @@ def is_deterministic(circuit: Circuit) -> bool:
     )
 
 
-def require_deterministic(circuit: Circuit, purpose: str, way_out: str = "") -> None:
+def require_deterministic(circuit: Rooted, purpose: str, way_out: str = "") -> None:
     """Refuse a circuit that is not provably deterministic.
 
     Parameters

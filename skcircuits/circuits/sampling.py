@@ -128,7 +128,7 @@ class _Posterior:
         """Choose edges with probability proportional to their terms."""
 
         def choose(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
-            uniform = source(rows, layer.units.start + own).random(len(own))
+            uniform = source(rows, layer.units.start + own).random(len(own)) * ALMOST_ONE
             if self._values.shape[1] == 1:
                 return self._draw_shared(layer, own, uniform)
             at = rows % self._values.shape[1]
@@ -181,7 +181,7 @@ class _Posterior:
         weights = self._plan.weights.log if self._is_log else self._plan.weights.linear
         columns = weights[layer.edges].reshape(len(layer.lengths), -1).T.copy()
         totals = self._values[layer.units.start + own, at]
-        drawn = uniform * ALMOST_ONE if self._is_log else uniform * ALMOST_ONE * totals
+        drawn = uniform if self._is_log else uniform * totals
         edges = layer.starts[own]
         below = np.zeros(len(own))
         for children, column in zip(layer.block_children.T, columns):

@@ -6,13 +6,23 @@ Units are shared by reference: using one object in two places makes a graph, not
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["InputUnit", "Product", "Sum", "Unit", "WeightedUnit", "as_unit", "topological_order"]
+__all__ = [
+    "InputUnit",
+    "Product",
+    "Rooted",
+    "Sum",
+    "Unit",
+    "WeightedUnit",
+    "as_unit",
+    "topological_order",
+]
 
 
 class Unit:
@@ -42,6 +52,14 @@ class Unit:
 
 class InputUnit(Unit):
     """A unit without children: a distribution over one or a few variables."""
+
+
+class Rooted(Protocol):
+    """Anything that has a root unit, as circuits do."""
+
+    @property
+    def root(self) -> Unit:
+        """The root."""
 
 
 class WeightedUnit:

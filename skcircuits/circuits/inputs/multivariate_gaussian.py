@@ -15,6 +15,7 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
 )
 from skcircuits.exceptions import must
+from skcircuits.numerics.gaussian_boxes import log_box_probability
 from skcircuits.numerics.gaussian_conditionals import (
     conditional_blocks,
     conditional_mean,
@@ -128,8 +129,6 @@ class MultivariateGaussianLayer(InputLayer):
         CircuitPropertyError
             If a row bounds more than three variables of the unit.
         """
-        from skcircuits.numerics.gaussian_boxes import log_box_probability
-
         return log_box_probability(self.gaussians, self.cells(box.lower), self.cells(box.upper))
 
     def log_max(self, X: FloatArray) -> FloatArray:
