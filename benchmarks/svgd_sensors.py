@@ -23,16 +23,33 @@ from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import SensorNetwork
 
 CORNERS = np.array([[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]])
-AMBIGUOUS_SENSOR = 6
+# Eight sensors that hear of each other, and a ninth that hears of the first two only.
+NINE_SENSORS = np.array(
+    [
+        [-0.5, 0.0], [0.5, -0.1], [-0.7, -0.6], [0.2, -0.8], [0.8, -0.6],
+        [-0.8, 0.5], [-0.3, 0.8], [0.1, -0.4], [0.05, 0.55],
+    ]
+)  # fmt: skip
+AMBIGUOUS_SENSOR = 8
 
 
-def layout(n_sensors, n_anchors, radius, seed):
+def large_layout(seed):
     rng = np.random.default_rng(seed)
-    positions = rng.uniform(-1, 1, (n_sensors, 2))
-    network = SensorNetwork.simulate(
-        positions, CORNERS[:n_anchors], radius=radius, random_state=rng, box=(-1.0, 1.0)
+    positions = rng.uniform(-1, 1, (100, 2))
+    return positions, SensorNetwork.simulate(
+        positions, CORNERS, radius=0.5, random_state=rng, box=(-1.0, 1.0)
     )
-    return positions, network
+
+
+def small_layout():
+    everyone = SensorNetwork.simulate(
+        NINE_SENSORS, CORNERS[:3], radius=1.7, random_state=0, box=(-1.0, 1.0)
+    )
+    hears = np.all(everyone.pairs != AMBIGUOUS_SENSOR, axis=1) | (everyone.pairs[:, 0] < 2)
+    network = SensorNetwork(
+        everyone.pairs[hears], everyone.distances[hears], CORNERS[:3], 9, box=(-1.0, 1.0)
+    )
+    return NINE_SENSORS, network
 
 
 def mirror_image(network, positions, sensor):
@@ -46,7 +63,7 @@ def mirror_image(network, positions, sensor):
 
 
 def small(arguments):
-    positions, network = layout(9, 3, 1.1, 29)
+    positions, network = small_layout()
     mirror = mirror_image(network, positions, AMBIGUOUS_SENSOR)
     samples = {}
     for name, options in {
@@ -54,12 +71,13 @@ def small(arguments):
         "graphical SVGD, pure": {"linear_weight": 0.0},
         "vanilla SVGD": {"kernel": "global", "linear_weight": 0.0},
     }.items():
-        sampler = GraphicalSVGDSampler(network, random_state=0, **options).fit()
+        # Without annealing the cloud moves into one mode before it can split.
+        sampler = GraphicalSVGDSampler(network, annealing=0.5, random_state=0, **options).fit()
         samples[name] = sampler.particles_
     rng = np.random.default_rng(1)
     start = network.draw_start(400, rng)
     samples["long Langevin"] = langevin(
-        network, start, rng, n_steps=20_000, step=1e-4, adjusted=True
+        network, start, rng, n_steps=10_000, step=1e-4, adjusted=True
     )
     if have_blackjax():
         samples["NUTS"], seconds = blackjax_nuts(jax_log_density(network), start[:20], 200)
@@ -114,7 +132,7 @@ def draw_clouds(samples, positions, mirror, picture):
 def large(arguments):
     errors, moments = {}, {}
     for seed in range(arguments.trials):
-        positions, network = layout(100, 4, 0.5, seed)
+        positions, network = large_layout(seed)
         rng = np.random.default_rng(seed)
         truth = np.tile(positions.ravel(), (300, 1))
         truth = langevin(network, truth, rng, n_steps=2000, step=1e-4, adjusted=True)
