@@ -71,6 +71,7 @@ class MixtureOfAllTrees:
         ndarray of shape (n_rows,)
             Log probabilities.
         """
+        # Tables of few states repeat their rows: nltcs six times, plants twice.
         rows, inverse = distinct_rows(codes)
         log_prob = self.laplacians().log_tree_sums(rows, n_jobs=n_jobs)
         log_prob += self.log_normaliser(rows)

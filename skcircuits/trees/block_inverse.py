@@ -63,12 +63,14 @@ def invert_in_place(matrices: FloatArray) -> FloatArray:
 
 def _sweep(matrices: FloatArray) -> FloatArray:
     """Invert by symmetric sweeps, with the batch as the innermost axis."""
+    # Inner loops over the batch are long, over a small matrix they would be short.
     swept = np.ascontiguousarray(matrices.transpose(1, 2, 0))
     update = np.empty_like(swept)
     pivots = np.empty(swept.shape[1:])
     for k in range(len(swept)):
         column, pivot = swept[:, k].copy(), swept[k, k].copy()
         row = column / pivot
+        # Eliminate the variable: the update would also fill its own row and column.
         swept -= np.multiply(column[:, None], row, out=update)
         swept[:, k] = row
         swept[k] = row

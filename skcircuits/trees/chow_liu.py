@@ -178,6 +178,7 @@ def learn_tree_mixture(
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     responsibilities = _independent_start(codes, layout, n_components, rng, weight, pseudo_count)
     while True:
+        # A row's worth of prior keeps every component alive.
         shares = (weight @ responsibilities + 1 / n_components) / (weight.sum() + 1)
         trees = [
             chow_liu_tree(codes, layout, sample_weight=part, pseudo_count=pseudo_count)
@@ -199,6 +200,7 @@ def _independent_start(
     """Responsibilities of a mixture of independent variables, by a few EM steps."""
     indicators = layout.one_hot(codes)
     uniform = pseudo_count / layout.cardinalities[layout.owner]
+    # Uneven random responsibilities; the steps below pull them apart.
     responsibilities = rng.dirichlet(np.ones(n_components), size=len(codes))
     for _ in range(_N_INDEPENDENT_STEPS):
         weighted = weight[:, None] * responsibilities

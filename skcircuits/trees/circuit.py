@@ -115,6 +115,7 @@ def _conditional_units(
     variable: int, conditionals: FloatArray, subtrees: list[list[Unit]], make_input: InputMaker
 ) -> list[Unit]:
     """A variable and all below it, given each state of its parent."""
+    # A leaf needs no sum over its states: the input unit does that itself.
     if not subtrees:
         return [make_input(variable, probabilities) for probabilities in conditionals]
     indicators = np.eye(conditionals.shape[1])

@@ -61,6 +61,7 @@ def complete_rows(
     evidence = layout.evidence(codes[holes])
     nodes = weight @ layout.one_hot(codes) + pseudo_count / layout.cardinalities[layout.owner]
     nodes = nodes / layout.sum_states(nodes)[layout.owner]
+    # A star without dependence: the first draws are from each column alone.
     parents = np.zeros(layout.n_variables, dtype=np.int64)
     parents[0] = -1
     ratios = np.ones((layout.n_states, layout.n_states))  # independent columns

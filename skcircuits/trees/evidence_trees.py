@@ -184,8 +184,10 @@ class _EvidenceTrees:
         proposals = [_Proposal(model, evidence) for model in mixture.components]
         log_shares = mixture.log_weights[:, None] + np.stack([p.log_mass for p in proposals])
         log_constant = logsumexp(log_shares, axis=0)
+        # All but the last cumulative share: that one may round below one.
         bounds = np.cumsum(np.exp(log_shares - log_constant), axis=0)[:-1, self.rows]
         self.components: IntArray = (bounds <= rng.random(len(self.rows))).sum(axis=0)
+        # One graph per component and row; every tree names its own.
         graphs = self.components * len(evidence) + self.rows
         weights = np.concatenate([proposal.weights for proposal in proposals])
         self.parents = sample_spanning_trees(weights, graphs, rng)
@@ -256,6 +258,7 @@ class _Proposal:
         allowed = model.nodes * evidence
         margins = layout.sum_states(allowed)
         allowed /= margins[:, layout.owner]
+        # r̂_uv = Σ_ab q_u(a) r_uv(a, b) q_v(b), with q the margin restricted to the evidence.
         mean_ratios = layout.sum_states(allowed[:, :, None] * model.ratios() * allowed[:, None, :])
         mean_ratios = np.add.reduceat(mean_ratios, layout.offsets, axis=1)
         self.log_margins: FloatArray = np.log(margins).sum(axis=1)

@@ -54,6 +54,7 @@ def blocked_gibbs(
             affinities, ratios = model.affinities(), model.ratios()
             for chunk in memory_bound_chunks(len(mine), 24 * layout.n_variables**2):
                 rows = mine[chunk]
+                # P(T|x) is a spanning-tree law with the affinities of the row as weights.
                 flat = layout.flat(codes[rows])
                 weights = affinities[flat[:, :, None], flat[:, None, :]]
                 inference = TreeInference(
@@ -95,6 +96,7 @@ def single_site_gibbs(
         for variable in np.flatnonzero(missing.any(axis=0)):
             rows = np.flatnonzero(missing[:, variable])
             n_states = cardinalities[variable]
+            # Every state of the variable, beside all other cells of the row.
             candidates = np.repeat(codes[rows], n_states, axis=0)
             candidates[:, variable] = np.tile(np.arange(n_states), len(rows))
             log_prob = mixture.log_prob(candidates).reshape(len(rows), n_states)

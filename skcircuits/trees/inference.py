@@ -81,6 +81,7 @@ class TreeInference:
         beliefs[self._trees, roots] = _shares(self._below[self._trees, roots])
         for children in self.order.T[1:]:
             parents, ratios, below = self._edge(children)
+            # What the parent believes without this child's own message.
             above = _quotient(beliefs[self._trees, parents], below @ ratios.transpose(0, 2, 1))
             beliefs[self._trees, children] = below * (above @ ratios)
         return beliefs[:, self._layout.owner, :, self._layout.own_state].transpose(1, 2, 0)
@@ -117,6 +118,7 @@ class TreeInference:
         shape = (len(self.parents), *below.shape[1:])
         self._below = np.broadcast_to(below, shape).copy()
         self.log_evidence = np.zeros((shape[0], shape[2]))
+        # The i-th vertices from the end, of all trees at once: their children are done.
         for children in self.order.T[:0:-1]:
             parents, ratios, below = self._edge(children)
             joint = self._below[self._trees, parents] * (below @ ratios.transpose(0, 2, 1))
@@ -153,6 +155,7 @@ def _quotient(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 def _draw(weights: FloatArray, rng: np.random.Generator) -> IntArray:
     """Draw a state with probability proportional to the weights along the last axis."""
+    # Scaling the uniform number saves normalising the weights.
     cumulative = np.cumsum(weights, axis=-1)
     thresholds = rng.random(weights.shape[:-1]) * cumulative[..., -1]
     return (cumulative[..., :-1] <= thresholds[..., None]).sum(axis=-1)

@@ -196,12 +196,14 @@ class RowLaplacians:
                 run(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)
             )
         _, _, crossed = parts[0]
+        # In the order of the rows, whichever thread came first: bitwise equal results.
         for _, _, more in parts[1:]:
             crossed.merge(more)
         diagonals = np.concatenate([diagonal for _, diagonal, _ in parts])
         indicators = self.layout.one_hot(codes)
+        # The sum of G_uu over rows with states a, b is a product of indicators.
         own = indicators * (sample_weight[:, None] * diagonals)[:, self.layout.owner]
-        # Sums of G_uu + G_vv at the states of the rows, in one symmetric product.
+        # G_uu and G_vv together, in one symmetric product.
         counts = np.concatenate([own, indicators]).T @ np.concatenate([indicators, own])
         crossed.subtract_twice_from(counts)
         self._multiply_by_affinities(counts)
@@ -226,6 +228,7 @@ class RowLaplacians:
         for state, table in enumerate(self._tables[1:], start=1):
             np.take(table, kept_flat, axis=0, out=other, mode="clip")
             np.copyto(minors, other, where=(kept_codes == state)[:, None, :])
+        # The degree counts the edge to the root too, which has no column in the minor.
         degrees = self._root_table[kept_flat, codes[:, [self._root]]]
         diagonals = minors.reshape(len(codes), -1)[:, :: len(self.kept) + 1]
         diagonals[:] = 0.0
@@ -259,6 +262,7 @@ class RowLaplacians:
             log_sums[rows] = invert_in_place(inverses)
             diagonals[rows, self.kept] = np.diagonal(inverses, axis1=1, axis2=2)
             crossed.add(inverses, codes[rows], weight[rows])
+        # The sweep does not stop at a negative pivot; its logarithm is NaN.
         if not np.isfinite(log_sums).all():
             raise _singular()
         return log_sums, diagonals, crossed
@@ -282,9 +286,11 @@ class _CrossedSums:
         indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
         for state, total in enumerate(self.sums):
             columns = slice(None) if self.valid[:, state].all() else self.valid[:, state]
+            # State 0 takes all rows and is corrected at the end: one pass over memory less.
             chosen = inverses
             if state > 0:
                 chosen = inverses[:, :, columns] * (kept_codes[:, None, columns] == state)
+            # A product per variable u: (states of u, rows) times (rows, v).
             total += np.matmul(indicators, chosen.transpose(1, 0, 2))
 
     def merge(self, other: _CrossedSums) -> None:

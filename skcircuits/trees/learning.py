@@ -121,6 +121,7 @@ class Training:
     def climb(self, component: int, gradient: FloatArray, rate: float) -> None:
         """Move one component up its gradient (Kingma and Ba, 2015)."""
         mean, square = self.means[component], self.squares[component]
+        # In place: means and squares are as long as the parameters.
         mean += (1 - _FIRST_DECAY) * (gradient - mean)
         square += (1 - _SECOND_DECAY) * (gradient**2 - square)
         self.n_steps[component] += 1
@@ -229,6 +230,8 @@ def learn_all_trees(
     True
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    # Batches are drawn from all rows, so that the steps stay the same, but equal rows of a
+    # batch are computed once.
     rows, index = distinct_rows(codes)
     totals = np.bincount(index, weight, minlength=len(rows)).astype(np.float64)
     assignment = _Assignment(len(rows), len(training.vectors))
@@ -265,6 +268,7 @@ def _step(
     """Move every component by its rows of the batch; equal rows are computed once."""
     n_components = len(training.vectors)
     batch_weight = weight.sum()
+    # One component shares its rows out among the threads; several are shared out themselves.
     inner = n_jobs if n_components == 1 else 1
 
     def climb(component: int) -> float:
@@ -279,6 +283,7 @@ def _step(
         log_likelihood, gradient = parameterization.gradient(
             model, rows[present], totals, n_jobs=inner
         )
+        # Per unit of weight: Adam then sees the same scale for large and small components.
         training.climb(component, gradient / share, rate)
         return log_likelihood
 
@@ -324,6 +329,7 @@ class _Assignment:
         """Evaluate the components (every few epochs all of them) and reweight them."""
         if self.log_joint.shape[1] == 1:
             return
+        # Components far below the best of a row rarely catch up within a few epochs.
         stale = np.ones(self.log_joint.shape, dtype=bool)
         if epoch % _REFRESH_EVERY:
             stale = self.log_joint > self.log_joint.max(axis=1, keepdims=True) - _NEGLIGIBLE

@@ -57,6 +57,7 @@ def scale_to_margins(tables: FloatArray, rows: FloatArray, columns: FloatArray) 
             [0.1, 0.4]]])
     """
     scaled = _scale_rows(tables, rows)
+    # Rows are exact after every step, so only the columns can miss.
     for _ in range(_MAX_NEWTON_STEPS):
         sums = scaled.sum(axis=1)
         misfit = np.abs(sums - columns)
@@ -102,6 +103,7 @@ def margin_gradient(
         Derivatives with respect to the margins (up to one constant per table and side,
         because a margin sums to one).
     """
+    # Eliminate the rows (diagonal block), solve for the columns, substitute back.
     row_sums, column_sums = gradient.sum(axis=2), gradient.sum(axis=1)
     by_columns = _solve_curvature(
         tables, rows, column_sums - _weighted_sum(tables, row_sums / rows)
@@ -130,6 +132,7 @@ def _solve_curvature(tables: FloatArray, rows: FloatArray, right: FloatArray) ->
     curvature = -np.matmul((tables / rows[:, :, None]).transpose(0, 2, 1), tables)
     solution = np.zeros_like(right)
     n_columns = tables.shape[2]
+    # The constant vector is in the null space; pinning the last entry makes it definite.
     if n_columns == 2:
         solution[:, 0] = right[:, 0] / -curvature[:, 0, 1]
     elif n_columns > 2:

@@ -19,6 +19,8 @@ __all__ = ["Parameterization"]
 # may lose positive definiteness to rounding.
 _LOG_WEIGHT_BOUND = 9.0
 _LOG_RATIO_BOUND = 12.0
+# Least probability of a state against the most probable one: far below one row in a table.
+_LOG_NODE_BOUND = 25.0
 
 
 class _Parts(NamedTuple):
@@ -75,6 +77,7 @@ class Parameterization:
         log_nodes = np.log(statistics.nodes)
         tables = self.layout.pair_tables(statistics.pairs)
         log_ratios = [
+            # Tables relative to independence: a good start when the margins move a little.
             (np.log(table) - log_nodes[group.rows] - log_nodes[group.columns]).ravel()
             for group, table in zip(self.layout.pair_groups, tables, strict=True)
         ]
@@ -82,14 +85,17 @@ class Parameterization:
         return self.bounded(np.concatenate([log_weights, log_nodes, *log_ratios]))
 
     def bounded(self, vector: FloatArray) -> FloatArray:
-        """Centre the log weights and clip all parameters to their bounds, in place."""
+        """Shift and clip all parameters into their bounds, in place."""
         parts = self._parts(vector)
         if len(parts.log_weights):
             middle = (parts.log_weights.max() + parts.log_weights.min()) / 2
             parts.log_weights[:] -= middle
-        np.clip(parts.log_weights, -_LOG_WEIGHT_BOUND, _LOG_WEIGHT_BOUND, parts.log_weights)
+        largest = np.maximum.reduceat(parts.node_logits, self.layout.offsets)
+        parts.node_logits[:] -= largest[self.layout.owner]
+        np.maximum(parts.node_logits, -_LOG_NODE_BOUND, out=parts.node_logits)
+        np.clip(parts.log_weights, -_LOG_WEIGHT_BOUND, _LOG_WEIGHT_BOUND, out=parts.log_weights)
         for logits in parts.pair_logits:
-            np.clip(logits, -_LOG_RATIO_BOUND, _LOG_RATIO_BOUND, logits)
+            np.clip(logits, -_LOG_RATIO_BOUND, _LOG_RATIO_BOUND, out=logits)
         return vector
 
     def model(self, vector: FloatArray) -> MixtureOfAllTrees:
@@ -152,6 +158,7 @@ class Parameterization:
         gradient = np.empty(self.size)
         parts = self._parts(gradient)
         total = sample_weight.sum()
+        # What the edge does in the rows, less what it does without any.
         edge_sums = layout.sum_states(layout.sum_states(counts).T)
         parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_law[1])
         # A state's own factor P_u(x_u)^(1 - degree), then its share as a margin of the tables.
@@ -164,8 +171,10 @@ class Parameterization:
                 model.nodes[columns],
                 counts[group.rows, group.columns],
             )
+            # A state is a margin of as many tables as there are other variables.
             np.add.at(by_nodes, rows, by_rows)
             np.add.at(by_nodes, columns, by_columns)
+        # Back through the softmax.
         by_logits_of_nodes = model.nodes * by_nodes
         sums = layout.sum_states(by_logits_of_nodes)[layout.owner]
         parts.node_logits[:] = by_logits_of_nodes - model.nodes * sums

@@ -31,6 +31,7 @@ def top_down_order(parents: IntArray) -> IntArray:
     """
     vertices = np.arange(parents.shape[1])
     ancestors = np.where(parents < 0, vertices, parents)
+    # A root points to itself and adds nothing.
     depths = (parents >= 0).astype(np.int64)
     # Pointer doubling: after k rounds the pointers reach 2^k generations up.
     for _ in range(int(np.ceil(np.log2(max(2, len(vertices)))))):
@@ -95,6 +96,7 @@ def maximum_spanning_tree(weights: FloatArray) -> IntArray:
         vertex = int(strongest.argmax())
         reached[vertex] = True
         strongest[vertex] = -np.inf
+        # Vertices outside the tree remember their strongest link to it.
         closer = ~reached & (weights[vertex] > strongest)
         strongest[closer] = weights[vertex, closer]
         parents[closer] = vertex

@@ -67,6 +67,7 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
             _add_paths(parents, in_tree, active[arrived], start[arrived])
             start[arrived] = in_tree[active[arrived]].argmin(axis=1)
             position[arrived] = start[arrived]
+            # The next walk starts at the first vertex outside; without one the tree is done.
             unfinished = ~in_tree[active, start]
             active, start, position = active[unfinished], start[unfinished], position[unfinished]
     return parents

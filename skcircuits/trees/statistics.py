@@ -65,12 +65,14 @@ def pair_statistics(
     """
     indicators = layout.one_hot(codes)
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    # One matrix product counts all pairs of states of all pairs of variables.
     counts = (indicators * weight[:, None]).T @ indicators
     uniform = 1.0 / layout.cardinalities[layout.owner]
     total = weight.sum() + pseudo_count
     nodes = (weight @ indicators + pseudo_count * uniform) / total
     counts += pseudo_count * np.outer(uniform, uniform)
     counts /= total
+    # Within a variable the smoothing above means nothing: a state only meets itself.
     own = layout.owner[:, None] == layout.owner
     counts[own] = np.diag(nodes)[own]
     return PairStatistics(nodes, counts)
@@ -101,6 +103,7 @@ def mutual_information(statistics: PairStatistics, layout: StateLayout) -> Float
     np.True_
     """
     nodes, pairs = statistics
+    # 0 log 0 = 0: states that never occur add nothing.
     positive = pairs > 0
     log_ratio = np.log(pairs, out=np.zeros_like(pairs), where=positive)
     log_nodes = np.log(nodes, out=np.zeros_like(nodes), where=nodes > 0)
@@ -109,4 +112,5 @@ def mutual_information(statistics: PairStatistics, layout: StateLayout) -> Float
     log_ratio *= pairs
     information = layout.sum_states(layout.sum_states(log_ratio).T).T
     np.fill_diagonal(information, 0.0)
+    # Rounding may leave independent variables an ulp below zero.
     return np.maximum(information, 0.0)
