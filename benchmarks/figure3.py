@@ -168,15 +168,17 @@ def draw(path, all_results):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(all_results), figsize=(5 * len(all_results), 4))
-    for ax, (name, results) in zip(np.atleast_1d(axes), all_results.items()):
+    figure, axes = plt.subplots(
+        1, len(all_results), figsize=(5 * len(all_results), 4), squeeze=False
+    )
+    for ax, (name, results) in zip(axes[0], all_results.items()):
         for color, (plain, weighted) in zip("kbr", NAMES.values()):
             for curve, style in ((plain, "--"), (weighted, "-"), (f"{weighted} published", ":")):
                 means = [results[curve, size][:, 0].mean() for size in SIZES]
                 ax.plot(SIZES, means, color + style, label=curve)
+        ax.plot(SIZES, [results["CIS", size][:, 0].mean() for size in SIZES], "g-.", label="CIS")
         ax.set(title=name, xlabel="N", ylabel="ln mean Hellinger distance")
-    axes_list = np.atleast_1d(axes)
-    axes_list[0].legend(fontsize=7)
+    axes[0, 0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 

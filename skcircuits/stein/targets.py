@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["is_continuous", "log_full_conditional", "state_counts"]
@@ -60,6 +60,7 @@ def state_counts(target: Any, n_columns: int) -> IntArray:
     cardinalities = target.cardinalities
     # Circuits name their discrete variables; they may leave columns out.
     if isinstance(cardinalities, Mapping):
+        _check_all_categorical(target)
         counts = np.ones(n_columns, dtype=np.int64)
         counts[list(cardinalities)] = list(cardinalities.values())
         return counts
@@ -69,6 +70,20 @@ def state_counts(target: Any, n_columns: int) -> IntArray:
             must("X", f"have the {len(counts)} columns of the target", n_columns=n_columns)
         )
     return counts
+
+
+def _check_all_categorical(target: Any) -> None:
+    """Refuse circuits with continuous variables: they do not give a score function."""
+    continuous = sorted(set(getattr(target, "variables", ())) - set(target.cardinalities))
+    if continuous:
+        raise CircuitPropertyError(
+            must(
+                "circuit as target",
+                "be over categorical variables",
+                "For continuous ones pass an object with grad_log_prob, such as GaussianMRF.",
+                continuous_variables=continuous,
+            )
+        )
 
 
 def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: int) -> FloatArray:

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Product
+from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import FactorGraph, GaussianMRF
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
 from skcircuits.stein.measures import (
@@ -181,5 +182,6 @@ def test_contraction_and_moved_rows():
 
 
 def test_continuous_circuits_are_no_categorical_targets():
-    circuit = Circuit(Gaussian(0, 0.0, 1.0))
-    assert_array_equal(state_counts(circuit, 1), [1])
+    circuit = Circuit(Gaussian(0, 0.0, 1.0) * Categorical(1, [0.5, 0.5]))
+    with pytest.raises(CircuitPropertyError, match=r"continuous_variables=\[0\]"):
+        state_counts(circuit, 2)
