@@ -11,8 +11,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skcircuits import BBISWeighter
-from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits import BBISWeighter, GaussianMixtureDensity
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_discrepancy, stein_gram
@@ -293,3 +293,14 @@ def test_bad_arguments(model, anywhere):
     weighter = BBISWeighter(target=model).fit(anywhere)
     with pytest.raises(ValueError, match=r"weights must have shape \(200,\)"):
         weighter.marginals(weights=[1.0])
+
+
+def test_density_of_labels_as_target():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.choice(list("xyz"), 150), "b": rng.choice(["no", "yes"], 150)})
+    weighter = BBISWeighter(target=GaussianMixtureDensity(n_components=1)).fit(frame)
+    assert weighter.target_.variables == (0, 1)
+    shares = frame["a"].value_counts(normalize=True)[["x", "y", "z"]]
+    assert_allclose(weighter.marginals()[0], shares, atol=0.02)
+    with pytest.raises(CircuitPropertyError, match="circuit as target must be over categorical"):
+        BBISWeighter(target=GaussianMixtureDensity(n_components=1)).fit(rng.normal(size=(30, 2)))
