@@ -184,7 +184,7 @@ class SumField:
 
     Parameters
     ----------
-    terms : sequence of (float, Field)
+    *terms : tuple of (float, Field)
         Weights and fields.
     """
 
