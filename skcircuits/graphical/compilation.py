@@ -8,8 +8,7 @@ so the circuit is context-minimal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product as cartesian_product
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,19 +82,18 @@ def _categoricals(variable: int, weights: FloatArray) -> list[Unit]:
 
 def _child_contexts(
     bucket: Bucket, buckets: tuple[Bucket, ...], tables: list[UnitTable], shape: tuple[int, ...]
-) -> Iterator[list[tuple[Unit, ...]]]:
+) -> list[list[list[Unit]]]:
     """Per context of a bucket, per state of its variable: the units of its children."""
-    positions = [
-        [bucket.axes.index(v) for v in buckets[child].separator] for child in bucket.children
-    ]
-    for context in cartesian_product(*map(range, shape[:-1])):
-        yield [
-            tuple(
-                tables[child][tuple((*context, state)[axis] for axis in axes)]
-                for child, axes in zip(bucket.children, positions)
-            )
-            for state in range(shape[-1])
-        ]
+    columns = []
+    for child in bucket.children:
+        # Separators list variables in the order of the axes, so new axes are enough.
+        seen = buckets[child].separator
+        table = tables[child][tuple(slice(None) if v in seen else None for v in bucket.axes)]
+        columns.append(np.broadcast_to(table, shape))
+    contexts: list[list[list[Unit]]] = (
+        np.stack(columns, axis=-1).reshape(-1, shape[-1], len(columns)).tolist()
+    )
+    return contexts
 
 
 class _SumFactory:
@@ -105,7 +103,7 @@ class _SumFactory:
         self.indicators = [Indicator(variable, state, n_states) for state in range(n_states)]
         self.units: dict[Any, Unit] = {}
 
-    def unit(self, weights: FloatArray, children: list[tuple[Unit, ...]]) -> Unit:
+    def unit(self, weights: FloatArray, children: list[list[Unit]]) -> Unit:
         """Give ``sum_x weights[x] [X = x] prod(children[x])``."""
         # States of probability zero leave no trace: this is where determinism pays.
         states = weights.nonzero()[0].tolist()
@@ -116,7 +114,7 @@ class _SumFactory:
             self.units[key] = Sum(products, weights=weights[states])
         return self.units[key]
 
-    def _product(self, state: int, children: tuple[Unit, ...]) -> Unit:
+    def _product(self, state: int, children: Sequence[Unit]) -> Unit:
         key = (state, *map(id, children))
         if key not in self.units:
             self.units[key] = Product([self.indicators[state], *children])
