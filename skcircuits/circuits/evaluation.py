@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from skcircuits.circuits.passes import feedforward, input_buffer, log_values
-from skcircuits.circuits.plan import BATCH_ROWS, Plan
+from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.scaled import ScaledPlan
 from skcircuits.circuits.scaled_compilation import compile_scaled
 from skcircuits.parallel import memory_bound_chunks
@@ -58,7 +58,7 @@ def _fast_plan(plan: Plan, n_rows: int) -> ScaledPlan | None:
 def _fast_log_probability(plan: Plan, fast: ScaledPlan, X: FloatArray) -> FloatArray:
     """Evaluate on the linear scale; rows that may have underflown once more in log space."""
     result, exact = np.empty(len(X)), np.empty(len(X), dtype=bool)
-    for rows in memory_bound_chunks(len(X), fast.bytes_per_row, at_most=BATCH_ROWS):
+    for rows in memory_bound_chunks(len(X), fast.bytes_per_row, at_most=fast.batch_rows):
         result[rows], exact[rows] = fast.log_values(X[rows])
     if not exact.all():
         result[~exact] = _log_probability(plan, X[~exact])

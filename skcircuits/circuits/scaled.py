@@ -21,13 +21,16 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.circuits.scaled_inputs import SMALLEST_ROOT
-from skcircuits.circuits.scaled_steps import Run, Step
+from skcircuits.circuits.scaled_steps import Densities, Run, Step
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["CodeBook", "ScaledPlan"]
 
 # Larger than every code, whatever is added to it.
 NO_STATE = 1e9
+# Values of a batch, and the bounds of its rows.
+BATCH_VALUES = 2**17
+FEWEST_ROWS, MOST_ROWS = 128, 2**17
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,16 @@ class ScaledPlan:
     outputs: IntArray
 
     @property
+    def batch_rows(self) -> int:
+        """Rows per batch that keep the buffer in cache and still amortise Python."""
+        return min(max(BATCH_VALUES // self.n_rows_of_buffer, FEWEST_ROWS), MOST_ROWS)
+
+    @property
     def bytes_per_row(self) -> int:
         """Memory one row of a table takes while it is evaluated."""
-        return 8 * (2 * self.n_rows_of_buffer + 4 * len(self.codebook.variables))
+        densities = [step.layer for step in self.steps if isinstance(step, Densities)]
+        n_cells = len(self.codebook.variables) + sum(layer.scopes.size for layer in densities)
+        return 8 * (2 * self.n_rows_of_buffer + 4 * n_cells)
 
     def run(self, X: FloatArray) -> Run:
         """Carry out all steps.
