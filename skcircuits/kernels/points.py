@@ -18,6 +18,7 @@ from skcircuits.circuits.moments import require_possible
 from skcircuits.circuits.passes import feedforward
 from skcircuits.circuits.plan import Plan
 from skcircuits.kernels.expectations import no_closed_form, univariate_points
+from skcircuits.kernels.point_tables import PointTables
 from skcircuits.kernels.terms import KernelTerm
 from skcircuits.kernels.univariate import ConstantFactor, RBFFactor
 from skcircuits.numerics.gaussian_kernels import (
@@ -37,6 +38,10 @@ __all__ = [
 
 # Values of all units for a block of rows and all points stay near the cache.
 BLOCK_BYTES = 2**23
+# Tables are read and written one by one, so larger blocks stay fast.
+TABLE_BYTES = 2**26
+# Tables of distinct points pay when they leave at most this share of the values.
+LARGEST_SHARE = 0.5
 
 
 def expected_term_at_points(
@@ -69,6 +74,10 @@ def expected_term_at_points(
     CircuitPropertyError
         If an input unit has no closed-form expectation of the kernel.
     """
+    tables = _point_tables(plan, points)
+    if tables is not None:
+        yield from _by_tables(plan, term, X, tables)
+        return
     weights = posterior_weights(plan, X)
     for rows, stream, log_factors in _row_blocks(plan, term, X, points):
         values = np.empty((plan.n_units, len(rows), len(points)))
@@ -82,6 +91,28 @@ def expected_term_at_points(
         if term.coefficients != 1.0:
             result *= term.coefficients
         yield rows, result
+
+
+def _point_tables(plan: Plan, points: FloatArray) -> PointTables | None:
+    """Tables of distinct restrictions, where points repeat themselves enough to pay."""
+    if any(layer.scopes.shape[1] > 1 for _, layer in plan.inputs):
+        return None
+    distinct = [len(np.unique(points[:, v])) for v in plan.units[plan.root].scope]
+    if np.mean(distinct) > LARGEST_SHARE * len(points):
+        return None
+    tables = PointTables(plan, points)
+    return tables if tables.share <= LARGEST_SHARE else None
+
+
+def _by_tables(
+    plan: Plan, term: KernelTerm, X: FloatArray, tables: PointTables
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Integrate by tables, block by block of rows."""
+    for block in row_slices(len(X), max(1, TABLE_BYTES // max(1, tables.bytes_per_row))):
+        result = tables.expected_term(term, X[block], posterior_weights(plan, X[block]))
+        if term.coefficients != 1.0:
+            result *= term.coefficients
+        yield np.arange(block.start, block.stop), result
 
 
 def _row_blocks(
