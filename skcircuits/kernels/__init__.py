@@ -1,5 +1,7 @@
 """Kernels, and their exact expectations under circuits."""
 
+# Registers its rules
+from skcircuits.kernels import piecewise_polynomials  # noqa: F401  isort: skip
 from skcircuits.kernels.base import KernelCircuit
 from skcircuits.kernels.expected_kernel import expected_kernel, is_kernel_compatible, mmd2
 from skcircuits.kernels.hamming import Delta, Hamming
