@@ -32,7 +32,7 @@ from skcircuits.trees import (
 METHODS = ("gibbs", "blocked_gibbs", "importance", "collapsed")
 GIBBS = {"gibbs": single_site_gibbs, "blocked_gibbs": blocked_gibbs}
 _SMALLEST_ESTIMATE = 1e-6
-SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def estimates(method, mixture, codes, rng):
@@ -100,7 +100,7 @@ def figure_5(mixture, test, n_rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--evidence", nargs="+", type=int, default=[1, 2, 4, 6, 8, 10, 12])
-    parser.add_argument("--rows", type=int, default=20, help="rows of evidence per seed")
+    parser.add_argument("--rows", type=int, default=40, help="rows of evidence per seed")
     parser.add_argument("--seeds", type=int, default=5)
     arguments = parser.parse_args()
     train, valid, test = load("nltcs")
