@@ -85,6 +85,7 @@ class MixtureOfAllTrees:
 
     def ratios(self) -> FloatArray:
         """P_uv(a, b) / (P_u(a) P_v(b)) at all pairs of states, zero within a variable."""
+        # In place after the first division: the matrix may be the largest array around.
         ratios = self.pairs / self.nodes[:, None]
         ratios /= self.nodes
         owner = self.layout.owner

@@ -46,6 +46,7 @@ class AllTreesMixture(NamedTuple):
         ndarray of shape (n_rows,)
             Log probabilities.
         """
+        # Once here, so that the components do not each search for equal rows in all of them.
         rows, inverse = distinct_rows(codes)
         log_prob: FloatArray = logsumexp(self.log_joint(rows, n_jobs=n_jobs), axis=1)
         return log_prob[inverse]

@@ -55,6 +55,7 @@ class ChowLiuTree(NamedTuple):
         nodes, pairs = self.statistics
         with np.errstate(divide="ignore"):
             log_prob = np.log(nodes)[flat[:, self.parents < 0]].sum(axis=1)
+            # P(child, parent) / P(parent) along every edge.
             joint = np.log(pairs[flat[:, children], flat[:, self.parents[children]]])
             above = np.log(nodes)[flat[:, self.parents[children]]]
         # An impossible parent has an impossible joint: -inf - (-inf) must stay -inf.
@@ -206,6 +207,7 @@ def _independent_start(
         weighted = weight[:, None] * responsibilities
         totals = weighted.sum(axis=0)
         nodes = (weighted.T @ indicators + uniform) / (totals + pseudo_count)[:, None]
+        # One product scores all rows under all components; log 0 would turn 0 into NaN.
         log_joint = indicators @ np.log(np.maximum(nodes, np.finfo(float).tiny)).T
         log_joint += np.log(np.maximum(totals, np.finfo(float).tiny))
         responsibilities = np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))

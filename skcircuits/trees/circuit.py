@@ -95,6 +95,7 @@ def tree_unit(
     below: dict[int, list[Unit]] = {}  # per variable its subtree given each parent state
     for variable in top_down_order(parents[None])[0, ::-1]:
         conditionals = _conditionals(model, variable, parents[variable])
+        # Bottom-up without recursion: a path of a thousand variables is no problem.
         subtrees = [below.pop(child) for child in children[variable]]
         below[int(variable)] = _conditional_units(int(variable), conditionals, subtrees, make_input)
     return below[int(np.flatnonzero(parents < 0)[0])][0]
@@ -123,6 +124,7 @@ def _conditional_units(
         Product([make_input(variable, indicator), *(subtree[state] for subtree in subtrees)])
         for state, indicator in enumerate(indicators)
     ]
+    # A constant column needs no sum.
     if len(branches) == 1:
         return [branches[0]] * len(conditionals)
     return [Sum(branches, weights=list(probabilities)) for probabilities in conditionals]

@@ -67,6 +67,7 @@ def complete_rows(
     ratios = np.ones((layout.n_states, layout.n_states))  # independent columns
     complete = codes.copy()
     for _ in range(_N_ROUNDS):
+        # Only rows with holes are drawn; all rows shape the next tree.
         inference = TreeInference(parents[None], layout, nodes, ratios, evidence[None])
         complete[holes] = inference.sample(rng)[0]
         tree = chow_liu_tree(complete, layout, sample_weight=weight, pseudo_count=pseudo_count)

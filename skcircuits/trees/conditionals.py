@@ -81,6 +81,7 @@ def conditional_marginals(
     for rows in memory_bound_chunks(len(codes), bytes_per_row):
         start = _first_rows(mixture, codes[rows], rng)
         missing = np.repeat(codes[rows] < 0, _N_CHAINS, axis=0)
+        # At least so many rows are averaged as were asked for, after the burn-in.
         n_sweeps = -(-n_samples // _N_CHAINS)
         n_discarded = int(np.ceil(_BURN_IN * n_sweeps))
         sweeps = sampler(mixture, start, missing, rng)
@@ -101,6 +102,7 @@ def _chain_averages(
 ) -> WeightedMarginals:
     layout = mixture.layout
     total = sum(layout.one_hot(codes) for codes in sweeps) / n_sweeps
+    # Chains are independent, the rows within one are not: errors come from chain means.
     chains = np.reshape(total, (-1, _N_CHAINS, layout.n_states))
     probabilities = chains.mean(axis=1)
     errors = chains.std(axis=1, ddof=1) / np.sqrt(_N_CHAINS)

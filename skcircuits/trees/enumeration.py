@@ -115,9 +115,11 @@ def _completions(mixture: AllTreesMixture, evidence: FloatArray) -> Iterator[_Bl
         counts = layout.sum_states((chosen > 0).astype(float)).astype(np.int64)
         # Impossible evidence keeps one completion, of probability zero.
         counts = np.maximum(counts, 1)
+        # Completion number c of a row has the digits of c to the bases of its counts.
         strides = np.cumprod(counts, axis=1)
         owner = np.repeat(np.arange(len(chosen)), strides[:, -1])
         starts = np.concatenate([[0], np.cumsum(strides[:-1, -1])])
+        # All completions of all rows in one array: the likelihood is computed in one call.
         rank = np.arange(len(owner)) - starts[owner]
         ranks = rank[:, None] // (strides // counts)[owner] % counts[owner]
         # Sorted by variable, then by exclusion, the allowed states of a variable come first.

@@ -82,6 +82,7 @@ def estimate_evidence(
     possible = np.flatnonzero((layout.sum_states(evidence) > 0).all(axis=1))
     for chunk in _chunks(len(possible), layout, n_trees):
         rows = possible[chunk]
+        # Started afresh for every chunk: the numbers depend on the tree alone.
         source = _CommonSource(np.random.default_rng(seed), n_trees)
         trees = _EvidenceTrees(mixture, evidence[rows], n_trees, source)
         log_evidence[rows] = trees.log_evidence
@@ -197,6 +198,7 @@ class _EvidenceTrees:
             log_ratios[mine] = inference.log_evidence[:, 0]
             log_ratios[mine] -= proposal.log_first_order(self.parents[mine], self.rows[mine])
         log_ratios = log_ratios.reshape(self.shape)
+        # The mean of ρ estimates P(e) / C; its shares are the weights of the trees.
         log_sums = logsumexp(log_ratios, axis=1)
         self.log_evidence: FloatArray = log_constant + log_sums - np.log(n_trees)
         self.weights: FloatArray = np.exp(log_ratios - log_sums[:, None])
@@ -219,6 +221,7 @@ class _EvidenceTrees:
         bounds = np.cumsum(self.weights[:, :-1], axis=1)
         uniforms = rng.random((n_rows, n_samples, 1))
         chosen = (bounds[:, None, :] <= uniforms).sum(axis=2)
+        # Numbers of trees within a row become positions among all trees.
         chosen = (chosen + n_trees * np.arange(n_rows)[:, None]).ravel()
         inferences = self._infer(self.components[chosen], self.parents[chosen], self.rows[chosen])
         codes = self._draw(inferences, len(chosen), rng)

@@ -113,9 +113,11 @@ class TreeInference:
         """Pass from the leaves to the root; sets what lies at and below each variable."""
         cardinalities = self._layout.cardinalities
         flat = self._flat(np.arange(len(cardinalities)))
+        # Padding states get no mass, so whatever their tables hold does not matter.
         below = np.where(self._states < cardinalities[:, None], weights[..., flat], 0.0)
         below = below.transpose(0, 2, 1, 3)
         shape = (len(self.parents), *below.shape[1:])
+        # A copy per tree, because each gathers messages along its own edges.
         self._below = np.broadcast_to(below, shape).copy()
         self.log_evidence = np.zeros((shape[0], shape[2]))
         # The i-th vertices from the end, of all trees at once: their children are done.

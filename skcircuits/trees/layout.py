@@ -78,6 +78,8 @@ class StateLayout:
     @cached_property
     def pair_groups(self) -> tuple[PairGroup, ...]:
         """All pairs of variables, grouped by the shape of their tables."""
+        # Each pair once; the variable with more states leads, so that shapes (2, 3) and
+        # (3, 2) are one group.
         first, second = np.triu_indices(self.n_variables, 1)
         swap = self.cardinalities[first] < self.cardinalities[second]
         first, second = np.where(swap, second, first), np.where(swap, first, second)
@@ -96,6 +98,7 @@ class StateLayout:
     @cached_property
     def pairs(self) -> tuple[IntArray, IntArray]:
         """The two variables of every pair, in the order of the pair groups."""
+        # A single variable has no group: the empty arrays keep the types.
         none = np.empty(0, dtype=np.int64)
         first = np.concatenate([none, *(group.first for group in self.pair_groups)])
         second = np.concatenate([none, *(group.second for group in self.pair_groups)])

@@ -172,6 +172,7 @@ def start_training(
         vectors = rng.normal(size=(n_components, parameterization.size))
         return Training(parameterization, np.full(n_components, -np.log(n_components)), vectors)
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    # The mixture of trees needs every distinct row once, with its weight.
     codes, index = distinct_rows(codes)
     weight = np.bincount(index, weight, minlength=len(codes)).astype(np.float64)
     parts = weight[:, None]
@@ -181,6 +182,7 @@ def start_training(
         )
         *_, trees = islice(steps, _N_TREE_STEPS)
         parts = parts * trees.responsibilities(codes)
+    # From the groups of the trees; equal starts would stay equal.
     vectors = np.stack(
         [_estimated(parameterization, codes, part, pseudo_count) for part in parts.T]
     )
@@ -244,6 +246,7 @@ def learn_all_trees(
             done = (epoch + i / n_batches) / schedule.n_epochs
             rate = schedule.rate(done)
             chosen = order[batch]
+            # One drawn component per row: an unbiased gradient at the price of one component.
             components = assignment.draw(index[chosen], rng)
             log_likelihood += _step(
                 training, rows, index[chosen], weight[chosen], components, rate, n_jobs

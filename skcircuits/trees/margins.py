@@ -64,6 +64,7 @@ def scale_to_margins(tables: FloatArray, rows: FloatArray, columns: FloatArray) 
         rounding = _RELATIVE_TOLERANCE * scaled.shape[1] * columns + _ABSOLUTE_TOLERANCE
         if np.all(misfit <= rounding):
             return scaled
+        # The curvature is a Laplacian and the misfit sums to zero: always solvable.
         step = _solve_curvature(scaled, rows, columns - sums)
         scaled *= np.exp(np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))[:, None, :]
         scaled = _scale_rows(scaled, rows)

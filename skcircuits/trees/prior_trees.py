@@ -45,6 +45,7 @@ def sample_trees(
     (array([0, 0]), array([[-1,  0],
            [-1,  0]]))
     """
+    # Without the last share, which may round below one.
     cumulative = np.cumsum(np.exp(mixture.log_weights))[:-1]
     components = np.searchsorted(cumulative, rng.random(n_trees), side="right")
     weights = np.stack([component.weights for component in mixture.components])
@@ -84,6 +85,8 @@ def sample_rows(mixture: AllTreesMixture, n_rows: int, rng: np.random.Generator)
     nothing_observed = np.ones((1, 1, layout.n_states))
     for component, model in enumerate(mixture.components):
         mine = np.flatnonzero(components == component)
+        # One tree and one row each: the upward pass has nothing to collect, the downward
+        # pass draws.
         ratios = model.ratios()
         for chunk in memory_bound_chunks(len(mine), 64 * layout.n_states):
             trees = mine[chunk]

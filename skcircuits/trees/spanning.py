@@ -54,6 +54,7 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
     parents = np.full((n_trees, n_vertices), -1)
     in_tree = np.zeros((n_trees, n_vertices), dtype=bool)
     in_tree[np.arange(n_trees), weights.sum(axis=2).argmax(axis=1)[graphs]] = True
+    # Finished trees leave these arrays, so the last long walks cost little.
     active = np.flatnonzero(~in_tree.all(axis=1))
     start = in_tree[active].argmin(axis=1)
     position = start.copy()
