@@ -13,8 +13,9 @@ from skcircuits.circuits.plan import Plan
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.expected_kernel import check_kernel
-from skcircuits.kernels.pair_pass import CircuitBatch, expected_term_of_pairs
+from skcircuits.kernels.pair_pass import expected_term_of_pairs
 from skcircuits.kernels.pair_plan import PairPlan, compile_pairs
+from skcircuits.kernels.pair_sides import CircuitBatch
 from skcircuits.kernels.points import (
     bytes_per_point_row,
     expected_term_at_points,
@@ -33,8 +34,8 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["expected_kernel_dot", "expected_kernel_matrix"]
 
-# Temporary arrays of a block of pairs stay near the cache.
-PAIR_BYTES = 2**24
+# Values of all units for one row and a block of points stay near the cache.
+POINT_BYTES = 2**24
 # No block takes more rows than this, so that there is work for several processes.
 PAIR_ROWS = 256
 POINT_ROWS = 1024
@@ -287,7 +288,7 @@ def _point_tasks(
     if not all(term.is_product for term in terms):
         return _blocks(circuit, terms, (rows, rows.incomplete), (other, other.complete))
     n_points = len(other.complete)
-    n_columns = min(n_points, max(512, PAIR_BYTES // (8 * circuit.n_units)))
+    n_columns = min(n_points, max(512, POINT_BYTES // (8 * circuit.n_units)))
     bytes_per_row = 8 * n_columns + bytes_per_point_row(circuit.plan)
     chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=POINT_ROWS)
     return [
@@ -306,14 +307,15 @@ def _blocks(
 ) -> list[_Task]:
     """Square blocks of pairs of conditional circuits."""
     pairs = _compile_self_pairs(circuit)
-    n_axes = max(int(np.prod(term.axis_shape)) for term in terms)
-    n_bytes = min(PAIR_BYTES, working_memory_bytes() // 2)
-    n_pairs = n_bytes // (8 * pairs.doubles_per_pair * n_axes)
-    side = min(PAIR_ROWS, max(1, int(n_pairs**0.5)))
+    # Prepared sides fit into the memory; the pass itself cuts pairs to the cache.
+    bytes_per_row = 8 * (
+        2 * pairs.numbers_per_circuit + circuit.n_units + len(circuit.plan.weights.log)
+    )
+    side = min(PAIR_ROWS, max(1, working_memory_bytes() // (4 * bytes_per_row)))
     tasks = []
-    for a, own in enumerate(row_slices(len(left[1]), side)):
-        for b, others in enumerate(row_slices(len(right[1]), side)):
-            if symmetric and b < a:
+    for own in row_slices(len(left[1]), side):
+        for others in row_slices(len(right[1]), side):
+            if symmetric and others.start < own.start:
                 continue
             rows, columns = left[1][own], right[1][others]
             X, Y = left[0].X[rows], right[0].X[columns]

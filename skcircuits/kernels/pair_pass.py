@@ -2,64 +2,35 @@
 
 Values of a region are arrays (*axes, A, P, B, Q): power axes of the kernel term, batch and
 keys of the left circuit, batch and keys of the right one. A batch of size one stands for all.
+Regions of few discrete states are not paired unit by unit: both sides list their values at all
+states, and one matrix product with the kernel between states does the rest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import singledispatch
+from itertools import product
 
 import numpy as np
 
+from skcircuits.circuits.compatibility import Scope
 from skcircuits.circuits.inputs import InputLayer, MultivariateGaussianLayer
-from skcircuits.circuits.layers import SumWeights
-from skcircuits.circuits.plan import Plan
 from skcircuits.kernels.expectations import no_closed_form, univariate_pairs, univariate_points
-from skcircuits.kernels.pair_plan import BasePairing, Mixing, PairPlan, Region
+from skcircuits.kernels.pair_plan import BasePairing, PairPlan, Region
+from skcircuits.kernels.pair_sides import CircuitBatch, Side, mix, prepare_side, swap_sides, take
 from skcircuits.kernels.points import rbf_scales
 from skcircuits.kernels.terms import KernelTerm, combine_scopes
 from skcircuits.kernels.univariate import Factor
 from skcircuits.numerics.gaussian_kernel_pairs import log_expected_rbf_pairs
 from skcircuits.numerics.gaussian_stack import GaussianStack
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["CircuitBatch", "expected_term_of_pairs"]
+__all__ = ["cut_square", "expected_term_of_pairs"]
 
-
-@dataclass(frozen=True)
-class CircuitBatch:
-    """Many circuits of one structure: conditioned on rows, with their own sum weights.
-
-    Parameters
-    ----------
-    plan : Plan
-        The structure.
-    weights : SumWeights
-        Weights of shape (n_edges,), shared, or (n_edges, batch).
-    X : ndarray of shape (batch, n_columns)
-        Observed cells; one row of NaN for a single circuit without evidence.
-    """
-
-    plan: Plan
-    weights: SumWeights
-    X: FloatArray
-
-    def slice(self, rows: slice) -> CircuitBatch:
-        """Take some of the circuits.
-
-        Parameters
-        ----------
-        rows : slice
-            Which ones.
-
-        Returns
-        -------
-        CircuitBatch
-            A smaller batch.
-        """
-        weights = SumWeights(self.weights.log[:, rows]) if self.weights.is_batch else self.weights
-        return CircuitBatch(self.plan, weights, self.X[rows])
+# Numbers in the largest array of a block of pairs: they stay in the cache.
+CACHE_NUMBERS = 2**18
 
 
 def expected_term_of_pairs(
@@ -74,7 +45,7 @@ def expected_term_of_pairs(
     term : KernelTerm
         The kernel term.
     left, right : CircuitBatch
-        The circuits.
+        The circuits. One batch on both sides is computed for one triangle only.
 
     Returns
     -------
@@ -86,33 +57,81 @@ def expected_term_of_pairs(
     CircuitPropertyError
         If a pair of input units has no closed-form expectation of the kernel.
     """
-    uses = Counter(
-        scope
-        for region in pairs.regions
-        for pairing in region.pairings
-        for scope, _, _ in pairing.factors
-    )
-    values: dict[tuple[int, ...], FloatArray] = {}
+    own = prepare_side(pairs, term, left, "left")
+    other = prepare_side(pairs, term, right, "right")
+    numbers = CACHE_NUMBERS // int(np.prod(term.axis_shape, initial=1))
+    blocks = cut_square(numbers // pairs.numbers_per_pair(own.tables), len(left.X), len(right.X))
+    result = np.empty((len(left.X), len(right.X)))
+    for rows, columns in blocks:
+        if left is right and columns.start < rows.start:
+            result[rows, columns] = result[columns, rows].T
+        else:
+            result[rows, columns] = _block(pairs, term, own.slice(rows), other.slice(columns))
+    return result
+
+
+def cut_square(n_pairs: int, n_rows: int, n_columns: int) -> list[tuple[slice, slice]]:
+    """Cut a matrix into square blocks, the rows of blocks from top to bottom.
+
+    Parameters
+    ----------
+    n_pairs : int
+        Most entries of a block (one at least).
+    n_rows, n_columns : int
+        Shape of the matrix.
+
+    Returns
+    -------
+    list of (slice, slice)
+        Rows and columns of each block.
+    """
+    side = max(1, int(max(n_pairs, 1) ** 0.5))
+    return list(product(row_slices(n_rows, side), row_slices(n_columns, side)))
+
+
+def _block(pairs: PairPlan, term: KernelTerm, left: Side, right: Side) -> FloatArray:
+    """One pass over the regions for a block of pairs of circuits."""
+    values: dict[Scope, FloatArray] = {}
+    uses = Counter(scope for region in pairs.regions for scope in region.factor_scopes)
     for region in pairs.regions:
-        bases = _base_values(region, term, left, right, values)
-        mixed = _mix_right(region.right, right.weights, _mix_left(region.left, left.weights, bases))
-        values[region.scope] = mixed
-        for scope in {scope for p in region.pairings for scope, _, _ in p.factors}:
-            uses[scope] -= sum(s == scope for p in region.pairings for s, _, _ in p.factors)
+        values[region.scope] = _region_values(region, term, left, right, values)
+        for scope in region.factor_scopes:
+            uses[scope] -= 1
             if uses[scope] == 0:
                 del values[scope]
     root = values[pairs.regions[-1].scope][..., 0, :, 0]
-    n_axes = term.coefficients.ndim
-    total = np.tensordot(term.coefficients, root, axes=n_axes)
-    return np.broadcast_to(total, (len(left.X), len(right.X))).copy()
+    total = np.tensordot(term.coefficients, root, axes=term.coefficients.ndim)
+    return np.broadcast_to(total, (left.n_circuits, right.n_circuits))
+
+
+def _region_values(
+    region: Region, term: KernelTerm, left: Side, right: Side, values: dict[Scope, FloatArray]
+) -> FloatArray:
+    """Values of all pairs of keys of a region."""
+    if region.scope in left.tables:
+        if not region.is_needed_above(left.tables):
+            return np.empty(0)  # a larger table holds what this one tells
+        return _table_values(region, term, left.tables[region.scope], right.tables[region.scope])
+    bases = _base_values(region, term, left, right, values)
+    mixed = mix(bases, region.left, left.matrices[region.scope])
+    turned = mix(swap_sides(mixed), region.right, right.matrices[region.scope])
+    return swap_sides(turned)
+
+
+def _table_values(
+    region: Region, term: KernelTerm, left: FloatArray, right: FloatArray
+) -> FloatArray:
+    """Expected kernels of units given by their values at all states: one matrix product."""
+    kernel = np.ones((1, 1))
+    for variable, n_states in zip(region.scope, region.states, strict=True):
+        states = np.arange(n_states, dtype=np.float64)
+        kernel = np.kron(kernel, term.factor(variable)(states[:, None], states))
+    flat = left.reshape(-1, left.shape[-1]) @ kernel @ right.reshape(-1, right.shape[-1]).T
+    return flat.reshape(*left.shape[:2], *right.shape[:2])
 
 
 def _base_values(
-    region: Region,
-    term: KernelTerm,
-    left: CircuitBatch,
-    right: CircuitBatch,
-    values: dict[tuple[int, ...], FloatArray],
+    region: Region, term: KernelTerm, left: Side, right: Side, values: dict[Scope, FloatArray]
 ) -> FloatArray:
     """Values of all pairs of bases of a region."""
     parts = []
@@ -121,8 +140,14 @@ def _base_values(
             parts.append(_product_values(pairing, term, values))
         else:
             own, units, other, other_units = pairing.inputs
-            inputs = (left.plan.inputs[own][1], units), (right.plan.inputs[other][1], other_units)
-            parts.append(_input_values(inputs[0][0], inputs, term, left.X, right.X))
+            inputs = (
+                (left.batch.plan.inputs[own][1], units),
+                (
+                    right.batch.plan.inputs[other][1],
+                    other_units,
+                ),
+            )
+            parts.append(_input_values(inputs[0][0], inputs, term, left.batch.X, right.batch.X))
     if len(parts) == 1:
         return parts[0]
     n_left = max(part.shape[-4] for part in parts)
@@ -130,83 +155,22 @@ def _base_values(
     shape = (*term.axis_shape, n_left, region.left.n_bases, n_right, region.right.n_bases)
     result = np.empty(shape)
     bases_last = np.moveaxis(result, -3, -2)
-    for pairing, part in zip(region.pairings, parts):
+    for pairing, part in zip(region.pairings, parts, strict=True):
         where = (..., pairing.left[:, None], pairing.right)
         bases_last[where] = np.moveaxis(part, -3, -2)
     return result
 
 
 def _product_values(
-    pairing: BasePairing, term: KernelTerm, values: dict[tuple[int, ...], FloatArray]
+    pairing: BasePairing, term: KernelTerm, values: dict[Scope, FloatArray]
 ) -> FloatArray:
     """Combine the factors of pairs of products."""
     result: FloatArray | None = None
     for scope, asked, offered in pairing.factors:
-        factor = _take(_take(values[scope], asked, -3), offered, -1)
+        factor = take(take(values[scope], asked, -3), offered, -1)
         result = factor if result is None else combine_scopes(result, factor, term)
     assert result is not None
     return result
-
-
-def _take(values: FloatArray, index: IntArray, axis: int) -> FloatArray:
-    """Gather along an axis; no copy where everything is taken in order."""
-    if np.array_equal(index, np.arange(values.shape[axis])):
-        return values
-    return np.take(values, index, axis=axis)
-
-
-def _mix_left(mixing: Mixing, weights: SumWeights, bases: FloatArray) -> FloatArray:
-    """From bases to keys of the left circuits: (..., A, bases, B, Q) to (..., A, keys, B, Q)."""
-    if mixing.is_identity:
-        return bases
-    nodes = bases
-    for level in mixing.levels:
-        flat = nodes.reshape(*nodes.shape[:-2], -1)
-        sums = _level_matrix(level, nodes.shape[-3], weights) @ flat
-        sums = sums.reshape(*sums.shape[:-1], *nodes.shape[-2:])
-        nodes = _append(nodes, sums, -3)
-    return _take(nodes, mixing.keys, -3)
-
-
-def _mix_right(mixing: Mixing, weights: SumWeights, bases: FloatArray) -> FloatArray:
-    """From bases to keys of the right circuits: (..., A, P, B, bases) to (..., A, P, B, keys)."""
-    if mixing.is_identity:
-        return bases
-    nodes = bases
-    for level in mixing.levels:
-        matrix = _level_matrix(level, nodes.shape[-1], weights)
-        # The batch of the right side first, so that each circuit is one matrix product.
-        turned = np.moveaxis(nodes, -2, -4)
-        flat = turned.reshape(*turned.shape[:-3], -1, turned.shape[-1])
-        sums = flat @ matrix.swapaxes(-1, -2)
-        sums = sums.reshape(*sums.shape[:-2], *turned.shape[-3:-1], sums.shape[-1])
-        nodes = _append(nodes, np.moveaxis(sums, -4, -2), -1)
-    return _take(nodes, mixing.keys, -1)
-
-
-def _append(nodes: FloatArray, sums: FloatArray, axis: int) -> FloatArray:
-    """Put the sums of a level behind the nodes below; batches of size one are stretched."""
-    batch = 4 if axis == -3 else 2
-    if nodes.shape[-batch] != sums.shape[-batch]:
-        shape = list(nodes.shape)
-        shape[-batch] = sums.shape[-batch]
-        nodes = np.broadcast_to(nodes, shape)
-    return np.concatenate([nodes, sums], axis=axis)
-
-
-def _level_matrix(
-    level: tuple[int, IntArray, IntArray, IntArray], n_nodes: int, weights: SumWeights
-) -> FloatArray:
-    """Weights of a level of sums as matrices, shape (batch or 1, n_sums, n_nodes)."""
-    n_sums, rows, columns, edges = level
-    linear = weights.linear[edges].reshape(len(edges), -1).T
-    cells = rows * n_nodes + columns
-    matrix = np.zeros((len(linear), n_sums * n_nodes))
-    if len(np.unique(cells)) == len(cells):
-        matrix[:, cells] = linear
-    else:  # a child that occurs twice in one sum
-        np.add.at(matrix.T, cells, linear.T)
-    return matrix.reshape(-1, n_sums, n_nodes)
 
 
 Inputs = tuple[tuple[InputLayer, IntArray], tuple[InputLayer, IntArray]]

@@ -8,21 +8,41 @@ grouped into a product that stands for the coarser factor.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from skcircuits.circuits.compatibility import Conflict, Partition, Scope, common_blocks
+from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.units import Product, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.protocols import IntArray
 
-__all__ = ["BasePairing", "Mixing", "PairPlan", "Region", "compile_pairs"]
+__all__ = ["BasePairing", "Level", "Mixing", "PairPlan", "Region", "compile_pairs"]
 
 # A key or base: one unit, or several that stand for their product.
 Key = tuple[Unit, ...]
+
+
+@dataclass(frozen=True)
+class Level:
+    """Sums of one level of a region.
+
+    Parameters
+    ----------
+    n_sums : int
+        Number of sums.
+    rows, columns, edges : ndarray of shape (n_level_edges,)
+        Weight ``edges[i]`` of the plan leads from sum ``rows[i]`` of the level to node
+        ``columns[i]`` (bases first, then the sums of earlier levels).
+    """
+
+    n_sums: int
+    rows: IntArray
+    columns: IntArray
+    edges: IntArray
 
 
 @dataclass(frozen=True)
@@ -33,21 +53,29 @@ class Mixing:
     ----------
     n_bases : int
         Number of bases.
-    levels : list of (n_sums, rows, columns, edges)
-        Sums of one level: weight ``edges[i]`` of the plan leads from sum ``rows[i]`` of the
-        level to node ``columns[i]`` (bases first, then the sums of earlier levels).
+    levels : list of Level
+        Sums over bases, then sums over sums, and so on.
     keys : ndarray
         Node of each key.
     """
 
     n_bases: int
-    levels: list[tuple[int, IntArray, IntArray, IntArray]]
+    levels: list[Level]
     keys: IntArray
 
     @property
-    def is_identity(self) -> bool:
-        """Whether the keys are the bases in order."""
-        return not self.levels and np.array_equal(self.keys, np.arange(self.n_bases))
+    def nodes_below(self) -> list[int]:
+        """Number of nodes below each level: the bases and the sums of earlier levels."""
+        return [
+            self.n_bases + sum(level.n_sums for level in self.levels[:depth])
+            for depth in range(len(self.levels))
+        ]
+
+    @property
+    def n_weights(self) -> int:
+        """Numbers in the weight matrices of all levels."""
+        sizes = zip(self.levels, self.nodes_below, strict=True)
+        return sum(level.n_sums * n_nodes for level, n_nodes in sizes)
 
 
 @dataclass(frozen=True)
@@ -82,12 +110,38 @@ class Region:
         From bases to keys on both sides.
     pairings : list of BasePairing
         All pairs of kinds of bases.
+    states : tuple of int
+        Number of states of each variable; empty where one is continuous.
+    above : set of tuple of int
+        Scopes of the regions that use this one; filled by the compiler.
     """
 
     scope: Scope
     left: Mixing
     right: Mixing
     pairings: list[BasePairing]
+    states: tuple[int, ...]
+    above: set[Scope] = field(default_factory=set)
+
+    @property
+    def factor_scopes(self) -> list[Scope]:
+        """Scopes of the regions below, once for each use."""
+        return [scope for pairing in self.pairings for scope, _, _ in pairing.factors]
+
+    def is_needed_above(self, tabulated: Container[Scope]) -> bool:
+        """Tell whether pairs of the region's units are asked for.
+
+        Parameters
+        ----------
+        tabulated : container of tuple of int
+            Scopes of regions that are given by tables of states.
+
+        Returns
+        -------
+        bool
+            False if all regions above are tabulated.
+        """
+        return not self.above or any(scope not in tabulated for scope in self.above)
 
 
 @dataclass(frozen=True)
@@ -106,12 +160,31 @@ class PairPlan:
     right: Plan
     regions: list[Region]
 
+    def numbers_per_pair(self, tabulated: Container[Scope] = ()) -> int:
+        """Count the numbers in the largest region for one pair of circuits.
+
+        Parameters
+        ----------
+        tabulated : container of tuple of int
+            Scopes of regions that are given by tables of states.
+
+        Returns
+        -------
+        int
+            Pairs of bases (of keys where tabulated), the most of all regions.
+        """
+        return max(
+            len(region.left.keys) * len(region.right.keys)
+            if region.scope in tabulated
+            else region.left.n_bases * region.right.n_bases
+            for region in self.regions
+        )
+
     @property
-    def doubles_per_pair(self) -> int:
-        """Numbers held at once for one pair of circuits, an upper bound for chunking."""
-        sizes = [r.left.n_bases * r.right.n_bases for r in self.regions]
-        keys = sum(len(r.left.keys) * len(r.right.keys) for r in self.regions)
-        return keys + 2 * max(sizes)
+    def numbers_per_circuit(self) -> int:
+        """Numbers that each circuit of a batch adds to a prepared side."""
+        left = sum(region.left.n_weights for region in self.regions)
+        return max(left, sum(region.right.n_weights for region in self.regions))
 
 
 def compile_pairs(left: Plan, right: Plan) -> PairPlan:
@@ -135,11 +208,14 @@ def compile_pairs(left: Plan, right: Plan) -> PairPlan:
     sides = _Side(left), _Side(right)
     for side in sides:
         side.demand(side.plan.units[-1].scope, (side.plan.units[-1],))
-    regions = []
+    regions: dict[Scope, Region] = {}
     while sides[0].demanded:
         scope = max(sides[0].demanded, key=len)
-        regions.append(_compile_region(scope, *sides))
-    return PairPlan(left, right, regions[::-1])
+        regions[scope] = _compile_region(scope, *sides)
+    for region in regions.values():
+        for below in region.factor_scopes:
+            regions[below].above.add(region.scope)
+    return PairPlan(left, right, list(regions.values())[::-1])
 
 
 class _Side:
@@ -152,6 +228,7 @@ class _Side:
         for number, (units, _) in enumerate(plan.inputs):
             for place, position in enumerate(range(units.start, units.stop)):
                 self._layer_of[position] = number, place
+        self.n_states = _discrete_variables(plan)
         self._first_edge: dict[int, int] = {}
         for layer in plan.sum_layers:
             positions = range(layer.units.start, layer.units.stop)
@@ -196,7 +273,7 @@ class _Side:
             rows = [row for row, unit in enumerate(level) for _ in children[id(unit)]]
             columns = [nodes[_name(child)] for unit in level for child in children[id(unit)]]
             edges = np.concatenate([self._edges(unit) for unit in level])
-            levels.append((len(level), np.array(rows), np.array(columns), edges))
+            levels.append(Level(len(level), np.array(rows), np.array(columns), edges))
             nodes.update({_name(unit): len(nodes) + row for row, unit in enumerate(level)})
         places = np.array([nodes[_name(top)] for top in tops])
         return Mixing(len(bases), levels, places), bases
@@ -216,6 +293,19 @@ class _Side:
                 below = [_resolve((child,)) for child in unit.children]
                 stack.extend(child for child in below if isinstance(child, Sum))
         return sorted(found.values(), key=self.position)
+
+
+def _discrete_variables(plan: Plan) -> dict[int, int]:
+    """Number of states of the variables whose input units are all discrete."""
+    sizes: dict[int, int] = {}
+    other: set[int] = set()
+    for _, layer in plan.inputs:
+        if isinstance(layer, DiscreteLayer):
+            for variable, size in zip(layer.scopes[:, 0].tolist(), layer.cardinalities):
+                sizes[variable] = max(sizes.get(variable, 0), int(size))
+        else:
+            other.update(layer.scopes.ravel().tolist())
+    return {variable: size for variable, size in sizes.items() if variable not in other}
 
 
 def _name(node: Key | Sum) -> Hashable:
@@ -258,7 +348,14 @@ def _compile_region(scope: Scope, left: _Side, right: _Side) -> Region:
         for kind, own in _by_kind(left, left_bases).items()
         for other_kind, other in _by_kind(right, right_bases).items()
     ]
-    return Region(scope, left_mixing, right_mixing, pairings)
+    return Region(scope, left_mixing, right_mixing, pairings, _states(scope, left, right))
+
+
+def _states(scope: Scope, left: _Side, right: _Side) -> tuple[int, ...]:
+    """Number of states of each variable; empty where one is not discrete on both sides."""
+    sizes = [max(left.n_states.get(v, 0), right.n_states.get(v, 0)) for v in scope]
+    discrete = all(v in left.n_states and v in right.n_states for v in scope)
+    return tuple(sizes) if discrete else ()
 
 
 def _by_kind(side: _Side, bases: list[Key]) -> dict[int | Partition, list[int]]:

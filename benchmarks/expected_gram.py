@@ -1,0 +1,74 @@
+"""Gram matrices of expected kernels between many circuits of one structure.
+
+200 x 200 circuits conditioned on different rows, 16 (then 60) binary variables, a balanced
+tree of regions with 32 units each; beside a loop over pairs. Processor times, one thread.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
+from skcircuits.circuits.layers import SumWeights
+from skcircuits.kernels import Hamming
+from skcircuits.kernels.pair_pass import expected_term_of_pairs
+from skcircuits.kernels.pair_plan import compile_pairs
+from skcircuits.kernels.pair_sides import CircuitBatch
+from skcircuits.kernels.points import posterior_weights
+
+N_CIRCUITS = 200
+WIDTH = 32
+
+
+def balanced_circuit(n_variables, rng):
+    """A balanced latent tree: every region has WIDTH sums over WIDTH products."""
+
+    def region(low, high, n_sums):
+        if high - low == 1:
+            return [Bernoulli(low, p) for p in rng.random(WIDTH)]
+        middle = (low + high) // 2
+        left, right = region(low, middle, WIDTH), region(middle, high, WIDTH)
+        products = [Product(pair) for pair in zip(left, right, strict=True)]
+        return [Sum(products, weights=rng.dirichlet(np.ones(WIDTH))) for _ in range(n_sums)]
+
+    return Circuit(region(0, n_variables, 1)[0])
+
+
+def seconds(call):
+    """Best processor time of three calls."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def main():
+    """Time both kinds of weights for both numbers of variables."""
+    for n_variables in (16, 60):
+        rng = np.random.default_rng(0)
+        circuit = balanced_circuit(n_variables, rng)
+        X = rng.integers(2, size=(N_CIRCUITS, n_variables)).astype(float)
+        X[rng.random(X.shape) < 0.5] = np.nan
+        (term,) = Hamming(float(n_variables)).terms(circuit.variables)
+        pairs = compile_pairs(circuit.plan, circuit.plan)
+        plan = circuit.plan
+        own = CircuitBatch(plan, posterior_weights(plan, X), X)
+        shared = CircuitBatch(plan, SumWeights(plan.weights.log), X)
+        print(f"{n_variables} variables, {circuit.n_units} units, {N_CIRCUITS} x {N_CIRCUITS}")
+        for name, batch in (("own weights", own), ("shared weights", shared)):
+            elapsed = seconds(lambda b=batch: expected_term_of_pairs(pairs, term, b, b))
+            print(f"  {name:14s}: {elapsed:.2f} s", flush=True)
+        single = own.slice(slice(1)), own.slice(slice(1, 2))
+        elapsed = seconds(lambda s=single: expected_term_of_pairs(pairs, term, *s))
+        n_pairs = N_CIRCUITS**2
+        print(
+            f"  a loop over pairs would take {elapsed * n_pairs:.0f} s ({n_pairs} times one pair)"
+        )
+
+
+if __name__ == "__main__":
+    main()
