@@ -55,7 +55,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         weights worse than none on rugged targets.
     regularization : "auto" or float, default="auto"
         Ridge of the weights on the scale of the mean diagonal, divided by the number of
-        equal samples. ``"auto"``: 0.1 times the third power of the share of variables
+        equal samples. ``"auto"``: 0.3 times the fourth power of the share of variables
         that are not collapsed; less where the samples are farther from the target than
         independent samples of the target would be.
     collapse : None, float or array-like of int, default=None
@@ -371,7 +371,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         # What is summed out exactly has no noise to be held back by.
         share_sampled = float(1.0 - np.isnan(self.samples_).mean())
         excess = uniform_discrepancy / noise if noise > 0 else 1.0
-        return 0.1 * share_sampled**3 / max(1.0, excess)
+        return 0.3 * share_sampled**4 / max(1.0, excess)
 
     def _distinct_gram(self, rows):
         return distinct_gram(
