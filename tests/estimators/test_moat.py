@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.callback import ScoringMonitor
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits import MoATDensity
+from skcircuits import CircuitImputer, MoATDensity
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.trees import learn_all_trees
 
@@ -252,6 +252,14 @@ def test_completions_follow_the_conditional_marginals(fitted, X):
 def test_circuit_of_more_trees_approaches_the_model(fitted, X):
     circuit = fitted.to_circuit(3000, random_state=1)
     np.testing.assert_allclose(circuit.log_prob(X), fitted.score_samples(X), atol=0.1)
+
+
+def test_circuit_serves_the_imputer(fitted, X):
+    holes = X.copy()
+    holes[::2, 1] = np.nan
+    completed = CircuitImputer(density=fitted.to_circuit(20, random_state=0)).fit_transform(holes)
+    np.testing.assert_array_equal(completed[1::2], X[1::2])
+    assert (completed[::2, 1] == X[::2, 1]).mean() > 0.6
 
 
 def test_circuit_keeps_original_values():
