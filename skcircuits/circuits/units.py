@@ -223,7 +223,9 @@ class Sum(Unit):
 
 def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:
     """Children as a tuple, every one a unit, at least one."""
-    units = tuple(as_unit(child) for child in children)
+    units = tuple(children)
+    if not all([isinstance(child, Unit) for child in units]):  # noqa: C419 (a list is faster)
+        units = tuple(as_unit(child) for child in units)
     if not units:
         raise ValueError(must(f"a {kind} unit", "have at least one child", children=[]))
     return units
@@ -231,10 +233,12 @@ def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:
 
 def _union_of_scopes(children: tuple[Unit, ...]) -> tuple[int, ...]:
     """Sorted union of the children's scopes; one tuple is shared where all agree."""
-    first = children[0].scope
-    if all(child.scope is first or child.scope == first for child in children):
-        return first
-    return tuple(sorted(set().union(*(child.scope for child in children))))
+    scopes = [child.scope for child in children]
+    first = scopes[0]
+    for scope in scopes:
+        if scope is not first and scope != first:
+            return tuple(sorted(set().union(*scopes)))
+    return first
 
 
 def topological_order(root: Unit) -> list[Unit]:
