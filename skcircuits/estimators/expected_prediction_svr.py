@@ -22,6 +22,7 @@ from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensi
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.base import Kernel
+from skcircuits.kernels.expansion_variance import expansion_variance
 from skcircuits.kernels.expected_kernel import check_kernel
 from skcircuits.kernels.matrix import expected_kernel_dot
 
@@ -218,18 +219,25 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         self._fit_regression(encoded, y, sample_weight)
         return self
 
-    def predict(self, X):
+    def predict(self, X, return_std=False):
         """Predict the expected target of each row.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; cells may be missing.
+        return_std : bool, default=False
+            Also return the standard deviation of the prediction that the missing cells
+            cause, noise excluded. Exact, for kernels made of RBF and Hamming; the work
+            grows with the square of the number of support vectors.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        mean : ndarray of shape (n_samples,)
             E[f(x) | observed cells].
+        std : ndarray of shape (n_samples,)
+            Standard deviation of f(x) given the observed cells, 0 for complete rows; only
+            with ``return_std=True``.
 
         Warns
         -----
@@ -238,14 +246,18 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         encoded = self._read_table(X)
+        expansion = self.support_vectors_, self.dual_coef_[0]
         settings = {"circuit": self.circuit_, "kernel": self.kernel_, "n_jobs": self.n_jobs}
-        decision = self._or_without_evidence(
-            lambda rows: expected_kernel_dot(
-                rows, self.support_vectors_, self.dual_coef_[0], **settings
-            ),
-            encoded,
+        mean = self._or_without_evidence(
+            lambda rows: expected_kernel_dot(rows, *expansion, **settings), encoded
         )
-        return decision + self.intercept_[0]
+        mean = mean + self.intercept_[0]
+        if not return_std:
+            return mean
+        variance = self._or_without_evidence(
+            lambda rows: expansion_variance(rows, *expansion, **settings), encoded
+        )
+        return mean, np.sqrt(variance)
 
     def _check_kernel_parameters(self, n_columns):
         """Refuse kernels that do not fit to the parameters or the table, before any work."""

@@ -263,3 +263,19 @@ def test_joint_units_with_extreme_scales():
     np.testing.assert_allclose(
         model.predict(with_holes(X)), reference.predict(with_holes(scaled)), rtol=1e-6
     )
+
+
+def test_standard_deviation_is_that_of_the_completions():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3))
+    y = np.sin(X[:, 0]) + 0.5 * X[:, 1]
+    model = ExpectedPredictionSVR(gamma=0.2, C=10.0, random_state=0).fit(X, y)
+    rows = X[:4].copy()
+    rows[0, 1] = rows[1, :2] = rows[2] = np.nan
+    mean, std = model.predict(rows, return_std=True)
+    np.testing.assert_array_equal(mean, model.predict(rows))
+    drawn = model.density_.sample(4000, random_state=0, X=rows)
+    predictions = np.stack([model.predict(drawn[:, i]) for i in range(len(rows))])
+    np.testing.assert_allclose(mean, predictions.mean(axis=1), atol=5 * std.max() / 63)
+    np.testing.assert_allclose(std, predictions.std(axis=1), rtol=0.1, atol=1e-12)
+    assert std[3] == 0

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from skcircuits.circuits import Bernoulli, Circuit
+from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial
+from skcircuits.kernels.expansion_variance import _pairs_of_points, expansion_variance
+from tests.reference.enumeration import Completions
+from tests.reference.random_circuits import RandomCircuit, random_rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("cardinalities", [[2, 3, 2, 4], [0, 2, 0], [0, 0]])
+def test_agrees_with_enumeration(seed, cardinalities):
+    circuit = RandomCircuit(seed, cardinalities).circuit()
+    rng = np.random.default_rng(seed)
+    X = random_rows(rng, circuit, 6, 0.6)
+    points = random_rows(rng, circuit, 7, 0.0)
+    coefficients = rng.normal(size=7)
+    labels = [v for v, size in enumerate(cardinalities) if size]
+    numbers = [v for v, size in enumerate(cardinalities) if not size]
+    kernel = Hamming(scale=0.8, variables=labels) if labels else RBF(gamma=0.05)
+    if labels and numbers:
+        kernel = kernel * RBF(gamma=0.05, variables=numbers)
+
+    def f(rows):
+        return kernel(rows, points) @ coefficients
+
+    expected = []
+    for row in X:
+        completions = Completions(circuit, row)
+        mean = completions.expectation(f)
+        expected.append(completions.expectation(lambda rows, mean=mean: (f(rows) - mean) ** 2))
+    actual = expansion_variance(X, points, coefficients, circuit=circuit, kernel=kernel)
+    np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-12)
+
+
+def test_large_coefficients_that_cancel():
+    circuit = Circuit(Bernoulli(0, 0.3) * Bernoulli(1, 0.6))
+    points = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
+    X = np.array([[np.nan, 1.0], [np.nan, np.nan]])
+    kernel = RBF(gamma=0.5)
+    plain = expansion_variance(X, points[1:], np.array([1.0, 1.0]), circuit=circuit, kernel=kernel)
+    coefficients = np.array([1e4, 1.0 - 1e4, 1.0])
+    actual = expansion_variance(X, points, coefficients, circuit=circuit, kernel=kernel)
+    np.testing.assert_allclose(actual, plain, atol=1e-7)
+
+
+def test_complete_rows_have_none_and_results_ignore_jobs():
+    circuit = RandomCircuit(5, [2, 2, 3]).circuit()
+    rng = np.random.default_rng(5)
+    X = random_rows(rng, circuit, 130, 0.5)
+    X[::2] = random_rows(rng, circuit, 65, 0.0)
+    points, coefficients = random_rows(rng, circuit, 5, 0.0), rng.normal(size=5)
+    arguments = {"circuit": circuit, "kernel": Hamming(scale=1.0)}
+    one = expansion_variance(X, points, coefficients, **arguments)
+    two = expansion_variance(X, points, coefficients, n_jobs=2, **arguments)
+    np.testing.assert_array_equal(one, two)
+    assert (one[::2] == 0).all()
+    assert (one >= 0).all()
+
+
+def test_pairs_are_complete():
+    found = np.concatenate([np.stack(pair) for pair in _pairs_of_points(140, 3)], axis=1)
+    np.testing.assert_array_equal(found, np.stack(np.triu_indices(140)))
+
+
+@pytest.mark.parametrize("kernel", [Laplacian(gamma=1.0), Polynomial(degree=2)])
+def test_other_kernels_are_refused(kernel):
+    with pytest.raises(ValueError, match="product of RBF and Hamming"):
+        expansion_variance(
+            [[np.nan]], [[0.0]], np.ones(1), circuit=Circuit(Bernoulli(0, 0.5)), kernel=kernel
+        )
