@@ -94,17 +94,19 @@ def row_measures(measures: Measures, target: Any) -> list[dict[int, RowMeasure]]
     solved: list[dict[int, RowMeasure]] = [{} for _ in measures.X]
     for rows, hidden in missing_patterns(np.isnan(measures.X)):
         codes = np.nan_to_num(measures.X[rows], nan=0.0).astype(np.int64)
-        posterior = target.posterior(hidden)
-        for variable, atoms in measures.atoms.items():
-            if variable in hidden:
-                continue
-            mine = atoms[rows]
-            # All rows with one pattern and all their atoms in one solve.
-            evidence = moved_rows(codes, variable, mine.evidence)
-            joint = _joint_distribution(posterior, evidence, measures.counts)
-            weights = joint.reshape(*mine.coefficients.shape, *joint.shape[1:])
-            weights = weights * mine.coefficients.reshape(
-                *mine.coefficients.shape, *([1] * len(hidden))
+        mine = {v: atoms[rows] for v, atoms in measures.atoms.items() if v not in hidden}
+        if not mine:
+            continue
+        # All rows with one pattern, all their variables and atoms in one solve.
+        evidence = [moved_rows(codes, v, atoms.evidence) for v, atoms in mine.items()]
+        joint = _joint_distribution(
+            target.posterior(hidden), np.concatenate(evidence), measures.counts
+        )
+        parts = np.split(joint, np.cumsum([len(part) for part in evidence])[:-1])
+        for (variable, atoms), part in zip(mine.items(), parts):
+            weights = part.reshape(*atoms.coefficients.shape, *part.shape[1:])
+            weights = weights * np.expand_dims(
+                atoms.coefficients, axis=tuple(range(2, weights.ndim))
             )
             # From here on every row goes its own way: the patterns differ.
             for index, row in enumerate(rows.tolist()):
@@ -112,7 +114,7 @@ def row_measures(measures: Measures, target: Any) -> list[dict[int, RowMeasure]]
                     codes[index],
                     variable,
                     tuple(sorted(hidden)),
-                    mine.locations[index],
+                    atoms.locations[index],
                     weights[index],
                 )
     return solved
