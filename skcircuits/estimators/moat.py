@@ -218,7 +218,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         sample_weight = check_weights(sample_weight, X)
         generator = make_generator(self.random_state)
         if first:
-            StatesMixin._learn_states(self, X, sample_weight)
+            self._learn_states(X, sample_weight)
         rows = self._make_rows(X, sample_weight)
         codes = self._complete(rows.codes, rows.weight, generator)
         if first:
