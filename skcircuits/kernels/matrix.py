@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,7 +253,7 @@ def _conditioned(plan: Plan, X: FloatArray) -> CircuitBatch:
     if np.isnan(X[:, list(plan.units[-1].scope)]).any():
         return CircuitBatch(plan, posterior_weights(plan, X), X)
     # All units of a region agree about a point, so any weights that sum to one will do.
-    uniform = np.concatenate([np.full(n, -np.log(n)) for n in _sum_sizes(plan)] or [[]])
+    uniform = np.concatenate([np.full(n, -np.log(n)) for n in _sum_sizes(plan)] or [np.empty(0)])
     return CircuitBatch(plan, SumWeights(uniform), X)
 
 
@@ -291,11 +291,19 @@ def _point_tasks(
     n_columns = min(n_points, max(512, POINT_BYTES // (8 * circuit.n_units)))
     bytes_per_row = 8 * n_columns + bytes_per_point_row(circuit.plan)
     chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=POINT_ROWS)
+    tables = _cut(other, other.complete, row_slices(n_points, n_columns))
     return [
-        _Task(own, columns, circuit, terms, rows.X[own], other.X[columns])
-        for own in (rows.incomplete[chunk] for chunk in chunks)
-        for columns in (other.complete[s] for s in row_slices(n_points, n_columns))
+        _Task(own, columns, circuit, terms, X, Y)
+        for own, X in _cut(rows, rows.incomplete, chunks)
+        for columns, Y in tables
     ]
+
+
+def _cut(
+    rows: _Rows, chosen: IntArray, chunks: Iterable[slice]
+) -> list[tuple[IntArray, FloatArray]]:
+    """Cut some rows into tables, which all tasks share."""
+    return [(chosen[chunk], rows.X[chosen[chunk]]) for chunk in chunks]
 
 
 def _blocks(
@@ -312,15 +320,13 @@ def _blocks(
         2 * pairs.numbers_per_circuit + circuit.n_units + len(circuit.plan.weights.log)
     )
     side = min(PAIR_ROWS, max(1, working_memory_bytes() // (4 * bytes_per_row)))
-    tasks = []
-    for own in row_slices(len(left[1]), side):
-        for others in row_slices(len(right[1]), side):
-            if symmetric and others.start < own.start:
-                continue
-            rows, columns = left[1][own], right[1][others]
-            X, Y = left[0].X[rows], right[0].X[columns]
-            tasks.append(_Task(rows, columns, circuit, terms, X, Y, pairs))
-    return tasks
+    tables = _cut(*left, row_slices(len(left[1]), side))
+    other_tables = _cut(*right, row_slices(len(right[1]), side))
+    return [
+        _Task(rows, columns, circuit, terms, X, Y, pairs)
+        for number, (rows, X) in enumerate(tables)
+        for columns, Y in other_tables[number if symmetric else 0 :]
+    ]
 
 
 def _compile_self_pairs(circuit: Circuit) -> PairPlan:

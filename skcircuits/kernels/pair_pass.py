@@ -9,7 +9,7 @@ states, and one matrix product with the kernel between states does the rest.
 from __future__ import annotations
 
 from collections import Counter
-from functools import singledispatch
+from functools import reduce, singledispatch
 from itertools import product
 
 import numpy as np
@@ -122,10 +122,11 @@ def _table_values(
     region: Region, term: KernelTerm, left: FloatArray, right: FloatArray
 ) -> FloatArray:
     """Expected kernels of units given by their values at all states: one matrix product."""
-    kernel = np.ones((1, 1))
-    for variable, n_states in zip(region.scope, region.states, strict=True):
-        states = np.arange(n_states, dtype=np.float64)
-        kernel = np.kron(kernel, term.factor(variable)(states[:, None], states))
+    factors = [
+        term.factor(variable)(np.arange(size, dtype=float)[:, None], np.arange(size, dtype=float))
+        for variable, size in zip(region.scope, region.states, strict=True)
+    ]
+    kernel = reduce(lambda a, b: np.asarray(np.kron(a, b), dtype=np.float64), factors)
     flat = left.reshape(-1, left.shape[-1]) @ kernel @ right.reshape(-1, right.shape[-1]).T
     return flat.reshape(*left.shape[:2], *right.shape[:2])
 
