@@ -101,7 +101,9 @@ class Factor:
         """
         # Relative to the peak: tables of large energies would overflow.
         peak = self.log_table.max(initial=-np.inf)
-        table = np.exp(self.log_table - peak) if np.isfinite(peak) else np.ones(())
+        if np.isneginf(peak):
+            return self  # zero everywhere, and so is its mean
+        table = np.exp(self.log_table - peak)
         return Factor(self.scope, peak + np.log((1 - amount) * table + amount * table.mean()))
 
 

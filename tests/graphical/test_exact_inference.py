@@ -1,0 +1,92 @@
+"""Exact inference on models too large to enumerate: different ways must agree."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skcircuits.graphical import BayesianNetwork, IsingModel
+
+
+def random_network(n_variables, seed):
+    """At most three parents each, some deterministic tables."""
+    rng = np.random.default_rng(seed)
+    states = rng.integers(2, 5, size=n_variables)
+    parents, tables = [], []
+    for variable in range(n_variables):
+        chosen = rng.permutation(variable)[: rng.integers(0, 4)].tolist()
+        shape = [*states[chosen], states[variable]]
+        table = rng.dirichlet(np.full(states[variable], 0.5), size=shape[:-1])
+        if variable % 5 == 4:
+            table = np.eye(states[variable])[table.argmax(axis=-1)]
+        parents.append(chosen)
+        tables.append(table)
+    return BayesianNetwork(parents, tables)
+
+
+@pytest.fixture(params=range(3))
+def network(request):
+    return random_network(18, request.param)
+
+
+def test_a_network_is_normalised(network):
+    assert_allclose(network.log_partition(), 0.0, atol=1e-10)
+
+
+def test_circuit_elimination_and_sampling_agree(network):
+    marginals = network.marginals()
+    compiled = network.compile().marginals(np.full((1, 18), np.nan))
+    drawn = network.sample(4000, random_state=0)
+    for variable, expected in enumerate(marginals):
+        assert_allclose(compiled[variable][0], expected, rtol=1e-9, atol=1e-12)
+        shares = np.bincount(drawn[:, variable].astype(int), minlength=len(expected)) / 4000
+        assert_allclose(shares, expected, atol=0.05)
+
+
+def test_evidence_agrees_with_the_conditioned_circuit(network):
+    row = network.sample(1, random_state=1)[0]
+    row[::2] = np.nan
+    circuit = network.compile(row)
+    conditioned = circuit.marginals(np.full((1, 18), np.nan))
+    for variable, table in conditioned.items():
+        assert_allclose(table[0], network.marginals(row)[variable], rtol=1e-8, atol=1e-12)
+    joint = network.compile().log_prob(row[None])[0]
+    assert_allclose(network.log_partition(row), joint, rtol=1e-9, atol=1e-9)
+
+
+def test_marginalising_leaves_the_marginals(network):
+    gone = [0, 3, 7, 11]
+    rest = network.marginalize(gone)
+    for variable, expected in enumerate(network.marginals()):
+        if variable not in gone:
+            assert_allclose(rest.marginals()[variable], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_completions_follow_the_posterior():
+    network = random_network(12, 5)
+    row = network.sample(1, random_state=2)[0]
+    row[[1, 4, 6, 9]] = np.nan
+    drawn = network.sample(5000, X=row[None], random_state=0)[:, 0]
+    for variable in (1, 4, 6, 9):
+        expected = network.marginals(row)[variable]
+        shares = np.bincount(drawn[:, variable].astype(int), minlength=len(expected)) / 5000
+        assert_allclose(shares, expected, atol=0.04)
+
+
+def test_transfer_matrix_of_a_long_chain():
+    # 2000 spins: far beyond enumeration, closed form by the eigenvalues of one matrix.
+    n = 2000
+    model = IsingModel.grid(1, n, couplings=0.7)
+    assert_allclose(model.log_partition(), np.log(2) + (n - 1) * np.log(2 * np.cosh(0.7)))
+    assert model.width() == 1
+    ends = model.marginals({0: 1})[50][1]
+    assert_allclose(ends, 0.5 * (1 + np.tanh(0.7) ** 50), rtol=1e-9)
+
+
+def test_wide_grid_in_closed_limits():
+    # Without couplings every variable is alone, whatever the graph looks like.
+    free = IsingModel.grid(8, 8, couplings=0.0, fields=np.linspace(-1, 1, 64))
+    expected = np.log(2 * np.cosh(np.linspace(-1, 1, 64))).sum()
+    assert_allclose(free.log_partition(), expected)
+    # Strong couplings leave two states.
+    strong = IsingModel.grid(6, 6, couplings=40.0)
+    assert_allclose(strong.log_partition(), 40.0 * 60 + np.log(2), rtol=1e-12)
