@@ -26,7 +26,8 @@ class BayesianNetwork(FactorGraph):
     parents : sequence of sequence of int
         Parents of each variable.
     tables : sequence of array-like
-        Conditional tables of shape (*parent states, states), each row summing to one.
+        Conditional tables: one axis per parent, then one of the states, along which they
+        sum to one.
     variable_names : sequence of str, default=None
         Names of the variables.
     state_names : sequence of sequence of str, default=None

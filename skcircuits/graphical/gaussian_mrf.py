@@ -194,9 +194,9 @@ class GaussianMRF:
     def mmd2(self, X: ArrayLike, bandwidth: float) -> float:
         """Compute the squared maximum mean discrepancy of a sample to this density, exactly.
 
-        With z = x - mean, Σ the covariance and the kernel exp(-|x - y|²/h), expectations
-        over the density are closed: E k(x, Y) = |I + 2Σ/h|^(-½) exp(-zᵀ(hI + 2Σ)⁻¹z) and
-        E k(Y, Y') = |I + 4Σ/h|^(-½).
+        With z = x - mean, Σ the covariance and the kernel ``exp(-|x - y|²/h)``,
+        expectations over the density are closed: ``E k(x, Y) = |I + 2Σ/h|^(-½)
+        exp(-zᵀ(hI + 2Σ)⁻¹z)`` and ``E k(Y, Y') = |I + 4Σ/h|^(-½)``.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ SQUARED_DISTANCE_FLOOR = 1e-12
 class SensorNetwork:
     """Posterior of sensor positions given measured distances.
 
-    A measured distance is the true one plus Gaussian noise,
+    A measured distance is the true one plus Gaussian noise::
 
         p(x) ∝ prior(x) Π exp[ -(|x_i - x_j| - r_ij)² / (2 noise²) ].
 

@@ -41,7 +41,7 @@ def svgd_direction(
     neighborhoods : Neighborhoods or sequence of n_coordinates array-likes of int
         The coordinates that the kernel of each coordinate sees (itself included or not).
     bandwidths : float or array-like of shape (n_nodes,)
-        h_i in exp(-|x_C - y_C|²/h_i), one per node.
+        h_i in ``exp(-|x_C - y_C|²/h_i)``, one per node.
 
     Returns
     -------

@@ -1,0 +1,94 @@
+"""Configuration of the documentation: ``make doc`` writes it to ``doc/_build/html``."""
+
+import os
+import re
+
+import matplotlib
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401 - the gallery names it
+
+import skcircuits
+
+matplotlib.use("Agg")
+
+project = "skcircuits"
+author = "the skcircuits developers"
+project_copyright = "the skcircuits developers"
+version = release = skcircuits.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+]
+root_doc = "index"
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "auto_examples/*.ipynb"]
+nitpicky = False
+
+# Prose
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+# Formulas are written as plain text: `|x|` in them is no substitution
+default_role = "code"
+
+# Reference pages: one per public name, made from the lists in api.md
+autosummary_generate = True
+autosummary_imported_members = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+# The gallery. Examples run while the documentation is built, unless told otherwise:
+# SKCIRCUITS_DOC_GALLERY=0 shows their code alone.
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"plot_",
+    "plot_gallery": os.environ.get("SKCIRCUITS_DOC_GALLERY", "1") != "0",
+    "abort_on_example_error": False,
+    "download_all_examples": False,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "within_subsection_order": "ExampleTitleSortKey",
+    "doc_module": ("skcircuits",),
+    "backreferences_dir": None,
+}
+
+# Appearance. Nothing is fetched from the network while building.
+html_theme = "pydata_sphinx_theme"
+html_title = "skcircuits"
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_nav_level": 1,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+}
+html_sidebars = {"index": [], "glossary": [], "architecture": []}
+
+
+def leave_out(app, what, name, member, skip, options):
+    """Leave out the methods that scikit-learn gives to estimators and documents itself."""
+    module = getattr(member, "__module__", None) or ""
+    return True if module.startswith("sklearn") else None
+
+
+def escape_underscores(app, what, name, obj, options, lines):
+    """Escape names like ``n_features_in_`` in shapes: reStructuredText sees links in them."""
+    for i, line in enumerate(lines):
+        if "of shape (" in line:
+            lines[i] = re.sub(r"(\w)_(?=[,)])", r"\1\\_", line)
+
+
+def setup(app):
+    """Connect the events of Sphinx."""
+    app.connect("autodoc-skip-member", leave_out)
+    # Before numpydoc reads the docstring
+    app.connect("autodoc-process-docstring", escape_underscores, priority=400)
