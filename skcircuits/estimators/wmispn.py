@@ -19,6 +19,11 @@ from skcircuits.learning.spn_leaves import LeafSettings, MixedTable
 __all__ = ["WMISPNDensity"]
 
 
+# Groups of fewer rows, or of a smaller share, are not cut by default.
+LEAST_ROWS = 10
+LEAST_SHARE = 0.0025
+
+
 class WMISPNDensity(CircuitDensity):
     """Sum-product network with piecewise polynomial leaves, for mixed tables.
 
@@ -40,8 +45,9 @@ class WMISPNDensity(CircuitDensity):
     alpha : float, default=0.01
         Probability of finding any dependence among independent columns of a group: each of
         its pairs is tested at alpha divided by their number.
-    min_samples_split : int or float, default=10
-        Least number of rows, or share of all rows, that are cut further.
+    min_samples_split : "auto", int or float, default="auto"
+        Least number of rows, or share of all rows, that are cut further. ``"auto"``: a
+        quarter of a percent of all rows, at least 10.
     smoothing : float, default=1.0
         Pseudo-rows in every leaf: as the whole column for labels and point masses, uniform
         for densities.
@@ -121,6 +127,7 @@ class WMISPNDensity(CircuitDensity):
         "max_degree": [Interval(Integral, 0, 6, closed="both")],
         "alpha": [Interval(Real, 0, 1, closed="both")],
         "min_samples_split": [
+            StrOptions({"auto"}),
             Interval(Integral, 2, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
         ],
@@ -140,7 +147,7 @@ class WMISPNDensity(CircuitDensity):
         binning="quantile",
         max_degree=6,
         alpha=0.01,
-        min_samples_split=10,
+        min_samples_split="auto",
         smoothing=1.0,
         leaf="polynomial",
         independence="g_test",
@@ -209,9 +216,11 @@ class WMISPNDensity(CircuitDensity):
         return LeafSettings(self.leaf, polynomials, self.smoothing)
 
     def _split_settings(self, table):
-        least = self.min_samples_split
-        if not isinstance(least, Integral):
-            least = least * table.weights.sum()
+        least, total = self.min_samples_split, table.weights.sum()
+        if least == "auto":
+            least = max(LEAST_ROWS, LEAST_SHARE * total)
+        elif not isinstance(least, Integral):
+            least = least * total
         is_joint = self.leaf == "multivariate"
         return SplitSettings(self.alpha, float(least), self.independence, is_joint)
 

@@ -1,7 +1,14 @@
 """Drawings of models: Display classes in the manner of scikit-learn's."""
 
 from skcircuits.inspection.circuit_display import CircuitDisplay
+from skcircuits.inspection.density_display import DensityDisplay, describe_density
 from skcircuits.inspection.edge_marginals import EdgeMarginalsDisplay
 from skcircuits.inspection.loss_curve import LossCurveDisplay
 
-__all__ = ["CircuitDisplay", "EdgeMarginalsDisplay", "LossCurveDisplay"]
+__all__ = [
+    "CircuitDisplay",
+    "DensityDisplay",
+    "EdgeMarginalsDisplay",
+    "LossCurveDisplay",
+    "describe_density",
+]

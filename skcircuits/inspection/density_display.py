@@ -1,0 +1,290 @@
+"""What a density says about one or two columns, and its structure in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skcircuits.circuits import PiecewisePolynomial, Product, Sum
+from skcircuits.exceptions import must
+from skcircuits.inspection._axes import make_axes
+
+__all__ = ["DensityDisplay", "describe_density"]
+
+N_GRID = 200
+N_LEVELS = 8
+
+
+class DensityDisplay:
+    """Marginal or conditional density of one or two columns of a table.
+
+    One column of numbers is a curve, with stems for point masses and, where rows are given,
+    over their histogram; one column of labels a bar chart. Two columns of numbers are
+    contours, a column of labels and one of numbers a curve per label, two columns of labels
+    a heat map.
+
+    Parameters
+    ----------
+    density : fitted density
+        One with ``circuit_``.
+    columns : sequence of str or int
+        One or two columns.
+    rows : dataframe or ndarray of shape (n, d), default=None
+        Rows that set the range, and the histogram behind a single curve.
+    given : dict, default=None
+        Values of other columns to condition on.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Where the drawing is.
+    figure_ : matplotlib Figure
+        Its figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits import WMISPNDensity
+    >>> from skcircuits.inspection import DensityDisplay
+    >>> X = np.random.default_rng(0).normal(size=(100, 2))
+    >>> display = DensityDisplay.from_estimator(WMISPNDensity().fit(X), X, columns=[1])
+    >>> display.ax_.get_xlabel()
+    'x1'
+    """
+
+    def __init__(
+        self,
+        density: Any,
+        columns: Sequence[str | int],
+        *,
+        rows: Any = None,
+        given: dict | None = None,
+    ) -> None:
+        self.density = density
+        self.columns = columns
+        self.rows = rows
+        self.given = given
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
+        *,
+        columns: Sequence[str | int],
+        given: dict | None = None,
+        ax: Any = None,
+    ) -> DensityDisplay:
+        """Draw what a fitted density says.
+
+        Parameters
+        ----------
+        estimator : fitted density
+            One with ``circuit_``.
+        X : dataframe or ndarray of shape (n, d), default=None
+            Rows that set the range, and the histogram behind a single curve; draws of the
+            density by default.
+        y : Ignored
+            Present by convention.
+        columns : sequence of str or int
+            One or two columns.
+        given : dict, default=None
+            Values of other columns to condition on.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+
+        Returns
+        -------
+        DensityDisplay
+            The display, drawn.
+        """
+        return cls(estimator, columns, rows=X, given=given).plot(ax)
+
+    def plot(self, ax: Any = None) -> DensityDisplay:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+
+        Returns
+        -------
+        DensityDisplay
+            The display.
+        """
+        check_is_fitted(self.density)
+        self._prepare()
+        self.ax_ = make_axes(ax)
+        self.figure_ = self.ax_.figure
+        labels = [self._categories[j] is not None for j in self._positions]
+        if len(labels) == 1:
+            (self._draw_bars if labels[0] else self._draw_curve)()
+        elif all(labels):
+            self._draw_heat_map()
+        elif any(labels):
+            self._draw_curves(labels.index(True))
+        else:
+            self._draw_contours()
+        return self
+
+    def _prepare(self) -> None:
+        """Find the columns, their ranges and the circuit of what is drawn."""
+        schema = self.density._schema
+        self._categories = schema.categories
+        if not 1 <= len(self.columns) <= 2:
+            raise ValueError(must("columns", "be one or two", columns=list(self.columns)))
+        self._positions = [_position(column, schema.names) for column in self.columns]
+        rows = self.density.sample(1000, random_state=0) if self.rows is None else self.rows
+        self._X = self.density._read_table(rows)
+        evidence = np.full((1, len(schema.columns)), np.nan)
+        for column, value in (self.given or {}).items():
+            j = _position(column, schema.names)
+            cell = np.array([value], dtype=object)
+            evidence[0, j] = schema.columns[j].encode(cell, refuse_unknown=True)[0]
+        self._evidence = evidence
+        self._log_evidence = float(self.density.circuit_.log_prob(evidence)[0])
+
+    def _density(self, *cells: Any) -> Any:
+        """Conditional density at values of the columns, of the broadcast shape."""
+        cells = np.broadcast_arrays(*cells)
+        X = np.repeat(self._evidence, cells[0].size, axis=0)
+        for j, values in zip(self._positions, cells):
+            X[:, j] = values.ravel()
+        log_prob = self.density.circuit_.log_prob(X) - self._log_evidence
+        return np.exp(log_prob).reshape(cells[0].shape)
+
+    def _grid(self, which: int, n: int = N_GRID) -> Any:
+        """Points over a column's range, off its point masses."""
+        seen = self._X[:, self._positions[which]]
+        low, high = np.nanmin(seen), np.nanmax(seen)
+        margin = 0.05 * (high - low) or 1.0
+        grid = np.linspace(low - margin, high + margin, n)
+        # A grid point on a point mass would show a probability as a density
+        return np.where(np.isin(grid, self._atoms(which)), np.nextafter(grid, np.inf), grid)
+
+    def _atoms(self, which: int) -> Any:
+        """Point masses of a column."""
+        units = self.density.circuit_.plan.units
+        own = [
+            u.atoms
+            for u in units
+            if isinstance(u, PiecewisePolynomial) and u.variable == self._positions[which]
+        ]
+        return np.unique(np.concatenate(own)) if own else np.empty(0)
+
+    def _name(self, which: int) -> str:
+        name = self.density._schema.names[self._positions[which]]
+        return name if isinstance(name, str) else f"x{name}"
+
+    def _labels(self, which: int) -> list[str]:
+        return [str(label) for label in self._categories[self._positions[which]]]
+
+    def _draw_curve(self) -> None:
+        grid, atoms = self._grid(0), self._atoms(0)
+        seen = self._X[:, self._positions[0]]
+        seen = seen[~np.isnan(seen)]
+        if self.rows is not None and self.given is None:
+            counts, edges = np.histogram(seen[~np.isin(seen, atoms)], bins=40)
+            heights = counts / max(1, len(seen)) / np.diff(edges)
+            self.ax_.stairs(heights, edges, fill=True, alpha=0.3, label="rows")
+        self.ax_.plot(grid, self._density(grid), label="density")
+        if len(atoms):
+            stems = self.ax_.twinx()
+            stems.stem(atoms, self._density(atoms), linefmt="C1-", markerfmt="C1o", basefmt=" ")
+            stems.set(ylabel="point mass", ylim=(0, 1))
+        self.ax_.set(xlabel=self._name(0), ylabel="density")
+        self.ax_.legend()
+
+    def _draw_bars(self) -> None:
+        labels = self._labels(0)
+        self.ax_.bar(labels, self._density(np.arange(float(len(labels)))))
+        self.ax_.set(xlabel=self._name(0), ylabel="probability")
+
+    def _draw_curves(self, label_at: int) -> None:
+        grid = self._grid(1 - label_at)
+        for code, label in enumerate(self._labels(label_at)):
+            cells = [grid, np.full(len(grid), float(code))]
+            self.ax_.plot(
+                grid, self._density(*(cells[::-1] if label_at == 0 else cells)), label=label
+            )
+        self.ax_.set(xlabel=self._name(1 - label_at), ylabel="joint density")
+        self.ax_.legend(title=self._name(label_at))
+
+    def _draw_contours(self) -> None:
+        x, y = self._grid(0, N_GRID // 2), self._grid(1, N_GRID // 2)
+        heights = self._density(x, y[:, None])
+        # Levels that hold equal shares of the drawn mass
+        ordered = np.sort(heights.ravel())[::-1]
+        mass = np.cumsum(ordered) / ordered.sum()
+        shares = np.linspace(0.95, 0.05, N_LEVELS)
+        levels = np.unique(ordered[np.searchsorted(mass, shares).clip(max=len(mass) - 1)])
+        if len(levels) > 1:
+            self.ax_.contour(x, y, heights, levels=levels)
+        self.ax_.set(xlabel=self._name(0), ylabel=self._name(1))
+
+    def _draw_heat_map(self) -> None:
+        rows, columns = self._labels(1), self._labels(0)
+        codes = np.arange(float(len(columns))), np.arange(float(len(rows)))[:, None]
+        self.ax_.imshow(self._density(*codes), origin="lower", aspect="auto", vmin=0)
+        self.ax_.set_xticks(range(len(columns)), columns)
+        self.ax_.set_yticks(range(len(rows)), rows)
+        self.ax_.set(xlabel=self._name(0), ylabel=self._name(1))
+
+
+def describe_density(density: Any) -> str:
+    """Describe the structure of a density in words.
+
+    Parameters
+    ----------
+    density : fitted density
+        One with ``circuit_``.
+
+    Returns
+    -------
+    str
+        Groups of independent columns, with the numbers of their parts, and the families of
+        input units.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits import WMISPNDensity
+    >>> from skcircuits.inspection import describe_density
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> print(describe_density(WMISPNDensity(n_bins=1, max_degree=2).fit(X)))
+    2 independent groups of columns
+      x0: 1 leaf
+      x1: 1 leaf
+    input units: 2 PiecewisePolynomial (degree 2: 2)
+    """
+    check_is_fitted(density)
+    names = [name if isinstance(name, str) else f"x{name}" for name in density._schema.names]
+    root = density.circuit_.root
+    groups = root.children if isinstance(root, Product) else (root,)
+    lines = [f"{len(groups)} independent groups of columns"] if len(groups) > 1 else []
+    for group in groups:
+        parts = f"mixture of {len(group.children)}" if isinstance(group, Sum) else "1 leaf"
+        lines.append(f"  {', '.join(names[j] for j in group.scope)}: {parts}")
+    leaves = [unit for unit in density.circuit_.plan.units if not unit.children]
+    families = Counter(type(unit).__name__ for unit in leaves)
+    degrees = Counter(u.degree for u in leaves if isinstance(u, PiecewisePolynomial))
+    shown = [f"{count} {name}" for name, count in sorted(families.items())]
+    if degrees:
+        orders = ", ".join(f"degree {degree}: {n}" for degree, n in sorted(degrees.items()))
+        shown[-1] += f" ({orders})"
+    return "\n".join([*lines, f"input units: {', '.join(shown)}"])
+
+
+def _position(column: str | int, names: list[str | int]) -> int:
+    """Position of a column."""
+    if column in names:
+        return names.index(column)
+    raise ValueError(
+        must("A column", "be a column of the table", f"They are {names}.", column=column)
+    )

@@ -1,0 +1,78 @@
+"""Drawings of densities: curves integrate, kinds of columns, errors."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from skcircuits import WMISPNDensity
+from skcircuits.inspection import DensityDisplay, describe_density
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    job = rng.choice(["cook", "nurse"], 300)
+    wage = rng.normal(np.where(job == "nurse", 30.0, 20.0), 2.0)
+    gain = np.where(rng.random(300) < 0.6, 0.0, rng.gamma(2.0, size=300))
+    return pd.DataFrame({"job": job, "wage": wage, "gain": gain, "left": rng.random(300) < 0.5})
+
+
+@pytest.fixture(scope="module")
+def density(table):
+    return WMISPNDensity().fit(table)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def test_curve_is_the_density(density, table):
+    display = DensityDisplay.from_estimator(density, table, columns=["wage"])
+    x, heights = display.ax_.lines[0].get_data()
+    assert np.trapezoid(heights, x) == pytest.approx(1.0, abs=0.01)
+    assert display.ax_.get_xlabel() == "wage"
+
+
+def test_conditional_curve(density, table):
+    both = DensityDisplay.from_estimator(density, table, columns=["wage"], given={"job": "nurse"})
+    x, heights = both.ax_.lines[0].get_data()
+    mean = np.trapezoid(x * heights, x) / np.trapezoid(heights, x)
+    assert mean == pytest.approx(30.0, abs=0.7)
+
+
+def test_point_masses_are_stems(density, table):
+    display = DensityDisplay.from_estimator(density, table, columns=["gain"])
+    stems = display.figure_.axes[1]
+    assert stems.get_ylabel() == "point mass"
+    assert stems.lines[0].get_ydata()[0] == pytest.approx(0.6, abs=0.07)
+
+
+@pytest.mark.parametrize(
+    "columns", [["job"], ["job", "wage"], ["wage", "job"], ["wage", "gain"], ["job", "left"]]
+)
+def test_every_pair_of_kinds(density, columns):
+    ax = plt.subplots()[1]
+    display = DensityDisplay.from_estimator(density, columns=columns, ax=ax)
+    assert display.ax_ is ax
+    labels = {display.ax_.get_xlabel(), display.ax_.get_ylabel()}
+    assert labels & set(columns)
+
+
+def test_errors(density):
+    with pytest.raises(ValueError, match=r"be a column of the table.*'wage'"):
+        DensityDisplay.from_estimator(density, columns=["wages"])
+    with pytest.raises(ValueError, match="be one or two"):
+        DensityDisplay.from_estimator(density, columns=["job", "wage", "gain"])
+
+
+def test_description(density):
+    text = describe_density(density)
+    assert "independent groups of columns" in text
+    assert "job, wage: mixture of 2" in text
+    assert "PiecewisePolynomial" in text and "Categorical" in text
