@@ -16,9 +16,15 @@ from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
 from skcircuits.estimators._density import BaseDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.exceptions import must
 
 __all__ = ["DENSITY_CONSTRAINTS", "InnerDensityMixin"]
+
+# To density="auto", a column of at most that many whole numbers, each with that many cells on
+# average, is discrete
+_MOST_WHOLE_NUMBERS = 10
+_LEAST_REPETITIONS = 10
 
 DENSITY_CONSTRAINTS = {
     "density": [StrOptions({"auto"}), HasMethods(["fit", "score_samples"]), Circuit]
@@ -42,7 +48,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             self.density_, self.circuit_ = None, self.density
             self._set_schema(_schema_for_circuit(learned, self.circuit_))
         else:
-            self.density_ = self._make_density()
+            self.density_ = self._make_density(encoded)
             self._fit_as_task(encoded, sample_weight)
             self.circuit_ = _circuit_of(self.density_)
         if self._schema is learned:
@@ -56,10 +62,10 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             return getattr(self.density, "categorical_features", own)
         return own
 
-    def _make_density(self):
+    def _make_density(self, encoded):
         """Clone the density, seeded from this estimator where it has no seed."""
         if isinstance(self.density, str):
-            density = GaussianMixtureDensity(verbose=self.verbose)
+            density = _automatic_density(encoded, self._schema).set_params(verbose=self.verbose)
         else:
             density = clone(self.density)
         parameters = density.get_params(deep=False)
@@ -94,6 +100,21 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         schema = getattr(fitted, "_schema", self._schema)
         self._set_schema(replace(schema, missing_value=self._schema.missing_value))
+
+
+def _automatic_density(encoded, schema):
+    """Choose a density for a table: hidden trees for discrete ones, Gaussians for others."""
+    numbers = encoded[:, ~schema.is_categorical]
+    if all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T):
+        return HiddenChowLiuDensity()
+    return GaussianMixtureDensity()
+
+
+def _is_discrete(numbers):
+    """Whether a column of numbers has few values, whole ones that come often."""
+    values = np.unique(numbers)
+    most = min(_MOST_WHOLE_NUMBERS, len(numbers) / _LEAST_REPETITIONS)
+    return len(values) <= most and (values == np.floor(values)).all()
 
 
 def _fitted_density(density, encoded, schema, sample_weight):

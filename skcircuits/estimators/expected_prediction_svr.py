@@ -51,10 +51,11 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
     epsilon : float, default=0.1
         Half width of the tube without penalty, in units of y.
     density : "auto", density estimator or Circuit, default="auto"
-        Distribution of the rows. ``"auto"``: `GaussianMixtureDensity`, a mixture of
-        multivariate Gaussians with columns of labels as factors inside each component. An
-        estimator is cloned and fitted on X. A circuit is used as it is, one variable per
-        column.
+        Distribution of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of labels
+        and of few (at most ten) often repeated whole numbers; for any other
+        `GaussianMixtureDensity`, multivariate Gaussians with columns of labels as factors
+        inside each component; see ``density_``. An estimator is cloned and fitted on X. A
+        circuit is used as it is, one variable per column.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Columns of labels: strings, booleans, categories and enumerations of a dataframe
         or object array, or a mask, indices or names.
@@ -228,8 +229,8 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
             Rows; cells may be missing.
         return_std : bool, default=False
             Also return the standard deviation of the prediction that the missing cells
-            cause, noise excluded. Exact, for kernels made of RBF and Hamming; the work
-            grows with the square of the number of support vectors.
+            cause, noise excluded. Exact, for kernels made of RBF and Hamming and support
+            vectors without holes; the work grows with the square of their number.
 
         Returns
         -------

@@ -38,8 +38,10 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     density : "auto", density estimator or Circuit, default="auto"
-        What is learned of the rows. ``"auto"``: `GaussianMixtureDensity`. An estimator is
-        cloned and fitted on X. A circuit is used as it is, one variable per column.
+        What is learned of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of labels
+        and of few (at most ten) often repeated whole numbers, `GaussianMixtureDensity` for
+        any other; see ``density_``. An estimator is cloned and fitted on X. A circuit is
+        used as it is, one variable per column.
     strategy : {"mean", "mpe", "sample"}, default="mean"
         How holes are filled.
 

@@ -67,7 +67,7 @@ def expansion_variance(
     Raises
     ------
     ValueError
-        If the kernel has other factors.
+        If the kernel has other factors, or a point has holes.
     ZeroProbabilityError
         If the observed cells of a row are impossible.
 
@@ -86,6 +86,7 @@ def expansion_variance(
     X, points = np.asarray(X, dtype=np.float64), np.asarray(points, dtype=np.float64)
     term = _single_term(kernel, circuit)
     own = list(circuit.variables)
+    _refuse_holes(points[:, own])
     incomplete = np.flatnonzero(np.isnan(X[:, own]).any(axis=1))
     means = expected_kernel_matrix(
         X[incomplete], points, circuit=circuit, kernel=kernel, n_jobs=n_jobs
@@ -114,6 +115,20 @@ def _single_term(kernel: Kernel, circuit: Circuit) -> KernelTerm:
             )
         )
     return terms[0]
+
+
+def _refuse_holes(points: FloatArray) -> None:
+    """A point with holes is random too: the product of two kernels has no closed form."""
+    n_incomplete = int(np.isnan(points).any(axis=1).sum())
+    if n_incomplete:
+        raise ValueError(
+            must(
+                "points (support vectors)",
+                "be complete rows for exact variances",
+                "Complete the training rows first, for example with CircuitImputer.",
+                n_incomplete=n_incomplete,
+            )
+        )
 
 
 def _variances(

@@ -1,0 +1,56 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from skcircuits import (
+    CircuitImputer,
+    ExpectedPredictionSVR,
+    GaussianMixtureDensity,
+    HiddenChowLiuDensity,
+)
+
+
+def tables():
+    rng = np.random.default_rng(0)
+    labels = pd.DataFrame({"a": rng.choice(list("xyz"), 60), "b": rng.choice(["u", "v"], 60)})
+    whole = rng.integers(4, size=(60, 3)).astype(float)
+    numbers = rng.normal(size=(60, 3))
+    mixed = labels.assign(size=numbers[:, 0])
+    many = np.column_stack([whole[:, 0], np.arange(60.0)])
+    few_rows = whole[:8]
+    holes = np.where(rng.random(whole.shape) < 0.2, np.nan, whole)
+    return {
+        "labels": (labels, HiddenChowLiuDensity),
+        "whole": (whole, HiddenChowLiuDensity),
+        "whole with holes": (holes, HiddenChowLiuDensity),
+        "numbers": (numbers, GaussianMixtureDensity),
+        "mixed": (mixed, GaussianMixtureDensity),
+        "many whole": (many, GaussianMixtureDensity),
+        "few rows": (few_rows, GaussianMixtureDensity),
+    }
+
+
+@pytest.mark.parametrize("name", tables())
+def test_the_choice_is_visible(name):
+    X, expected = tables()[name]
+    imputer = CircuitImputer(random_state=0).fit(X)
+    assert isinstance(imputer.density_, expected)
+
+
+@pytest.mark.parametrize("name", ["labels", "whole", "whole with holes"])
+def test_discrete_tables_are_predicted_and_completed(name):
+    X, _ = tables()[name]
+    y = np.random.default_rng(1).normal(size=60)
+    holes = pd.DataFrame(X).astype(object)
+    holes.iloc[::3, 0] = None
+    model = ExpectedPredictionSVR(random_state=0).fit(X, y)
+    values = holes if name == "labels" else holes.astype(float).to_numpy()
+    assert np.isfinite(model.predict(values)).all()
+    if name == "whole with holes":
+        with pytest.raises(ValueError, match="support vectors"):
+            model.predict(values, return_std=True)
+    else:
+        _, std = model.predict(values, return_std=True)
+        assert (std[::3] > 0).all()
+    completed = CircuitImputer(random_state=0, strategy="mpe").fit(X).transform(values)
+    assert not pd.isna(completed).any(axis=None)
