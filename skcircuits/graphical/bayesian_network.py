@@ -138,6 +138,7 @@ class BayesianNetwork(FactorGraph):
         """
         if not 0 < amount <= 1:
             raise ValueError(must("amount", "be in (0, 1]", amount=amount))
+        # Rows, not whole tables: each conditional distribution stays normalised.
         tables = [np.exp(factor.log_table) for factor in self.factors]
         return BayesianNetwork(
             self.parents,
@@ -150,6 +151,7 @@ class BayesianNetwork(FactorGraph):
 def _check_normalized(factors: Sequence[Factor]) -> None:
     for variable, factor in enumerate(factors):
         totals = np.exp(factor.log_table).sum(axis=-1)
+        # Files print a few digits, so exact sums cannot be asked for.
         if not np.allclose(totals, 1.0, rtol=0, atol=1e-6):
             raise ValueError(
                 must(

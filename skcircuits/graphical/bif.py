@@ -14,6 +14,7 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["NetworkDescription", "read_bif"]
 
+# One level of braces inside a block is all the format has.
 _VARIABLE = re.compile(r"variable\s+(\S+)\s*\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}")
 _STATES = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^{}]*)\}")
 _PROBABILITY = re.compile(r"probability\s*\(([^|)]*)(?:\|([^)]*))?\)\s*\{(.*?)\}", re.DOTALL)
@@ -55,6 +56,7 @@ def read_bif(path: str | PathLike[str]) -> NetworkDescription:
     NetworkDescription
         Variables, states, parents and conditional tables.
     """
+    # Comments of either style may stand anywhere.
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", Path(path).read_text(), flags=re.DOTALL)
     states: dict[str, list[str]] = {}
     for name, body in _VARIABLE.findall(text):
@@ -64,6 +66,7 @@ def read_bif(path: str | PathLike[str]) -> NetworkDescription:
         states[name] = _words(declared.group(2))
         if len(states[name]) != int(declared.group(1)):
             raise ValueError(must(f"variable {name}", f"name {declared.group(1)} states"))
+    # Blocks may come in any order; variables keep that of their declarations.
     blocks = {}
     for child, given, body in _PROBABILITY.findall(text):
         blocks[child.strip()] = (_words(given), body)

@@ -41,6 +41,7 @@ def compile_posterior(posterior: Posterior, codes: IntArray) -> Unit:
     Unit
         Root of a normalised, smooth, deterministic and structured-decomposable circuit.
     """
+    # Components are independent given the evidence: their product is the circuit.
     roots = [_compile_solution(solution) for solution in posterior.solve(codes)]
     if not roots:
         raise ValueError(
@@ -53,7 +54,9 @@ def _compile_solution(solution: Solution) -> Unit:
     tree = solution.component.tree
     tables: list[UnitTable] = []
     for bucket, log_conditional in zip(tree.buckets, solution.log_conditionals):
+        # Axes of length one appear where no factor saw the variable.
         weights = np.broadcast_to(np.exp(log_conditional[0]), tree.shape(bucket.axes))
+        # Leaves of the tree need no indicators: a categorical unit says it all.
         if bucket.children:
             # Units of one variable are shared within its bucket; others cannot be equal.
             factory = _SumFactory(bucket.variable, weights.shape[-1])

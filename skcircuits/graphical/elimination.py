@@ -117,6 +117,7 @@ def _greedy_order(graph: Graph, cardinalities: IntArray, *, fill_first: bool) ->
     graph = {variable: set(neighbors) for variable, neighbors in graph.items()}
 
     def cost(variable: int) -> tuple[int, int, int]:
+        # Edges that summing the variable out would add among its neighbours.
         fill = sum(b not in graph[a] for a, b in combinations(graph[variable], 2))
         states = prod(int(cardinalities[v]) for v in graph[variable] | {variable})
         return (fill, states, variable) if fill_first else (states, fill, variable)

@@ -93,6 +93,7 @@ class ExactInference:
         int
             Size of the largest separator.
         """
+        # Laying the tree out is cheap; it refuses what would not fit.
         hidden = np.isnan(self._evidence_row(evidence)[0]).nonzero()[0]
         return Posterior(self.factors, self.cardinalities, hidden, order).width
 
@@ -178,6 +179,7 @@ class ExactInference:
         """
         rng = as_generator(random_state)
         table = self._evidence_row(None) if X is None else np.asarray(X, dtype=np.float64)
+        # Copies of a row share their evidence, so all of them cost one solve.
         codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
         for rows, hidden in missing_patterns(missing):
             codes[rows] = self._posterior(hidden).draw(codes[rows], rng)
@@ -192,6 +194,7 @@ class ExactInference:
 
     def _read_possible_rows(self, X: ArrayLike) -> tuple[IntArray, BoolArray]:
         """Read rows and refuse those whose observed cells are impossible."""
+        # Conditional distributions given an impossible event do not exist.
         impossible = np.isneginf(self.log_prob_unnormalized(X)).nonzero()[0]
         if len(impossible):
             raise ZeroProbabilityError(

@@ -175,6 +175,7 @@ class FactorGraph(ExactInference):
             When the tables would not fit; the message gives the induced width.
         """
         codes, missing = self._read_possible_rows(self._evidence_row(evidence))
+        # A structure of its own: the user may ask for another order.
         hidden = missing[0].nonzero()[0]
         posterior = Posterior(self.factors, self.cardinalities, hidden, order)
         return Circuit(compile_posterior(posterior, codes))
@@ -218,6 +219,7 @@ class FactorGraph(ExactInference):
         chain visits all of them.
         """
         rng = as_generator(random_state)
+        # Uniform starts may be impossible; the sampler walks until it finds the support.
         if start is None:
             states = rng.integers(self.cardinalities, size=(n_chains, len(self.cardinalities)))
         else:
@@ -230,6 +232,7 @@ class FactorGraph(ExactInference):
             thin=thin,
             rng=rng,
         )
+        # Chains in turn, so that any first part of the rows uses all of them.
         rows = kept.transpose(1, 0, 2).reshape(-1, states.shape[1])
         return rows[:n_samples].astype(np.float64)
 
@@ -281,6 +284,7 @@ class FactorGraph(ExactInference):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is prepared again after unpickling."""
+        # Lookups and structures are quickly rebuilt, and caches do not pickle.
         derived = ("neighbors", "_conditionals", "_posterior")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 

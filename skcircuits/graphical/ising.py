@@ -63,6 +63,7 @@ class IsingModel(FactorGraph):
         self.fields = np.zeros(len(matrix)) if fields is None else np.array(fields, dtype=float)
         if self.fields.shape != (len(matrix),):
             raise ValueError(must("fields", "have one entry per variable", shape=self.fields.shape))
+        # Energies go straight into log tables: exp(large coupling) is never formed.
         super().__init__(_factors(matrix, self.fields), np.full(len(matrix), 2))
 
     @classmethod
@@ -115,6 +116,7 @@ class IsingModel(FactorGraph):
         IsingModel
             The model.
         """
+        # Nodes may be anything hashable; variables are numbers.
         position = {node: index for index, node in enumerate(graph.nodes)}
         matrix = np.zeros((len(position), len(position)))
         for left, right, coupling in graph.edges(data=weight, default=1.0):

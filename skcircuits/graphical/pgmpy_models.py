@@ -32,6 +32,7 @@ def read_pgmpy_factors(factors: list[Any]) -> NamedTables:
     tables : list of (scope, table)
         One per factor, axes as in the factor.
     """
+    # First variables first: in a Bayesian network table i then belongs to variable i.
     first = [factor.variables[0] for factor in factors]
     others = [name for factor in factors for name in factor.variables]
     names = list(dict.fromkeys([*first, *others]))
@@ -40,6 +41,7 @@ def read_pgmpy_factors(factors: list[Any]) -> NamedTables:
     for factor in factors:
         scope = [names.index(name) for name in factor.variables]
         tables.append((scope, np.asarray(factor.values, dtype=np.float64)))
+        # State names may be numbers or booleans there.
         for name in factor.variables:
             states[name] = [str(state) for state in factor.state_names[name]]
     return names, [states[name] for name in names], tables

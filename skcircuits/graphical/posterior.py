@@ -98,6 +98,7 @@ class Posterior:
     ) -> None:
         self.cardinalities = cardinalities
         self.hidden = frozenset(int(v) for v in hidden)
+        # These are mere numbers per row; everything else belongs to one component.
         self.observed_factors = [f for f in factors if self.hidden.isdisjoint(f.scope)]
         # A hidden variable without any factor is uniform: a scope of its own keeps it.
         scopes = [self.hidden.intersection(f.scope) for f in factors] + [{v} for v in self.hidden]
@@ -246,10 +247,12 @@ def _component(
     members = frozenset(variables)
     touching = tuple(factor for factor in factors if members.intersection(factor.scope))
     scopes = [[v for v in factor.scope if v in members] for factor in touching]
+    # Single variables keep those in the order that no factor mentions.
     chosen = elimination_order([*scopes, *([v] for v in variables)], cardinalities, order)
     tree = build_tree(scopes, chosen, cardinalities.tolist())
     # The structure is cheap; the tables it announces may not be.
     _check_size(tree.n_cells, tree.width)
+    # What separates the component from the rest: all that its tables depend on.
     boundary = sorted({v for factor in touching for v in factor.scope} - members)
     return Component(tree, touching, np.array(boundary, dtype=np.int64))
 

@@ -32,6 +32,7 @@ def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
     cardinalities : list of int
         Number of states of each variable.
     """
+    # Line breaks mean nothing in this format: read it as a stream of words.
     tokens = iter(Path(path).read_text().split())
     try:
         factors, cardinalities = _parse(tokens)
@@ -45,6 +46,7 @@ def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
     if kind not in ("MARKOV", "BAYES"):
         raise ValueError(must("first word", "be MARKOV or BAYES", word=kind))
     cardinalities = _integers(tokens, int(next(tokens)))
+    # All scopes come first, then all tables in the same order.
     scopes = [_integers(tokens, int(next(tokens))) for _ in range(int(next(tokens)))]
     factors = []
     for scope in scopes:
