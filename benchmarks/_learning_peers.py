@@ -1,0 +1,61 @@
+"""Peers of the learning benchmark, run by an interpreter that has them.
+
+Called by ``benchmarks.fit_times``::
+
+    python benchmarks/_learning_peers.py deeprob|spflow splits.npz
+
+Prints one line of JSON: seconds of the fit and mean log likelihood of the test rows.
+"""
+
+import json
+import sys
+import time
+
+import numpy as np
+
+
+def deeprob(train, test):
+    """LearnSPN with Chow-Liu leaves, the library's strongest settings on these tables."""
+    from deeprob.spn.algorithms.inference import log_likelihood
+    from deeprob.spn.learning.wrappers import learn_estimator
+    from deeprob.spn.structure.leaf import Bernoulli
+
+    n_columns = train.shape[1]
+    began = time.perf_counter()
+    root = learn_estimator(
+        train.astype(np.float32),
+        [Bernoulli] * n_columns,
+        [[0, 1]] * n_columns,
+        learn_leaf="binary-clt",
+        split_rows="kmeans",
+        split_cols="gvs",
+        min_rows_slice=256,
+        random_state=0,
+        verbose=False,
+    )
+    seconds = time.perf_counter() - began
+    return seconds, log_likelihood(root, test.astype(np.float32))
+
+
+def spflow(train, test):
+    """A hidden Chow-Liu tree with 16 states, 50 steps of expectation maximisation."""
+    import torch
+    from spflow.learn import expectation_maximization
+    from spflow.zoo.hclt import learn_hclt_binary
+
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    rows = torch.tensor(train, dtype=torch.float32)
+    began = time.perf_counter()
+    model = learn_hclt_binary(rows, num_hidden_cats=16, init="random")
+    expectation_maximization(model, rows, max_steps=50)
+    seconds = time.perf_counter() - began
+    with torch.no_grad():
+        return seconds, model.log_likelihood(torch.tensor(test, dtype=torch.float32)).numpy()
+
+
+if __name__ == "__main__":
+    peer, source = sys.argv[1:]
+    with np.load(source) as splits:
+        found = {"deeprob": deeprob, "spflow": spflow}[peer](splits["train"], splits["test"])
+    print(json.dumps({"seconds": found[0], "score": float(np.mean(found[1]))}))
