@@ -337,6 +337,11 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
             max_iter=self.max_iter,
             verbose=bool(self.verbose),
         )
+        used = np.arange(len(y))
+        if sample_weight is not None:
+            # The solver drops rows without weight, then counts support vectors among the rest
+            used = np.flatnonzero(sample_weight)
+            encoded, y, sample_weight = encoded[used], y[used], sample_weight[used]
         if self.kernel == "rbf" and not np.isnan(encoded).any():
             # The solver's own kernel needs no matrix of all pairs
             solver.set_params(kernel="rbf", gamma=self.gamma_)
@@ -347,7 +352,7 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
                 lambda rows: expected_kernel_matrix(rows, **settings), encoded
             )
             solver.fit(gram, y, sample_weight)
-        self.support_ = solver.support_
+        self.support_ = used[solver.support_]
         self.support_vectors_ = encoded[solver.support_]
         self.dual_coef_ = solver.dual_coef_
         self.intercept_ = solver.intercept_

@@ -68,9 +68,11 @@ class ColumnMoments:
         cells = np.where(seen, X, 0.0)
         share = np.where(total > 0, total, 1.0)
         mean = weight @ cells / share
+        # Once more: the rounding of a long sum would pass for variance where numbers are large
+        mean += weight @ np.where(seen, X - mean, 0.0) / share
         variance = weight @ np.square(np.where(seen, X - mean, 0.0)) / share
         # A constant column: narrow against its own size, but a density.
-        constant = variance <= np.square(1e-10 * mean)
+        constant = variance <= np.square(8.0 * np.finfo(np.float64).eps * mean)
         variance[constant] = np.square(1e-3 * np.maximum(np.abs(mean[constant]), 1.0))
         variance[total == 0] = 1.0
         return cls(mean, variance)

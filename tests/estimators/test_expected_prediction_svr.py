@@ -194,6 +194,19 @@ def test_weights_reach_the_density(table):
     np.testing.assert_allclose(weighted.density_.means_, half.density_.means_, rtol=1e-6)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_rows_without_weight_do_not_exist(table, share):
+    # The solver drops such rows and counts its support vectors among the others
+    X, y, X_test = table
+    X, weights = with_holes(X, share), np.resize([0.0, 1.0, 2.0], len(y))
+    kept = np.flatnonzero(weights)
+    model = ExpectedPredictionSVR(density=ONE, gamma=0.2, C=10)
+    weighted = model.fit(X, y, sample_weight=weights).predict(X_test)
+    assert np.isin(model.support_, kept).all()
+    without = model.fit(X[kept], y[kept], sample_weight=weights[kept]).predict(X_test)
+    np.testing.assert_allclose(weighted, without, rtol=1e-9)
+
+
 class CountingDensity(GaussianMixtureDensity):
     """Counts its fits in a file, also those of other processes."""
 

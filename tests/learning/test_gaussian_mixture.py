@@ -219,3 +219,13 @@ def test_clusters_see_through_holes():
     assert set(
         cluster_rows(MixtureTable.prepare(X, cardinalities), 2, np.random.default_rng(0))
     ) == {0, 1}
+
+
+def test_a_large_offset_is_no_constant_column():
+    # 0.001 wide at 1e9: the spread is 1e-12 of the mean, yet it is the signal
+    rng = np.random.default_rng(0)
+    X = np.ldexp(rng.integers(-2048, 2048, size=(500, 2)), -20)  # exact after the shift
+    centred = MixtureTable.prepare(X, NUMBERS[:2])
+    shifted = MixtureTable.prepare(X + 2.0**30, NUMBERS[:2])
+    np.testing.assert_allclose(shifted.scale, centred.scale, rtol=1e-3)
+    assert MixtureTable.prepare(np.full((10**4, 2), 0.1), NUMBERS[:2]).scale[0] == 1e-3
