@@ -78,7 +78,7 @@ class CircuitQueries:
             If cells are NaN and the circuit is not smooth and decomposable.
         """
         X = self._table(X)
-        if np.isnan(X[:, list(self.variables)]).any():
+        if not all(self._is_tractable) and np.isnan(X[:, list(self.variables)]).any():
             self._require("log_prob with NaN cells")
         return evaluation.log_probability(self.plan, X)
 
@@ -283,7 +283,7 @@ class CircuitQueries:
 
     def _table(self, X: Any, name: str = "X") -> FloatArray:
         """Check a table: two axes, wide enough, no infinite cells (bounds may be)."""
-        table = np.array(X, dtype=np.float64, ndmin=1)
+        table = np.atleast_1d(np.asarray(X, dtype=np.float64))
         if table.ndim != 2:
             raise ValueError(
                 must(

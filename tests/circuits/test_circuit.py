@@ -86,3 +86,22 @@ def test_sizes():
 def test_a_circuit_is_a_target():
     circuit = Circuit(Bernoulli(0, 0.5))
     np.testing.assert_array_equal(circuit.log_prob_unnormalized([[1.0]]), circuit.log_prob([[1.0]]))
+
+
+def test_queries_leave_the_table_alone():
+    circuit = Circuit(0.5 * Bernoulli(0, 0.2) * Gaussian(1, 0.0, 1.0) + 0.5 * _joint_pair())
+    X = np.array([[0.0, np.nan], [np.nan, 1.0], [np.nan, np.nan]] * 100)
+    before = X.copy()
+    circuit.log_prob(X)
+    circuit.log_prob_box(X, X)
+    circuit.expectation(X)
+    circuit.variance(X)
+    circuit.marginals(X)
+    circuit.mpe(X, method="max_product")
+    circuit.sample(2, X, random_state=0)
+    circuit.condition(X[0])
+    np.testing.assert_array_equal(X, before)
+
+
+def _joint_pair():
+    return Bernoulli(0, 0.9) * Gaussian(1, 3.0, 0.5)

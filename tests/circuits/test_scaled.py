@@ -1,5 +1,7 @@
 """The fast evaluator against the plain one."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn import config_context
@@ -168,3 +170,18 @@ def test_blocks_with_three_factors_and_scattered_rows():
     fast = assert_fast_equals_plain(circuit, circuit.sample(50, random_state=0), False)
     (block,) = [step for step in fast.steps if isinstance(step, Block)]
     assert len(block.factors) == 3
+
+
+def test_memory_does_not_grow_with_the_rows():
+    circuit = latent_tree(np.random.default_rng(0), 32, 8)
+    X = circuit.sample(20_000, random_state=0)
+    circuit.log_prob(X)
+    peaks = []
+    for n_rows in (5_000, 20_000):
+        part = X[:n_rows]
+        tracemalloc.start()
+        circuit.log_prob(part)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # One byte per cell for the check of the table, and the result: nothing else grows.
+    assert peaks[1] < peaks[0] + 15_000 * (32 + 9) + 2**17
