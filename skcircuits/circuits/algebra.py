@@ -142,6 +142,7 @@ def cyclic_shift(p: Circuit, variable: int, shift: int = 1) -> Circuit:
     moved: dict[int, Unit] = {}
     for unit in topological_order(p.root):
         children = [moved[id(child)] for child in unit.children]
+        # What does not see the variable is shared with p.
         if variable not in unit.scope:
             moved[id(unit)] = unit
         elif isinstance(unit, Sum):
@@ -199,11 +200,13 @@ class _Multiplication:
         """Mix the terms with normalised weights; impossible terms are left out."""
         log_factors = np.array([term.log_factor for term in terms])
         log_weights = np.log(left_weights) + self._exponent * np.log(right_weights) + log_factors
+        # Equation: Σ_ij w_i v_j^e p_i q_j^e, with the largest term taken out.
         peak = log_weights.max(initial=-np.inf)
         if np.isneginf(peak):
             return _ZERO
         weights = np.exp(log_weights - peak)
         total = weights.sum()
+        # Products of disjoint supports vanish here; so do terms lost to underflow.
         kept = np.flatnonzero(weights)
         units = [unit for i in kept if (unit := terms[i].unit) is not None]
         log_factor = float(peak + np.log(total))
@@ -214,6 +217,7 @@ class _Multiplication:
 
 def _circuit(result: _Result, p: Circuit) -> Circuit:
     """Put the factor on top; one too large or small for a float into several sums."""
+    # The zero function keeps the scope of its factors.
     if result.unit is None:
         return Circuit(Sum([p.root], weights=[0.0]))
     root, log_factor = result.unit, result.log_factor

@@ -93,6 +93,7 @@ def prune(
     Unit or None
         The new root; None for a constant.
     """
+    # Children come before parents in a plan, so that one sweep rebuilds everything.
     built: list[_Remainder] = []
     for position, unit in enumerate(plan.units):
         children = [built[plan.position[id(child)]] for child in unit.children]
@@ -124,6 +125,7 @@ def _remaining_sum(children: list[_Remainder], weights: FloatArray) -> _Remainde
     kept = [(unit, weight) for unit, weight in terms if unit is not None and weight > 0]
     if not kept:
         return _Remainder(None, 0.0)
+    # A sum that only passes its child on is no unit of its own.
     if len(kept) == 1 and kept[0][1] == 1.0:
         return _Remainder(kept[0][0])
     return _Remainder(Sum([unit for unit, _ in kept], weights=[w for _, w in kept]))

@@ -173,9 +173,11 @@ def _check_graph(arrays: Mapping[str, np.ndarray], families: list[str]) -> None:
     )
     if not lists or len(kinds) == 0 or len(kinds) != len(n_children):
         raise CircuitFileError("A circuit file must list the children of at least one unit.")
+    # Bounds first: sums of hostile numbers could wrap around.
     bounded = n_children.min() >= 0 and n_children.max() <= len(children)
     if not bounded or n_children.sum() != len(children):
         raise CircuitFileError("A circuit file must list as many children as it announces.")
+    # Children before parents also rules out cycles.
     parents = np.repeat(np.arange(len(kinds)), n_children)
     if not ((children >= 0) & (children < parents)).all():
         raise CircuitFileError("Units of a circuit file must follow their children.")

@@ -60,6 +60,7 @@ def entropy(p: Circuit) -> float:
         below = values[layer.children]
         if isinstance(layer, SumLayer):
             weights, log_weights = plan.weights.linear[layer.edges], plan.weights.log[layer.edges]
+            # 0 log 0 = 0: children of weight zero have no part in the entropy.
             below = weights * (below - np.where(weights > 0, log_weights, 0.0))
             values[layer.units] = np.add.reduceat(below, layer.starts)
         else:
@@ -97,6 +98,7 @@ def kl_divergence(p: Circuit, q: Circuit) -> float:
     for circuit in (p, q):
         require_deterministic(circuit, "for a divergence", WAY_OUT)
     mass, divergence = fold_pairs(p.normalize().root, q.normalize().root, _Divergence())
+    # The mass of p that q's support misses has an infinite log ratio.
     if mass < 1.0 - MASS_TOLERANCE:
         return float("inf")
     return max(divergence, 0.0)

@@ -63,6 +63,7 @@ class InverseCdf:
         """
         bucket = (uniform * self._lengths[distributions]).astype(np.intp)
         outcomes = self._guide[self._starts[distributions] + bucket]
+        # All draws take their steps together; those that have arrived drop out.
         behind = np.flatnonzero(self._steps[outcomes] <= uniform)
         while len(behind):
             outcomes[behind] += 1
@@ -74,6 +75,7 @@ def _distribution_functions(masses: FloatArray, starts: IntArray, lengths: IntAr
     """Cumulative masses of each distribution, ending in exactly one."""
     totals = np.add.reduceat(masses, starts)
     totals[totals == 0.0] = 1.0
+    # Normalised before they are added up, so that large distributions do not drown small ones.
     steps = np.cumsum(masses / np.repeat(totals, lengths))
     last = starts + lengths - 1
     before = np.where(starts > 0, steps[starts - 1], 0.0)

@@ -171,6 +171,7 @@ def _means(plan: Plan, flows: FloatArray, X: FloatArray) -> FloatArray:
 def _per_column(layer: InputLayer, values: FloatArray, n_columns: int) -> FloatArray:
     """Add up the values (n_units, n, scope_size) of each column, shape (n_columns, n)."""
     columns = layer.scopes.ravel()
+    # A sparse matrix adds up the units of each column at once.
     terms = values.transpose(0, 2, 1).reshape(len(columns), -1)
     ones = np.ones(len(columns))
     collect = sparse.csr_matrix(

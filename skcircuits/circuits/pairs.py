@@ -74,6 +74,7 @@ class _PairFold(Generic[Result]):
 
     def fold(self, root: Pair) -> Result:
         """Visit pairs depth first, without recursion: circuits may be deep."""
+        # Steps wait on the stack with their pair, so that each is taken apart once per visit.
         stack = [(root, self._step(root))]
         while stack:
             pair, step = stack[-1]
@@ -88,6 +89,7 @@ class _PairFold(Generic[Result]):
 
     def _step(self, pair: Pair) -> _Step[Result]:
         left, right = _open_products(pair[0]), _open_products(pair[1])
+        # Sums come first: a sum may stand against several factors of the other side.
         if _is_sum(left) or _is_sum(right):
             return self._sum_step(left, right)
         if len(left) == len(right) == 1:
@@ -109,6 +111,7 @@ class _PairFold(Generic[Result]):
     def _split(self, left: Side, right: Side) -> list[Pair]:
         """Group the factors of both sides into blocks of equal scope."""
         by_scope = {unit.scope: unit for unit in left}, {unit.scope: unit for unit in right}
+        # Pairs of regions meet in few ways, pairs of units in many: blocks are found once.
         key = tuple(by_scope[0]), tuple(by_scope[1])
         if key not in self._blocks:
             self._blocks[key] = common_blocks(*key)

@@ -78,6 +78,7 @@ class CircuitQueries:
             If cells are NaN and the circuit is not smooth and decomposable.
         """
         X = self._table(X)
+        # Complete rows have a value under every circuit.
         if not all(self._is_tractable) and np.isnan(X[:, list(self.variables)]).any():
             self._require("log_prob with NaN cells")
         return evaluation.log_probability(self.plan, X)

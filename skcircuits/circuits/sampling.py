@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -183,7 +184,8 @@ class _Posterior:
         totals = self._values[layer.units.start + own, at]
         drawn = uniform if self._is_log else uniform * totals
         below = np.zeros(len(own))
-        passed = np.zeros(len(own), dtype=np.uint8 if len(columns) < 256 else np.intp)
+        # Bytes count fast; sums of more children are rare.
+        passed: Any = np.zeros(len(own), dtype=np.uint8 if len(columns) < 256 else np.intp)
         factors = np.empty(len(own))
         for children, column in zip(layer.block_children.T, columns):
             # mode="clip" lets NumPy write straight into the buffer
@@ -196,7 +198,8 @@ class _Posterior:
                 factors *= read(children)
             below += factors
             passed += below <= drawn
-        return layer.starts[own] + passed
+        edges: IntArray = layer.starts[own] + passed
+        return edges
 
     def _draw_in_segments(
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray

@@ -144,6 +144,7 @@ def _codebook(graph: ScaledGraph, scopes: list[Scope]) -> CodeBook:
 
 def _table(graph: ScaledGraph, scope: Scope, units: Sequence[int]) -> FloatArray:
     """Values of units at every joint state, unknown included; the last column is zero."""
+    # One row per code: the digits of the code are the states of the variables.
     n_codes = graph.n_codes(scope)
     states = np.full((n_codes, graph.plan.n_columns), np.nan)
     codes = np.arange(n_codes)
@@ -151,12 +152,14 @@ def _table(graph: ScaledGraph, scope: Scope, units: Sequence[int]) -> FloatArray
         state = codes // stride % (graph.cardinalities[variable] + 1)
         states[:, variable] = np.where(state < graph.cardinalities[variable], state, np.nan)
     table = np.zeros((len(units), n_codes + 1))
+    # The masses of input units are their table; unknown has mass one.
     if all(unit in graph.masses for unit in units):
         for row, unit in enumerate(units):
             masses = graph.masses[unit]
             table[row, : len(masses)] = masses
             table[row, n_codes - 1] = 1.0
         return table
+    # Larger scopes are tabulated by the fast evaluator itself, from tables of single variables.
     below = _compile(units, ScaledGraph(graph.plan, outputs=units))
     for rows in row_slices(n_codes, BATCH_ROWS):
         table[:, rows] = below.run(states[rows]).values[below.outputs]

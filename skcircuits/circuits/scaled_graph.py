@@ -121,6 +121,7 @@ class ScaledGraph:
 
     def _is_tabulated(self, unit: int) -> bool:
         """Tell whether a unit is looked up: small enough, over discrete variables only."""
+        # Input units are tables anyway; mixtures of them pay only beside larger tables.
         if unit in self.masses:
             return True
         scope = self.plan.units[unit].scope
@@ -132,6 +133,7 @@ class ScaledGraph:
 
     def _find_needed(self, outputs: Sequence[int]) -> set[int]:
         """Find the units above the tables, the tabulated ones at the border included."""
+        # What lies below a table is never evaluated.
         needed = set(outputs)
         stack = list(outputs)
         while stack:
@@ -181,6 +183,7 @@ class ScaledGraph:
             if layer.block_shape is None:
                 continue
             for sums, children in _blocks(layer):
+                # A product that is used elsewhere has to be kept, so it is not fused.
                 own_uses = sum(unit in self._needed for unit in sums)
                 kinds = {
                     (type(self.plan.units[i]), len(self.plan.units[i].children), n_uses[i])
@@ -208,6 +211,7 @@ class ScaledGraph:
             return
         chosen = np.array(units) - layer.units.start
         lengths = layer.lengths[chosen]
+        # The layer's other sums are not needed: list the edges of the chosen ones.
         edges = np.repeat(layer.starts[chosen] - np.cumsum(lengths) + lengths, lengths)
         edges += np.arange(len(edges))
         children = layer.children[edges].tolist()

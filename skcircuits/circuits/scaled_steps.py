@@ -160,6 +160,7 @@ class Sums(Step):
 
     def run(self, run: Run) -> None:
         """Mix by a sparse matrix product."""
+        # Only rows with weights are read: what lies elsewhere in the buffer does not matter.
         run.values[self.out] = self.weights @ run.values
 
 
@@ -167,6 +168,7 @@ def _product(values: FloatArray, factors: tuple[Rows, ...]) -> FloatArray:
     """Element-wise product of some rows of the buffer."""
     if len(factors) == 1:
         return values[factors[0]]
+    # Slices are views: factors that lie together are multiplied without a gather.
     result = values[factors[0]] * values[factors[1]]
     for rows in factors[2:]:
         result *= values[rows]

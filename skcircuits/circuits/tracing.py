@@ -61,6 +61,7 @@ def trace(plan: Plan, n_rows: int, choose: EdgeChoice) -> Iterator[InputPairs]:
     InputPairs
         For each input layer that is reached.
     """
+    # Pairs instead of a mask over all units and rows: most units explain few rows.
     pending = _Pending(plan)
     pending.add(np.full(n_rows, plan.root), np.arange(n_rows))
     for layer in reversed(plan.layers):
@@ -93,6 +94,7 @@ class _Pending:
         """Hand pairs to the layers of their units."""
         layers = np.searchsorted(self._starts, units, side="right") - 1
         first = layers[0]
+        # Layered circuits hand all pairs to one layer.
         if (layers == first).all():
             self._waiting[int(self._starts[first])].append((units, rows))
             return

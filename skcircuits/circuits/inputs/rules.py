@@ -133,9 +133,11 @@ def divergence(left: LeafUnit, right: LeafUnit) -> tuple[float, float]:
     if isinstance(left, DiscreteUnit) and isinstance(right, DiscreteUnit):
         own, other = _padded(left, right)
         inside = (own > 0) & (other > 0)
+        # States that the right unit excludes count as missing mass, not as infinity.
         ratios = np.log(own[inside] / other[inside])
         return float(own[inside].sum()), float(own[inside] @ ratios)
     (mean, covariance), (other_mean, other_covariance) = _gaussians(left, right, "compared")
+    # ½ (tr B⁻¹A - d + (a - b)ᵀ B⁻¹ (a - b) - log |B⁻¹A|)
     ratio = np.linalg.solve(other_covariance, covariance)
     shift = mean - other_mean
     distance = shift @ np.linalg.solve(other_covariance, shift)
@@ -164,6 +166,7 @@ def entropy(unit: LeafUnit) -> float:
     if isinstance(unit, DiscreteUnit):
         possible = unit.probabilities[unit.probabilities > 0]
         return float(-possible @ np.log(possible))
+    # ½ log |2πe Σ| is half the dimension less the log density at the mean.
     _, covariance = _moments(unit, "measured")
     return float(0.5 * len(covariance) - _log_density(np.zeros(len(covariance)), covariance))
 
@@ -179,6 +182,7 @@ def _padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatA
 
 def _discrete(variable: int, masses: FloatArray) -> Scaled:
     """Normalise masses."""
+    # Quotients may be far above one: take the largest out before adding.
     peak = masses.max()
     if peak == 0.0:
         return Scaled(None, -np.inf)
