@@ -130,27 +130,25 @@ class FactorGraph(ExactInference):
             state_names=states,
         )
 
-    def log_full_conditional(self, X: ArrayLike, variable: int) -> FloatArray:
-        """Log of ``p(x_i | all others)`` up to a constant per row.
+    def log_full_conditionals(self, X: ArrayLike) -> list[FloatArray]:
+        """Log of ``p(x_i | all others)`` of every variable, up to a constant per row.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Complete rows.
-        variable : int
-            The variable whose states are compared.
 
         Returns
         -------
-        ndarray of shape (n, states)
-            One column per state of the variable.
+        list of ndarray of shape (n, k_i)
+            One column per state of the variable; its own column of X is ignored.
         """
         codes, missing = self._read_rows(X)
         if missing.any():
             raise ValueError(
                 must("X", "be complete", "log_prob_unnormalized sums missing cells out.")
             )
-        return log_full_conditional(self._conditionals[variable], codes)
+        return [log_full_conditional(conditional, codes) for conditional in self._conditionals]
 
     def compile(
         self, evidence: Evidence = None, order: str | Sequence[int] = "min_fill"

@@ -30,9 +30,10 @@ from skcircuits.stein.targets import is_continuous
 
 __all__ = ["collapse_cells", "distinct_gram", "stein_gram"]
 
-# Blocks this small stay in the cache; the size is fixed so that results do not depend on
-# the number of workers.
+# Blocks this small stay in the cache; a task is large enough to be worth sending to a
+# worker. Both are fixed, so that results do not depend on the number of workers.
 _BLOCK_ROWS = 128
+_TASK_ROWS = 512
 
 # The Stein kernel between two slices of whatever the rows were prepared as.
 Block = Callable[[Any, Any], FloatArray]
@@ -170,19 +171,30 @@ def distinct_gram(
 
 
 def _symmetric_blocks(block: Block, rows: Any, n_rows: int, n_jobs: int | None) -> FloatArray:
-    """Compute the blocks on and above the diagonal and mirror them."""
-    parts = row_slices(n_rows, _BLOCK_ROWS)
+    """Compute the upper triangle in tasks and mirror it."""
+    parts = row_slices(n_rows, _TASK_ROWS)
     pairs = [(first, second) for i, first in enumerate(parts) for second in parts[i:]]
-    values = Parallel(n_jobs=n_jobs)(
-        delayed(block)(rows[first], rows[second]) for first, second in pairs
+    tasks = (
+        delayed(_task)(block, rows[first], rows[second], (first, second)) for first, second in pairs
     )
     K = np.empty((n_rows, n_rows))
-    for (first, second), value in zip(pairs, values):
-        K[second, first] = value.T
-        K[first, second] = value
-    # Rounding differs between the halves of a diagonal block: keep one of them.
-    upper = np.triu(K)
-    return upper + np.triu(K, 1).T
+    for (first, second), values in zip(pairs, Parallel(n_jobs=n_jobs)(tasks)):
+        # Rounding differs between the halves of a diagonal part: keep one of them.
+        part = np.triu(values) + np.triu(values, 1).T if first == second else values
+        K[first, second] = part
+        K[second, first] = part.T
+    return K
+
+
+def _task(block: Block, left: Any, right: Any, pair: tuple[slice, slice]) -> FloatArray:
+    """Compute one part of the matrix block by block, without what lies below the diagonal."""
+    first, second = pair
+    values = np.zeros((first.stop - first.start, second.stop - second.start))
+    for above in row_slices(len(values), _BLOCK_ROWS):
+        for beside in row_slices(values.shape[1], _BLOCK_ROWS):
+            if first != second or beside.stop > above.start:
+                values[above, beside] = block(left[above], right[beside])
+    return values
 
 
 def _prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> tuple[Block, Any]:

@@ -87,10 +87,14 @@ def stein_measures(target: Any, X: FloatArray, operator: str) -> Measures:
     counts = state_counts(target, X.shape[1])
     # A variable with one state cannot move, one collapsed everywhere need not.
     movable = (counts > 1) & ~np.isnan(X).all(axis=0)
-    atoms = {
-        variable: _atoms(target, X, variable, int(counts[variable]), operator)
-        for variable in movable.nonzero()[0].tolist()
-    }
+    variables = movable.nonzero()[0].tolist()
+    if hasattr(target, "log_full_conditionals") and not np.isnan(X).any():
+        # Where the graph is known only the factors of each variable are looked at.
+        tables = target.log_full_conditionals(X)
+        operate = OPERATORS[operator]
+        atoms = {i: operate(tables[i], X[:, i].astype(np.int64)) for i in variables}
+    else:
+        atoms = {i: _atoms(target, X, i, int(counts[i]), operator) for i in variables}
     return Measures(X, counts, atoms)
 
 
@@ -99,10 +103,8 @@ def _atoms(target: Any, X: FloatArray, variable: int, n_states: int, operator: s
     rows = X[observed]
     log_conditional = log_full_conditional(target, rows, variable, n_states)
     measures = OPERATORS[operator](log_conditional, rows[:, variable].astype(np.int64))
-    if observed.all():
-        return measures
     # A collapsed variable adds nothing: its terms have expectation zero.
-    return measures.spread(observed)
+    return measures if observed.all() else measures.spread(observed)
 
 
 def moved_rows(X: Rows, variable: int, states: IntArray) -> Rows:

@@ -87,7 +87,7 @@ def _check_all_categorical(target: Any) -> None:
 
 
 def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: int) -> FloatArray:
-    """Evaluate the target at every state of one variable.
+    """Evaluate any target at every state of one variable.
 
     Parameters
     ----------
@@ -105,10 +105,7 @@ def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: in
     ndarray of shape (n, n_states)
         Log probabilities up to a constant per row.
     """
-    # Where the graph is known only the factors of the variable are looked at.
-    if hasattr(target, "log_full_conditional") and not np.isnan(X).any():
-        return target.log_full_conditional(X, variable)
-    # Any target: every row in every state, which also serves collapsed rows.
+    # Every row in every state, which also serves collapsed rows.
     moved = np.repeat(X, n_states, axis=0)
     moved[:, variable] = np.tile(np.arange(n_states), len(X))
     return target.log_prob_unnormalized(moved).reshape(len(X), n_states)

@@ -86,7 +86,7 @@ def test_conditional_marginals_equal_enumeration(graph):
 def test_full_conditional_is_the_normalised_slice(graph):
     states = all_states(graph.cardinalities)
     for variable, k in enumerate(graph.cardinalities):
-        logits = graph.log_full_conditional(states, variable)
+        logits = graph.log_full_conditionals(states)[variable]
         assert logits.shape == (len(states), k)
         moved = states.repeat(k, axis=0)
         moved[:, variable] = np.tile(np.arange(k), len(states))
@@ -101,7 +101,7 @@ def test_full_conditional_with_large_blanket_uses_several_tables():
     rows = rng.integers(graph.cardinalities, size=(5, 12)).astype(float)
     flipped = rows.copy()
     flipped[:, 0] = 1 - rows[:, 0]
-    logits = graph.log_full_conditional(rows, 0)
+    logits = graph.log_full_conditionals(rows)[0]
     own = rows[:, 0].astype(int)
     difference = logits[range(5), 1 - own] - logits[range(5), own]
     expected = graph.log_prob_unnormalized(flipped) - graph.log_prob_unnormalized(rows)
