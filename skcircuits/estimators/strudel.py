@@ -166,7 +166,8 @@ class StrudelDensity(ValidatedDensity):
         self.n_iter_ = result.n_iter
         self.n_splits_ = grown["best"].n_splits
         self.circuit_ = self._in_original_units(circuit)
-        if self.warm_start:
+        # Ctrl-C may have left a split half done
+        if self.warm_start and result.converged:
             self._learner = learner
 
     def _steps(self, learner, generator, grown):

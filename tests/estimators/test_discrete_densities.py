@@ -1,0 +1,216 @@
+"""Strudel, Chow-Liu and hidden Chow-Liu densities as estimators."""
+
+import importlib
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, StrudelDensity
+from skcircuits.circuits import is_deterministic, is_structured_decomposable
+
+DENSITIES = {
+    "tree": ChowLiuDensity(random_state=0),
+    "trees": ChowLiuDensity(n_components=3, random_state=0),
+    "strudel": StrudelDensity(max_iter=15, random_state=0),
+    "strudels": StrudelDensity(max_iter=5, n_components=2, random_state=0),
+    "hidden": HiddenChowLiuDensity(n_latent_states=3, max_iter=15, random_state=0),
+}
+every_density = pytest.mark.parametrize("name", DENSITIES)
+
+
+def make(name, **parameters):
+    density = DENSITIES[name]
+    return type(density)(**{**density.get_params(), **parameters})
+
+
+def fit(density, X, **arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return density.fit(X, **arguments)
+
+
+@pytest.fixture
+def X():
+    """Binary columns of two groups, one of them with three states."""
+    rng = np.random.default_rng(0)
+    group = rng.random((300, 1)) < 0.4
+    table = (rng.random((300, 6)) < np.where(group, 0.85, 0.2)).astype(float)
+    table[:, 5] = rng.integers(3, size=300)
+    table[group[:, 0], 5] = 2.0
+    return table
+
+
+@every_density
+def test_beats_independent_columns(name, X):
+    density = fit(make(name), X)
+    shares = [np.bincount(column.astype(int)) / len(X) for column in X.T]
+    independent = sum((p[p > 0] * np.log(p[p > 0])).sum() for p in shares)
+    assert density.score(X) > independent + 0.2
+
+
+@every_density
+def test_circuit_speaks_original_units(name):
+    rng = np.random.default_rng(1)
+    signs = rng.choice([-1.0, 1.0], size=200)
+    years = rng.choice([1950.0, 1960.0, 1970.0], size=200)
+    codes = np.where(signs > 0, 3.0, rng.choice([0.0, 3.0], size=200))
+    sizes = signs + rng.normal(size=200) + 0.5
+    X = np.column_stack([signs, years, codes, sizes])
+    density = fit(make(name), X)
+    circuit = density.circuit_
+    np.testing.assert_allclose(circuit.log_prob(X), density.score_samples(X), rtol=1e-12)
+    assert np.isfinite(circuit.log_prob(X)).all()
+    drawn = density.sample(300, random_state=0)
+    for column in range(3):
+        assert set(drawn[:, column]) <= set(X[:, column])
+    mean = circuit.expectation(np.full((1, 4), np.nan))[0]
+    assert (np.abs(mean - X.mean(axis=0)) < [0.15, 3.0, 0.3, 0.6]).all()
+    total = density.probability({0: (0, None)}) + density.probability({0: (None, 0)})
+    assert total == pytest.approx(1.0, abs=1e-9)
+
+
+@every_density
+def test_numbers_that_are_no_state_count_as_missing(name, X):
+    density = fit(make(name), X)
+    strange, hole = X[:3].copy(), X[:3].copy()
+    strange[:, 1], hole[:, 1] = 7.0, np.nan
+    np.testing.assert_array_equal(density.score_samples(strange), density.score_samples(hole))
+
+
+@every_density
+def test_holes_in_training_rows(name, X):
+    holes = X.copy()
+    holes[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
+    density = fit(make(name), holes)
+    complete = fit(make(name), X)
+    assert density.score(X) > complete.score(X) - 0.25
+    assert density.score(holes) > fit(make(name), X[np.r_[:5]]).score(holes)
+
+
+@every_density
+def test_runs_are_reproducible(name, X):
+    X[::7, 2] = np.nan
+    one, two = (fit(make(name), X).score_samples(X) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+
+
+@every_density
+def test_labels(name):
+    rng = np.random.default_rng(3)
+    job = rng.choice(["cook", "nurse"], 150)
+    shift = np.where(job == "cook", "day", rng.choice(["day", "night"], 150))
+    table = pd.DataFrame({"job": job, "shift": shift})
+    density = fit(make(name), table)
+    assert density.probability({"shift": "night"}, given={"job": "cook"}) < 0.05
+    assert density.probability({"shift": "night"}, given={"job": "nurse"}) > 0.35
+
+
+@pytest.mark.parametrize("name", ["tree", "strudel"])
+def test_single_circuits_are_deterministic(name, X):
+    X[::5, 0] = np.nan
+    circuit = fit(make(name), X).circuit_
+    assert is_deterministic(circuit)
+    assert is_structured_decomposable(circuit)
+    holes = np.where(np.random.default_rng(4).random(X.shape) < 0.5, np.nan, X)
+    assert not np.isnan(circuit.mpe(holes)).any()
+
+
+# -------------------------------------------------------------------- validation
+
+
+@pytest.mark.parametrize("name", ["strudel", "strudels", "hidden"])
+def test_the_best_step_on_validation_rows_is_kept(name, X):
+    train, valid = X[:200], X[200:]
+    density = fit(make(name), train, X_val=valid)
+    assert len(density.validation_scores_) == density.n_iter_
+    assert density.score(valid) == pytest.approx(max(density.validation_scores_), abs=1e-4)
+
+
+def test_patience_stops_the_growth(X):
+    X = X[np.random.default_rng(0).permutation(len(X))]
+    density = fit(StrudelDensity(patience=4, random_state=0), X)
+    scores = density.validation_scores_
+    assert len(scores) - 1 - int(np.argmax(scores)) <= 4
+    assert density.n_splits_ == int(np.argmax(scores))
+
+
+def test_size_stops_the_growth(X):
+    density = fit(StrudelDensity(max_parameters=30, patience=1000, random_state=0), X)
+    larger = fit(StrudelDensity(max_parameters=100, patience=1000, random_state=0), X)
+    assert density.n_iter_ < larger.n_iter_
+
+
+def test_no_split_is_the_tree(X):
+    tree = fit(ChowLiuDensity(), X)
+    density = fit(StrudelDensity(max_iter=0, validation_fraction=None), X)
+    np.testing.assert_allclose(density.score_samples(X), tree.score_samples(X), atol=0.05)
+
+
+# -------------------------------------------------------------------- warm start
+
+
+def test_warm_start_goes_on(X):
+    density = StrudelDensity(max_iter=4, warm_start=True, patience=1000, random_state=0)
+    fit(density, X)
+    first = list(density.validation_scores_)
+    fit(density.set_params(max_iter=10), X)
+    whole = fit(StrudelDensity(max_iter=10, patience=1000, random_state=0), X)
+    assert first + density.validation_scores_[1:] == pytest.approx(whole.validation_scores_)
+    np.testing.assert_allclose(density.score_samples(X), whole.score_samples(X), rtol=1e-12)
+
+
+def test_warm_start_refuses_other_rows(X):
+    density = fit(StrudelDensity(max_iter=2, warm_start=True, random_state=0), X)
+    with pytest.raises(ValueError, match="must be those of the previous fit"):
+        density.fit(X[:100])
+
+
+def test_pickles_do_not_carry_the_training_rows(X):
+    density = fit(StrudelDensity(max_iter=2, warm_start=True, random_state=0), X)
+    again = pickle.loads(pickle.dumps(density))
+    assert not hasattr(again, "_learner")
+    np.testing.assert_array_equal(again.score_samples(X), density.score_samples(X))
+    assert np.isfinite(fit(again, X).score(X))
+
+
+# ------------------------------------------------------------------ interruption
+
+
+@pytest.mark.parametrize("name", ["strudel", "strudels", "hidden", "trees"])
+def test_interrupt_keeps_the_best_so_far(monkeypatch, name, X):
+    target, after = {
+        "strudel": ("skcircuits.learning.strudel.StrudelLearner._split", 5),
+        "strudels": ("skcircuits.learning.shared_structure._shrunken", 3),
+        "hidden": ("skcircuits.learning.latent_learning._maximize", 9),
+        "trees": ("skcircuits.trees.chow_liu.chow_liu_tree", 7),
+    }[name]
+    module, _, function = target.rpartition(".")
+    owner = _resolve(module)
+    original = getattr(owner, function)
+    calls = []
+
+    def interrupted(*args, **kwargs):
+        calls.append(1)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, function, interrupted)
+    density = make(name, **({"validation_fraction": None} if name == "strudel" else {}))
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        density.fit(X)
+    assert np.isfinite(density.score(X))
+    assert np.exp(density.circuit_.log_partition) == pytest.approx(1.0)
+
+
+def _resolve(path):
+    """A module, or a class in one."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name)
