@@ -1,6 +1,5 @@
 """Configuration of the documentation: ``make doc`` writes it to ``doc/_build/html``."""
 
-import os
 import re
 
 import matplotlib
@@ -43,14 +42,11 @@ autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
-# The gallery. Examples run while the documentation is built, unless told otherwise:
-# SKCIRCUITS_DOC_GALLERY=0 shows their code alone.
+# The gallery: examples run while the documentation is built
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
-    "plot_gallery": os.environ.get("SKCIRCUITS_DOC_GALLERY", "1") != "0",
-    "abort_on_example_error": False,
     "download_all_examples": False,
     "show_memory": False,
     "remove_config_comments": True,

@@ -100,7 +100,7 @@ print(f"{'constant E[f]':24s}{np.mean(constants[at]):8.2f}")
 # %%
 # The picture
 # -----------
-arguments = argparse.ArgumentParser(description=__doc__.splitlines()[1])
+arguments = argparse.ArgumentParser(description="Error against missing rate on the diabetes data")
 arguments.add_argument("--output", type=Path, help="folder to write the picture to")
 output = arguments.parse_known_args()[0].output
 if output is not None:
