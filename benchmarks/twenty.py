@@ -43,8 +43,8 @@ MODELS = {
     "strudel_mixture": (
         StrudelDensity,
         [
-            {"max_iter": 10, "n_components": 32},
-            {"max_iter": 30, "n_components": 32},
+            {"max_iter": 10, "n_components": 20},
+            {"max_iter": 10, "n_components": 40},
             {"max_iter": 100, "n_components": 16},
             {"max_iter": 500, "n_components": 16},
         ],
