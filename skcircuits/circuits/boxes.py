@@ -50,7 +50,7 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
         Log probabilities.
     """
     patterns, pattern_of = distinct_patterns(_bounded(plan, box))
-    whole = np.exp(_log_pass(plan, _unbounded(plan))[0])
+    whole = plan.remember("whole", lambda: np.exp(_log_pass(plan, _unbounded(plan))[0]))
     result = np.full(len(box.lower), whole)
     for number, pattern in enumerate(patterns):
         if not pattern.any():

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs.cumulative_table import CumulativeTable
 from skcircuits.circuits.inputs.polynomial_pieces import PieceLocator, PolynomialPieces
 from skcircuits.exceptions import must
 from skcircuits.numerics.bsplines import knot_windows
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["PiecewisePolynomial", "PiecewisePolynomialLayer"]
+
+# A table of cumulative masses pays for this many points, up to this many bytes.
+MANY_POINTS = 512
+LARGEST_TABLE = 2**26
 
 
 class PiecewisePolynomialLayer(InputLayer):
@@ -251,6 +256,7 @@ class _Group:
     ) -> None:
         self.variable, self.units, self.pieces = variable, units, pieces
         self.locate = PieceLocator(pieces, units)
+        self._known_table: CumulativeTable | None = None
         self.atoms = np.unique(np.concatenate([members[i].atoms for i in units]))
         self.atom_masses = np.zeros((len(units), len(self.atoms)))
         for row, i in enumerate(units):
@@ -279,10 +285,25 @@ class _Group:
 
     def mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
         """Mass of intervals to absolute accuracy, shape (k, n)."""
-        values = self.pieces.mass(self.locate(lower), lower, self.locate(upper), upper)
+        table = self._table() if len(lower) >= MANY_POINTS else None
+        if table is None:
+            values = self.pieces.mass(self.locate(lower), lower, self.locate(upper), upper)
+        else:
+            by_row = table(upper)
+            by_row -= table(lower)
+            by_row[~(upper > lower)] = 0.0
+            values = np.maximum(by_row, 0.0, out=by_row).T
         if len(self.atoms):
             values += self._atom_mass(lower, upper, closed)
         return values
+
+    def _table(self) -> CumulativeTable | None:
+        """Table of cumulative masses, made at first use; None where it would be too large."""
+        if self._known_table is None and (
+            CumulativeTable.n_bytes(self.pieces, self.locate) <= LARGEST_TABLE
+        ):
+            self._known_table = CumulativeTable(self.pieces, self.units, self.locate)
+        return self._known_table
 
     def _atom_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
         """Mass of the atoms inside intervals, shape (k, n)."""

@@ -19,7 +19,7 @@ from skcircuits.numerics.bsplines import density_pieces
 from skcircuits.numerics.logspace import log1mexp
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["PieceLocator", "PolynomialPieces"]
+__all__ = ["FAR_AWAY", "PieceLocator", "PolynomialPieces"]
 
 # A difference of cumulative masses below this has lost digits and is integrated anew.
 SMALLEST_DIFFERENCE = 1e-6
@@ -51,6 +51,11 @@ class PolynomialPieces:
         Integral of each piece.
     rates : ndarray of shape (n_pieces,)
         Decay of each tail; zero for polynomials.
+    antiderivatives : ndarray of shape (max_degree + 1, n_pieces)
+        Coefficients of u, u², ... of the mass collected within each polynomial.
+    offsets, amplitudes : ndarray of shape (n_pieces,)
+        The mass left of a point is offset + antiderivative + amplitude exp(-rate distance),
+        the distance from the edge of a tail.
     """
 
     def __init__(
@@ -77,17 +82,16 @@ class PolynomialPieces:
         self.is_tail = self.is_left | self.is_right
         self.rates = np.zeros(n_pieces)
         self.rates[self.first], self.rates[self.last] = 1.0 / tail_scales.T
-        self._antiderivatives = self.coefficients / np.arange(1, n_powers + 1)[:, None]
-        self.masses = self._antiderivatives.sum(axis=0)
+        self.antiderivatives = self.coefficients / np.arange(1, n_powers + 1)[:, None]
+        self.masses = self.antiderivatives.sum(axis=0)
         self.masses[self.first], self.masses[self.last] = tail_masses.T
         #: Mass of the own function before each piece.
         self.before = np.concatenate(
             [np.cumsum(own) - own for own in np.split(self.masses, self.first[1:])]
         )
-        # Mass left of x: offset + antiderivative + amplitude exp(-rate distance)
         self._decays = -self.rates
-        self._amplitudes = self.masses * np.where(self.is_left, 1.0, -1.0 * self.is_right)
-        self._offsets = self.before + np.where(self.is_right, self.masses, 0.0)
+        self.amplitudes = self.masses * np.where(self.is_left, 1.0, -1.0 * self.is_right)
+        self.offsets = self.before + np.where(self.is_right, self.masses, 0.0)
         with np.errstate(divide="ignore"):
             self._log_heights = np.log(self.masses * np.where(self.is_tail, self.rates, 1.0))
 
@@ -254,15 +258,15 @@ class PolynomialPieces:
         x = np.clip(x, -FAR_AWAY, FAR_AWAY)
         starts = self.starts[pieces]
         u = (np.clip(x, *self.range) - starts) / self.widths[pieces]
-        value = self._horner(self._antiderivatives, pieces, u)
+        value = self._horner(self.antiderivatives, pieces, u)
         value *= u
-        value += self._offsets[pieces]
+        value += self.offsets[pieces]
         # Dense for all pieces: what is no tail has amplitude 0
         beyond = np.abs(np.subtract(x, starts, out=starts), out=starts)
         with np.errstate(over="ignore"):
             beyond *= self._decays[pieces]
         np.exp(beyond, out=beyond)
-        beyond *= self._amplitudes[pieces]
+        beyond *= self.amplitudes[pieces]
         value += beyond
         return value
 
@@ -310,7 +314,7 @@ class PolynomialPieces:
         low, high = np.zeros(len(pieces)), np.ones(len(pieces))
         u = fractions.copy()
         for _ in range(80):  # Newton, halving the bracket wherever a step leaves it
-            surplus = u * self._horner(self._antiderivatives, pieces, u) - target
+            surplus = u * self._horner(self.antiderivatives, pieces, u) - target
             low, high = np.where(surplus < 0, u, low), np.where(surplus < 0, high, u)
             with np.errstate(divide="ignore", invalid="ignore"):
                 step = u - surplus / self._horner(self.coefficients, pieces, u)
@@ -331,6 +335,13 @@ class PieceLocator:
         The functions.
     functions : ndarray of shape (k,)
         Which of them.
+
+    Attributes
+    ----------
+    merged : ndarray of shape (b,)
+        Breakpoints of all of them, increasing.
+    table : ndarray of shape (k, b + 1)
+        Piece of each function on each interval between them.
     """
 
     def __init__(self, pieces: PolynomialPieces, functions: IntArray) -> None:
@@ -340,9 +351,9 @@ class PieceLocator:
             # The last polynomial owns its right end
             own[-1] = np.nextafter(own[-1], np.inf)
             ends.append(own)
-        self._merged = np.unique(np.concatenate(ends))
-        places = np.concatenate([[-np.inf], self._merged])
-        self._table = np.stack(
+        self.merged = np.unique(np.concatenate(ends))
+        places = np.concatenate([[-np.inf], self.merged])
+        self.table = np.stack(
             [
                 pieces.first[i] + np.searchsorted(own, places, side="right")
                 for i, own in zip(functions, ends)
@@ -362,4 +373,4 @@ class PieceLocator:
         ndarray of shape (k, n)
             Position of the piece of each function.
         """
-        return self._table[:, np.searchsorted(self._merged, x, side="right")]
+        return self.table[:, np.searchsorted(self.merged, x, side="right")]
