@@ -39,6 +39,8 @@ POINT_BYTES = 2**24
 # No block takes more rows than this, so that there is work for several processes.
 PAIR_ROWS = 256
 POINT_ROWS = 1024
+# Squares of larger numbers may overflow.
+LARGEST_CELL = 1e150
 
 
 def expected_kernel_matrix(
@@ -91,6 +93,8 @@ def expected_kernel_matrix(
     """
     rows = _distinct_rows(_table(circuit, X, "X"), circuit)
     other = rows if Y is None else _distinct_rows(_table(circuit, Y, "Y"), circuit)
+    _refuse_huge(rows.X, other.X)
+    terms = check_kernel(kernel, circuit.variables)
     symmetric = Y is None or (
         rows.X.shape == other.X.shape and np.array_equal(rows.X, other.X, equal_nan=True)
     )
@@ -98,7 +102,7 @@ def expected_kernel_matrix(
     result[np.ix_(rows.complete, other.complete)] = kernel(
         rows.X[rows.complete], other.X[other.complete]
     )
-    tasks = _tasks(circuit, check_kernel(kernel, circuit.variables), rows, other, symmetric)
+    tasks = _tasks(circuit, terms, rows, other, symmetric)
     blocks = Parallel(n_jobs=n_jobs)(delayed(task.matrix)() for task in tasks)
     for task, block in zip(tasks, blocks):
         result[np.ix_(task.rows, task.columns)] = block
@@ -347,6 +351,15 @@ def _compile_self_pairs(circuit: Circuit) -> PairPlan:
 
 def _table(circuit: Circuit, X: Any, name: str) -> FloatArray:
     """Check a table of rows: the circuit knows what it needs."""
+    if not isinstance(circuit, Circuit):
+        raise TypeError(
+            must(
+                "circuit",
+                "be a Circuit",
+                "Pass density.circuit_ of a fitted density.",
+                circuit=circuit,
+            )
+        )
     table = np.asarray(X, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] < circuit.plan.n_columns:
         raise ValueError(
@@ -359,3 +372,12 @@ def _table(circuit: Circuit, X: Any, name: str) -> FloatArray:
     if np.isinf(table).any():
         raise ValueError(must(f"cells of {name}", "be finite or NaN"))
     return table
+
+
+def _refuse_huge(*tables: FloatArray) -> None:
+    """Refuse numbers whose squares overflow: differences of such squares are NaN."""
+    largest = max(float(np.fmax.reduce(np.abs(table), axis=None, initial=0.0)) for table in tables)
+    if largest > LARGEST_CELL:
+        raise ValueError(
+            must("cells", f"lie within ±{LARGEST_CELL:g}", "Scale the columns.", largest=largest)
+        )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from skcircuits.kernels.base import KernelFamily, check_positive
 from skcircuits.kernels.terms import KernelTerm
@@ -13,6 +14,9 @@ from skcircuits.kernels.univariate import RBFFactor
 from skcircuits.protocols import FloatArray
 
 __all__ = ["RBF"]
+
+# γ x² up to which x² - 2xy + y² may cancel: rounding then changes a kernel value by 1e-12.
+LARGEST_REACH = 1e3
 
 
 class RBF(KernelFamily):
@@ -73,12 +77,22 @@ class RBF(KernelFamily):
         return [KernelTerm(np.array(1.0), dict.fromkeys(self._own(variables), factor))]
 
     def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
-        # Centred first: what cancels in x² - 2xy + y² is then small.
-        center = Y.mean(axis=0) if len(Y) else 0.0
-        X, Y = X - center, Y - center
-        distances = (-2.0 * X) @ Y.T
-        distances += np.einsum("ij,ij->i", X, X)[:, None]
-        distances += np.einsum("ij,ij->i", Y, Y)
-        np.maximum(distances, 0.0, out=distances)
+        distances = _squared_distances(X, Y, self.gamma)
         distances *= -self.gamma
         return np.exp(distances, out=distances)
+
+
+def _squared_distances(X: FloatArray, Y: FloatArray, gamma: float) -> FloatArray:
+    """Squared distances of all pairs, accurate next to 1/γ."""
+    # Centred first: what cancels in x² - 2xy + y² is then small.
+    center = Y.mean(axis=0) if len(Y) else 0.0
+    near_X, near_Y = X - center, Y - center
+    squares_X = np.einsum("ij,ij->i", near_X, near_X)
+    squares_Y = np.einsum("ij,ij->i", near_Y, near_Y)
+    reach = max(squares_X.max(initial=0.0), squares_Y.max(initial=0.0))
+    if not gamma * reach < LARGEST_REACH:  # also where a square overflows
+        return cdist(X, Y, metric="sqeuclidean")
+    distances = (-2.0 * near_X) @ near_Y.T
+    distances += squares_X[:, None]
+    distances += squares_Y
+    return np.maximum(distances, 0.0, out=distances)

@@ -78,3 +78,13 @@ def test_clear_errors(make, message):
 def test_far_rows_do_not_lose_digits():
     X = np.array([[1e8], [1e8 + 1.0]])
     np.testing.assert_allclose(RBF(1.0)(X), [[1, np.exp(-1)], [np.exp(-1), 1]])
+
+
+def test_far_clusters_do_not_lose_digits_either():
+    # Seen from the mean of both clusters, squares are 1e12 times the distances within one
+    X = np.array([[0.0, 0.0], [0.5, 1.0], [1e6, 1e6], [1e6 + 0.5, 1e6], [1e200, -1e200]])
+    values = RBF(gamma=1.0)(X, X)
+    expected = np.eye(5)
+    expected[0, 1] = expected[1, 0] = np.exp(-1.25)
+    expected[2, 3] = expected[3, 2] = np.exp(-0.25)
+    np.testing.assert_allclose(values, expected, rtol=1e-12)

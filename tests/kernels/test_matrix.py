@@ -173,6 +173,17 @@ def test_clear_errors(X, message):
         expected_kernel_matrix(X, circuit=mixture(), kernel=RBF())
 
 
+def test_what_is_no_circuit_or_kernel_or_number_is_refused():
+    circuit = mixture(n_columns=2)
+    X = np.array([[0.0, np.nan]])
+    with pytest.raises(TypeError, match="of a fitted density"):
+        expected_kernel_matrix(X, circuit="auto", kernel=RBF())
+    with pytest.raises(TypeError, match="kernel object"):
+        expected_kernel_matrix(X, circuit=circuit, kernel="rbf")
+    with pytest.raises(ValueError, match=r"cells must lie within ±1e\+150; got largest=1e\+200"):
+        expected_kernel_matrix(X, [[1e200, 0.0]], circuit=circuit, kernel=RBF())
+
+
 def test_tiny_tables():
     circuit = mixture()
     assert expected_kernel_matrix(np.empty((0, 4)), circuit=circuit, kernel=RBF()).shape == (0, 0)
