@@ -36,7 +36,7 @@ def read_psdd(
         The diagram, plain text or compressed with gzip.
     vtree_path : str or path-like, default=None
         Its vtree; when given, every node's scope must be that of a vtree node. (The numbers
-        of vtree nodes are not compared: writers count them differently.)
+        of vtree nodes are not compared, as writers count them differently).
 
     Returns
     -------

@@ -41,6 +41,8 @@ class Node:
         Builds the step; None for tables.
     table_scope : tuple of int, default=None
         Variables of a table.
+    needs : list of Node, default=[]
+        Steps that must come before.
     """
 
     units: list[int]

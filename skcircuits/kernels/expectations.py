@@ -69,10 +69,14 @@ def univariate_pairs(
 
     Parameters
     ----------
-    left, right : InputLayer
-        Layers of univariate units.
-    left_units, right_units : ndarray
-        Units of one variable, the same on both sides.
+    left : InputLayer
+        A layer of univariate units.
+    left_units : ndarray of shape (n_left_units,)
+        Units of one variable.
+    right : InputLayer
+        A layer of univariate units.
+    right_units : ndarray of shape (n_right_units,)
+        Units of the same variable.
     factor : Factor
         The kernel's factor of that variable.
 

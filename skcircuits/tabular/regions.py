@@ -16,7 +16,13 @@ __all__ = ["Box", "Interval", "Region", "States", "complement", "intersect", "un
 
 
 class Interval(NamedTuple):
-    """A closed interval of floats; infinite bounds leave a side open."""
+    """A closed interval of floats.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Bounds; infinite ones leave a side open.
+    """
 
     lower: float
     upper: float
@@ -37,7 +43,15 @@ class Interval(NamedTuple):
 
 
 class States(NamedTuple):
-    """Some of the codes 0, ..., n_states - 1."""
+    """Some of the codes 0, ..., n_states - 1.
+
+    Parameters
+    ----------
+    codes : frozenset of int
+        The codes.
+    n_states : int
+        Number of states of the column.
+    """
 
     codes: frozenset[int]
     n_states: int
