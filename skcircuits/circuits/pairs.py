@@ -64,13 +64,41 @@ class _Step(NamedTuple, Generic[Result]):
     combine: Callable[[list[Result]], Result]
 
 
+class _Opened(NamedTuple):
+    """A side taken apart as far as it goes without its counterpart.
+
+    Parameters
+    ----------
+    units : tuple of Unit
+        Factors; the children of a single product.
+    partition : int
+        Number that stands for the scopes of the units.
+    terms : list of side
+        Children of positive weight of a single sum; otherwise the units as one term.
+    weights : ndarray of shape (n_terms,)
+        Their weights.
+    """
+
+    units: Side
+    partition: int
+    terms: list[Side]
+    weights: FloatArray
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the side is a single sum."""
+        return len(self.units) == 1 and isinstance(self.units[0], Sum)
+
+
 class _PairFold(Generic[Result]):
-    """Remembers the results of pairs and how partitions meet."""
+    """Remembers the results of pairs, opened sides and how partitions meet."""
 
     def __init__(self, rules: PairRules[Result]) -> None:
         self._rules = rules
         self._results: dict[Pair, Result] = {}
-        self._blocks: dict[tuple[Partition, Partition], list[tuple[Partition, Partition]]] = {}
+        self._sides: dict[Side, _Opened] = {}
+        self._partitions: dict[Partition, int] = {}
+        self._blocks: dict[tuple[int, int], list[tuple[list[int], list[int]]]] = {}
 
     def fold(self, root: Pair) -> Result:
         """Visit pairs depth first, without recursion: circuits may be deep."""
@@ -88,53 +116,56 @@ class _PairFold(Generic[Result]):
         return self._results[root]
 
     def _step(self, pair: Pair) -> _Step[Result]:
-        left, right = _open_products(pair[0]), _open_products(pair[1])
+        left, right = self._open(pair[0]), self._open(pair[1])
         # Sums come first: a sum may stand against several factors of the other side.
-        if _is_sum(left) or _is_sum(right):
+        if left.is_sum or right.is_sum:
             return self._sum_step(left, right)
-        if len(left) == len(right) == 1:
-            own, other = left[0], right[0]
+        if len(left.units) == len(right.units) == 1:
+            own, other = left.units[0], right.units[0]
             assert isinstance(own, LeafUnit) and isinstance(other, LeafUnit)
             return _Step([], lambda _: self._rules.inputs(own, other))
         return _Step(self._split(left, right), self._rules.product)
 
-    def _sum_step(self, left: Side, right: Side) -> _Step[Result]:
+    def _open(self, side: Side) -> _Opened:
+        """Take a side apart, once."""
+        if side not in self._sides:
+            units = side
+            while len(units) == 1 and isinstance(units[0], Product):
+                units = units[0].children
+            scopes = tuple(unit.scope for unit in units)
+            partition = self._partitions.setdefault(scopes, len(self._partitions))
+            terms, weights = [units], np.ones(1)
+            if len(units) == 1 and isinstance(units[0], Sum):
+                positive = np.flatnonzero(units[0].weights)
+                terms = [(units[0].children[i],) for i in positive]
+                weights = units[0].weights[positive]
+            self._sides[side] = _Opened(units, partition, terms, weights)
+        return self._sides[side]
+
+    def _sum_step(self, left: _Opened, right: _Opened) -> _Step[Result]:
         """Distribute the sums on both sides; terms of weight zero do not take part."""
-        own, own_weights = _terms(left)
-        other, other_weights = _terms(right)
-        left_weights = np.repeat(own_weights, len(other))
-        right_weights = np.tile(other_weights, len(own))
-        below = [(one, two) for one in own for two in other]
+        left_weights = np.repeat(left.weights, len(right.terms))
+        right_weights = np.tile(right.weights, len(left.terms))
+        below = [(one, two) for one in left.terms for two in right.terms]
         mixture = self._rules.mixture
         return _Step(below, lambda terms: mixture(left_weights, right_weights, terms))
 
-    def _split(self, left: Side, right: Side) -> list[Pair]:
+    def _split(self, left: _Opened, right: _Opened) -> list[Pair]:
         """Group the factors of both sides into blocks of equal scope."""
-        by_scope = {unit.scope: unit for unit in left}, {unit.scope: unit for unit in right}
-        # Pairs of regions meet in few ways, pairs of units in many: blocks are found once.
-        key = tuple(by_scope[0]), tuple(by_scope[1])
+        # Pairs of partitions meet in few ways, pairs of units in many: blocks are found once.
+        key = left.partition, right.partition
         if key not in self._blocks:
-            self._blocks[key] = common_blocks(*key)
+            self._blocks[key] = _blocks_by_place(left.units, right.units)
         return [
-            (tuple(by_scope[0][s] for s in own), tuple(by_scope[1][s] for s in other))
+            (tuple([left.units[i] for i in own]), tuple([right.units[i] for i in other]))
             for own, other in self._blocks[key]
         ]
 
 
-def _open_products(side: Side) -> Side:
-    """Replace a single product by its factors."""
-    while len(side) == 1 and isinstance(side[0], Product):
-        side = side[0].children
-    return side
-
-
-def _is_sum(side: Side) -> bool:
-    return len(side) == 1 and isinstance(side[0], Sum)
-
-
-def _terms(side: Side) -> tuple[list[Side], FloatArray]:
-    """Terms of positive weight of a sum; anything else is one term of weight one."""
-    if not (len(side) == 1 and isinstance(side[0], Sum)):
-        return [side], np.ones(1)
-    positive = np.flatnonzero(side[0].weights)
-    return [(side[0].children[i],) for i in positive], side[0].weights[positive]
+def _blocks_by_place(left: Side, right: Side) -> list[tuple[list[int], list[int]]]:
+    """Common blocks of two partitions, as places of the factors on both sides."""
+    scopes = [unit.scope for unit in left], [unit.scope for unit in right]
+    return [
+        ([scopes[0].index(s) for s in own], [scopes[1].index(s) for s in other])
+        for own, other in common_blocks(tuple(scopes[0]), tuple(scopes[1]))
+    ]
