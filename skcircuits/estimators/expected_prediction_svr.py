@@ -19,7 +19,7 @@ from skcircuits.estimators._base import (
     fit_context,
 )
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
-from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.expansion_variance import expansion_variance
@@ -289,7 +289,16 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         """Find out now, not in predict, whether the kernel can be integrated."""
         nothing = np.full((1, encoded.shape[1]), np.nan)
         settings = {"circuit": self.circuit_, "kernel": self.kernel_}
-        expected_kernel_matrix(nothing, np.zeros_like(nothing), **settings)
+        try:
+            expected_kernel_matrix(nothing, np.zeros_like(nothing), **settings)
+        except CircuitPropertyError as error:
+            if isinstance(self.density, str):
+                error.add_note(
+                    "density='auto' learns joint Gaussians. Kernels other than RBF need columns "
+                    "that are independent within a component: pass "
+                    "density=GaussianMixtureDensity(covariance_type='diag')."
+                )
+            raise
 
     def _make_kernel(self, encoded):
         """Make the kernel between complete rows; sets gamma_."""

@@ -171,9 +171,10 @@ def test_clear_errors(table, parameters, message):
 
 def test_kernels_without_closed_form_say_so(table):
     X, y, _ = table
-    model = ExpectedPredictionSVR(kernel="laplacian", density=ONE)
-    with pytest.raises(CircuitPropertyError, match="Laplacian on univariate ones"):
+    model = ExpectedPredictionSVR(kernel="laplacian")
+    with pytest.raises(CircuitPropertyError, match="Laplacian on univariate ones") as caught:
         model.fit(with_holes(X), y)
+    assert "density=GaussianMixtureDensity(covariance_type='diag')" in caught.value.__notes__[0]
 
 
 def test_impossible_evidence_falls_back_to_the_constant():
