@@ -31,7 +31,7 @@ MAX_KEPT = 64
 # Errors of a pass on the linear scale are some 1e-16 of the whole: below this, repeat.
 SMALLEST_LINEAR = 1e-6
 # Values per batch: a few buffers of this size stay in cache.
-BATCH_VALUES = 2**18
+BATCH_VALUES = 2**17
 
 
 def log_box_probability(plan: Plan, box: Box) -> FloatArray:

@@ -18,6 +18,9 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ProductLayer", "SumLayer", "SumWeights"]
 
+# A sparse matrix costs more to set up than to apply to fewer values per unit.
+MANY_VALUES = 64
+
 
 class SumWeights:
     """The weights of all sum edges of a plan, or a batch of such weights.
@@ -270,7 +273,7 @@ class SumLayer:
             out[...] = (linear.reshape(self.block_shape) @ self._block_values(values)).reshape(
                 out.shape
             )
-        elif not weights.is_batch:
+        elif not weights.is_batch and values[0].size >= MANY_VALUES:
             n_sums, batch = len(self.lengths), values.shape[1:]
             indptr = np.append(self.starts, len(self.children))
             matrix = sparse.csr_matrix((linear, self.children, indptr), (n_sums, len(values)))

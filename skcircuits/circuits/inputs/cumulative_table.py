@@ -91,14 +91,15 @@ class CumulativeTable:
         interval = np.searchsorted(self._merged, x, side="right")
         x = np.clip(x, -FAR_AWAY, FAR_AWAY)
         v = np.clip((x - self._starts[interval]) * self._scales[interval], 0.0, 1.0)[:, None]
-        value = self._coefficients[-1][interval]
+        value = np.take(self._coefficients[-1], interval, axis=0, mode="clip")
+        rows = np.empty_like(value)  # one buffer for all tables: it stays in cache
         for coefficients in self._coefficients[-2::-1]:
             value *= v
-            value += coefficients[interval]
-        beyond = x[:, None] - self._edges[interval]
+            value += np.take(coefficients, interval, axis=0, out=rows, mode="clip")
+        beyond = x[:, None] - np.take(self._edges, interval, axis=0, out=rows, mode="clip")
         with np.errstate(over="ignore"):
-            beyond *= self._slopes[interval]
+            beyond *= np.take(self._slopes, interval, axis=0, out=rows, mode="clip")
         np.exp(beyond, out=beyond)
-        beyond *= self._amplitudes[interval]
+        beyond *= np.take(self._amplitudes, interval, axis=0, out=rows, mode="clip")
         value += beyond
         return value

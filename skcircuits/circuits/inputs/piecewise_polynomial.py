@@ -310,7 +310,7 @@ class _Group:
         atoms = self.atoms[:, None]
         above = atoms >= lower if closed in ("both", "left") else atoms > lower
         below = atoms <= upper if closed in ("both", "right") else atoms < upper
-        return self.atom_masses @ (above & below)
+        return self.atom_masses @ (above & below).astype(float)
 
     def modes(self) -> tuple[FloatArray, FloatArray]:
         """Highest point of each unit and its log density (or log mass), both (k,)."""
