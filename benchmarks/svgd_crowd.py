@@ -59,7 +59,7 @@ def methods(model, start, rng):
         "vanilla SVGD": {"kernel": "global", "linear_weight": 0.0},
     }
     samples = {
-        name: GraphicalSVGDSampler(model, random_state=0, **options).fit(start).particles_
+        name: GraphicalSVGDSampler(target=model, random_state=0, **options).fit(start).particles_
         for name, options in runs.items()
     }
     samples["Langevin"] = langevin(model, start, rng, n_steps=1000, step=0.01)

@@ -45,7 +45,9 @@ def svgd(**options):
 
     def particles(field, n, seed):
         start = np.random.default_rng(seed).uniform(-5, 5, (n, len(field.linear)))
-        return GraphicalSVGDSampler(field, random_state=seed, **options).fit(start).particles_
+        return (
+            GraphicalSVGDSampler(target=field, random_state=seed, **options).fit(start).particles_
+        )
 
     return particles
 

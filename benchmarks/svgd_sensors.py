@@ -72,7 +72,9 @@ def small(arguments):
         "vanilla SVGD": {"kernel": "global", "linear_weight": 0.0},
     }.items():
         # Without annealing the cloud moves into one mode before it can split.
-        sampler = GraphicalSVGDSampler(network, annealing=0.5, random_state=0, **options).fit()
+        sampler = GraphicalSVGDSampler(
+            target=network, annealing=0.5, random_state=0, **options
+        ).fit()
         samples[name] = sampler.particles_
     rng = np.random.default_rng(1)
     start = network.draw_start(400, rng)
@@ -166,7 +168,7 @@ def large_samples(network, positions, rng, n_particles=50):
     }
     samples = {"graph distances alone": network.estimate_positions()[None]}
     for name, (start, options) in runs.items():
-        sampler = GraphicalSVGDSampler(network, random_state=0, max_iter=2000, **options)
+        sampler = GraphicalSVGDSampler(target=network, random_state=0, max_iter=2000, **options)
         samples[name] = sampler.fit(start).particles_
     samples["near truth, Langevin"] = langevin(network, near_truth, rng, n_steps=2000, step=2e-5)
     return samples

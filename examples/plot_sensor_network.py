@@ -42,7 +42,7 @@ network = SensorNetwork.simulate(
 
 guess = network.estimate_positions()
 start = guess + 0.1 * rng.normal(size=(100, guess.size))
-sampler = GraphicalSVGDSampler(network, step_size=0.02, random_state=0).fit(start)
+sampler = GraphicalSVGDSampler(target=network, step_size=0.02, random_state=0).fit(start)
 layouts = sampler.particles_.reshape(-1, n_sensors, 2)
 
 

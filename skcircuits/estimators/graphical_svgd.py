@@ -131,7 +131,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     >>> from skcircuits import GraphicalSVGDSampler
     >>> from skcircuits.graphical import GaussianMRF
     >>> field = GaussianMRF([[2.0, -1.0], [-1.0, 2.0]], [1.0, 0.0])
-    >>> sampler = GraphicalSVGDSampler(field, random_state=0).fit()
+    >>> sampler = GraphicalSVGDSampler(target=field, random_state=0).fit()
     >>> sampler.particles_.shape
     (100, 2)
     >>> bool(abs(sampler.particles_.mean(axis=0) - field.mean_).max() < 0.02)
@@ -163,8 +163,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
     def __init__(
         self,
-        target=None,
         *,
+        target=None,
         n_particles=100,
         kernel="graphical",
         bandwidth_factor=1.0,

@@ -49,7 +49,7 @@ def chain():
 
 @pytest.fixture(scope="module")
 def fitted(chain):
-    return GraphicalSVGDSampler(chain, n_particles=30, random_state=0).fit()
+    return GraphicalSVGDSampler(target=chain, n_particles=30, random_state=0).fit()
 
 
 @parametrize_with_checks([GraphicalSVGDSampler(StandardNormal(), max_iter=20, tol=0.1)])
@@ -84,7 +84,7 @@ def test_particles_answer_questions(chain, fitted):
 
 def test_starting_particles_are_taken_as_they_are(chain):
     start = chain.sample(17, random_state=0)
-    sampler = GraphicalSVGDSampler(chain, max_iter=1, step_size=1e-9, tol=10.0).fit(start)
+    sampler = GraphicalSVGDSampler(target=chain, max_iter=1, step_size=1e-9, tol=10.0).fit(start)
     assert sampler.n_iter_ == 1
     np.testing.assert_allclose(sampler.particles_, start, atol=1e-7)
 
@@ -93,7 +93,7 @@ def test_seeds_decide(chain):
     def particles(seed):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            sampler = GraphicalSVGDSampler(chain, n_particles=8, kernel="random", max_iter=5)
+            sampler = GraphicalSVGDSampler(target=chain, n_particles=8, kernel="random", max_iter=5)
             return sampler.set_params(random_state=seed).fit().particles_
 
     np.testing.assert_array_equal(particles(1), particles(1))
@@ -103,15 +103,15 @@ def test_seeds_decide(chain):
 @pytest.mark.parametrize("n_init", [1, 3])
 def test_jobs_do_not_change_a_bit(chain, n_init):
     options = {"n_particles": 20, "n_init": n_init, "max_iter": 40, "tol": 0.5, "random_state": 0}
-    one = GraphicalSVGDSampler(chain, n_jobs=1, **options).fit()
-    two = GraphicalSVGDSampler(chain, n_jobs=2, **options).fit()
+    one = GraphicalSVGDSampler(target=chain, n_jobs=1, **options).fit()
+    two = GraphicalSVGDSampler(target=chain, n_jobs=2, **options).fit()
     np.testing.assert_array_equal(one.particles_, two.particles_)
 
 
 def test_restarts_keep_the_least_discrepancy(chain):
     options = {"n_particles": 10, "max_iter": 3, "tol": 1.0, "optimizer": "sgd"}
-    single = GraphicalSVGDSampler(chain, random_state=0, **options).fit()
-    best = GraphicalSVGDSampler(chain, random_state=0, n_init=8, **options).fit()
+    single = GraphicalSVGDSampler(target=chain, random_state=0, **options).fit()
+    best = GraphicalSVGDSampler(target=chain, random_state=0, n_init=8, **options).fit()
     assert best.stein_discrepancy_ < single.stein_discrepancy_
 
 
@@ -134,7 +134,9 @@ def test_warm_start_goes_on(chain):
 
 
 def test_annealing_reaches_the_same_target(chain):
-    sampler = GraphicalSVGDSampler(chain, n_particles=30, annealing=0.5, random_state=0).fit()
+    sampler = GraphicalSVGDSampler(
+        target=chain, n_particles=30, annealing=0.5, random_state=0
+    ).fit()
     np.testing.assert_allclose(sampler.particles_.mean(axis=0), chain.mean_, atol=0.02)
 
 
@@ -148,7 +150,9 @@ def test_optimizers_agree(chain, optimizer):
 
 
 def test_single_precision(chain):
-    sampler = GraphicalSVGDSampler(chain, n_particles=30, dtype="float32", random_state=0).fit()
+    sampler = GraphicalSVGDSampler(
+        target=chain, n_particles=30, dtype="float32", random_state=0
+    ).fit()
     assert sampler.particles_.dtype == np.float32
     np.testing.assert_allclose(sampler.particles_.mean(axis=0), chain.mean_, atol=0.02)
 
@@ -170,7 +174,7 @@ def test_without_a_target_a_sparse_field_is_learned():
 def test_a_density_as_target_is_cloned_and_fitted():
     X = np.random.default_rng(0).normal(3.0, 2.0, (50, 2))
     density = NormalDensity()
-    sampler = GraphicalSVGDSampler(density, n_particles=20, random_state=0).fit(X)
+    sampler = GraphicalSVGDSampler(target=density, n_particles=20, random_state=0).fit(X)
     assert not hasattr(density, "mean_")
     np.testing.assert_allclose(sampler.particles_.mean(axis=0), X.mean(axis=0), atol=0.05)
     assert not hasattr(sampler, "score_samples")
@@ -180,7 +184,7 @@ def test_targets_may_start_their_own_particles():
     network = SensorNetwork(
         [[0, 1], [0, 2]], [0.5, 0.5], [[0.0, 0.0], [0.6, 0.0]], 1, box=(-1.0, 1.0)
     )
-    sampler = GraphicalSVGDSampler(network, n_particles=40, random_state=0).fit()
+    sampler = GraphicalSVGDSampler(target=network, n_particles=40, random_state=0).fit()
     height = sampler.particles_[:, 1]  # mirror images above and below the anchors
     assert 10 <= np.sum(height > 0) <= 30
     np.testing.assert_allclose(np.abs(height), 0.4, atol=0.2)
@@ -264,7 +268,7 @@ def test_shrinking_variances_are_announced(options, n_particles, warns):
 
 
 def test_too_few_iterations_warn(chain):
-    sampler = GraphicalSVGDSampler(chain, n_particles=20, max_iter=5, random_state=0)
+    sampler = GraphicalSVGDSampler(target=chain, n_particles=20, max_iter=5, random_state=0)
     with pytest.warns(ConvergenceWarning, match="max_iter=5"):
         sampler.fit()
 
@@ -309,8 +313,8 @@ def test_impossible_requests_say_what_to_do(sampler, X, message):
 def test_restarts_run_on_dask(chain):
     distributed = pytest.importorskip("dask.distributed")
     options = {"n_particles": 10, "n_init": 3, "max_iter": 50, "tol": 0.5, "random_state": 0}
-    alone = GraphicalSVGDSampler(chain, **options).fit()
+    alone = GraphicalSVGDSampler(target=chain, **options).fit()
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     with cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
-        together = GraphicalSVGDSampler(chain, n_jobs=2, **options).fit()
+        together = GraphicalSVGDSampler(target=chain, n_jobs=2, **options).fit()
     np.testing.assert_array_equal(alone.particles_, together.particles_)
