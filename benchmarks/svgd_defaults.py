@@ -35,7 +35,7 @@ FIELDS = {
 
 def particles(target, n, seed, factor, weight, **options):
     sampler = GraphicalSVGDSampler(
-        target,
+        target=target,
         n_particles=n,
         bandwidth_factor=factor,
         linear_weight=weight,

@@ -25,7 +25,7 @@ def seconds_per_iteration(
 ):
     """Give the best of a few fits, set-up taken out by the difference of two lengths."""
     sampler = GraphicalSVGDSampler(
-        field, n_particles=n_particles, tol=0.0, random_state=0, **options
+        target=field, n_particles=n_particles, tol=0.0, random_state=0, **options
     )
 
     def seconds(max_iter):

@@ -52,7 +52,7 @@ def fitted(chain):
     return GraphicalSVGDSampler(target=chain, n_particles=30, random_state=0).fit()
 
 
-@parametrize_with_checks([GraphicalSVGDSampler(StandardNormal(), max_iter=20, tol=0.1)])
+@parametrize_with_checks([GraphicalSVGDSampler(target=StandardNormal(), max_iter=20, tol=0.1)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_checks_with_a_target_of_any_width(estimator, check):
     check(estimator)
@@ -117,7 +117,7 @@ def test_restarts_keep_the_least_discrepancy(chain):
 
 def test_warm_start_goes_on(chain):
     sampler = GraphicalSVGDSampler(
-        chain,
+        target=chain,
         n_particles=20,
         max_iter=60,
         step_size=0.3,
@@ -144,7 +144,7 @@ def test_annealing_reaches_the_same_target(chain):
 def test_optimizers_agree(chain, optimizer):
     step_size = {"sgd": 1.0, "adagrad": 0.5}.get(optimizer, 0.05)
     sampler = GraphicalSVGDSampler(
-        chain, n_particles=30, optimizer=optimizer, step_size=step_size, random_state=0
+        target=chain, n_particles=30, optimizer=optimizer, step_size=step_size, random_state=0
     ).fit()
     np.testing.assert_allclose(sampler.particles_.mean(axis=0), chain.mean_, atol=0.05)
 
@@ -207,7 +207,7 @@ def test_a_wrong_graph_warns(chain):
             return chain.grad_log_prob(X)
 
     with pytest.warns(UserWarning, match="more than their neighbors"):
-        GraphicalSVGDSampler(Misled(), n_particles=5, random_state=0).fit()
+        GraphicalSVGDSampler(target=Misled(), n_particles=5, random_state=0).fit()
 
 
 class History:
@@ -236,7 +236,7 @@ def test_callbacks_see_the_history_in_the_units_of_the_data(chain, with_target):
     target = GaussianMRF.from_moments(chain.mean_ + 100.0, chain.covariance_)
     history = History()
     sampler = GraphicalSVGDSampler(
-        target if with_target else None, max_iter=30, tol=0.0, random_state=0
+        target=target if with_target else None, max_iter=30, tol=0.0, random_state=0
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -260,7 +260,7 @@ def test_callbacks_see_the_history_in_the_units_of_the_data(chain, with_target):
     ],
 )
 def test_shrinking_variances_are_announced(options, n_particles, warns):
-    sampler = GraphicalSVGDSampler(StandardNormal(), max_iter=1, tol=10.0, **options)
+    sampler = GraphicalSVGDSampler(target=StandardNormal(), max_iter=1, tol=10.0, **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sampler.fit(np.random.default_rng(0).normal(size=(n_particles, 40)))
@@ -285,7 +285,7 @@ def test_interruption_keeps_the_particles():
 
     start = np.random.default_rng(0).normal(size=(5, 2))
     with pytest.warns(ConvergenceWarning, match="interrupted after 7"):
-        sampler = GraphicalSVGDSampler(Interrupting()).fit(start)
+        sampler = GraphicalSVGDSampler(target=Interrupting()).fit(start)
     assert sampler.n_iter_ == 7 and np.all(np.isfinite(sampler.particles_))
 
 
@@ -293,14 +293,14 @@ def test_interruption_keeps_the_particles():
     ("sampler", "X", "message"),
     [
         (GraphicalSVGDSampler(), None, "X must hold data to learn the target from"),
-        (GraphicalSVGDSampler(StandardNormal()), None, "Pass starting particles"),
-        (GraphicalSVGDSampler(NormalDensity()), None, "X must hold data"),
+        (GraphicalSVGDSampler(target=StandardNormal()), None, "Pass starting particles"),
+        (GraphicalSVGDSampler(target=NormalDensity()), None, "X must hold data"),
         (
-            GraphicalSVGDSampler(GaussianMRF(np.eye(2), [0, 0])),
+            GraphicalSVGDSampler(target=GaussianMRF(np.eye(2), [0, 0])),
             np.ones((3, 5)),
             r"one column per coordinate of the target \(2\)",
         ),
-        (GraphicalSVGDSampler(StandardScaler()), np.eye(3), "grad_log_prob after fit"),
+        (GraphicalSVGDSampler(target=StandardScaler()), np.eye(3), "grad_log_prob after fit"),
         (GraphicalSVGDSampler(), np.ones((1, 2)), "n_samples=1"),
     ],
 )
