@@ -173,12 +173,13 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
 
         Parameters
         ----------
-        query : dict
-            Column to interval or label: ``{"age": (30, 40), "income": (50_000, None),
+        query : dict or str
+            Text such as ``"30 <= age < 40 and not job in ('nurse', 'cook')"``, or a dict:
+            column to interval or label: ``{"age": (30, 40), "income": (50_000, None),
             "job": {"nurse", "cook"}}``. Intervals are closed, None is unbounded; a single
             whole number stands for what rounds to it. Columns have their position as name
             where the density was fitted on an array.
-        given : dict, default=None
+        given : dict or str, default=None
             Condition, of the same form.
 
         Returns
@@ -198,9 +199,9 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
 
         Parameters
         ----------
-        queries : sequence of dict
+        queries : sequence of dict or str
             Queries as in `probability`.
-        given : dict, default=None
+        given : dict or str, default=None
             Condition for all of them.
 
         Returns
