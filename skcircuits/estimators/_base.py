@@ -178,6 +178,8 @@ class TableMixin:
             validate_data(self, X, reset=reset, skip_check_array=True)
             _check_not_empty(X)
             return X
+        if np.ma.isMaskedArray(X):
+            X = _uncover_holes(X)
         array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
         if array.dtype.kind in "US" and not hasattr(X, "dtype"):
             # NumPy turns the numbers of a mixed list into strings
@@ -195,6 +197,11 @@ class TableMixin:
         # As in HistGradientBoosting, categories are an option: arrays hold numbers by default
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _uncover_holes(X):
+    """Mark masked cells as missing: a plain conversion would read what is under the mask."""
+    return X.astype(np.float64 if X.dtype.kind in "biuf" else object).filled(np.nan)
 
 
 def _check_not_empty(frame):

@@ -113,6 +113,9 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
     if dtype == nw.Object:
         # Only the cells can tell: objects may be numbers, labels, or no plain cells at all
         return RawColumn(series.name, series.to_numpy(), None)
+    if series.is_null().all():
+        # A dtype of its own in polars, for cells that could have been anything
+        return RawColumn(series.name, np.full(len(series), np.nan), False)
     raise _no_numbers_or_labels(series.name, dtype)
 
 

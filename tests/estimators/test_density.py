@@ -49,6 +49,19 @@ def test_missing_cells_are_marginalised(fitted, frame):
     np.testing.assert_allclose(fitted.score_samples(rows), 0.0, atol=1e-12)
 
 
+def test_masked_cells_are_missing(independent_density):
+    labels = np.ma.masked_array(
+        [["a", 1.0], ["b", 2.0], ["b", 9.0]], [[0, 0], [1, 0], [0, 1]], object
+    )
+    numbers = np.ma.masked_array([[0, 1], [7, 2], [1, 9]], [[0, 0], [1, 0], [0, 1]])
+    for masked in (labels, numbers):
+        scores = clone(independent_density).fit(masked).score_samples(masked)
+        filled = np.where(masked.mask, None, masked.data)
+        np.testing.assert_array_equal(
+            scores, clone(independent_density).fit(filled).score_samples(filled)
+        )
+
+
 def test_score_is_the_mean_and_criteria_count_parameters(fitted, frame):
     log_density = fitted.score_samples(frame)
     assert fitted.score(frame) == pytest.approx(log_density.mean())

@@ -82,3 +82,10 @@ def test_row_index_moves_between_pandas_frames_only():
     assert with_index_of(frame, X.to_numpy()) is frame
     table = pl.DataFrame({"a": [1, 2]})
     assert with_index_of(table, X) is table
+
+
+def test_columns_of_nothing_are_missing_cells_whatever_their_dtype():
+    # polars gives them a dtype of their own: a row to predict may hold nothing but null
+    frame = pl.DataFrame({"null": [None, None], "date": pl.Series([None, None], dtype=pl.Date)})
+    for column in read_columns(frame):
+        assert np.isnan(column.values).all()
