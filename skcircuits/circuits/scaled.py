@@ -28,9 +28,9 @@ __all__ = ["CodeBook", "ScaledPlan"]
 
 # Larger than every code, whatever is added to it.
 NO_STATE = 1e9
-# Values of a batch, and the bounds of its rows.
+# Values of a batch that stay in cache, and the rows that are worth a step of Python.
 BATCH_VALUES = 2**17
-FEWEST_ROWS, MOST_ROWS = 128, 2**17
+ROWS_PER_STEP = 3
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ScaledPlan:
     @property
     def batch_rows(self) -> int:
         """Rows per batch that keep the buffer in cache and still amortise Python."""
-        return min(max(BATCH_VALUES // self.n_rows_of_buffer, FEWEST_ROWS), MOST_ROWS)
+        return max(BATCH_VALUES // self.n_rows_of_buffer, ROWS_PER_STEP * len(self.steps))
 
     @property
     def bytes_per_row(self) -> int:
