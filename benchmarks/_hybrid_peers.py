@@ -8,6 +8,7 @@ __all__ = ["PEERS"]
 
 # Candidates of the peers' most important parameter; the validation rows choose.
 MIN_ROWS = (256, 64, 30)
+OUTSIDE = np.finfo(float).eps
 
 
 def deeprob_circuits(X, cardinalities):
@@ -73,7 +74,9 @@ def spflow_circuits(X, cardinalities):
             masses[codes[inside]] += (densities * np.diff(breaks))[inside]
             return Categorical(variable, masses / masses.sum())
         masses = densities * np.diff(breaks)
-        return PiecewisePolynomial(variable, breaks, masses / masses.sum())
+        # Outside its bins the package takes a density of the order of 1e-16
+        masses *= (1.0 - 2 * OUTSIDE) / masses.sum()
+        return PiecewisePolynomial(variable, breaks, masses, tail_masses=[OUTSIDE] * 2)
 
     kinds = [MetaType.DISCRETE if k else MetaType.REAL for k in cardinalities]
     for min_rows in MIN_ROWS:
