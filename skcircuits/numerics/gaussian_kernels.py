@@ -165,8 +165,8 @@ def _incomplete_rows(
     right_side = [2.0 * scaled.scaled, constants, np.ones_like(constants)]
     groups = group_patterns(np.isnan(X))
     n_patterns = sum(group.n_patterns for group in groups)
-    # few columns and hardly shared patterns: the quadratic joins the product for all rows
-    joined = stack.n_columns <= MAX_PRODUCT_COLUMNS and 2 * n_patterns > len(X)
+    # few columns and patterns shared by few: the quadratic joins the product for all rows
+    joined = stack.n_columns <= MAX_PRODUCT_COLUMNS and 8 * n_patterns > len(X)
     if joined:
         right_side.append(2.0 * scaled.products)
     width = sum(part.shape[2] for part in right_side)

@@ -29,7 +29,7 @@ __all__ = ["MAX_PRODUCT_COLUMNS", "ScaledPoints", "product_coefficients", "quadr
 # coordinates is faster than a triangular product per pattern.
 MAX_PRODUCT_COLUMNS = 22
 _BLOCK_BYTES = 1 << 22  # gathered points of a block stay in the cache
-_BAND = 16  # triangular products skip the upper triangle in bands of so many rows
+_BAND = 8  # triangular products skip the upper triangle in bands of so many rows
 
 
 @dataclass(frozen=True, eq=False)
