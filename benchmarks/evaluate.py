@@ -193,7 +193,7 @@ def growth(figure=None):
         circuit.log_prob(X[:5000])
         tracemalloc.start()
         circuit.log_prob(X)
-        peak = tracemalloc.get_traced_memory()[1] - X.nbytes
+        peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         by_rows.append((n_rows, seconds(lambda X=X: circuit.log_prob(X), 2), peak / 2**20))
     for n_states in (4, 8, 16, 32, 64):
