@@ -150,7 +150,9 @@ class TableMixin:
     """
 
     _doc_link_module = "skcircuits"
-    _doc_link_template = "https://skcircuits.readthedocs.io/en/latest/api/skcircuits.{estimator_name}.html"
+    _doc_link_template = (
+        "https://skcircuits.readthedocs.io/en/latest/api/skcircuits.{estimator_name}.html"
+    )
 
     def _learn_table(self, X, missing_value=np.nan):
         """Learn the schema of X and encode it, shape (n, d)."""
