@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit, check_variable
-from skcircuits.circuits.inputs.cumulative_table import CumulativeTable
-from skcircuits.circuits.inputs.polynomial_pieces import PieceLocator, PolynomialPieces
+from skcircuits.circuits.inputs.polynomial_groups import PolynomialGroup
+from skcircuits.circuits.inputs.polynomial_pieces import PolynomialPieces
 from skcircuits.exceptions import must
 from skcircuits.numerics.bsplines import knot_windows
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["PiecewisePolynomial", "PiecewisePolynomialLayer"]
-
-# A table of cumulative masses pays for this many points, up to this many bytes.
-MANY_POINTS = 512
-LARGEST_TABLE = 2**26
 
 
 class PiecewisePolynomialLayer(InputLayer):
@@ -45,10 +41,11 @@ class PiecewisePolynomialLayer(InputLayer):
             np.stack([unit.tail_masses for unit in units]),
             np.stack([unit.tail_scales for unit in units]),
         )
-        self.groups = [
-            _Group(variable, np.flatnonzero(variables == variable), units, self.pieces)
-            for variable in np.unique(variables).tolist()
-        ]
+        self.groups = []
+        for variable in np.unique(variables).tolist():
+            own = np.flatnonzero(variables == variable)
+            atoms = [(units[i].atoms, units[i].atom_masses) for i in own]
+            self.groups.append(PolynomialGroup(variable, own, atoms, self.pieces))
         self.means, self.variances = np.array([unit.moments() for unit in units]).T
         self._n_parameters = sum(unit.n_free_parameters for unit in units)
 
@@ -112,7 +109,7 @@ class PiecewisePolynomialLayer(InputLayer):
         ndarray of shape (n_units, n)
             Log probabilities.
         """
-        return self._boxes(box, 0.0, _Group.log_mass)
+        return self._boxes(box, 0.0, PolynomialGroup.log_mass)
 
     def box(self, box: Box) -> FloatArray:
         """Probability of each row's interval, to absolute accuracy only.
@@ -127,7 +124,7 @@ class PiecewisePolynomialLayer(InputLayer):
         ndarray of shape (n_units, n)
             Probabilities.
         """
-        return self._boxes(box, 1.0, _Group.mass)
+        return self._boxes(box, 1.0, PolynomialGroup.mass)
 
     def _boxes(
         self, box: Box, of_everything: float, mass_of: Callable[..., FloatArray]
@@ -230,120 +227,6 @@ class PiecewisePolynomialLayer(InputLayer):
         mean = np.where(missing, self.means[:, None], cells)
         variance = np.where(missing, self.variances[:, None], 0.0)
         return mean[..., None], variance[..., None]
-
-
-class _Group:
-    """The units of one variable, with the union of their point masses.
-
-    Attributes
-    ----------
-    variable : int
-        Column number.
-    units : ndarray of shape (k,)
-        Positions of the units in the layer, increasing.
-    atoms : ndarray of shape (a,)
-        Points where any of the units has mass, increasing.
-    atom_masses : ndarray of shape (k, a)
-        Mass of each unit at each of them.
-    """
-
-    def __init__(
-        self,
-        variable: int,
-        units: IntArray,
-        members: Sequence[PiecewisePolynomial],
-        pieces: PolynomialPieces,
-    ) -> None:
-        self.variable, self.units, self.pieces = variable, units, pieces
-        self.locate = PieceLocator(pieces, units)
-        self._known_table: CumulativeTable | None = None
-        self.atoms = np.unique(np.concatenate([members[i].atoms for i in units]))
-        self.atom_masses = np.zeros((len(units), len(self.atoms)))
-        for row, i in enumerate(units):
-            places = np.searchsorted(self.atoms, members[i].atoms)
-            self.atom_masses[row, places] = members[i].atom_masses
-
-    def log_density(self, x: FloatArray) -> FloatArray:
-        """Log density at points, log mass at atoms, shape (k, n)."""
-        values = self.pieces.log_density(self.locate(x), x)
-        if len(self.atoms):
-            place = np.minimum(np.searchsorted(self.atoms, x), len(self.atoms) - 1)
-            hits = np.flatnonzero(self.atoms[place] == x)
-            with np.errstate(divide="ignore"):
-                values[:, hits] = np.log(self.atom_masses[:, place[hits]])
-        return values
-
-    def log_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
-        """Log mass of intervals, shape (k, n)."""
-        values = self.pieces.log_mass(self.locate(lower), lower, self.locate(upper), upper)
-        if len(self.atoms):
-            with np.errstate(divide="ignore"):
-                on_atoms = np.log(self._atom_mass(lower, upper, closed))
-            np.logaddexp(values, on_atoms, out=values)
-        # The whole line has probability one, whatever rounding says
-        return np.minimum(values, 0.0, out=values)
-
-    def mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
-        """Mass of intervals to absolute accuracy, shape (k, n)."""
-        table = self._table() if len(lower) >= MANY_POINTS else None
-        if table is None:
-            values = self.pieces.mass(self.locate(lower), lower, self.locate(upper), upper)
-        else:
-            by_row = table(upper)
-            by_row -= table(lower)
-            by_row[~(upper > lower)] = 0.0
-            values = np.maximum(by_row, 0.0, out=by_row).T
-        if len(self.atoms):
-            values += self._atom_mass(lower, upper, closed)
-        return values
-
-    def _table(self) -> CumulativeTable | None:
-        """Table of cumulative masses, made at first use; None where it would be too large."""
-        if self._known_table is None and (
-            CumulativeTable.n_bytes(self.pieces, self.locate) <= LARGEST_TABLE
-        ):
-            self._known_table = CumulativeTable(self.pieces, self.units, self.locate)
-        return self._known_table
-
-    def _atom_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
-        """Mass of the atoms inside intervals, shape (k, n)."""
-        atoms = self.atoms[:, None]
-        above = atoms >= lower if closed in ("both", "left") else atoms > lower
-        below = atoms <= upper if closed in ("both", "right") else atoms < upper
-        return self.atom_masses @ (above & below).astype(float)
-
-    def modes(self) -> tuple[FloatArray, FloatArray]:
-        """Highest point of each unit and its log density (or log mass), both (k,)."""
-        points, heights = (values[self.units] for values in self.pieces.peaks)
-        if len(self.atoms):
-            best = self.atom_masses.argmax(axis=1)
-            with np.errstate(divide="ignore"):
-                log_mass = np.log(self.atom_masses.max(axis=1))
-            points = np.where(log_mass > heights, self.atoms[best], points)
-            heights = np.maximum(log_mass, heights)
-        return points, heights
-
-    def quantile(self, rows: IntArray, uniform: FloatArray) -> FloatArray:
-        """Turn uniform numbers into draws of the group's units ``rows``."""
-        first, last = self.pieces.first[self.units], self.pieces.last[self.units]
-        n_pieces = int((last - first).max()) + 1
-        places = np.minimum(first[:, None] + np.arange(n_pieces), last[:, None])
-        real = np.arange(n_pieces) <= (last - first)[:, None]
-        masses = np.where(real, self.pieces.masses[places], 0.0)
-        # Regions: the pieces of the unit in order, then its atoms
-        ends = np.cumsum(np.hstack([masses, self.atom_masses]), axis=1)
-        ends /= ends[:, -1:]
-        ends = ends[rows]
-        region = (uniform[:, None] >= ends[:, :-1]).sum(axis=1)
-        start = np.where(region > 0, np.take_along_axis(ends, region[:, None] - 1, 1)[:, 0], 0.0)
-        stop = np.take_along_axis(ends, region[:, None], 1)[:, 0]
-        drawn = np.empty(len(rows))
-        on_atom = region >= n_pieces
-        drawn[on_atom] = self.atoms[region[on_atom] - n_pieces]
-        smooth = ~on_atom
-        fraction = ((uniform - start) / (stop - start))[smooth]
-        drawn[smooth] = self.pieces.quantile(places[rows[smooth], region[smooth]], fraction)
-        return drawn
 
 
 class PiecewisePolynomial(LeafUnit):
