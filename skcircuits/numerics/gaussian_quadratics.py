@@ -62,6 +62,17 @@ class ScaledPoints:
         return np.ascontiguousarray(self.scaled.transpose(0, 2, 1))
 
     @cached_property
+    def shifts(self) -> FloatArray:
+        """What the points of each component differ by from the shared ones, shape (K, d)."""
+        return self.gammas * (self.stack.means.mean(axis=0) - self.stack.means)
+
+    @cached_property
+    def shared(self) -> FloatArray:
+        """Points about the mean of the means by column, after a row of ones, (d + 1, m)."""
+        columns = self.columns[0] - self.shifts[0][:, None]
+        return np.vstack([np.ones(columns.shape[1]), columns])
+
+    @cached_property
     def complement(self) -> FloatArray:
         """The inverse H of Lambda + 2 G, shape (K, d, d)."""
         return np.asarray(np.linalg.inv(self.stack.precisions + 2.0 * np.diag(self.gammas)))
@@ -137,10 +148,10 @@ def quadratic_forms(
         for patterns, block in _pattern_blocks(group, n_components * n_points):
             yield block, left[:, patterns] @ right
     elif n_missing <= n_observed:
-        left = _by_pattern(roots, n_components)
-        for patterns, block in _pattern_blocks(group, n_components * n_missing * n_points):
-            vectors = points.columns[:, block.missing]
-            yield block, _squared_lower_products(left[:, patterns], vectors)
+        left = _with_shifts(_by_pattern(roots, n_components), points.shifts, group)
+        for patterns, block in _pattern_blocks(group, (n_missing + n_components) * n_points):
+            ones_first = np.pad(block.missing + 1, ((0, 0), (1, 0)))
+            yield block, _squared_shared_products(left[patterns], points.shared[ones_first])
     else:
         left = _by_pattern(_observed_roots(points.complement, group.observed), n_components)
         for patterns, block in _pattern_blocks(group, n_components * (n_observed + 1) * n_points):
@@ -163,6 +174,27 @@ def _by_pattern(matrices: FloatArray, n_components: int) -> FloatArray:
     size, _, n_cases = matrices.shape
     shape = (size, size, n_components, n_cases // n_components)
     return np.ascontiguousarray(matrices.reshape(shape).transpose(2, 3, 0, 1))
+
+
+def _with_shifts(lower: FloatArray, shifts: FloatArray, group: PatternGroup) -> FloatArray:
+    """Join W δ and W for points t + δ: (K, P, m, m) matrices become (P, K, m, 1 + m)."""
+    shifted = lower @ shifts[:, group.missing][..., None]
+    joined = np.concatenate([shifted, lower], axis=-1)
+    return np.ascontiguousarray(joined.transpose(1, 0, 2, 3))
+
+
+def _squared_shared_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Squared norms |W t|² of (p, K, m, 1 + m) matrices and shared (p, 1 + m, n) vectors."""
+    n_patterns, n_components, size, _ = lower.shape
+    total = np.zeros((n_patterns, n_components, vectors.shape[2]))
+    for start in range(0, size, _BAND):
+        stop = min(start + _BAND, size)
+        # the rows of all components make one taller matrix
+        rows = lower[:, :, start:stop, : stop + 1].reshape(n_patterns, -1, stop + 1)
+        product = rows @ vectors[:, : stop + 1]
+        product = product.reshape(n_patterns, n_components, stop - start, -1)
+        total += np.einsum("pkbn,pkbn->pkn", product, product)
+    return total.transpose(1, 0, 2)
 
 
 def _observed_roots(complement: FloatArray, observed: IntArray) -> FloatArray:
