@@ -44,7 +44,7 @@ class PiecewisePolynomialLayer(InputLayer):
         self.groups = []
         for variable in np.unique(variables).tolist():
             own = np.flatnonzero(variables == variable)
-            atoms = [(units[i].atoms, units[i].atom_masses) for i in own]
+            atoms = [(units[i].atoms, units[i].atom_masses) for i in own.tolist()]
             self.groups.append(PolynomialGroup(variable, own, atoms, self.pieces))
         self.means, self.variances = np.array([unit.moments() for unit in units]).T
         self._n_parameters = sum(unit.n_free_parameters for unit in units)

@@ -107,10 +107,6 @@ class PolynomialPieces:
             self.starts[inner], self.widths[inner] = ends[:, :-1], np.diff(ends)
             self.coefficients[: pieces.shape[2], inner] = np.moveaxis(pieces, 2, 0)
 
-    def __len__(self) -> int:
-        """Count the functions."""
-        return len(self.first)
-
     def log_density(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Log density at points.
 
