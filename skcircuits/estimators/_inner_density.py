@@ -65,7 +65,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
     def _make_density(self, encoded):
         """Clone the density, seeded from this estimator where it has no seed."""
         if isinstance(self.density, str):
-            density = _automatic_density(encoded, self._schema).set_params(verbose=self.verbose)
+            density = self._automatic_density(encoded).set_params(verbose=self.verbose)
         else:
             density = clone(self.density)
         parameters = density.get_params(deep=False)
@@ -73,6 +73,13 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             density.set_params(random_state=seed)
         return density
+
+    def _automatic_density(self, encoded):
+        """Choose a density: hidden trees for discrete tables, Gaussians for others."""
+        numbers = encoded[:, ~self._schema.is_categorical]
+        if all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T):
+            return HiddenChowLiuDensity()
+        return GaussianMixtureDensity()
 
     def _fit_as_task(self, encoded, sample_weight):
         """Fit the density as a task of this fit, for callbacks."""
@@ -100,14 +107,6 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         schema = getattr(fitted, "_schema", self._schema)
         self._set_schema(replace(schema, missing_value=self._schema.missing_value))
-
-
-def _automatic_density(encoded, schema):
-    """Choose a density for a table: hidden trees for discrete ones, Gaussians for others."""
-    numbers = encoded[:, ~schema.is_categorical]
-    if all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T):
-        return HiddenChowLiuDensity()
-    return GaussianMixtureDensity()
 
 
 def _is_discrete(numbers):

@@ -19,7 +19,8 @@ from skcircuits.estimators._base import (
     fit_context,
 )
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
-from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
+from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.expansion_variance import expansion_variance
@@ -54,8 +55,9 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         Distribution of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of labels
         and of few (at most ten) often repeated whole numbers; for any other
         `GaussianMixtureDensity`, multivariate Gaussians with columns of labels as factors
-        inside each component; see ``density_``. An estimator is cloned and fitted on X. A
-        circuit is used as it is, one variable per column.
+        inside each component (with diagonal covariances for ``kernel="laplacian"``, which
+        has no closed form under joint ones); see ``density_``. An estimator is cloned and
+        fitted on X. A circuit is used as it is, one variable per column.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Columns of labels: strings, booleans, categories and enumerations of a dataframe
         or object array, or a mask, indices or names.
@@ -289,16 +291,15 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         """Find out now, not in predict, whether the kernel can be integrated."""
         nothing = np.full((1, encoded.shape[1]), np.nan)
         settings = {"circuit": self.circuit_, "kernel": self.kernel_}
-        try:
-            expected_kernel_matrix(nothing, np.zeros_like(nothing), **settings)
-        except CircuitPropertyError as error:
-            if isinstance(self.density, str):
-                error.add_note(
-                    "density='auto' learns joint Gaussians. Kernels other than RBF need columns "
-                    "that are independent within a component: pass "
-                    "density=GaussianMixtureDensity(covariance_type='diag')."
-                )
-            raise
+        expected_kernel_matrix(nothing, np.zeros_like(nothing), **settings)
+
+    def _automatic_density(self, encoded):
+        """Choose a density under which the kernel can be integrated."""
+        density = super()._automatic_density(encoded)
+        joint = isinstance(density, GaussianMixtureDensity)
+        if joint and isinstance(self.kernel, str) and self.kernel == "laplacian":
+            density.set_params(covariance_type="diag")  # joint Gaussians have no closed form
+        return density
 
     def _make_kernel(self, encoded):
         """Make the kernel between complete rows; sets gamma_."""

@@ -14,7 +14,6 @@ from sklearn.svm import SVR
 
 from skcircuits import ExpectedPredictionSVR, GaussianMixtureDensity
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian
-from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian
 
 ONE = GaussianMixtureDensity(n_components=1, random_state=0)
@@ -171,10 +170,11 @@ def test_clear_errors(table, parameters, message):
 
 def test_kernels_without_closed_form_say_so(table):
     X, y, _ = table
-    model = ExpectedPredictionSVR(kernel="laplacian")
-    with pytest.raises(CircuitPropertyError, match="Laplacian on univariate ones") as caught:
-        model.fit(with_holes(X), y)
-    assert "density=GaussianMixtureDensity(covariance_type='diag')" in caught.value.__notes__[0]
+    with pytest.raises(CircuitPropertyError, match="Laplacian on univariate ones"):
+        ExpectedPredictionSVR(kernel="laplacian", density=ONE).fit(X, y)
+    automatic = ExpectedPredictionSVR(kernel="laplacian", random_state=0).fit(with_holes(X), y)
+    assert automatic.density_.covariance_type == "diag"
+    assert np.isfinite(automatic.predict(with_holes(X, seed=1))).all()
 
 
 def test_impossible_evidence_falls_back_to_the_constant():
