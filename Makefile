@@ -39,4 +39,4 @@ bench: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build demo-output doc/_build
+	rm -rf $(VENV) build demo-output doc/_build doc/api doc/auto_examples doc/sg_execution_times.rst
