@@ -14,6 +14,7 @@ from sklearn.svm import SVR
 
 from skcircuits import ExpectedPredictionSVR, GaussianMixtureDensity
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian
+from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian
 
 ONE = GaussianMixtureDensity(n_components=1, random_state=0)
