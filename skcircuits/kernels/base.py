@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from skcircuits.circuits.units import InputUnit, Product, Sum, Unit, topological_order
 from skcircuits.exceptions import must
 from skcircuits.kernels.terms import KernelTerm, multiply_terms
-from skcircuits.kernels.univariate import CombinationFactor
+from skcircuits.kernels.univariate import CombinationFactor, Factor
 from skcircuits.protocols import FloatArray
 
 __all__ = ["Kernel", "KernelCircuit", "KernelFamily", "KernelUnit", "check_positive"]
@@ -83,6 +83,9 @@ class KernelFamily(Kernel):
         Columns the kernel looks at; None for all.
     """
 
+    #: Names of the constructor arguments.
+    _parameters: ClassVar[tuple[str, ...]]
+
     def __init__(self, variables: Sequence[int] | None) -> None:
         chosen = None if variables is None else tuple(int(v) for v in variables)
         if chosen is not None and (len(set(chosen)) < len(chosen) or min(chosen, default=0) < 0):
@@ -95,7 +98,6 @@ class KernelFamily(Kernel):
             )
         self.variables = chosen
 
-    @abstractmethod
     def get_params(self) -> dict[str, Any]:
         """Constructor arguments.
 
@@ -104,6 +106,36 @@ class KernelFamily(Kernel):
         dict
             Parameters by name.
         """
+        return {name: getattr(self, name) for name in self._parameters}
+
+    def is_positive_definite(self) -> bool:
+        """Certify that every Gram matrix is positive semidefinite.
+
+        Returns
+        -------
+        bool
+            True: all families of this package are, whatever their (checked) parameters.
+        """
+        return True
+
+    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
+        """Write the kernel as one factor per variable.
+
+        Parameters
+        ----------
+        variables : sequence of int
+            All variables of the table, for kernels over all of them.
+
+        Returns
+        -------
+        list of KernelTerm
+            One term.
+        """
+        return [KernelTerm(np.array(1.0), dict.fromkeys(self._own(variables), self._factor()))]
+
+    def _factor(self) -> Factor:
+        """Factor of each variable of a product kernel."""
+        raise NotImplementedError  # families that are no product override ``terms``
 
     @abstractmethod
     def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from skcircuits.kernels.base import KernelFamily, check_positive
-from skcircuits.kernels.terms import KernelTerm
 from skcircuits.kernels.univariate import MismatchFactor
 from skcircuits.protocols import FloatArray
 
@@ -24,31 +22,8 @@ class _MismatchKernel(KernelFamily):
         """Factor for each mismatch."""
         raise NotImplementedError
 
-    def is_positive_definite(self) -> bool:
-        """Certify that every Gram matrix is positive semidefinite.
-
-        Returns
-        -------
-        bool
-            True: every factor is a mixture of a constant and an equality kernel.
-        """
-        return True
-
-    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
-        """One factor per variable.
-
-        Parameters
-        ----------
-        variables : sequence of int
-            All variables of the table.
-
-        Returns
-        -------
-        list of KernelTerm
-            One term.
-        """
-        factor = MismatchFactor(self.penalty)
-        return [KernelTerm(np.array(1.0), dict.fromkeys(self._own(variables), factor))]
+    def _factor(self) -> MismatchFactor:
+        return MismatchFactor(self.penalty)
 
     def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
         if X.shape[1] == 0:
@@ -74,6 +49,8 @@ class Hamming(_MismatchKernel):
     array([[1.    , 0.3679]])
     """
 
+    _parameters = ("scale", "variables")
+
     def __init__(self, scale: float = 1.0, variables: Sequence[int] | None = None) -> None:
         super().__init__(variables)
         self.scale = check_positive("scale", scale)
@@ -82,16 +59,6 @@ class Hamming(_MismatchKernel):
     def penalty(self) -> float:
         """Factor for each mismatch."""
         return float(np.exp(-1.0 / self.scale))
-
-    def get_params(self) -> dict[str, Any]:
-        """Constructor arguments.
-
-        Returns
-        -------
-        dict
-            Parameters by name.
-        """
-        return {"scale": self.scale, "variables": self.variables}
 
 
 class Delta(_MismatchKernel):
@@ -109,6 +76,8 @@ class Delta(_MismatchKernel):
     array([[1., 0.]])
     """
 
+    _parameters = ("variables",)
+
     def __init__(self, variables: Sequence[int] | None = None) -> None:
         super().__init__(variables)
 
@@ -116,13 +85,3 @@ class Delta(_MismatchKernel):
     def penalty(self) -> float:
         """Factor for each mismatch."""
         return 0.0
-
-    def get_params(self) -> dict[str, Any]:
-        """Constructor arguments.
-
-        Returns
-        -------
-        dict
-            Parameters by name.
-        """
-        return {"variables": self.variables}

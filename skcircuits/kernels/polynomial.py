@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Polynomial(KernelFamily):
     array([[36.]])
     """
 
+    _parameters: ClassVar[tuple[str, ...]] = ("degree", "c", "variables")
+
     def __init__(
         self, degree: int = 3, c: float = 1.0, variables: Sequence[int] | None = None
     ) -> None:
@@ -48,26 +50,6 @@ class Polynomial(KernelFamily):
             raise ValueError(must("c of a kernel", "be finite and non-negative", c=c))
         self.degree = int(degree)
         self.c = float(c)
-
-    def get_params(self) -> dict[str, Any]:
-        """Constructor arguments.
-
-        Returns
-        -------
-        dict
-            Parameters by name.
-        """
-        return {"degree": self.degree, "c": self.c, "variables": self.variables}
-
-    def is_positive_definite(self) -> bool:
-        """Certify that every Gram matrix is positive semidefinite.
-
-        Returns
-        -------
-        bool
-            True, as c is not negative.
-        """
-        return True
 
     def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
         """One power sum with binomial coefficients.
@@ -106,15 +88,7 @@ class Linear(Polynomial):
     array([[5.]])
     """
 
+    _parameters = ("variables",)
+
     def __init__(self, variables: Sequence[int] | None = None) -> None:
         super().__init__(degree=1, c=0.0, variables=variables)
-
-    def get_params(self) -> dict[str, Any]:
-        """Constructor arguments.
-
-        Returns
-        -------
-        dict
-            Parameters by name.
-        """
-        return {"variables": self.variables}
