@@ -18,14 +18,15 @@ import time
 from pathlib import Path
 
 import numpy as np
+from _data import data_path
 
-from benchmarks._data import data_path
 from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, StrudelDensity
 
 OURS = {
     "ChowLiuDensity": ChowLiuDensity(),
     "ChowLiuDensity, 16 trees": ChowLiuDensity(n_components=16),
     "StrudelDensity": StrudelDensity(),
+    "HiddenChowLiu, 12, 15 passes": HiddenChowLiuDensity(n_latent_states=12, max_iter=15),
     "HiddenChowLiuDensity": HiddenChowLiuDensity(),
     "HiddenChowLiuDensity, 32": HiddenChowLiuDensity(n_latent_states=32),
 }
