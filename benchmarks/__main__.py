@@ -8,7 +8,6 @@ HERE = Path(__file__).parent
 SCRIPTS = sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("_"))
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE))
     for name in sys.argv[1:] or SCRIPTS:
         print(f"\n=== {name} ===", flush=True)
         sys.argv = [name]

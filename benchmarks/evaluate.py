@@ -18,9 +18,9 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+from _data import data_path
 from sklearn.mixture import GaussianMixture
 
-from benchmarks._data import data_path
 from skcircuits.circuits import Bernoulli, Circuit, MultivariateGaussian, Product, Sum
 from skcircuits.circuits.evaluation import log_values
 from skcircuits.circuits.scaled_compilation import compile_scaled

@@ -18,8 +18,8 @@ import csv
 import time
 
 import numpy as np
+from _data import data_path
 
-from benchmarks._data import data_path
 from skcircuits import HiddenChowLiuDensity, StrudelDensity
 from skcircuits.kernels import RBF, expected_kernel_matrix
 

@@ -17,8 +17,8 @@ import argparse
 from itertools import islice
 
 import numpy as np
+from twenty import load
 
-from benchmarks.twenty import load
 from skcircuits import MoATDensity
 from skcircuits.trees import (
     blocked_gibbs,

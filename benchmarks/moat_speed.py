@@ -11,8 +11,8 @@ import resource
 import time
 
 import numpy as np
+from twenty import load
 
-from benchmarks.twenty import load
 from skcircuits.parallel import row_slices
 from skcircuits.trees import StateLayout, start_training
 

@@ -8,8 +8,8 @@
 import time
 
 import numpy as np
+from _data import data_path
 
-from benchmarks._data import data_path
 from skcircuits.circuits import Circuit, is_deterministic, is_structured_decomposable
 
 _RECORDED = {

@@ -20,8 +20,8 @@ import ast
 import time
 
 import numpy as np
+from _data import data_path
 
-from benchmarks._data import data_path
 from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, MoATDensity, StrudelDensity
 
 # Per model the estimator and its candidates, small ones first
