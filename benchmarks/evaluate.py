@@ -25,6 +25,8 @@ from skcircuits.circuits import Bernoulli, Circuit, MultivariateGaussian, Produc
 from skcircuits.circuits.evaluation import log_values
 from skcircuits.circuits.scaled_compilation import compile_scaled
 from skcircuits.parallel import row_slices
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the latent trees of the tests
 from tests.reference.latent_trees import latent_tree
 
 _ROUNDS = 5
