@@ -1,0 +1,107 @@
+"""Every density with a circuit serves regression and imputation, on the tables it is for."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import root_mean_squared_error
+from sklearn.svm import SVR
+
+from skcircuits import (
+    ChowLiuDensity,
+    CircuitImputer,
+    ExpectedPredictionSVR,
+    GaussianMixtureDensity,
+    HiddenChowLiuDensity,
+    StrudelDensity,
+    WMISPNDensity,
+)
+
+DISCRETE = [
+    ChowLiuDensity(),
+    ChowLiuDensity(n_components=2, random_state=0),
+    HiddenChowLiuDensity(n_latent_states=4, max_iter=5, random_state=0),
+    StrudelDensity(max_iter=20, random_state=0),
+]
+MIXED = [
+    GaussianMixtureDensity(n_components=2, random_state=0),
+    GaussianMixtureDensity(n_components=2, covariance_type="diag", random_state=0),
+    WMISPNDensity(random_state=0),
+    WMISPNDensity(leaf="multivariate", random_state=0),
+]
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def labels(n_rows, seed=0):
+    """A chain of labels: neighbours tell about each other."""
+    rng = np.random.default_rng(seed)
+    states = [rng.integers(3, size=n_rows)]
+    for _ in range(3):
+        stays = rng.random(n_rows) < 0.85
+        states.append(np.where(stays, states[-1], rng.integers(3, size=n_rows)))
+    return pd.DataFrame(np.array(list("abc"))[np.transpose(states)], columns=list("wxyz"))
+
+
+def mixed(n_rows, seed=0):
+    """Numbers whose means depend on a label."""
+    rng = np.random.default_rng(seed)
+    table = labels(n_rows, seed)[["w", "x"]]
+    shift = 2.0 * (table["w"] == "a").to_numpy()
+    table["u"] = shift + rng.normal(size=n_rows)
+    table["v"] = table["u"] + 0.3 * rng.normal(size=n_rows)
+    return table
+
+
+def target(table):
+    number = table["v"] if "v" in table else 2.0 * (table["z"] == "b")
+    return (3.0 * (table["w"] == "a") + number).to_numpy(dtype=float)
+
+
+def with_holes(table, seed=1):
+    holes = np.random.default_rng(seed).random(table.shape) < 0.3
+    return table.astype(
+        {name: object for name in table.columns if table[name].dtype != float}
+    ).mask(holes)
+
+
+CASES = [(density, labels) for density in DISCRETE] + [(density, mixed) for density in MIXED]
+every_case = pytest.mark.parametrize(
+    "density, make", CASES, ids=[f"{density!r}-{make.__name__}" for density, make in CASES]
+)
+
+
+@every_case
+def test_regression(density, make):
+    X, X_test = make(250), make(120, seed=5)
+    y, y_test = target(X), target(X_test)
+    model = ExpectedPredictionSVR(C=10, density=density).fit(X, y)
+    incomplete = with_holes(X_test)
+    error = root_mean_squared_error(y_test, model.predict(incomplete))
+    nothing = incomplete.mask(np.ones(X_test.shape, dtype=bool))
+    constant = root_mean_squared_error(y_test, model.predict(nothing))
+    assert error < 0.8 * constant
+    complete = SVR(C=10, gamma=model.gamma_, tol=model.tol)
+    encoded = model._one_hot(model._read_table(X))
+    complete.fit(encoded, y)
+    np.testing.assert_allclose(
+        model.predict(X_test),
+        complete.predict(model._one_hot(model._read_table(X_test))),
+        rtol=1e-8,
+    )
+
+
+@every_case
+@pytest.mark.parametrize("strategy", ["mean", "mpe", "sample"])
+def test_imputation(density, make, strategy):
+    X = make(250)
+    incomplete = with_holes(X)
+    imputer = CircuitImputer(density=density, strategy=strategy, random_state=0)
+    completed = imputer.set_output(transform="pandas").fit(incomplete).transform(incomplete)
+    observed = incomplete.notna().to_numpy()
+    assert completed.notna().to_numpy().all()
+    same = completed.astype(object).to_numpy() == incomplete.to_numpy()
+    assert same[observed].all()
+    if strategy != "sample":
+        hidden = ~observed[:, 0]
+        hits = np.mean(completed["w"][hidden] == X["w"][hidden])
+        assert hits > 0.5  # one in three by chance
