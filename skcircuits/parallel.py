@@ -7,10 +7,13 @@ configuration reaches the workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
+from typing import Any, TypeVar
 
+from joblib import cpu_count
 from sklearn import get_config
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
@@ -21,8 +24,11 @@ __all__ = [
     "memory_bound_chunks",
     "row_slices",
     "single_threaded_blas",
+    "thread_map",
     "working_memory_bytes",
 ]
+
+Result = TypeVar("Result")
 
 
 def working_memory_bytes() -> int:
@@ -45,6 +51,43 @@ def single_threaded_blas() -> AbstractContextManager[object]:
         Threads of BLAS inside threads of ours only get into each other's way.
     """
     return _controller().limit(limits=1, user_api="blas")
+
+
+def thread_map(
+    function: Callable[..., Result], items: Sequence[tuple[Any, ...]], n_jobs: int | None = None
+) -> list[Result]:
+    """Call a function on each item in threads of this process, BLAS single-threaded.
+
+    For work of milliseconds, where even the threads of joblib would cost as much as the
+    work: a call of ``Parallel`` takes ten milliseconds, this takes some tenths of one.
+
+    Parameters
+    ----------
+    function : callable
+        Releases the GIL most of the time.
+    items : sequence of tuple
+        Arguments of each call.
+    n_jobs : int, default=None
+        Number of threads as in joblib; None means one.
+
+    Returns
+    -------
+    list
+        Results in the order of the items.
+
+    Examples
+    --------
+    >>> from skcircuits.parallel import thread_map
+    >>> thread_map(pow, [(2, 3), (3, 2)], n_jobs=2)
+    [8, 9]
+    """
+    n_threads = 1 if n_jobs is None else n_jobs if n_jobs > 0 else cpu_count() + 1 + n_jobs
+    n_threads = max(1, min(n_threads, len(items)))
+    with single_threaded_blas():
+        if n_threads == 1:
+            return [function(*item) for item in items]
+        with ThreadPoolExecutor(n_threads) as pool:
+            return list(pool.map(lambda item: function(*item), items))
 
 
 @cache

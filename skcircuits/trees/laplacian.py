@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
+from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.block_inverse import invert_in_place
 from skcircuits.trees.layout import StateLayout
@@ -153,11 +153,8 @@ class RowLaplacians:
             Logarithms.
         """
         blocks = row_slices(len(codes), _CHUNKS_PER_TASK * self._chunk_size)
-        run = delayed(self._log_tree_sums_of_block)
-        with single_threaded_blas():
-            parts = Parallel(n_jobs=n_jobs, require="sharedmem")(
-                run(codes[rows]) for rows in blocks
-            )
+        tables = [(codes[rows],) for rows in blocks]
+        parts = thread_map(self._log_tree_sums_of_block, tables, n_jobs)
         return np.concatenate([np.empty(0), *parts])
 
     def edge_counts(
@@ -190,11 +187,8 @@ class RowLaplacians:
             return np.empty(0), np.zeros((self.layout.n_states, self.layout.n_states))
         n_blocks = int(np.clip(_BLOCK_BYTES // (8 * self.layout.n_states**2), 2, _MAX_BLOCKS))
         size = max(_MIN_BLOCK_ROWS, -(-len(codes) // n_blocks))
-        run = delayed(self._invert_block)
-        with single_threaded_blas():
-            parts = Parallel(n_jobs=n_jobs, require="sharedmem")(
-                run(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)
-            )
+        tables = [(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)]
+        parts = thread_map(self._invert_block, tables, n_jobs)
         _, _, crossed = parts[0]
         # In the order of the rows, whichever thread came first: bitwise equal results.
         for _, _, more in parts[1:]:

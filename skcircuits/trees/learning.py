@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
+from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import distinct_rows
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
@@ -293,9 +293,7 @@ def _step(
     if batch_weight <= 0:
         return 0.0
     outer = 1 if n_components == 1 else n_jobs
-    parallel = Parallel(n_jobs=outer, require="sharedmem")
-    with single_threaded_blas():
-        return float(sum(parallel(delayed(climb)(c) for c in range(n_components))))
+    return float(sum(thread_map(climb, [(c,) for c in range(n_components)], outer)))
 
 
 def _estimated(
