@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.circuits.compatibility import are_compatible
+from skcircuits.circuits.compatibility import are_compatible, require_compatible
 from skcircuits.circuits.plan import Plan
-from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.pair_pass import expected_term_of_pairs
 from skcircuits.kernels.pair_plan import compile_pairs
@@ -55,17 +55,7 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     0.5
     """
     terms = check_kernel(kernel, p.variables)
-    if p.variables != q.variables:
-        raise IncompatibleCircuitsError(
-            must(
-                "two circuits",
-                "be over the same variables",
-                "Marginalise the others out first.",
-                variables=(p.variables, q.variables),
-            )
-        )
-    for circuit in (p, q):
-        circuit.log_partition  # noqa: B018 - refuses circuits that are not tractable
+    require_compatible(p, q)
     pairs = compile_pairs(p.plan, q.plan)
     left, right = _single(p.plan), _single(q.plan)
     return float(sum(expected_term_of_pairs(pairs, term, left, right)[0, 0] for term in terms))
