@@ -74,7 +74,13 @@ def _bounded(plan: Plan, box: Box) -> BoolArray:
     bounded = ~(np.isnan(box.lower) & np.isnan(box.upper))
     for variable, allowed in box.states.items():
         bounded[:, variable] |= ~allowed.all(axis=1)
-    bounded[:, np.setdiff1d(np.arange(bounded.shape[1]), plan.units[-1].scope)] = False
+    n_columns = bounded.shape[1]
+    if n_columns > len(plan.units[-1].scope):
+        scope = plan.units[-1].scope
+        outside = plan.remember(
+            ("outside", n_columns), lambda: np.setdiff1d(np.arange(n_columns), scope)
+        )
+        bounded[:, outside] = False
     return bounded
 
 

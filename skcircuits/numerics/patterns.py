@@ -163,6 +163,8 @@ def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
     array([1, 0, 1])
     """
     n_rows, n_columns = missing.shape
+    if n_rows == 1:
+        return missing, np.zeros(1, dtype=np.int64)
     if n_columns <= _TABLE_BITS:
         codes = missing @ (1 << np.arange(n_columns, dtype=np.int64))
         present = np.bincount(codes, minlength=1 << n_columns) > 0
