@@ -77,7 +77,7 @@ def accuracy():
 
 def tables():
     """RMSE on the raw numeric columns of three real tables, target standardised."""
-    n_seeds = 10
+    n_seeds = 30
     for name in ("abalone", "delta-ailerons", "elevators"):
         raw = pd.read_csv(data_path("svr", f"{name}_raw.csv.gz"))
         numbers = raw.select_dtypes("number").to_numpy()
