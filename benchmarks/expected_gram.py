@@ -62,7 +62,7 @@ def main():
         for name, batch in (("own weights", own), ("shared weights", shared)):
             elapsed = seconds(lambda b=batch: expected_term_of_pairs(pairs, term, b, b))
             print(f"  {name:14s}: {elapsed:.2f} s", flush=True)
-        single = own.slice(slice(1)), own.slice(slice(1, 2))
+        single = [CircuitBatch(plan, posterior_weights(plan, x), x) for x in (X[:1], X[1:2])]
         elapsed = seconds(lambda s=single: expected_term_of_pairs(pairs, term, *s))
         n_pairs = N_CIRCUITS**2
         print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,9 +19,9 @@ class _MismatchKernel(KernelFamily):
     """A power of the number of columns in which two rows differ."""
 
     @property
+    @abstractmethod
     def penalty(self) -> float:
         """Factor for each mismatch."""
-        raise NotImplementedError
 
     def _factor(self) -> MismatchFactor:
         return MismatchFactor(self.penalty)

@@ -142,13 +142,13 @@ def _base_values(
         else:
             own, units, other, other_units = pairing.inputs
             inputs = (
-                (left.batch.plan.inputs[own][1], units),
+                (left.plan.inputs[own][1], units),
                 (
-                    right.batch.plan.inputs[other][1],
+                    right.plan.inputs[other][1],
                     other_units,
                 ),
             )
-            parts.append(_input_values(inputs[0][0], inputs, term, left.batch.X, right.batch.X))
+            parts.append(_input_values(inputs[0][0], inputs, term, left.X, right.X))
     if len(parts) == 1:
         return parts[0]
     n_left = max(part.shape[-4] for part in parts)

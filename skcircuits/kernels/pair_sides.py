@@ -40,22 +40,6 @@ class CircuitBatch:
     weights: SumWeights
     X: FloatArray
 
-    def slice(self, rows: slice) -> CircuitBatch:
-        """Take some of the circuits.
-
-        Parameters
-        ----------
-        rows : slice
-            Which ones.
-
-        Returns
-        -------
-        CircuitBatch
-            A smaller batch.
-        """
-        weights = SumWeights(self.weights.log[:, rows]) if self.weights.is_batch else self.weights
-        return CircuitBatch(self.plan, weights, self.X[rows])
-
 
 @dataclass(frozen=True)
 class Side:
@@ -63,8 +47,10 @@ class Side:
 
     Parameters
     ----------
-    batch : CircuitBatch
-        The circuits.
+    plan : Plan
+        The structure of the circuits.
+    X : ndarray of shape (batch, n_columns)
+        Their observed cells.
     matrices : dict of tuple of int to list of ndarray
         Per region the weights of each level of sums, shape (batch or 1, n_sums, n_nodes).
     tables : dict of tuple of int to ndarray
@@ -72,14 +58,15 @@ class Side:
         (batch or 1, n_keys, n_states), states of the first variable slowest.
     """
 
-    batch: CircuitBatch
+    plan: Plan
+    X: FloatArray
     matrices: dict[Scope, list[FloatArray]]
     tables: dict[Scope, FloatArray]
 
     @property
     def n_circuits(self) -> int:
         """Number of circuits."""
-        return len(self.batch.X)
+        return len(self.X)
 
     def slice(self, rows: slice) -> Side:
         """Take some of the circuits.
@@ -100,9 +87,7 @@ class Side:
 
         matrices = {scope: [cut(m) for m in levels] for scope, levels in self.matrices.items()}
         tables = {scope: cut(table) for scope, table in self.tables.items()}
-        return Side(
-            CircuitBatch(self.batch.plan, self.batch.weights, self.batch.X[rows]), matrices, tables
-        )
+        return Side(self.plan, self.X[rows], matrices, tables)
 
 
 def prepare_side(
@@ -138,7 +123,7 @@ def prepare_side(
             bases = _base_tables(region, batch, side, tables)
             keys = mix(bases[..., None], mixing, matrices[region.scope])
             tables[region.scope] = keys[..., 0]
-    return Side(batch, matrices, tables)
+    return Side(batch.plan, batch.X, matrices, tables)
 
 
 def _base_tables(

@@ -1,5 +1,7 @@
 """ExpectedPredictionSVR: exactness, mixed tables, searches, a real Dask cluster."""
 
+import tracemalloc
+
 import joblib
 import numpy as np
 import pandas as pd
@@ -102,6 +104,22 @@ def test_prediction_does_not_depend_on_the_other_rows(table):
     np.testing.assert_allclose(together, apart, rtol=1e-10)
     with config_context(working_memory=0.01):
         np.testing.assert_allclose(together, model.predict(X_test), rtol=1e-10)
+
+
+def test_prediction_stays_within_the_working_memory():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 60))
+    y = X[:, 0] + rng.normal(size=800)
+    density = Circuit(MultivariateGaussian(range(60), X.mean(axis=0), np.cov(X.T)))
+    model = ExpectedPredictionSVR(density=density).fit(X, y)
+    incomplete = with_holes(np.tile(X, (2, 1)))
+    with config_context(working_memory=16):
+        tracemalloc.start()
+        model.predict(incomplete)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    # The rows are read and encoded: a few copies of the input come on top.
+    assert peak < 16 * 2**20 + 4 * incomplete.nbytes
 
 
 def test_training_rows_with_holes_help(table):
