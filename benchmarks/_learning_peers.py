@@ -59,7 +59,7 @@ def spflow(train, test):
     torch.manual_seed(0)
     rows = torch.tensor(train, dtype=torch.float32)
     clock = Clock()
-    model = learn_hclt_binary(rows, num_hidden_cats=16, init="random")
+    model = learn_hclt_binary(rows, num_hidden_cats=16)
     expectation_maximization(model, rows, max_steps=50)
     seconds = clock.seconds()
     with torch.no_grad():
