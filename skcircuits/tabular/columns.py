@@ -17,6 +17,8 @@ from skcircuits.tabular.frames import RawColumn
 
 __all__ = ["Column", "holds_labels", "is_missing", "learn_column"]
 
+LARGEST = 1e150  # magnitude of a cell: products of two deviations stay below the largest float
+
 
 @dataclass(frozen=True)
 class Column:
@@ -254,16 +256,22 @@ def _to_numbers(name: str | int, values: NDArray[Any], missing_value: object) ->
         numbers = _objects_to_numbers(name, values, missing_value)
     if isinstance(missing_value, Real):
         numbers[numbers == missing_value] = np.nan
-    if np.isinf(numbers).any():
-        raise ValueError(
-            must(
-                f"Cells of column {name!r}",
-                "be finite or missing, not infinity",
-                "Replace infinite cells by NaN or by a finite bound.",
-                value=float(numbers[np.isinf(numbers)][0]),
-            )
-        )
+    _refuse_extremes(name, numbers)
     return numbers
+
+
+def _refuse_extremes(name: str | int, numbers: FloatArray) -> None:
+    """Refuse infinite cells, and those whose square, a term of every variance, would be."""
+    extreme = np.abs(numbers) > LARGEST
+    if not extreme.any():
+        return
+    value = float(numbers[extreme][0])
+    condition, way_out = f"be at most {LARGEST:g} in magnitude", "Rescale the column."
+    if np.isinf(numbers).any():
+        condition = "be finite or missing, not infinity"
+        way_out = "Replace infinite cells by NaN or by a finite bound."
+        value = float(numbers[np.isinf(numbers)][0])
+    raise ValueError(must(f"Cells of column {name!r}", condition, way_out, value=value))
 
 
 def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: object) -> FloatArray:

@@ -135,6 +135,23 @@ def test_numbers_written_as_words_are_numbers_in_a_column_of_numbers():
         column.encode(np.array([[1], None], dtype=object))
 
 
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (np.inf, "finite or missing, not infinity; got value=inf"),
+        (-1e160, r"at most 1e\+150 in magnitude; got value=-1e\+160. Rescale"),
+    ],
+)
+def test_cells_without_a_finite_variance_are_refused(cell, message):
+    with pytest.raises(ValueError, match=f"column 'x' must be {message}"):
+        Column("x", None, False).encode(np.array([1.0, cell, np.nan]))
+
+
+def test_extreme_missing_values_are_no_cells():
+    encoded = Column("x", None, False).encode(np.array([1.0, -1e300]), missing_value=-1e300)
+    np.testing.assert_array_equal(encoded, [1.0, np.nan])
+
+
 def test_unknown_labels_are_named():
     column = Column("x", np.array(["a", "b"], dtype=object), False)
     cells = np.array(["a", None, "z", "y"], dtype=object)
