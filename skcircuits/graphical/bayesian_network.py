@@ -17,6 +17,9 @@ from skcircuits.graphical.pgmpy_models import read_pgmpy_factors
 
 __all__ = ["BayesianNetwork"]
 
+# What rows printed with three digits may miss one by.
+_ROUNDING = 5e-3
+
 
 class BayesianNetwork(FactorGraph):
     """A product of conditional distributions ``p(x_i | parents of i)``.
@@ -27,7 +30,7 @@ class BayesianNetwork(FactorGraph):
         Parents of each variable.
     tables : sequence of array-like
         Conditional tables: one axis per parent, then one of the states, along which they
-        sum to one.
+        sum to one. Rows that miss one by rounding, at most 0.005, are divided by their sum.
     variable_names : sequence of str, default=None
         Names of the variables.
     state_names : sequence of sequence of str, default=None
@@ -41,6 +44,13 @@ class BayesianNetwork(FactorGraph):
     See Also
     --------
     FactorGraph : The methods both have, and how rows and evidence are written.
+
+    Notes
+    -----
+    A variable below those asked for cannot change the answer, because its rows sum to one.
+    With rows that miss one by the last digit of a file it would, by as much, and marginals
+    would depend on which variables an algorithm leaves out. Rescaled rows make the network a
+    distribution: every query and every circuit then agree with one another.
 
     Examples
     --------
@@ -60,13 +70,21 @@ class BayesianNetwork(FactorGraph):
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        factors = [
-            Factor.from_table((*given, variable), table)
-            for variable, (given, table) in enumerate(zip(parents, tables, strict=True))
-        ]
+        if len(parents) != len(tables):
+            raise ValueError(
+                must(
+                    "tables",
+                    "be one per variable, as are parents",
+                    n_parents=len(parents),
+                    n_tables=len(tables),
+                )
+            )
         self.parents = tuple(tuple(int(v) for v in given) for given in parents)
-        _check_normalized(factors)
         _check_acyclic(self.parents)
+        factors = [
+            _conditional(variable, given, table)
+            for variable, (given, table) in enumerate(zip(self.parents, tables))
+        ]
         super().__init__(
             factors,
             [factor.log_table.shape[-1] for factor in factors],
@@ -89,12 +107,9 @@ class BayesianNetwork(FactorGraph):
             The network, with the names of its variables and states.
         """
         network = read_bif(path)
-        # Printed rows miss one by a digit or two; unless they are rescaled, a variable
-        # without evidence below it would change the marginals of its parents.
-        tables = [table / table.sum(axis=-1, keepdims=True) for table in network.tables]
         return BayesianNetwork(
             network.parents,
-            tables,
+            network.tables,
             variable_names=network.variable_names,
             state_names=network.state_names,
         )
@@ -148,19 +163,24 @@ class BayesianNetwork(FactorGraph):
         )
 
 
-def _check_normalized(factors: Sequence[Factor]) -> None:
-    for variable, factor in enumerate(factors):
-        totals = np.exp(factor.log_table).sum(axis=-1)
-        # Files print a few digits, so exact sums cannot be asked for.
-        if not np.allclose(totals, 1.0, rtol=0, atol=1e-6):
-            raise ValueError(
-                must(
-                    f"rows of the table of variable {variable}",
-                    "sum to one",
-                    "FactorGraph takes tables that are not normalised.",
-                    sums=np.unique(totals).tolist()[:4],
-                )
+def _conditional(variable: int, parents: Sequence[int], table: ArrayLike) -> Factor:
+    """Build ``p(variable | parents)``; rows that are off by rounding are rescaled."""
+    values = np.asarray(table, dtype=np.float64)
+    scope = (*parents, variable)
+    Factor.from_table(scope, values)  # refuses what is no table at all
+    totals = values.sum(axis=-1, keepdims=True)
+    if not np.allclose(totals, 1.0, rtol=0, atol=_ROUNDING):
+        worst = totals.ravel()[np.abs(totals - 1.0).argmax()]
+        raise ValueError(
+            must(
+                f"rows of the table of variable {variable}",
+                "sum to one",
+                "FactorGraph takes tables that are not normalised.",
+                sum=float(worst),
             )
+        )
+    # Divided before the logarithm is taken: rows that sum to one keep every bit.
+    return Factor.from_table(scope, values / totals)
 
 
 def _check_acyclic(parents: Sequence[Sequence[int]]) -> None:

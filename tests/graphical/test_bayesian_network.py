@@ -112,7 +112,41 @@ def test_soften_keeps_rows_normalised(sprinkler):
         sprinkler.soften(2)
 
 
+def test_rows_off_by_rounding_make_a_distribution():
+    thirds = [[0.3333333, 0.3333333, 0.3333333], [0.1, 0.2, 0.7]]
+    below = [[0.9, 0.1], [0.2, 0.8000001], [0.4, 0.6]]
+    network = BayesianNetwork([[], [0], [1]], [[0.25, 0.75], thirds, below])
+    assert_allclose(network.log_partition(), 0.0, atol=1e-15)
+    # What is below a variable has no say in its marginal: leaving it out changes nothing.
+    pruned = BayesianNetwork([[], [0]], [[0.25, 0.75], thirds])
+    for whole, part in zip(network.marginals(), pruned.marginals()):
+        assert_allclose(whole, part, rtol=1e-15)
+    compiled = network.compile().marginals(np.full((1, 3), np.nan))
+    for variable, expected in enumerate(network.marginals()):
+        assert_allclose(compiled[variable][0], expected, rtol=1e-14)
+
+
+def test_rows_that_sum_to_one_keep_their_digits():
+    tables = [[0.9, 0.1], [[0.3, 0.7], [0.2, 0.8]]]
+    network = BayesianNetwork([[], [0]], tables)
+    for factor, table in zip(network.factors, tables):
+        np.testing.assert_array_equal(factor.log_table, np.log(table))
+
+
+def test_three_printed_digits_are_rounding_and_two_percent_are_not():
+    network = BayesianNetwork([[]], [[0.333, 0.333, 0.333]])
+    assert_allclose(network.marginals()[0], 1 / 3)
+    with pytest.raises(ValueError, match=r"must sum to one; got sum=0.98"):
+        BayesianNetwork([[]], [[0.49, 0.49]])
+
+
 def test_bad_networks():
+    with pytest.raises(ValueError, match="one per variable"):
+        BayesianNetwork([[]], [])
+    with pytest.raises(ValueError, match="be finite"):
+        BayesianNetwork([[]], [[np.nan, 0.5]])
+    with pytest.raises(ValueError, match="sum=0.0"):
+        BayesianNetwork([[]], [[0.0, 0.0]])
     with pytest.raises(ValueError, match="rows of the table of variable 0 must sum to one"):
         BayesianNetwork([[]], [[0.5, 0.6]])
     half = np.full((2, 2), 0.5)
