@@ -14,12 +14,17 @@ from scipy import sparse
 
 from skcircuits.circuits.evaluation import log_values
 from skcircuits.circuits.inputs import DiscreteLayer, InputLayer
+from skcircuits.circuits.inputs.base import DensityLayer, DiscreteInputLayer, StateFlows
 from skcircuits.circuits.passes import backward
 from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.tabulation import tabulated
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.protocols import FloatArray
 
 __all__ = ["conditional_marginals", "conditional_mean", "conditional_variance", "require_possible"]
+
+# Tables pay from this number of rows on.
+MANY_ROWS = 512
 
 
 def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
@@ -43,8 +48,10 @@ def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
         If the observed cells of a row are impossible.
     """
     result = X.copy()
-    for rows, flows in _flows(plan, X):
-        result[rows] = _means(plan, flows, X[rows])
+    compact = _compact(plan, len(X))
+    for rows, flows in _flows(compact, X):
+        block = X[rows]
+        result[rows] = _means(compact, flows, block, _state_flows(compact, flows, block))
     return result
 
 
@@ -70,15 +77,20 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
         If the observed cells of a row are impossible.
     """
     result = np.where(np.isnan(X), np.nan, 0.0)
-    for rows, flows in _flows(plan, X):
+    compact = _compact(plan, len(X))
+    for rows, flows in _flows(compact, X):
         block = X[rows]
-        mean = _means(plan, flows, block)
-        total = np.zeros(block.shape).T
-        for units, layer in plan.inputs:
+        states = _state_flows(compact, flows, block)
+        mean = _means(compact, flows, block, states).T
+        total = np.zeros(mean.shape)
+        # Law of total variance around the known mean: nothing cancels.
+        for variable, unknown, shares in states:
+            distance = np.arange(len(shares))[:, None] - mean[variable, unknown]
+            total[variable, unknown] += (shares * distance**2).sum(axis=0)
+        for units, layer in _densities(compact):
             own_mean, own_variance = layer.conditional_moments(block)
-            # Law of total variance around the known mean: nothing cancels.
-            spread = own_variance + (own_mean - mean[:, layer.scopes].transpose(1, 0, 2)) ** 2
-            total += _per_column(layer, flows[units][..., None] * spread, block.shape[1])
+            spread = own_variance + (own_mean - mean[layer.scopes].transpose(0, 2, 1)) ** 2
+            total += _per_column(layer, flows[units][..., None] * spread, len(total))
         unknown = np.isnan(block)
         unknown[:, [v for v in range(block.shape[1]) if v not in plan.units[-1].scope]] = False
         result[rows] = np.where(unknown, total.T, result[rows])
@@ -105,18 +117,16 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
     ZeroProbabilityError
         If the observed cells of a row are impossible.
     """
-    discrete = [(u, layer) for u, layer in plan.inputs if isinstance(layer, DiscreteLayer)]
-    result: dict[int, FloatArray] = {}
-    for _, layer in discrete:
-        for variable, units in _units_by_variable(layer):
-            n_states = int(layer.cardinalities[units].max())
-            result[variable] = np.zeros((len(X), n_states))
-    for rows, flows in _flows(plan, X):
-        for positions, layer in discrete:
-            for variable, units in _units_by_variable(layer):
-                table = result[variable]
-                masses = layer.masses[units][:, : table.shape[1]]
-                table[rows] = flows[positions][units].T @ masses
+    result = {
+        int(variable): np.zeros((len(X), int(layer.cardinalities[units].max())))
+        for _, layer in plan.inputs
+        if isinstance(layer, DiscreteLayer)
+        for variable, units in _units_by_variable(layer)
+    }
+    compact = _compact(plan, len(X))
+    for rows, flows in _flows(compact, X):
+        for variable, unknown, shares in _state_flows(compact, flows, X[rows]):
+            result[variable][rows.start + unknown, : len(shares)] += shares.T
     for variable, table in result.items():
         _put_observed(table, X[:, variable])
     return result
@@ -148,6 +158,11 @@ def require_possible(log_probabilities: FloatArray, first_row: int = 0) -> None:
         )
 
 
+def _compact(plan: Plan, n_rows: int) -> Plan:
+    """Give the plan with tables where they pay."""
+    return tabulated(plan) if n_rows >= MANY_ROWS else plan
+
+
 def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
     """Flows of all units, batch by batch; impossible rows raise."""
     for rows in plan.batches(len(X), n_buffers=3):
@@ -156,10 +171,27 @@ def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         yield rows, backward(plan, values)
 
 
-def _means(plan: Plan, flows: FloatArray, X: FloatArray) -> FloatArray:
+def _state_flows(plan: Plan, flows: FloatArray, X: FloatArray) -> list[StateFlows]:
+    """Conditional probability of each state of the unknown discrete cells."""
+    return [
+        part
+        for units, layer in plan.inputs
+        if isinstance(layer, DiscreteInputLayer)
+        for part in layer.state_flows(flows[units], X)
+    ]
+
+
+def _densities(plan: Plan) -> list[tuple[slice, DensityLayer]]:
+    """Give the layers of continuous units."""
+    return [(units, layer) for units, layer in plan.inputs if isinstance(layer, DensityLayer)]
+
+
+def _means(plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows]) -> FloatArray:
     """Conditional mean of each cell; cells of other columns are returned as they are."""
     total = np.zeros(X.shape).T
-    for units, layer in plan.inputs:
+    for variable, unknown, shares in states:
+        total[variable, unknown] += np.arange(len(shares)) @ shares
+    for units, layer in _densities(plan):
         mean, _ = layer.conditional_moments(X)
         total += _per_column(layer, flows[units][..., None] * mean, X.shape[1])
     outside = [v for v in range(X.shape[1]) if v not in plan.units[-1].scope]

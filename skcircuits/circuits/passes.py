@@ -16,7 +16,7 @@ from skcircuits.circuits.layers import SumWeights
 from skcircuits.circuits.plan import Plan
 from skcircuits.protocols import FloatArray
 
-__all__ = ["backward", "feedforward", "input_buffer", "log_values"]
+__all__ = ["Move", "backward", "feedforward", "input_buffer", "log_values"]
 
 Move = Literal["log", "max", "linear"]
 

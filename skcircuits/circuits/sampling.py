@@ -13,6 +13,7 @@ from skcircuits.circuits.moments import require_possible
 from skcircuits.circuits.passes import log_values
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.scaled_inputs import linear_values
+from skcircuits.circuits.tabulation import tabulated
 from skcircuits.circuits.tracing import EdgeChoice, trace
 from skcircuits.numerics.row_streams import DrawSource, RowStreams, draw_source
 from skcircuits.parallel import row_slices
@@ -76,6 +77,8 @@ def sample_completions(
     ZeroProbabilityError
         If the observed cells of a row are impossible.
     """
+    # Whatever the number of rows: the draws of a row do not depend on the others
+    plan = tabulated(plan)
     result = np.repeat(X[None], n_samples, axis=0)
     for rows in row_slices(len(X), max(1, BATCH_ROWS // max(1, n_samples))):
         block = X[rows]

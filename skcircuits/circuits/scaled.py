@@ -18,65 +18,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 
+from skcircuits.circuits.inputs.code_book import CodeBook
 from skcircuits.circuits.scaled_inputs import SMALLEST_ROOT
 from skcircuits.circuits.scaled_steps import Densities, Run, Step
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["CodeBook", "ScaledPlan"]
+__all__ = ["ScaledPlan"]
 
-# Larger than every code, whatever is added to it.
-NO_STATE = 1e9
 # Values of a batch that stay in cache, and the rows that are worth a step of Python.
 BATCH_VALUES = 2**17
 ROWS_PER_STEP = 3
-
-
-@dataclass(frozen=True)
-class CodeBook:
-    """Numbers the joint states of the variables of each table.
-
-    Parameters
-    ----------
-    variables : ndarray of shape (n_variables,)
-        Columns that tables read.
-    n_states : ndarray of shape (n_variables,)
-        Number of states of each; the state after the last stands for unknown.
-    strides : sparse matrix of shape (n_tables, n_variables)
-        What a state of each variable adds to the code of each table.
-    n_codes : ndarray of shape (n_tables,)
-        Number of codes of each table; the code after the last stands for what is no state.
-    """
-
-    variables: IntArray
-    n_states: FloatArray
-    strides: sparse.csr_matrix
-    n_codes: FloatArray
-
-    def codes(self, X: FloatArray) -> IntArray:
-        """Code of each row in each table.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_tables, n)
-            Positions in the tables.
-        """
-        cells = X.T[self.variables]
-        n_states = self.n_states[:, None]
-        states = np.fmin(cells, n_states)  # NaN becomes the state after the last
-        no_state = cells >= n_states
-        no_state |= cells < 0
-        no_state |= states != np.floor(states)
-        if no_state.any():
-            states[no_state] = NO_STATE
-        codes = np.minimum(self.strides @ states, self.n_codes[:, None])
-        return codes.astype(np.intp)
 
 
 @dataclass(frozen=True)

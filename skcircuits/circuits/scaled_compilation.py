@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from scipy import sparse
 
+from skcircuits.circuits.inputs.code_book import CodeBook, code_strides
 from skcircuits.circuits.plan import BATCH_ROWS, Plan
-from skcircuits.circuits.scaled import CodeBook, ScaledPlan
+from skcircuits.circuits.scaled import ScaledPlan
 from skcircuits.circuits.scaled_graph import Node, ScaledGraph, Scope
 from skcircuits.circuits.scaled_inputs import can_be_scaled
 from skcircuits.circuits.scaled_steps import Lookup, Step
@@ -77,7 +77,7 @@ def _compile(outputs: Sequence[int], graph: ScaledGraph) -> ScaledPlan:
         else:
             steps.append(Lookup(out, _table(graph, node.table_scope, node.units), len(scopes)))
             scopes.append(node.table_scope)
-    return ScaledPlan(_codebook(graph, scopes), steps, n_rows, rows_of(outputs))
+    return ScaledPlan(CodeBook.of(scopes, graph.cardinalities), steps, n_rows, rows_of(outputs))
 
 
 def _depth_first(outputs: Iterable[Node]) -> list[Node]:
@@ -122,33 +122,13 @@ def _first_fit(taken: list[tuple[int, int, int]], size: int) -> int:
     return start
 
 
-def _codebook(graph: ScaledGraph, scopes: list[Scope]) -> CodeBook:
-    """Strides of the joint codes: the first variable of a scope varies slowest."""
-    variables = sorted({variable for scope in scopes for variable in scope})
-    column = {variable: i for i, variable in enumerate(variables)}
-    entries = [
-        (table, column[variable], stride)
-        for table, scope in enumerate(scopes)
-        for variable, stride in zip(scope, graph.strides(scope))
-    ]
-    tables, columns, strides = np.array(entries, dtype=np.float64).reshape(-1, 3).T
-    shape = (len(scopes), len(variables))
-    n_states = np.array([graph.cardinalities[v] for v in variables], dtype=np.float64)
-    return CodeBook(
-        np.array(variables, dtype=np.intp),
-        n_states,
-        sparse.csr_matrix((strides, (tables.astype(int), columns.astype(int))), shape),
-        np.array([graph.n_codes(scope) for scope in scopes], dtype=np.float64),
-    )
-
-
 def _table(graph: ScaledGraph, scope: Scope, units: Sequence[int]) -> FloatArray:
     """Values of units at every joint state, unknown included; the last column is zero."""
     # One row per code: the digits of the code are the states of the variables.
     n_codes = graph.n_codes(scope)
     states = np.full((n_codes, graph.plan.n_columns), np.nan)
     codes = np.arange(n_codes)
-    for variable, stride in zip(scope, graph.strides(scope)):
+    for variable, stride in zip(scope, code_strides([graph.cardinalities[v] for v in scope])):
         state = codes // stride % (graph.cardinalities[variable] + 1)
         states[:, variable] = np.where(state < graph.cardinalities[variable], state, np.nan)
     table = np.zeros((len(units), n_codes + 1))

@@ -92,21 +92,6 @@ class ScaledGraph:
         self._add_nodes()
         self._connect()
 
-    def strides(self, scope: Scope) -> list[int]:
-        """What one state more of each variable adds to the code.
-
-        Parameters
-        ----------
-        scope : tuple of int
-            Discrete variables.
-
-        Returns
-        -------
-        list of int
-            One stride per variable; the last variable varies fastest.
-        """
-        return [self.n_codes(scope[i + 1 :]) for i in range(len(scope))]
-
     def _count_codes(self, scope: Scope) -> int:
         """Joint states of a scope, unknown counted as a state."""
         return prod(self.cardinalities[variable] + 1 for variable in scope)

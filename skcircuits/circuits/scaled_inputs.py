@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.passes import feedforward, input_buffer, log_values
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.properties import units_are_tractable
@@ -57,7 +56,7 @@ def _densities_stand_alone(plan: Plan) -> bool:
     return all(
         len(met[variable]) == 1
         for _, layer in plan.inputs
-        if not isinstance(layer, DiscreteLayer)
+        if not layer.is_discrete
         for variable in np.unique(layer.scopes).tolist()
     )
 

@@ -14,9 +14,9 @@ import numpy as np
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.layers import ProductLayer, SumLayer
 from skcircuits.circuits.plan import Plan
-from skcircuits.protocols import IntArray
+from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["EdgeChoice", "InputPairs", "pairs_by_block", "trace"]
+__all__ = ["EdgeChoice", "InputPairs", "best_edges", "pairs_by_block", "trace"]
 
 
 class EdgeChoice(Protocol):
@@ -44,8 +44,10 @@ class InputPairs(NamedTuple):
     rows: IntArray
 
 
-def trace(plan: Plan, n_rows: int, choose: EdgeChoice) -> Iterator[InputPairs]:
-    """Follow the chosen edges from the root to the inputs.
+def trace(
+    plan: Plan, n_rows: int, choose: EdgeChoice, starts: IntArray | None = None
+) -> Iterator[InputPairs]:
+    """Follow the chosen edges down to the inputs.
 
     Parameters
     ----------
@@ -55,6 +57,8 @@ def trace(plan: Plan, n_rows: int, choose: EdgeChoice) -> Iterator[InputPairs]:
         Number of rows.
     choose : EdgeChoice
         Picks the edges below sums.
+    starts : ndarray of shape (n_rows,), default=None
+        The unit at which each row starts; the root by default.
 
     Yields
     ------
@@ -63,7 +67,8 @@ def trace(plan: Plan, n_rows: int, choose: EdgeChoice) -> Iterator[InputPairs]:
     """
     # Pairs instead of a mask over all units and rows: most units explain few rows.
     pending = _Pending(plan)
-    pending.add(np.full(n_rows, plan.root), np.arange(n_rows))
+    starts = np.full(n_rows, plan.root) if starts is None else starts
+    pending.add(starts, np.arange(n_rows))
     for layer in reversed(plan.layers):
         units, rows = pending.take(layer.units)
         if len(units) == 0:
@@ -138,3 +143,46 @@ def pairs_by_block(layer: SumLayer, own: IntArray) -> Iterator[tuple[int, IntArr
     for block in np.flatnonzero(counts).tolist():
         pairs = order[ends[block] - counts[block] : ends[block]]
         yield block, pairs, sums[pairs]
+
+
+def best_edges(plan: Plan, values: FloatArray) -> EdgeChoice:
+    """Choose the edge with the largest term, the first of those that tie.
+
+    Parameters
+    ----------
+    plan : Plan
+        The circuit.
+    values : ndarray of shape (n_units, n)
+        Log values after a max-product pass.
+
+    Returns
+    -------
+    callable
+        The choice.
+    """
+
+    def choose(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
+        log_weights = plan.weights.log[layer.edges]
+        if layer.block_shape is None:
+            return _best_in_segments(layer, log_weights, values, own, rows)
+        edges = np.empty(len(own), dtype=np.intp)
+        matrices = log_weights.reshape(layer.block_shape)
+        for block, pairs, sums in pairs_by_block(layer, own):
+            terms = values[layer.block_children[block]][:, rows[pairs]]
+            terms += matrices[block].T[:, sums]
+            edges[pairs] = terms.argmax(axis=0)
+        return edges + layer.starts[own]
+
+    return choose
+
+
+def _best_in_segments(
+    layer: SumLayer, log_weights: FloatArray, values: FloatArray, own: IntArray, rows: IntArray
+) -> IntArray:
+    """Choose among the edges of sums of different lengths."""
+    edges, first = layer.edges_of(own)
+    lengths = layer.lengths[own]
+    terms = values[layer.children[edges], np.repeat(rows, lengths)] + log_weights[edges]
+    best = np.repeat(np.maximum.reduceat(terms, first), lengths)
+    hits = np.flatnonzero(terms == best)
+    return edges[hits[np.searchsorted(hits, first)]]

@@ -9,10 +9,10 @@ an entry in ``inputs/__init__.py``; the passes, queries and files know only this
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,16 @@ from skcircuits.circuits.units import InputUnit
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["LOG_SQRT_2PI", "Box", "InputLayer", "LeafUnit", "check_variable"]
+__all__ = [
+    "LOG_SQRT_2PI",
+    "Box",
+    "DensityLayer",
+    "DiscreteInputLayer",
+    "InputLayer",
+    "LeafUnit",
+    "StateFlows",
+    "check_variable",
+]
 
 #: Minus the log density of a standard normal at its peak.
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
@@ -232,6 +241,27 @@ class InputLayer(ABC):
     def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Draw the NaN cells given the unit's observed ones; as ``mode`` otherwise."""
 
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units."""
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory the stacked parameters take."""
+        return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Temporary memory that evaluating one row takes."""
+        return 4 * 8 * self.scopes.size
+
+
+class DensityLayer(InputLayer):
+    """Input units over continuous variables."""
+
+    is_discrete = False
+
     @abstractmethod
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of every cell given the unit's observed cells.
@@ -247,20 +277,46 @@ class InputLayer(ABC):
             Observed cells have themselves as mean and variance 0.
         """
 
-    @property
+
+class StateFlows(NamedTuple):
+    """How the flows of a layer divide among the states of one variable.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    rows : ndarray of shape (m,)
+        Rows in which the variable is unknown.
+    flows : ndarray of shape (n_states, m)
+        Flow of each state in these rows.
+    """
+
+    variable: int
+    rows: IntArray
+    flows: FloatArray
+
+
+class DiscreteInputLayer(InputLayer):
+    """Input units over discrete variables."""
+
+    is_discrete = True
+
     @abstractmethod
-    def n_parameters(self) -> int:
-        """Number of free parameters of all units."""
+    def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
+        """Divide the flows of the units among the states of their unknown variables.
 
-    @property
-    def size_in_bytes(self) -> int:
-        """Memory the stacked parameters take."""
-        return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows.
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
 
-    @property
-    def bytes_per_row(self) -> int:
-        """Temporary memory that evaluating one row takes."""
-        return 4 * 8 * self.scopes.size
+        Yields
+        ------
+        StateFlows
+            Per variable; a variable may come more than once.
+        """
 
 
 def check_variable(variable: object) -> int:

@@ -6,13 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs.base import (
+    Box,
+    DiscreteInputLayer,
+    LeafUnit,
+    StateFlows,
+    check_variable,
+)
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -179,7 +185,7 @@ class Indicator(DiscreteUnit):
         return {"variable": self.variable, "state": self.state, "n_states": self.n_states}
 
 
-class DiscreteLayer(InputLayer):
+class DiscreteLayer(DiscreteInputLayer):
     """Many discrete units, each a row of one table of log masses.
 
     The table has two columns more than there are states: one for codes that are no state
@@ -196,8 +202,6 @@ class DiscreteLayer(InputLayer):
     n_parameters : int
         Free parameters of all units.
     """
-
-    is_discrete = True
 
     def __init__(
         self,
@@ -404,28 +408,26 @@ class DiscreteLayer(InputLayer):
             states += step[units] <= uniform
         return np.where(np.isnan(cells), states[:, None], cells)
 
-    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the state codes.
+    def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
+        """Divide the flows of the units among the states of their unknown variables.
 
         Parameters
         ----------
+        flows : ndarray of shape (n_units, n)
+            Flows.
         X : ndarray of shape (n, n_columns)
-            Rows of state codes, NaN for unknown.
+            Rows, NaN for unknown.
 
-        Returns
-        -------
-        mean, variance : ndarray of shape (n_units, n, 1)
-            The code itself and 0 where observed.
+        Yields
+        ------
+        StateFlows
+            For every variable.
         """
-        states = np.arange(self.masses.shape[1])
-        mean = self.masses @ states
-        variance = (self.masses * (states - mean[:, None]) ** 2).sum(axis=1)
-        cells = X.T[self.scopes[:, 0]]
-        missing = np.isnan(cells)
-        return (
-            np.where(missing, mean[:, None], cells)[..., None],
-            np.where(missing, variance[:, None], 0.0)[..., None],
-        )
+        for position, variable in enumerate(self._columns.tolist()):
+            units = np.flatnonzero(self._column_of_unit == position)
+            rows = np.flatnonzero(np.isnan(X[:, variable]))
+            masses = self.masses[units, : self.cardinalities[units].max()]
+            yield StateFlows(variable, rows, masses.T @ flows[units[:, None], rows])
 
 
 DiscreteUnit.layer_type = DiscreteLayer

@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
-    InputLayer,
+    DensityLayer,
     LeafUnit,
     check_variable,
 )
@@ -21,7 +21,7 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["Gaussian", "GaussianLayer"]
 
 
-class GaussianLayer(InputLayer):
+class GaussianLayer(DensityLayer):
     """Many univariate Gaussian units.
 
     Parameters
@@ -31,8 +31,6 @@ class GaussianLayer(InputLayer):
     means, stds : ndarray of shape (n_units,)
         Parameters in the units of the column.
     """
-
-    is_discrete = False
 
     def __init__(self, variables: IntArray, means: FloatArray, stds: FloatArray) -> None:
         self.scopes = variables[:, None]

@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
-    InputLayer,
+    DensityLayer,
     LeafUnit,
     check_variable,
 )
@@ -29,7 +29,7 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["MultivariateGaussian", "MultivariateGaussianLayer"]
 
 
-class MultivariateGaussianLayer(InputLayer):
+class MultivariateGaussianLayer(DensityLayer):
     """Many Gaussian units over the same variables.
 
     Parameters
@@ -39,8 +39,6 @@ class MultivariateGaussianLayer(InputLayer):
     gaussians : GaussianStack
         Means and covariances of the units, with their factorisations.
     """
-
-    is_discrete = False
 
     def __init__(self, variables: IntArray, gaussians: GaussianStack) -> None:
         self.variables = variables

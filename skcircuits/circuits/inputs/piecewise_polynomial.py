@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs.base import Box, DensityLayer, LeafUnit, check_variable
 from skcircuits.circuits.inputs.polynomial_groups import PolynomialGroup
 from skcircuits.circuits.inputs.polynomial_pieces import PolynomialPieces
 from skcircuits.exceptions import must
@@ -17,7 +17,7 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["PiecewisePolynomial", "PiecewisePolynomialLayer"]
 
 
-class PiecewisePolynomialLayer(InputLayer):
+class PiecewisePolynomialLayer(DensityLayer):
     """Many piecewise polynomial units.
 
     Where any unit over a variable has a point mass, densities at that point are masses: a
@@ -29,8 +29,6 @@ class PiecewisePolynomialLayer(InputLayer):
     units : sequence of PiecewisePolynomial
         Units over any variables.
     """
-
-    is_discrete = False
 
     def __init__(self, units: Sequence[PiecewisePolynomial]) -> None:
         variables = np.array([unit.variable for unit in units])
