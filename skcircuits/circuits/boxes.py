@@ -2,8 +2,10 @@
 
 Variables without bounds integrate to one. So rows that bound the same variables are answered
 by the circuit of these variables alone, which is often much smaller and is kept for the next
-call. The pass adds and multiplies probabilities themselves; where the result is so small
-that rounding could show, it is repeated in log space.
+call. The pass adds and multiplies probabilities themselves. Where the result is so small
+that rounding could show, the pass is repeated with every input raised by more than its
+error: what the result gains bounds its own error, as all weights are positive. The few rows
+that this does not settle are evaluated in log space.
 """
 
 from __future__ import annotations
@@ -28,8 +30,14 @@ __all__ = ["log_box_probability"]
 # are kept.
 MANY_ROWS = 256
 MAX_KEPT = 64
-# Errors of a pass on the linear scale are some 1e-16 of the whole: below this, repeat.
-SMALLEST_LINEAR = 1e-6
+# Masses of input units have errors of some 1e-16; results above this share of the whole are
+# beyond doubt, those far below it may come from underflow.
+INPUT_ERROR = 1e-15
+SURELY_EXACT = 1e-6
+# So few rows are raised from the start: a pass costs them the same for one number or two.
+FEW_ROWS = 16
+SMALLEST_LINEAR = 1e-250
+RELATIVE_ERROR = 1e-9
 # Values per batch: a few buffers of this size stay in cache.
 BATCH_VALUES = 2**17
 
@@ -50,8 +58,8 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
         Log probabilities.
     """
     patterns, pattern_of = distinct_patterns(_bounded(plan, box))
-    whole = plan.remember("whole", lambda: np.exp(_log_pass(plan, _unbounded(plan))[0]))
-    result = np.full(len(box.lower), whole)
+    log_whole = plan.remember("log_whole", lambda: float(_log_pass(plan, _unbounded(plan))[0]))
+    result = np.full(len(box.lower), log_whole)
     for number, pattern in enumerate(patterns):
         if not pattern.any():
             continue
@@ -59,13 +67,33 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
         part = plan
         if len(patterns) == 1 or len(rows) >= MANY_ROWS:
             part = _plan_over(plan, frozenset(np.flatnonzero(pattern).tolist()))
-        result[rows] = _linear_pass(part, _take(box, rows))
-    # Also where the whole over- or underflows
-    small = np.flatnonzero(~(result >= SMALLEST_LINEAR * whole) | ~np.isfinite(result))
+        own = box if len(rows) == len(result) else box.rows(rows)
+        result[rows] = _log_probability(part, own, float(np.exp(log_whole)))
+    return result
+
+
+def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
+    """Log probabilities, on the linear scale where that is exact."""
+    linear = _LinearPass(plan, box)
+    every = np.arange(len(box.lower))
+    if len(every) <= FEW_ROWS:
+        doubtful = every
+        result, raised = linear(every, np.array([0.0, INPUT_ERROR]))
+    else:
+        (result,) = linear(every, np.zeros(1))
+        doubtful = np.flatnonzero(~(result >= SURELY_EXACT * whole))
+        (raised,) = linear(doubtful, np.array([INPUT_ERROR]))
+    known = result[doubtful]
+    gain = raised - known
+    is_exact = (gain <= RELATIVE_ERROR * known) & (known >= SMALLEST_LINEAR * whole)
+    if INPUT_ERROR ** len(plan.units[-1].scope) > SMALLEST_LINEAR:
+        # Not underflow but a variable whose interval is empty
+        is_exact |= raised == 0.0
+    doubtful = doubtful[~is_exact]
     with np.errstate(divide="ignore"):
         np.log(result, out=result)
-    if len(small):
-        result[small] = _log_pass(plan, _take(box, small))
+    if len(doubtful):
+        result[doubtful] = _log_pass(plan, box.rows(doubtful))
     return result
 
 
@@ -90,23 +118,50 @@ def _unbounded(plan: Plan) -> Box:
     return Box(nothing, nothing)
 
 
-def _take(box: Box, rows: IntArray) -> Box:
-    """Select rows; all of them without a copy."""
-    if len(rows) == len(box.lower):
-        return box
-    states = {variable: allowed[rows] for variable, allowed in box.states.items()}
-    return Box(box.lower[rows], box.upper[rows], box.closed, states)
+class _LinearPass:
+    """Probabilities to absolute accuracy.
 
+    Parameters
+    ----------
+    plan : Plan
+        A circuit.
+    box : Box
+        One box per row.
+    """
 
-def _linear_pass(plan: Plan, box: Box) -> FloatArray:
-    """Probabilities to absolute accuracy."""
-    result = np.empty(len(box.lower))
-    at_most = max(BATCH_ROWS, BATCH_VALUES // plan.n_units)
-    for rows in memory_bound_chunks(len(result), plan.bytes_per_row, at_most=at_most):
-        part = box.rows(rows)
-        values = input_buffer(plan, methodcaller("box", part), (len(part.lower),))
-        result[rows] = feedforward(plan, values, "linear")[plan.root]
-    return result
+    def __init__(self, plan: Plan, box: Box) -> None:
+        self._plan = plan
+        self._inputs = [(units, layer.prepare_boxes(box)) for units, layer in plan.inputs]
+
+    def __call__(self, rows: IntArray, raises: FloatArray) -> FloatArray:
+        """Evaluate boxes with the possible inputs raised by each of some numbers.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,)
+            Which boxes.
+        raises : ndarray of shape (k,)
+            What is added to inputs that are not zero.
+
+        Returns
+        -------
+        ndarray of shape (k, m)
+            Probabilities.
+        """
+        result = np.empty((len(raises), len(rows)))
+        at_most = max(BATCH_ROWS, BATCH_VALUES // self._plan.n_units)
+        values = np.empty((0, 0, 0))
+        for batch in memory_bound_chunks(len(rows), self._plan.bytes_per_row, at_most=at_most):
+            shape = (self._plan.n_units, len(raises), batch.stop - batch.start)
+            # Batches of one size share a buffer: new memory costs as much as what is written
+            values = values if values.shape == shape else np.empty(shape)
+            for units, write in self._inputs:
+                masses = values[units]
+                write(rows[batch], masses[:, 0])
+                if raises.any():
+                    np.add(masses[:, :1], raises[:, None] * (masses[:, :1] > 0), out=masses)
+            result[:, batch] = feedforward(self._plan, values, "linear")[self._plan.root]
+        return result
 
 
 def _log_pass(plan: Plan, box: Box) -> FloatArray:

@@ -9,7 +9,7 @@ an entry in ``inputs/__init__.py``; the passes, queries and files know only this
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -54,12 +54,12 @@ class Box:
     closed: str = "both"
     states: Mapping[int, BoolArray] = field(default_factory=dict)
 
-    def rows(self, rows: slice) -> Box:
+    def rows(self, rows: slice | IntArray) -> Box:
         """Restrict to some rows.
 
         Parameters
         ----------
-        rows : slice
+        rows : slice or ndarray of int
             Which rows.
 
         Returns
@@ -215,6 +215,26 @@ class InputLayer(ABC):
         """
         values = self.log_box(box)
         return np.exp(values, out=values)
+
+    def prepare_boxes(self, box: Box) -> Callable[[IntArray, FloatArray], None]:
+        """Do once for all rows what their batches share.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row.
+
+        Returns
+        -------
+        callable
+            Takes positions of m rows and an array of shape (n_units, m), which receives their
+            ``box``.
+        """
+
+        def write(rows: IntArray, out: FloatArray) -> None:
+            out[...] = self.box(box.rows(rows))
+
+        return write
 
     @abstractmethod
     def log_max(self, X: FloatArray) -> FloatArray:

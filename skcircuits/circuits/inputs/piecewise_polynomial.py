@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.base import Box, DensityLayer, LeafUnit, check_variable
-from skcircuits.circuits.inputs.polynomial_groups import PolynomialGroup
-from skcircuits.circuits.inputs.polynomial_pieces import PolynomialPieces
+from skcircuits.circuits.inputs.polynomial_groups import MANY_POINTS, PolynomialGroup
+from skcircuits.circuits.inputs.polynomial_pieces import SMALLEST_MASS, PolynomialPieces
 from skcircuits.exceptions import must
 from skcircuits.numerics.bsplines import knot_windows
 from skcircuits.protocols import FloatArray, IntArray
@@ -44,6 +44,9 @@ class PiecewisePolynomialLayer(DensityLayer):
             own = np.flatnonzero(variables == variable)
             atoms = [(units[i].atoms, units[i].atom_masses) for i in own.tolist()]
             self.groups.append(PolynomialGroup(variable, own, atoms, self.pieces))
+        sizes = [len(group.units) for group in self.groups]
+        self._group_of_place = np.repeat(np.arange(len(sizes)), sizes)
+        self._unit_of_place = np.concatenate([group.units for group in self.groups])
         self.means, self.variances = np.array([unit.moments() for unit in units]).T
         self._n_parameters = sum(unit.n_free_parameters for unit in units)
 
@@ -107,7 +110,14 @@ class PiecewisePolynomialLayer(DensityLayer):
         ndarray of shape (n_units, n)
             Log probabilities.
         """
-        return self._boxes(box, 0.0, PolynomialGroup.log_mass)
+        values = np.zeros((len(self), len(box.lower)))
+        for group, (lower, upper) in zip(self.groups, self._bounds(box)):
+            bounded = np.flatnonzero(~np.isinf(lower) | ~np.isinf(upper))
+            if len(bounded):
+                values[group.units[:, None], bounded] = group.log_mass(
+                    lower[bounded], upper[bounded], box.closed
+                )
+        return values
 
     def box(self, box: Box) -> FloatArray:
         """Probability of each row's interval, to absolute accuracy only.
@@ -120,26 +130,61 @@ class PiecewisePolynomialLayer(DensityLayer):
         Returns
         -------
         ndarray of shape (n_units, n)
-            Probabilities.
+            Probabilities; 0 only for empty intervals.
         """
-        return self._boxes(box, 1.0, PolynomialGroup.mass)
-
-    def _boxes(
-        self, box: Box, of_everything: float, mass_of: Callable[..., FloatArray]
-    ) -> FloatArray:
-        """Values of intervals where there is a bound, shape (n_units, n)."""
-        values = np.full((len(self), len(box.lower)), of_everything)
-        for group in self.groups:
-            lower, upper = box.lower[:, group.variable], box.upper[:, group.variable]
-            bounded = np.flatnonzero(~(np.isnan(lower) & np.isnan(upper)))
-            if len(bounded):
-                values[group.units[:, None], bounded] = mass_of(
-                    group,
-                    np.where(np.isnan(lower), -np.inf, lower)[bounded],
-                    np.where(np.isnan(upper), np.inf, upper)[bounded],
-                    box.closed,
-                )
+        bounds = self._bounds(box)
+        # All groups at once: what few rows cost is the number of calls
+        places = [group.locate(own) for group, own in zip(self.groups, bounds)]
+        x = bounds.take(self._group_of_place, axis=0)
+        ends = self.pieces.cumulative(np.concatenate(places), x)
+        masses = np.maximum(ends[:, 1] - ends[:, 0], SMALLEST_MASS)
+        masses *= x[:, 1] > x[:, 0]
+        values = np.empty_like(masses)
+        values[self._unit_of_place] = masses
+        for group, (lower, upper) in zip(self.groups, bounds):
+            if len(group.atoms):
+                values[group.units] += group.atom_mass(lower, upper, box.closed)
         return values
+
+    def prepare_boxes(self, box: Box) -> Callable[[IntArray, FloatArray], None]:
+        """Evaluate the distinct bounds of many rows once.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row.
+
+        Returns
+        -------
+        callable
+            Takes positions of m rows and an array of shape (n_units, m), which receives their
+            probabilities; 0 only for empty intervals.
+        """
+        # In a plan, the units of a variable are neighbours
+        if len(box.lower) < MANY_POINTS or (np.diff(self._unit_of_place) < 0).any():
+            return super().prepare_boxes(box)
+        prepared = [
+            (
+                slice(group.units[0], group.units[-1] + 1),
+                group.prepare_masses(lower, upper, box.closed),
+            )
+            for group, (lower, upper) in zip(self.groups, self._bounds(box))
+        ]
+
+        def masses(rows: IntArray, out: FloatArray) -> None:
+            for units, write in prepared:
+                write(rows, out[units])
+
+        return masses
+
+    def _bounds(self, box: Box) -> FloatArray:
+        """Bounds of the groups' columns, infinite where open, shape (n_groups, 2, n)."""
+        columns = [group.variable for group in self.groups]
+        bounds = np.stack([box.lower.T.take(columns, 0), box.upper.T.take(columns, 0)], axis=1)
+        is_open = np.isnan(bounds)
+        if is_open.any():
+            bounds = np.where(is_open, [[-np.inf], [np.inf]], bounds)
+        return bounds
 
     def log_max(self, X: FloatArray) -> FloatArray:
         """Log density, at its highest point or largest point mass where the cell is unknown.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from skcircuits.circuits.inputs.cumulative_table import CumulativeTable
-from skcircuits.circuits.inputs.polynomial_pieces import PieceLocator, PolynomialPieces
+from skcircuits.circuits.inputs.polynomial_pieces import (
+    SMALLEST_MASS,
+    PieceLocator,
+    PolynomialPieces,
+)
+from skcircuits.circuits.inputs.repeated_bounds import RepeatedBounds
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["PolynomialGroup"]
+__all__ = ["MANY_POINTS", "PolynomialGroup"]
 
 # A table of cumulative masses pays for this many points, up to this many bytes.
 MANY_POINTS = 512
@@ -69,24 +74,61 @@ class PolynomialGroup:
         values = self.pieces.log_mass(self.locate(lower), lower, self.locate(upper), upper)
         if len(self.atoms):
             with np.errstate(divide="ignore"):
-                on_atoms = np.log(self._atom_mass(lower, upper, closed))
+                on_atoms = np.log(self.atom_mass(lower, upper, closed))
             np.logaddexp(values, on_atoms, out=values)
         # The whole line has probability one, whatever rounding says
         return np.minimum(values, 0.0, out=values)
 
+    def prepare_masses(
+        self, lower: FloatArray, upper: FloatArray, closed: str
+    ) -> Callable[[IntArray, FloatArray], None]:
+        """Masses of many intervals to absolute accuracy, batch by batch.
+
+        Parameters
+        ----------
+        lower, upper : ndarray of shape (n,)
+            Bounds, infinite ones included.
+        closed : {"both", "left", "right", "neither"}
+            Which ends belong to the intervals.
+
+        Returns
+        -------
+        callable
+            Takes positions of m intervals and an array of shape (k, m), which receives their
+            masses. Bounds that repeat are evaluated once for all batches.
+        """
+        bounds, places = np.unique(np.concatenate([lower, upper]), return_inverse=True)
+        if len(bounds) > len(lower) or 8 * len(bounds) * len(self.units) > LARGEST_TABLE:
+
+            def evaluate(rows: IntArray, out: FloatArray) -> None:
+                out[...] = self.mass(lower[rows], upper[rows], closed)
+
+            return evaluate
+        look_up = RepeatedBounds(self._cumulative(bounds).T, *np.split(places, 2))
+        is_thin = ~(upper > lower)
+
+        def masses(rows: IntArray, out: FloatArray) -> None:
+            look_up(rows, out)
+            out[:, is_thin[rows]] = 0.0
+            if len(self.atoms):
+                out += self.atom_mass(lower[rows], upper[rows], closed)
+
+        return masses
+
     def mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
         """Mass of intervals to absolute accuracy, shape (k, n)."""
-        table = self._table() if len(lower) >= MANY_POINTS else None
-        if table is None:
-            values = self.pieces.mass(self.locate(lower), lower, self.locate(upper), upper)
-        else:
-            by_row = table(upper)
-            by_row -= table(lower)
-            by_row[~(upper > lower)] = 0.0
-            values = np.maximum(by_row, 0.0, out=by_row).T
+        by_row = self._cumulative(upper)
+        by_row -= self._cumulative(lower)
+        values = np.maximum(by_row, SMALLEST_MASS, out=by_row).T
+        values[:, ~(upper > lower)] = 0.0
         if len(self.atoms):
-            values += self._atom_mass(lower, upper, closed)
+            values += self.atom_mass(lower, upper, closed)
         return values
+
+    def _cumulative(self, x: FloatArray) -> FloatArray:
+        """Mass left of points, without atoms, shape (n, k)."""
+        table = self._table() if len(x) >= MANY_POINTS else None
+        return self.pieces.cumulative(self.locate(x), x).T if table is None else table(x)
 
     def _table(self) -> CumulativeTable | None:
         """Table of cumulative masses, made at first use; None where it would be too large."""
@@ -96,7 +138,7 @@ class PolynomialGroup:
             self._known_table = CumulativeTable(self.pieces, self.units, self.locate)
         return self._known_table
 
-    def _atom_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
+    def atom_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
         """Mass of the atoms inside intervals, shape (k, n)."""
         atoms = self.atoms[:, None]
         above = atoms >= lower if closed in ("both", "left") else atoms > lower

@@ -19,10 +19,12 @@ from skcircuits.numerics.bsplines import density_pieces
 from skcircuits.numerics.logspace import log1mexp
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["FAR_AWAY", "PieceLocator", "PolynomialPieces"]
+__all__ = ["FAR_AWAY", "SMALLEST_MASS", "PieceLocator", "PolynomialPieces"]
 
 # A difference of cumulative masses below this has lost digits and is integrated anew.
 SMALLEST_DIFFERENCE = 1e-6
+# Rounding leaves nothing of smaller differences; zero is kept for empty intervals.
+SMALLEST_MASS = 1e-17
 # Stands for infinite bounds.
 FAR_AWAY = 1e300
 
@@ -180,8 +182,8 @@ class PolynomialPieces:
         ndarray of shape (k, n)
             Masses.
         """
-        mass = self._cumulative(high, upper)
-        mass -= self._cumulative(low, lower)
+        mass = self.cumulative(high, upper)
+        mass -= self.cumulative(low, lower)
         mass[:, ~(upper > lower)] = 0.0
         return np.maximum(mass, 0.0, out=mass)
 
@@ -248,8 +250,21 @@ class PolynomialPieces:
             value += row[pieces]
         return value
 
-    def _cumulative(self, pieces: IntArray, x: FloatArray) -> FloatArray:
-        """Mass left of x, shape of ``pieces``."""
+    def cumulative(self, pieces: IntArray, x: FloatArray) -> FloatArray:
+        """Mass left of points.
+
+        Parameters
+        ----------
+        pieces : ndarray of shape (k, n)
+            Pieces of each function that hold the points.
+        x : ndarray of shape (n,) or (k, n)
+            Points, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            Masses.
+        """
         # Bounds may be infinite: the polynomials need a finite point
         x = np.clip(x, -FAR_AWAY, FAR_AWAY)
         starts = self.starts[pieces]
