@@ -3,9 +3,13 @@
 Markov chains of an Ising grid, of ASIA and of a frustrated 6 x 6 grid are weighted by
 :class:`skcircuits.BBISWeighter` with its defaults and with the published operator, without
 and with collapsed variables. All curves of a run use one chain and one subset per share;
-online collapsed importance sampling (CIS) draws samples of its own. Prints means over runs
-of the log of the mean Hellinger distance of the estimated marginals, with standard errors,
-the paired differences, and saves a picture.
+online collapsed importance sampling (CIS) draws samples of its own.
+
+Prints means over runs of the log of the mean Hellinger distance of single and pairwise
+marginals, and paired differences to unweighted samples; then, for functions of the states
+that were fixed beforehand (``_sample_scores.FUNCTIONS``), the log of the root mean square
+error over the runs without weights, and what weights change about it. Standard errors are
+those of the mean and of the jackknife.
 
     python benchmarks/figure3.py [--runs 30] [--model ising asia grid] [--picture figure3.png]
 """
@@ -18,14 +22,13 @@ import warnings
 import numpy as np
 from _collapsed_importance import draw_collapsed_samples
 from _data import data_path
+from _sample_scores import FUNCTIONS, Scores
 
 from skcircuits import BBISWeighter
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 
 SIZES = (10, 20, 40, 60, 100, 200)
 SHARES = (0.0, 0.25, 0.5)
-# Nonlinear functions of the states that are scored.
-N_FUNCTIONS = 4
 # Induced width that online collapsed importance sampling may sum out: trees.
 CIS_WIDTH = 1
 NAMES = {0.0: ("VS", "BBIS"), 0.25: ("CVS 25%", "CBBIS 25%"), 0.5: ("CVS 50%", "CBBIS 50%")}
@@ -43,74 +46,8 @@ def load(name):
     return IsingModel.grid(6, 6, couplings, fields), 56, 28
 
 
-class Scores:
-    """Log errors of weighted samples against the exact answers.
-
-    Single marginals always; pairwise marginals and a few nonlinear functions where all
-    states can be listed. Distances of distributions are Hellinger distances, errors of
-    means are in standard deviations of the function.
-
-    Parameters
-    ----------
-    model : FactorGraph
-        The target.
-    """
-
-    def __init__(self, model):
-        self.model = model
-        self.marginals = model.marginals()
-        self.names = ["single"]
-        if np.prod(model.cardinalities.astype(float)) <= 2**16:
-            self.names += ["pairs", "functions"]
-            states = np.array(list(itertools.product(*map(range, model.cardinalities))), float)
-            p = np.exp(model.log_prob_unnormalized(states) - model.log_partition())
-            values = self._values(states)
-            self.means = p @ values
-            self.deviations = np.sqrt(p @ (values - self.means) ** 2)
-
-    def __call__(self, weighter, weights):
-        """Log errors, one per name."""
-        found = weighter.marginals(weights)
-        errors = [np.mean([_hellinger(p, q) for p, q in zip(found, self.marginals)])]
-        if not hasattr(weighter, "expectation"):
-            errors += [np.nan] * (len(self.names) - 1)
-        elif len(self.names) > 1:
-            means = weighter.expectation(self._values, weights)
-            errors.append(_hellinger(_pair_tables(means), _pair_tables(self.means)).mean())
-            off = np.abs(means - self.means) / self.deviations
-            errors.append(off[-N_FUNCTIONS:].mean())
-        return np.log(errors)
-
-    def _values(self, states):
-        """The binary variables, their products, and the nonlinear functions."""
-        first, second = np.triu_indices(states.shape[1], 1)
-        total = states.sum(axis=1)
-        center = sum(p[1] for p in self.marginals)
-        functions = [
-            np.abs(total - center),
-            total**2,
-            total > center,
-            self.model.log_prob_unnormalized(states),
-        ]
-        return np.column_stack([states, states[:, first] * states[:, second], *functions])
-
-
-def _pair_tables(means):
-    """Tables of all pairs of binary variables from their first and second moments."""
-    d = int((np.sqrt(1 + 8 * (len(means) - N_FUNCTIONS)) - 1) / 2)
-    first, second = np.triu_indices(d, 1)
-    a, b, both = means[first], means[second], means[d:-N_FUNCTIONS]
-    return np.stack([both, a - both, b - both, 1 - a - b + both], axis=-1)
-
-
-def _hellinger(p, q):
-    """Distance along the last axis."""
-    roots = np.sqrt(np.maximum(p, 0)) - np.sqrt(np.maximum(q, 0))
-    return np.sqrt((roots**2).sum(axis=-1) / 2)
-
-
 def run_once(model, scores, chain, seed):
-    """Log errors of every curve for one chain, {(curve, size): errors}."""
+    """Errors of every curve for one chain, {(curve, size): errors}."""
     rng = np.random.default_rng(1000 + seed)
     subset = np.random.default_rng(seed).permutation(chain.shape[1])
     results = {}
@@ -142,23 +79,62 @@ def run(name, n_runs):
 
 
 def print_tables(name, score_names, results):
-    """Means of the log errors and paired differences to the unweighted curves."""
-    curves = list(dict.fromkeys(curve for curve, _ in results))
+    """Print the marginals, then the functions where they are known."""
     for index, score in enumerate(score_names):
-        print(f"\n{name}: ln error of {score}, mean ± standard error")
-        print(f"{'':22s}" + "".join(f"{'N=' + str(size):>13s}" for size in SIZES))
-        for curve in sorted(curves, key=lambda curve: (curve.split()[1:], "B" in curve)):
-            if np.isnan(results[curve, SIZES[0]][:, index]).any():
-                continue
-            print(f"{curve:22s}" + "".join(_cell(results[curve, n][:, index]) for n in SIZES))
+        if score not in FUNCTIONS:
+            _print_marginals(f"{name}: ln error of {score} marginals", index, results)
+    functions = [score for score in score_names if score in FUNCTIONS]
+    if functions:
+        columns = [score_names.index(score) for score in functions]
         for plain, weighted in NAMES.values():
-            cells = [results[weighted, n][:, index] - results[plain, n][:, index] for n in SIZES]
-            print(f"{weighted + ' - ' + plain:22s}" + "".join(map(_cell, cells)))
+            _print_functions(name, (plain, weighted), dict(zip(functions, columns)), results)
 
 
-def _cell(values):
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{values.mean():7.2f}±{error:.2f} "
+def _print_marginals(title, index, results):
+    print(f"\n{title}, mean ± standard error")
+    print(f"{'':22s}" + "".join(f"{'N=' + str(size):>13s}" for size in SIZES))
+    logs = {key: np.log(errors[:, index]) for key, errors in results.items()}
+    curves = list(dict.fromkeys(curve for curve, _ in results))
+    for curve in sorted(curves, key=lambda curve: (curve.split()[1:], "B" in curve)):
+        if not np.isnan(logs[curve, SIZES[0]]).any():
+            print(f"{curve:22s}" + "".join(_cell(*_mean(logs[curve, n])) for n in SIZES))
+    for plain, weighted in NAMES.values():
+        cells = [_mean(logs[weighted, n] - logs[plain, n]) for n in SIZES]
+        print(f"{weighted + ' - ' + plain:22s}" + "".join(_cell(*cell) for cell in cells))
+
+
+def _print_functions(name, curves, columns, results):
+    plain, weighted = curves
+    print(f"\n{name}: ln rms error of functions, {plain}, and change by {weighted}")
+    print(f"{'':22s}" + "".join(f"{'N=' + str(size):>21s}" for size in SIZES))
+    for function, column in columns.items():
+        cells = []
+        for size in SIZES:
+            before, after = (results[curve, size][:, column] for curve in curves)
+            change, error = _log_rms_ratio(after, before)
+            cells.append(f"{0.5 * np.log((before**2).mean()):8.2f}{_cell(change, error)}")
+        print(f"{function:22s}" + "".join(cells))
+
+
+def _mean(values):
+    """Mean and its standard error."""
+    return values.mean(), values.std(ddof=1) / np.sqrt(len(values))
+
+
+def _log_rms_ratio(after, before):
+    """Log of the ratio of two root mean squares over paired runs, with jackknife error.
+
+    The log of a single error near zero says nothing; that of a mean square does.
+    """
+    squares = np.array([after, before]) ** 2
+    sums = squares.sum(axis=1, keepdims=True)
+    ratio = 0.5 * np.log(sums[0] / sums[1])
+    left_out = 0.5 * np.diff(np.log(sums - squares)[::-1], axis=0)
+    return float(ratio[0]), np.sqrt((len(after) - 1) * left_out.var())
+
+
+def _cell(value, error):
+    return f"{value:7.2f}±{error:.2f} "
 
 
 def draw(path, all_results):
@@ -174,13 +150,16 @@ def draw(path, all_results):
     for ax, (name, results) in zip(axes[0], all_results.items()):
         for color, (plain, weighted) in zip("kbr", NAMES.values()):
             for curve, style in ((plain, "--"), (weighted, "-"), (f"{weighted} published", ":")):
-                means = [results[curve, size][:, 0].mean() for size in SIZES]
-                ax.plot(SIZES, means, color + style, label=curve)
-        ax.plot(SIZES, [results["CIS", size][:, 0].mean() for size in SIZES], "g-.", label="CIS")
+                ax.plot(SIZES, _mean_logs(results, curve), color + style, label=curve)
+        ax.plot(SIZES, _mean_logs(results, "CIS"), "g-.", label="CIS")
         ax.set(title=name, xlabel="N", ylabel="ln mean Hellinger distance")
     axes[0, 0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
+
+
+def _mean_logs(results, curve):
+    return [np.log(results[curve, size][:, 0]).mean() for size in SIZES]
 
 
 def main():
@@ -190,6 +169,8 @@ def main():
     parser.add_argument("--model", nargs="+", default=["ising", "asia", "grid"])
     parser.add_argument("--picture", default=None)
     options = parser.parse_args()
+    if options.runs < 2:
+        parser.error("standard errors need at least two runs")
     # Singular problems of the published operator may stop a little early.
     warnings.simplefilter("ignore", RuntimeWarning)
     all_results = {}
