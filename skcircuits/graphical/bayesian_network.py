@@ -13,7 +13,7 @@ from skcircuits.exceptions import must
 from skcircuits.graphical.bif import read_bif
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.graphical.factors import Factor
-from skcircuits.graphical.pgmpy_models import read_pgmpy_factors
+from skcircuits.graphical.pgmpy_models import read_pgmpy_network
 
 __all__ = ["BayesianNetwork"]
 
@@ -130,7 +130,7 @@ class BayesianNetwork(FactorGraph):
             The same network; variables in the order of its tables.
         """
         # Every variable is the child of one table, so it has the number of its table.
-        names, states, tables = read_pgmpy_factors(model.get_cpds())
+        names, states, tables = read_pgmpy_network(model)
         return BayesianNetwork(
             [scope[1:] for scope, _ in tables],
             [np.moveaxis(table, 0, -1) for _, table in tables],

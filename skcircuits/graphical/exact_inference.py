@@ -153,7 +153,13 @@ class ExactInference:
         Posterior
             Serves any number of evidences on the other variables.
         """
-        return self._posterior(frozenset(int(v) for v in hidden))
+        checked = frozenset(int(v) for v in hidden)
+        outside = sorted(v for v in checked if not 0 <= v < len(self.cardinalities))
+        if outside:
+            raise ValueError(
+                must("variables", f"be below {len(self.cardinalities)}, from 0", variables=outside)
+            )
+        return self._posterior(checked)
 
     def sample(
         self,
@@ -177,14 +183,16 @@ class ExactInference:
         ndarray of shape (n_samples, d) or (n_samples, n, d)
             States, or completions of the rows of ``X``.
         """
+        if n_samples < 0:
+            raise ValueError(must("n_samples", "be at least 0", n_samples=n_samples))
         rng = as_generator(random_state)
         table = self._evidence_row(None) if X is None else np.asarray(X, dtype=np.float64)
         # Copies of a row share their evidence, so all of them cost one solve.
         codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
         for rows, hidden in missing_patterns(missing):
             codes[rows] = self._posterior(hidden).draw(codes[rows], rng)
-        shape = (n_samples, -1) if X is None else (n_samples, len(table), table.shape[1])
-        return codes.astype(np.float64).reshape(shape)
+        shape = table.shape[1:] if X is None else table.shape
+        return codes.astype(np.float64).reshape(n_samples, *shape)
 
     def _build_posterior(self, hidden: frozenset[int]) -> Posterior:
         return Posterior(self.factors, self.cardinalities, hidden)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import must
+from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.graphical.blankets import (
     full_conditionals,
     log_full_conditional,
@@ -19,13 +19,13 @@ from skcircuits.graphical.blankets import (
 from skcircuits.graphical.compilation import compile_posterior
 from skcircuits.graphical.exact_inference import ExactInference
 from skcircuits.graphical.factors import Factor, as_factors, check_cardinalities
-from skcircuits.graphical.gibbs import gibbs_chains
+from skcircuits.graphical.gibbs import check_schedule, gibbs_chains
 from skcircuits.graphical.pgmpy_models import read_pgmpy_factors
 from skcircuits.graphical.posterior import Posterior
-from skcircuits.graphical.rows import Evidence
+from skcircuits.graphical.rows import Evidence, check_names
 from skcircuits.graphical.uai import read_uai
 from skcircuits.numerics.random import as_generator
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["FactorGraph"]
 
@@ -82,8 +82,9 @@ class FactorGraph(ExactInference):
     ) -> None:
         self.cardinalities = check_cardinalities(cardinalities)
         self.factors = as_factors(factors, self.cardinalities)
-        self.variable_names = None if variable_names is None else tuple(variable_names)
-        self.state_names = None if state_names is None else tuple(map(tuple, state_names))
+        self.variable_names, self.state_names = check_names(
+            variable_names, state_names, self.cardinalities
+        )
         self._prepare()
 
     def _prepare(self) -> None:
@@ -122,7 +123,7 @@ class FactorGraph(ExactInference):
         FactorGraph
             The same model.
         """
-        names, states, factors = read_pgmpy_factors(model.get_factors())
+        names, states, factors = read_pgmpy_factors(model)
         return FactorGraph(
             factors,
             [len(labels) for labels in states],
@@ -210,18 +211,24 @@ class FactorGraph(ExactInference):
         ndarray of shape (n_samples, d)
             States; row ``t * n_chains + c`` is the t-th state kept of chain c.
 
+        Raises
+        ------
+        ZeroProbabilityError
+            Where a chain finds no possible state during the burn-in.
+
         Notes
         -----
         :meth:`marginalize` first, and this is the collapsed Gibbs sampler. Where factors
         are zero, moves of one variable may not connect the possible states; then no
         chain visits all of them.
         """
+        check_schedule(n_samples=n_samples, burn_in=burn_in, thin=thin, n_chains=n_chains)
         rng = as_generator(random_state)
         # Uniform starts may be impossible; the sampler walks until it finds the support.
         if start is None:
             states = rng.integers(self.cardinalities, size=(n_chains, len(self.cardinalities)))
         else:
-            states = self._read_rows(start)[0]
+            states = self._read_start(start)
         kept = gibbs_chains(
             self._conditionals,
             states,
@@ -230,9 +237,30 @@ class FactorGraph(ExactInference):
             thin=thin,
             rng=rng,
         )
+        self._refuse_lost_chains(kept[:, :1].reshape(-1, states.shape[1]))
         # Chains in turn, so that any first part of the rows uses all of them.
         rows = kept.transpose(1, 0, 2).reshape(-1, states.shape[1])
         return rows[:n_samples].astype(np.float64)
+
+    def _read_start(self, start: ArrayLike) -> IntArray:
+        states, missing = self._read_rows(start)
+        if missing.any() or not len(states):
+            raise ValueError(must("start", "be complete rows, one per chain", shape=states.shape))
+        return states
+
+    def _refuse_lost_chains(self, states: IntArray) -> None:
+        # A chain that is possible once stays so: the first state kept tells.
+        lost = np.isneginf(self.log_prob_unnormalized(states)).nonzero()[0].tolist()
+        if lost:
+            raise ZeroProbabilityError(
+                must(
+                    "chains",
+                    "find a possible state during the burn-in",
+                    "Raise burn_in, or pass possible states as start.",
+                    chains=lost,
+                ),
+                lost,
+            )
 
     def marginalize(self, variables: Collection[int]) -> FactorGraph:
         """Sum variables out exactly.
@@ -247,7 +275,7 @@ class FactorGraph(ExactInference):
         FactorGraph
             Over the same columns; the summed-out variables have a single state left.
         """
-        gone = sorted({int(v) for v in variables})
+        gone = sorted(self.posterior(variables).hidden)
         # The columns stay, so that evidence and samples keep their numbering.
         left = self.cardinalities.copy()
         left[gone] = 1

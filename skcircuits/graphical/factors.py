@@ -120,12 +120,13 @@ def check_cardinalities(cardinalities: ArrayLike) -> IntArray:
     ndarray of int of shape (d,)
         The same, read-only.
     """
-    # A copy, so that the caller's array stays writeable.
-    checked = np.array(cardinalities, dtype=np.int64)
-    if checked.ndim != 1 or np.any(checked < 1):
+    given = np.asarray(cardinalities, dtype=np.float64)
+    if given.ndim != 1 or not len(given) or np.any((given < 1) | (given != np.floor(given))):
         raise ValueError(
-            must("cardinalities", "be one positive integer per variable", cardinalities=checked)
+            must("cardinalities", "be one positive integer per variable", cardinalities=given)
         )
+    # A copy, so that the caller's array stays writeable.
+    checked = given.astype(np.int64)
     checked.flags.writeable = False
     return checked
 

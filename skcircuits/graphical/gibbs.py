@@ -6,10 +6,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from skcircuits.exceptions import must
 from skcircuits.graphical.blankets import FullConditional, log_full_conditional
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["gibbs_chains"]
+__all__ = ["check_schedule", "gibbs_chains"]
+
+
+def check_schedule(*, n_samples: int, burn_in: int, thin: int, n_chains: int) -> None:
+    """Refuse numbers of sweeps and chains that mean nothing.
+
+    Parameters
+    ----------
+    n_samples, burn_in : int
+        At least 0.
+    thin, n_chains : int
+        At least 1.
+    """
+    for name, value in (("n_samples", n_samples), ("burn_in", burn_in)):
+        if value < 0:
+            raise ValueError(must(name, "be at least 0", "", **{name: value}))
+    for name, value in (("thin", thin), ("n_chains", n_chains)):
+        if value < 1:
+            raise ValueError(must(name, "be at least 1", "", **{name: value}))
 
 
 def gibbs_chains(

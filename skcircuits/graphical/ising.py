@@ -50,19 +50,18 @@ class IsingModel(FactorGraph):
 
     def __init__(self, couplings: ArrayLike, fields: ArrayLike | None = None) -> None:
         matrix = np.array(couplings, dtype=np.float64)
-        if matrix.ndim != 2 or not np.array_equal(matrix, matrix.T) or np.diag(matrix).any():
-            raise ValueError(
-                must(
-                    "couplings",
-                    "be a symmetric matrix with a zero diagonal",
-                    "Fields go into their own vector.",
-                    shape=matrix.shape,
-                )
-            )
+        _check_couplings(matrix)
         self.couplings = matrix
         self.fields = np.zeros(len(matrix)) if fields is None else np.array(fields, dtype=float)
-        if self.fields.shape != (len(matrix),):
-            raise ValueError(must("fields", "have one entry per variable", shape=self.fields.shape))
+        if self.fields.shape != (len(matrix),) or not np.isfinite(self.fields).all():
+            raise ValueError(
+                must(
+                    "fields",
+                    "have one entry per variable, all finite",
+                    "Evidence fixes a variable for certain.",
+                    shape=self.fields.shape,
+                )
+            )
         # Energies go straight into log tables: exp(large coupling) is never formed.
         super().__init__(_factors(matrix, self.fields), np.full(len(matrix), 2))
 
@@ -90,11 +89,16 @@ class IsingModel(FactorGraph):
         IsingModel
             The model.
         """
+        if min(n_rows, n_columns) < 1:
+            raise ValueError(
+                must("grid", "have a row and a column", n_rows=n_rows, n_columns=n_columns)
+            )
         left, right = grid_edges(n_rows, n_columns).T
         matrix = np.zeros((n_rows * n_columns, n_rows * n_columns))
         # Upper half first; the sum below makes it symmetric.
-        matrix[left, right] = couplings
-        return cls(matrix + matrix.T, np.broadcast_to(fields, n_rows * n_columns))
+        matrix[left, right] = _one_or_each(couplings, len(left), "couplings of a grid")
+        each = _one_or_each(fields, len(matrix), "fields of a grid")
+        return cls(matrix + matrix.T, np.broadcast_to(each, len(matrix)))
 
     @classmethod
     def from_networkx(
@@ -105,7 +109,7 @@ class IsingModel(FactorGraph):
         Parameters
         ----------
         graph : networkx.Graph
-            Variables in the order of ``graph.nodes``.
+            Variables in the order of ``graph.nodes``; parallel edges of a multigraph add up.
         weight : str, default="weight"
             Edge attribute with the coupling; 1 where absent.
         field : str, default="field"
@@ -116,6 +120,15 @@ class IsingModel(FactorGraph):
         IsingModel
             The model.
         """
+        if graph.is_directed():
+            raise ValueError(
+                must(
+                    "graph",
+                    "be undirected",
+                    "Pass graph.to_undirected().",
+                    graph=type(graph).__name__,
+                )
+            )
         # Nodes may be anything hashable; variables are numbers.
         position = {node: index for index, node in enumerate(graph.nodes)}
         matrix = np.zeros((len(position), len(position)))
@@ -142,6 +155,33 @@ def grid_edges(n_rows: int, n_columns: int) -> IntArray:
     horizontal = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], axis=1)
     vertical = np.stack([cell[:-1].ravel(), cell[1:].ravel()], axis=1)
     return np.concatenate([horizontal, vertical])
+
+
+def _check_couplings(matrix: FloatArray) -> None:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(must("couplings", "be a square matrix", shape=matrix.shape))
+    if not np.isfinite(matrix).all():
+        raise ValueError(must("couplings", "be finite", "Evidence fixes variables for certain."))
+    if not np.array_equal(matrix, matrix.T):
+        raise ValueError(
+            must("couplings", "be a symmetric matrix", "Pass (J + J.T) / 2.", shape=matrix.shape)
+        )
+    if np.diag(matrix).any():
+        raise ValueError(
+            must(
+                "couplings",
+                "have a zero diagonal",
+                "Fields go into their own vector; loops of a graph mean nothing here.",
+                variables=np.diag(matrix).nonzero()[0].tolist(),
+            )
+        )
+
+
+def _one_or_each(values: ArrayLike, count: int, thing: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape not in ((), (count,)):
+        raise ValueError(must(thing, f"be one number or {count}", shape=array.shape))
+    return array
 
 
 def _factors(couplings: FloatArray, fields: FloatArray) -> list[Factor]:

@@ -6,22 +6,62 @@ from typing import Any
 
 import numpy as np
 
+from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["NamedTables", "read_pgmpy_factors"]
+__all__ = ["NamedTables", "read_pgmpy_factors", "read_pgmpy_network"]
 
 # Variable names, state names per variable, and (scope, table) of every factor.
 NamedTables = tuple[list[Any], list[list[str]], list[tuple[list[int], FloatArray]]]
 
 
-def read_pgmpy_factors(factors: list[Any]) -> NamedTables:
-    """Number the variables of pgmpy factors and collect their tables.
+def read_pgmpy_network(model: Any) -> NamedTables:
+    """Read a discrete Bayesian network.
 
     Parameters
     ----------
-    factors : list of pgmpy.factors.discrete.DiscreteFactor
-        Anything with ``variables``, ``values`` and ``state_names``; conditional tables
-        have their child first.
+    model : pgmpy.models.DiscreteBayesianNetwork
+        Anything with ``get_cpds()``; tables have their child first.
+
+    Returns
+    -------
+    NamedTables
+        As :func:`read_pgmpy_factors`; table i is that of variable i.
+    """
+    if not hasattr(model, "get_cpds"):
+        raise TypeError(
+            must(
+                "model",
+                "be a discrete Bayesian network of pgmpy",
+                "FactorGraph.from_pgmpy takes Markov networks and factor graphs.",
+                model=type(model).__name__,
+            )
+        )
+    network = _named_tables(model.get_cpds())
+    children = {scope[0] for scope, _ in network[2]}
+    # Variables nobody depends on appear in the graph of the model only.
+    orphans = [name for index, name in enumerate(network[0]) if index not in children]
+    orphans += [name for name in getattr(model, "nodes", ()) if name not in network[0]]
+    if orphans or not network[0]:
+        raise ValueError(
+            must(
+                "model",
+                "have a table for every variable",
+                "model.check_model() says what is missing.",
+                variables=orphans,
+            )
+        )
+    return network
+
+
+def read_pgmpy_factors(model: Any) -> NamedTables:
+    """Read a discrete Markov network or a factor graph.
+
+    Parameters
+    ----------
+    model : pgmpy.models.DiscreteMarkovNetwork or FactorGraph
+        Anything with ``get_factors()``, a list of tables with ``variables``, ``values``
+        and ``state_names``.
 
     Returns
     -------
@@ -32,6 +72,21 @@ def read_pgmpy_factors(factors: list[Any]) -> NamedTables:
     tables : list of (scope, table)
         One per factor, axes as in the factor.
     """
+    if not hasattr(model, "get_factors"):
+        raise TypeError(
+            must(
+                "model",
+                "be a discrete Markov network or factor graph of pgmpy",
+                "BayesianNetwork.from_pgmpy takes Bayesian networks.",
+                model=type(model).__name__,
+            )
+        )
+    return _named_tables(model.get_factors())
+
+
+def _named_tables(factors: list[Any]) -> NamedTables:
+    if not all(hasattr(factor, "state_names") for factor in factors):
+        raise TypeError(must("factors of the model", "be tables over discrete variables"))
     # First variables first: in a Bayesian network table i then belongs to variable i.
     first = [factor.variables[0] for factor in factors]
     others = [name for factor in factors for name in factor.variables]

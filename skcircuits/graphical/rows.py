@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from skcircuits.exceptions import must
 from skcircuits.numerics.patterns import distinct_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Evidence", "evidence_row", "missing_patterns", "read_rows"]
+__all__ = ["Evidence", "check_names", "evidence_row", "missing_patterns", "read_rows"]
 
 Evidence = Mapping[Any, Any] | ArrayLike | None
 Names = tuple[str, ...] | None
+StateNames = tuple[tuple[str, ...], ...] | None
 
 
 def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArray]:
@@ -80,7 +82,7 @@ def evidence_row(
     evidence: Evidence,
     n_variables: int,
     variable_names: Names = None,
-    state_names: tuple[tuple[str, ...], ...] | None = None,
+    state_names: StateNames = None,
 ) -> FloatArray:
     """Turn evidence into one row, NaN where nothing is known.
 
@@ -99,7 +101,12 @@ def evidence_row(
         The row.
     """
     if evidence is not None and not isinstance(evidence, Mapping):
-        return np.asarray(evidence, dtype=np.float64).reshape(1, -1)
+        row = np.atleast_2d(np.asarray(evidence, dtype=np.float64))
+        if row.shape != (1, n_variables):
+            raise ValueError(
+                must("evidence", f"be one row of {n_variables} cells", shape=row.shape)
+            )
+        return row
     row = np.full((1, n_variables), np.nan)
     for variable, state in (evidence or {}).items():
         column = _position(variable, variable_names, "variable of the evidence")
@@ -112,9 +119,49 @@ def evidence_row(
     return row
 
 
+def check_names(
+    variable_names: Sequence[str] | None,
+    state_names: Sequence[Sequence[str]] | None,
+    cardinalities: IntArray,
+) -> tuple[Names, StateNames]:
+    """Check that names fit to the variables and tell them apart.
+
+    Parameters
+    ----------
+    variable_names : sequence of str or None
+        Names of the variables.
+    state_names : sequence of sequence of str or None
+        Names of the states of each variable.
+    cardinalities : ndarray of int of shape (d,)
+        Number of states of each variable.
+
+    Returns
+    -------
+    variable_names, state_names : tuple or None
+        The same as tuples.
+    """
+    variables = None if variable_names is None else tuple(variable_names)
+    if variables is not None:
+        _check_distinct(variables, len(cardinalities), "variable_names")
+    states = None if state_names is None else tuple(tuple(names) for names in state_names)
+    if states is not None:
+        _check_distinct(range(len(states)), len(cardinalities), "state_names")
+        for variable, (names, count) in enumerate(zip(states, cardinalities.tolist())):
+            _check_distinct(names, count, f"state_names of variable {variable}")
+    return variables, states
+
+
+def _check_distinct(names: Sequence[Any], count: int, thing: str) -> None:
+    if len(names) != count or len(set(names)) != count:
+        raise ValueError(must(thing, f"be {count} different names", names=list(names)))
+
+
 def _position(label: Any, names: Names, thing: str) -> int:
     if not isinstance(label, str):
-        return int(label)
+        # Numbers of a table are floats; 0.5, NaN and None are no positions.
+        if isinstance(label, (Real, np.bool_)) and float(label).is_integer():
+            return int(float(label))
+        raise ValueError(must(thing, "be a name or an integer", label=label))
     if names is None or label not in names:
         raise ValueError(must(thing, f"be one of {names}", "Or use its number.", label=label))
     return names.index(label)

@@ -33,11 +33,17 @@ def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
         Number of states of each variable.
     """
     # Line breaks mean nothing in this format: read it as a stream of words.
-    tokens = iter(Path(path).read_text().split())
     try:
+        tokens = iter(Path(path).read_text().split())
         factors, cardinalities = _parse(tokens)
-    except (StopIteration, ValueError) as error:
-        raise ValueError(must("UAI file", "be complete", str(error), path=str(path))) from error
+    except StopIteration:
+        raise ValueError(
+            must("UAI file", "be complete", "It ends early.", path=str(path))
+        ) from None
+    except ValueError as error:
+        raise ValueError(
+            must("UAI file", "follow the format", str(error), path=str(path))
+        ) from error
     return factors, cardinalities
 
 
@@ -48,6 +54,11 @@ def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
     cardinalities = _integers(tokens, int(next(tokens)))
     # All scopes come first, then all tables in the same order.
     scopes = [_integers(tokens, int(next(tokens))) for _ in range(int(next(tokens)))]
+    beyond = {v for scope in scopes for v in scope if not 0 <= v < len(cardinalities)}
+    if beyond:
+        raise ValueError(
+            must("scopes", f"name variables below {len(cardinalities)}", variables=sorted(beyond))
+        )
     factors = []
     for scope in scopes:
         shape = [cardinalities[v] for v in scope]
@@ -56,6 +67,9 @@ def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
             raise ValueError(must(f"table over {scope}", f"have {prod(shape)} values", n=n_values))
         values = np.array([float(next(tokens)) for _ in range(n_values)])
         factors.append(Factor.from_table(scope, values.reshape(shape)))
+    extra = next(tokens, None)
+    if extra is not None:
+        raise ValueError(must("last table", "end the file", "Are all tables counted?", word=extra))
     return factors, cardinalities
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skcircuits.graphical import BayesianNetwork
+from skcircuits.graphical import BayesianNetwork, FactorGraph
 
 SPRINKLER = """
 network unknown { }
@@ -59,6 +59,23 @@ def test_bif_evidence_by_name(sprinkler):
         ("type discrete [ 2 ] { off, on }", "type continuous", "be discrete"),
         ("[ 3 ]", "[ 4 ]", "name 4 states"),
         ("  default 0.0, 0.1, 0.9;\n", "", "row for every state of its parents"),
+        (SPRINKLER, "network empty { }", "declare variables"),
+        ("{ no, yes }", "{ no, no }", r"name 2 states; got states=\['no', 'no'\]"),
+        ("( Sprinkler | Rain )", "( Sprinkler | Snow )", r"declared as variables.*'Snow'"),
+        ("(yes) 0.99", "(maybe) 0.99", r"a state of each of its parents.*row=\['maybe'\]"),
+        ("(off, no) 1.0", "(off) 1.0", r"a state of each of its parents.*row=\['off'\]"),
+        ("(off, no) 1.0", "(off, no, no) 1.0", "a state of each of its parents"),
+        ("0.6, 0.4;", "1.0;", "table of Sprinkler must be 2 numbers; got entry='1.0'"),
+        ("0.6, 0.4;", "0.6, 0.3, 0.1;", "table of Sprinkler must be 2 numbers"),
+        ("table 0.8, 0.2;", "table 0.8, 0.1, 0.1;", "table of Rain must be 2 numbers"),
+        ("0.6, 0.4;", "most, 0.4;", "table of Sprinkler must hold numbers.*'most'"),
+        ("0.6, 0.4;", "1.4, -0.4;", "be non-negative"),
+        ("variable Grass", "variable Rain { type discrete [ 1 ] { x }; }\nvariable Grass", "once"),
+        (
+            "probability ( Sprinkler",
+            "probability ( Rain ) { table 0.5, 0.5; }\nprobability ( Sprinkler",
+            r"give every variable one probability; got variables=\['Rain'\]",
+        ),
     ],
 )
 def test_broken_bif(tmp_path, old, new, message):
@@ -66,6 +83,17 @@ def test_broken_bif(tmp_path, old, new, message):
     path.write_text(SPRINKLER.replace(old, new))
     with pytest.raises(ValueError, match=message):
         BayesianNetwork.from_bif(path)
+
+
+def test_quoted_names(tmp_path):
+    path = tmp_path / "quoted.bif"
+    path.write_text(
+        'variable "A" { type discrete [ 2 ] { "a", "b" }; }\n'
+        'probability ( "A" ) { table 0.25, 0.75; }\n'
+    )
+    network = BayesianNetwork.from_bif(path)
+    assert network.variable_names == ("A",)
+    assert_allclose(network.log_partition({"A": "b"}), np.log(0.75))
 
 
 def test_table_keyword_with_parents_runs_child_slowest(tmp_path):
@@ -101,6 +129,51 @@ def test_from_pgmpy_like_object(sprinkler):
     assert network.variable_names == ("Grass", "Rain", "Sprinkler")
     evidence = {"Grass": "damp"}
     assert_allclose(network.marginals(evidence)[1], sprinkler.marginals(evidence)[0])
+
+
+def test_models_of_pgmpy_that_are_no_bayesian_networks():
+    table = SimpleNamespace(
+        variables=["B", "A"], values=np.eye(2), state_names={"A": ["0", "1"], "B": ["0", "1"]}
+    )
+    with pytest.raises(TypeError, match=r"FactorGraph\.from_pgmpy takes Markov networks"):
+        BayesianNetwork.from_pgmpy(SimpleNamespace(get_factors=list))
+    with pytest.raises(ValueError, match=r"table for every variable; got variables=\['A'\]"):
+        BayesianNetwork.from_pgmpy(SimpleNamespace(get_cpds=lambda: [table]))
+    with pytest.raises(ValueError, match=r"variables=\['A', 'C'\]"):
+        BayesianNetwork.from_pgmpy(SimpleNamespace(get_cpds=lambda: [table], nodes=["A", "B", "C"]))
+    with pytest.raises(TypeError, match="tables over discrete variables"):
+        BayesianNetwork.from_pgmpy(SimpleNamespace(get_cpds=lambda: [object()]))
+    with pytest.raises(TypeError, match=r"BayesianNetwork\.from_pgmpy takes Bayesian networks"):
+        FactorGraph.from_pgmpy(SimpleNamespace(get_cpds=list))
+
+
+def test_pgmpy_answers_the_same(sprinkler):
+    models = pytest.importorskip("pgmpy.models")
+    discrete = pytest.importorskip("pgmpy.factors.discrete")
+    names = dict(zip(sprinkler.variable_names, map(list, sprinkler.state_names)))
+    model = models.DiscreteBayesianNetwork(
+        [("Rain", "Sprinkler"), ("Rain", "Grass"), ("Sprinkler", "Grass")]
+    )
+    for variable, (factor, given) in enumerate(zip(sprinkler.factors, sprinkler.parents)):
+        scope = [sprinkler.variable_names[v] for v in (variable, *given)]
+        values = np.exp(np.moveaxis(factor.log_table, -1, 0))
+        model.add_cpds(
+            discrete.TabularCPD(
+                scope[0],
+                len(values),
+                values.reshape(len(values), -1),
+                evidence=scope[1:],
+                evidence_card=values.shape[1:],
+                state_names={name: names[name] for name in scope},
+            )
+        )
+    read = BayesianNetwork.from_pgmpy(model)
+    assert set(read.variable_names) == set(sprinkler.variable_names)
+    markov = FactorGraph.from_pgmpy(model.to_markov_model())
+    for graph in (read, markov):
+        evidence = {"Grass": "wet"}
+        rain = graph.marginals(evidence)[graph.variable_names.index("Rain")]
+        assert_allclose(rain, sprinkler.marginals(evidence)[0], rtol=1e-12)
 
 
 def test_soften_keeps_rows_normalised(sprinkler):
@@ -145,7 +218,7 @@ def test_bad_networks():
         BayesianNetwork([[]], [])
     with pytest.raises(ValueError, match="be finite"):
         BayesianNetwork([[]], [[np.nan, 0.5]])
-    with pytest.raises(ValueError, match="sum=0.0"):
+    with pytest.raises(ValueError, match=r"sum=0\.0"):
         BayesianNetwork([[]], [[0.0, 0.0]])
     with pytest.raises(ValueError, match="rows of the table of variable 0 must sum to one"):
         BayesianNetwork([[]], [[0.5, 0.6]])

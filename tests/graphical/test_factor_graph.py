@@ -193,6 +193,55 @@ def test_gibbs_escapes_an_impossible_start():
     assert (drawn == 1).all()
 
 
+def test_gibbs_refuses_chains_that_never_become_possible():
+    # All twelve variables must be one at once, which moves of one of them hardly find.
+    table = np.zeros((2,) * 12)
+    table[(1,) * 12] = 1.0
+    graph = FactorGraph([(range(12), table)], [2] * 12)
+    start = np.array([np.ones(12), np.zeros(12)])
+    with pytest.raises(ZeroProbabilityError, match="possible state during the burn-in") as caught:
+        graph.gibbs_sample(4, burn_in=0, start=start, random_state=0)
+    assert caught.value.rows == [1]
+    with pytest.raises(ZeroProbabilityError, match="chains must find"):
+        FactorGraph([((0,), [0.0, 0.0])], [2]).gibbs_sample(4, burn_in=3, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_samples": -1}, "n_samples must be at least 0"),
+        ({"burn_in": -1}, "burn_in must be at least 0"),
+        ({"thin": 0}, "thin must be at least 1"),
+        ({"n_chains": 0}, "n_chains must be at least 1"),
+        ({"start": [[np.nan, 0]]}, "start must be complete rows"),
+        ({"start": np.empty((0, 2))}, "start must be complete rows"),
+        ({"start": [[2, 0]]}, "be states between 0 and 1"),
+    ],
+)
+def test_gibbs_refuses_what_means_nothing(options, message):
+    graph = FactorGraph([((0, 1), np.ones((2, 2)))], [2, 2])
+    with pytest.raises(ValueError, match=message):
+        graph.gibbs_sample(**{"n_samples": 3, "burn_in": 1, **options})
+
+
+def test_no_samples_and_fewer():
+    graph = FactorGraph([((0, 1), np.ones((2, 3)))], [2, 3])
+    assert graph.sample(0).shape == (0, 2)
+    assert graph.sample(0, X=[[np.nan, 1]]).shape == (0, 1, 2)
+    assert graph.gibbs_sample(0, burn_in=1).shape == (0, 2)
+    with pytest.raises(ValueError, match="n_samples must be at least 0"):
+        graph.sample(-1)
+
+
+@pytest.mark.parametrize("variables", [[2], [-1]])
+def test_variables_that_do_not_exist(variables):
+    graph = FactorGraph([((0, 1), np.ones((2, 2)))], [2, 2])
+    with pytest.raises(ValueError, match="variables must be below 2"):
+        graph.marginalize(variables)
+    with pytest.raises(ValueError, match="variables must be below 2"):
+        graph.posterior(variables)
+
+
 def test_pickle_and_clone(graph):
     assert clone(graph) is graph
     copy = pickle.loads(pickle.dumps(graph))

@@ -59,7 +59,7 @@ def test_factors_are_checked_against_the_variables(factor):
         as_factors([((-1,), [1.0, 1.0])], STATES)
 
 
-@pytest.mark.parametrize("bad", [[2, 0], [[2, 2]], [-1]])
+@pytest.mark.parametrize("bad", [[2, 0], [[2, 2]], [-1], [2.5], [], [np.nan]])
 def test_bad_cardinalities(bad):
     with pytest.raises(ValueError, match="cardinalities must be one positive integer"):
         check_cardinalities(bad)

@@ -40,28 +40,63 @@ def test_large_couplings_do_not_overflow():
     assert_allclose(model.log_partition(), 12 * 800.0 + np.log(2 * np.cosh(1.0)))
 
 
-def test_from_networkx_like_graph():
-    class Nodes(list):
-        def __call__(self, data, default):
-            return [(node, {"a": 0.3}.get(node, default)) for node in self]
-
-    class Graph:
-        nodes = Nodes(["a", "b", "c"])
-
-        @staticmethod
-        def edges(data, default):
-            assert data == "weight"
-            return [("a", "b", 0.5), ("b", "c", default)]
-
-    model = IsingModel.from_networkx(Graph())
+def test_from_networkx():
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.Graph()
+    graph.add_node("a", field=0.3)
+    graph.add_edge("a", "b", weight=0.5)
+    graph.add_edge("b", "c")
+    model = IsingModel.from_networkx(graph)
     assert_allclose(model.couplings, [[0, 0.5, 0], [0.5, 0, 1], [0, 1, 0]])
     assert_allclose(model.fields, [0.3, 0, 0])
+    assert [blanket.tolist() for blanket in model.neighbors] == [[1], [0, 2], [1]]
 
 
-def test_bad_models():
-    with pytest.raises(ValueError, match="couplings must be a symmetric matrix"):
-        IsingModel([[0.0, 1.0], [0.0, 0.0]])
-    with pytest.raises(ValueError, match="zero diagonal"):
-        IsingModel([[1.0]])
-    with pytest.raises(ValueError, match="fields must have one entry"):
-        IsingModel(np.zeros((2, 2)), [1.0])
+def test_other_attributes_and_parallel_edges_of_networkx():
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.MultiGraph([(0, 1, {"J": 0.5}), (1, 0, {"J": 0.25})])
+    graph.nodes[1]["h"] = -1.0
+    model = IsingModel.from_networkx(graph, weight="J", field="h")
+    assert_allclose(model.couplings[0, 1], 0.75)
+    assert_allclose(model.fields, [0.0, -1.0])
+
+
+def test_graphs_that_are_no_ising_models():
+    networkx = pytest.importorskip("networkx")
+    with pytest.raises(ValueError, match=r"be undirected; got graph='DiGraph'"):
+        IsingModel.from_networkx(networkx.DiGraph([(0, 1)]))
+    with pytest.raises(ValueError, match=r"zero diagonal; got variables=\[1\]"):
+        IsingModel.from_networkx(networkx.Graph([(0, 1), (1, 1)]))
+    with pytest.raises(ValueError, match="one positive integer per variable"):
+        IsingModel.from_networkx(networkx.Graph())
+
+
+@pytest.mark.parametrize(
+    ("couplings", "message"),
+    [
+        ([[0.0, 1.0], [0.0, 0.0]], "couplings must be a symmetric matrix"),
+        ([[1.0]], r"zero diagonal; got variables=\[0\]"),
+        ([[0.0, 1.0]], "couplings must be a square matrix"),
+        ([0.0, 1.0], "couplings must be a square matrix"),
+        ([[0.0, np.nan], [np.nan, 0.0]], "couplings must be finite"),
+        ([[0.0, np.inf], [np.inf, 0.0]], "couplings must be finite"),
+    ],
+)
+def test_bad_couplings(couplings, message):
+    with pytest.raises(ValueError, match=message):
+        IsingModel(couplings)
+
+
+@pytest.mark.parametrize("fields", [[1.0], [np.nan, 0.0], [[0.0, 0.0]]])
+def test_bad_fields(fields):
+    with pytest.raises(ValueError, match="fields must have one entry per variable, all finite"):
+        IsingModel(np.zeros((2, 2)), fields)
+
+
+def test_bad_grids():
+    with pytest.raises(ValueError, match="have a row and a column"):
+        IsingModel.grid(0, 3)
+    with pytest.raises(ValueError, match="couplings of a grid must be one number or 4"):
+        IsingModel.grid(2, 2, couplings=[1.0, 2.0])
+    with pytest.raises(ValueError, match="fields of a grid must be one number or 4"):
+        IsingModel.grid(2, 2, fields=[1.0, 2.0, 3.0])

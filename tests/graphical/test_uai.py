@@ -37,7 +37,15 @@ def test_last_variable_runs_fastest(tmp_path):
     [
         (MODEL.replace("MARKOV", "CREDAL"), "MARKOV or BAYES"),
         (MODEL.replace("\n6\n", "\n5\n"), "have 6 values"),
-        (MODEL[:-4], "UAI file must be complete"),
+        (MODEL[:-4], "UAI file must be complete.*It ends early"),
+        ("", "UAI file must be complete"),
+        (MODEL + "7", "last table must end the file; got word='7'"),
+        (MODEL.replace("2 1 2", "2 1 3"), r"name variables below 3; got variables=\[3\]"),
+        (MODEL.replace("2 1 2", "2 1 -1"), r"name variables below 3; got variables=\[-1\]"),
+        (MODEL.replace("4.0", "nan"), "follow the format.*be finite"),
+        (MODEL.replace("4.0", "-4.0"), "follow the format.*be non-negative"),
+        (MODEL.replace("4.0", "four"), "could not convert string to float: 'four'"),
+        (MODEL.replace("2 2 3", "2 0 3"), "have 0 values"),
     ],
 )
 def test_broken_files(tmp_path, text, message):
