@@ -13,9 +13,9 @@ import numpy as np
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
 from skcircuits.circuits.layers import SumWeights
 from skcircuits.kernels import Hamming
+from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_pass import expected_term_of_pairs
 from skcircuits.kernels.pair_plan import compile_pairs
-from skcircuits.kernels.pair_sides import CircuitBatch
 from skcircuits.kernels.points import posterior_weights
 
 N_CIRCUITS = 200
@@ -56,7 +56,7 @@ def main():
         (term,) = Hamming(float(n_variables)).terms(circuit.variables)
         pairs = compile_pairs(circuit.plan, circuit.plan)
         plan = circuit.plan
-        own = CircuitBatch(plan, posterior_weights(plan, X), X)
+        own = CircuitBatch(plan, posterior_weights(plan, X), X, conditioned=True)
         shared = CircuitBatch(plan, SumWeights(plan.weights.log), X)
         print(f"{n_variables} variables, {circuit.n_units} units, {N_CIRCUITS} x {N_CIRCUITS}")
         for name, batch in (("own weights", own), ("shared weights", shared)):

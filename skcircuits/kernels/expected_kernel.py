@@ -11,9 +11,9 @@ from skcircuits.circuits.compatibility import are_compatible, require_compatible
 from skcircuits.circuits.plan import Plan
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels.base import Kernel
+from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_pass import expected_term_of_pairs
 from skcircuits.kernels.pair_plan import compile_pairs
-from skcircuits.kernels.pair_sides import CircuitBatch
 from skcircuits.kernels.terms import KernelTerm
 
 __all__ = ["check_kernel", "expected_kernel", "is_kernel_compatible", "mmd2"]

@@ -12,10 +12,10 @@ from skcircuits.circuits.layers import SumWeights
 from skcircuits.circuits.plan import Plan
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.kernels.base import Kernel
+from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.expected_kernel import check_kernel
 from skcircuits.kernels.pair_pass import expected_term_of_pairs
 from skcircuits.kernels.pair_plan import PairPlan, compile_pairs
-from skcircuits.kernels.pair_sides import CircuitBatch
 from skcircuits.kernels.points import (
     bytes_per_point_row,
     expected_term_at_points,
@@ -28,6 +28,7 @@ from skcircuits.parallel import (
     delayed,
     memory_bound_chunks,
     row_slices,
+    single_threaded_blas,
     working_memory_bytes,
 )
 from skcircuits.protocols import FloatArray, IntArray
@@ -227,8 +228,9 @@ class _Task(NamedTuple):
     def matrix(self) -> FloatArray:
         """Compute the block."""
         block = np.zeros((len(self.X), len(self.Y)))
-        for rows, values in self._parts():
-            block[rows] += values
+        with single_threaded_blas():  # its threads cost more than these products
+            for rows, values in self._parts():
+                block[rows] += values
         return block.T if self.turned else block
 
     def dot(self, coefficients: FloatArray) -> FloatArray:
@@ -236,8 +238,9 @@ class _Task(NamedTuple):
         if self.turned:
             return self.matrix() @ coefficients
         result = np.zeros(len(self.X))
-        for rows, values in self._parts():
-            result[rows] += values @ coefficients
+        with single_threaded_blas():
+            for rows, values in self._parts():
+                result[rows] += values @ coefficients
         return result
 
     def _parts(self) -> Iterator[tuple[IntArray | slice, FloatArray]]:
@@ -255,7 +258,7 @@ class _Task(NamedTuple):
 def _conditioned(plan: Plan, X: FloatArray) -> CircuitBatch:
     """Circuits given the observed cells of rows; points, however improbable, are points."""
     if np.isnan(X[:, list(plan.units[-1].scope)]).any():
-        return CircuitBatch(plan, posterior_weights(plan, X), X)
+        return CircuitBatch(plan, posterior_weights(plan, X), X, conditioned=True)
     # All units of a region agree about a point, so any weights that sum to one will do.
     uniform = np.concatenate([np.full(n, -np.log(n)) for n in _sum_sizes(plan)] or [np.empty(0)])
     return CircuitBatch(plan, SumWeights(uniform), X)

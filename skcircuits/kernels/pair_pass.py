@@ -2,35 +2,41 @@
 
 Values of a region are arrays (*axes, A, P, B, Q): power axes of the kernel term, batch and
 keys of the left circuit, batch and keys of the right one. A batch of size one stands for all.
-Regions of few discrete states are not paired unit by unit: both sides list their values at all
-states, and one matrix product with the kernel between states does the rest.
+
+Circuits that agree about the cells of a region have equal values there, so small regions are
+computed once per pair of distinct circuits; larger regions follow block by block of pairs,
+which stay in the cache.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import reduce, singledispatch
+from collections.abc import Container
 from itertools import product
 
 import numpy as np
 
 from skcircuits.circuits.compatibility import Scope
-from skcircuits.circuits.inputs import InputLayer, MultivariateGaussianLayer
-from skcircuits.kernels.expectations import no_closed_form, univariate_pairs, univariate_points
+from skcircuits.kernels.circuit_batch import CircuitBatch
+from skcircuits.kernels.pair_inputs import input_values
+from skcircuits.kernels.pair_mixing import mix_left, mix_right, take
 from skcircuits.kernels.pair_plan import BasePairing, PairPlan, Region
-from skcircuits.kernels.pair_sides import CircuitBatch, Side, mix, prepare_side, swap_sides, take
-from skcircuits.kernels.points import rbf_scales
+from skcircuits.kernels.pair_sides import Side, prepare_side
+from skcircuits.kernels.pair_tables import pair_tables
 from skcircuits.kernels.terms import KernelTerm, combine_scopes
-from skcircuits.kernels.univariate import Factor
-from skcircuits.numerics.gaussian_kernel_pairs import log_expected_rbf_pairs
-from skcircuits.numerics.gaussian_stack import GaussianStack
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["cut_square", "expected_term_of_pairs"]
 
 # Numbers in the largest array of a block of pairs: they stay in the cache.
-CACHE_NUMBERS = 2**18
+CACHE_NUMBERS = 2**17
+# Numbers in the values of a region that are computed before all blocks, and gathered by them.
+SHARED_NUMBERS = 2**19
+# Pairs of circuits per pair of distinct ones that make the detour pay.
+SMALLEST_GAIN = 4
+
+Values = dict[Scope, FloatArray]
 
 
 def expected_term_of_pairs(
@@ -57,16 +63,19 @@ def expected_term_of_pairs(
     CircuitPropertyError
         If a pair of input units has no closed-form expectation of the kernel.
     """
-    own = prepare_side(pairs, term, left, "left")
-    other = prepare_side(pairs, term, right, "right")
-    numbers = CACHE_NUMBERS // int(np.prod(term.axis_shape, initial=1))
-    blocks = cut_square(numbers // pairs.numbers_per_pair(own.tables), len(left.X), len(right.X))
+    own, other = prepare_side(pairs, term, left, "left"), prepare_side(pairs, term, right, "right")
+    regions = [region for region in pairs.regions if region.scope in own.restrictions]
+    shared = _shared_values(regions, term, own, other)
+    rest = [region for region in regions if region.scope not in shared]
+    n_numbers = max((region.numbers_per_pair(own.tables) for region in rest), default=1)
+    n_pairs = CACHE_NUMBERS // (n_numbers * _n_powers(term))
     result = np.empty((len(left.X), len(right.X)))
-    for rows, columns in blocks:
+    for rows, columns in cut_square(n_pairs, *result.shape):
         if left is right and columns.start < rows.start:
             result[rows, columns] = result[columns, rows].T
         else:
-            result[rows, columns] = _block(pairs, term, own.slice(rows), other.slice(columns))
+            block = own.take(rows), other.take(columns)
+            result[rows, columns] = _block(rest, term, *block, shared)
     return result
 
 
@@ -89,159 +98,108 @@ def cut_square(n_pairs: int, n_rows: int, n_columns: int) -> list[tuple[slice, s
     return list(product(row_slices(n_rows, side), row_slices(n_columns, side)))
 
 
-def _block(pairs: PairPlan, term: KernelTerm, left: Side, right: Side) -> FloatArray:
-    """One pass over the regions for a block of pairs of circuits."""
-    values: dict[Scope, FloatArray] = {}
-    uses = Counter(scope for region in pairs.regions for scope in region.factor_scopes)
-    for region in pairs.regions:
-        values[region.scope] = _region_values(region, term, left, right, values)
-        for scope in region.factor_scopes:
-            uses[scope] -= 1
-            if uses[scope] == 0:
-                del values[scope]
-    root = values[pairs.regions[-1].scope][..., 0, :, 0]
+def _n_powers(term: KernelTerm) -> int:
+    return int(np.prod(term.axis_shape, initial=1))
+
+
+def _shared_values(regions: list[Region], term: KernelTerm, left: Side, right: Side) -> Values:
+    """Values of the small regions for all pairs of circuits that differ there."""
+    shared: Values = {}
+    uses = _uses(regions, left.tables)
+    n_pairs = len(left.X) * len(right.X)
+    for region in regions[:-1]:
+        below = _scopes_below(region, left.tables)
+        first = left.restrictions[region.scope].first, right.restrictions[region.scope].first
+        n_distinct = len(first[0]) * len(first[1])
+        n_numbers = n_distinct * region.numbers_per_pair(left.tables) * _n_powers(term)
+        pays = SMALLEST_GAIN * n_distinct <= n_pairs and n_numbers <= SHARED_NUMBERS
+        if pays and all(scope in shared for scope in below):
+            block = _Block(term, left.take(first[0]), right.take(first[1]), shared)
+            values = block.evaluate(region)
+            whole = *term.axis_shape, len(first[0]), values.shape[-3], len(first[1])
+            shared[region.scope] = np.broadcast_to(values, (*whole, values.shape[-1]))
+            _forget(shared, uses, below)
+    return shared
+
+
+def _block(
+    regions: list[Region], term: KernelTerm, left: Side, right: Side, shared: Values
+) -> FloatArray:
+    """Pass over the regions that are not shared, for a block of pairs of circuits."""
+    block = _Block(term, left, right, shared)
+    uses = _uses(regions, left.tables)
+    for region in regions:
+        block.values[region.scope] = block.evaluate(region)
+        _forget(block.values, uses, _scopes_below(region, left.tables))
+    root = block.values[regions[-1].scope][..., 0, :, 0]
     total = np.tensordot(term.coefficients, root, axes=term.coefficients.ndim)
-    return np.broadcast_to(total, (left.n_circuits, right.n_circuits))
+    return np.broadcast_to(total, (len(left.X), len(right.X)))
 
 
-def _region_values(
-    region: Region, term: KernelTerm, left: Side, right: Side, values: dict[Scope, FloatArray]
-) -> FloatArray:
-    """Values of all pairs of keys of a region."""
-    if region.scope in left.tables:
-        if not region.is_needed_above(left.tables):
-            return np.empty(0)  # a larger table holds what this one tells
-        return _table_values(region, term, left.tables[region.scope], right.tables[region.scope])
-    bases = _base_values(region, term, left, right, values)
-    mixed = mix(bases, region.left, left.matrices[region.scope])
-    turned = mix(swap_sides(mixed), region.right, right.matrices[region.scope])
-    return swap_sides(turned)
+def _scopes_below(region: Region, tables: Container[Scope]) -> list[Scope]:
+    """Regions whose values a region needs; a table needs none."""
+    return [] if region.scope in tables else region.factor_scopes
 
 
-def _table_values(
-    region: Region, term: KernelTerm, left: FloatArray, right: FloatArray
-) -> FloatArray:
-    """Expected kernels of units given by their values at all states: one matrix product."""
-    factors = [
-        term.factor(variable)(np.arange(size, dtype=float)[:, None], np.arange(size, dtype=float))
-        for variable, size in zip(region.scope, region.states, strict=True)
-    ]
-    kernel = reduce(lambda a, b: np.asarray(np.kron(a, b), dtype=np.float64), factors)
-    flat = left.reshape(-1, left.shape[-1]) @ kernel @ right.reshape(-1, right.shape[-1]).T
-    return flat.reshape(*left.shape[:2], *right.shape[:2])
+def _uses(regions: list[Region], tables: Container[Scope]) -> Counter[Scope]:
+    """How often each region is needed."""
+    return Counter(scope for region in regions for scope in _scopes_below(region, tables))
 
 
-def _base_values(
-    region: Region, term: KernelTerm, left: Side, right: Side, values: dict[Scope, FloatArray]
-) -> FloatArray:
-    """Values of all pairs of bases of a region."""
-    parts = []
-    for pairing in region.pairings:
-        if pairing.inputs is None:
-            parts.append(_product_values(pairing, term, values))
-        else:
-            own, units, other, other_units = pairing.inputs
-            inputs = (
-                (left.plan.inputs[own][1], units),
-                (
-                    right.plan.inputs[other][1],
-                    other_units,
-                ),
-            )
-            parts.append(_input_values(inputs[0][0], inputs, term, left.X, right.X))
-    if len(parts) == 1:
-        return parts[0]
-    n_left = max(part.shape[-4] for part in parts)
-    n_right = max(part.shape[-2] for part in parts)
-    shape = (*term.axis_shape, n_left, region.left.n_bases, n_right, region.right.n_bases)
-    result = np.empty(shape)
-    bases_last = np.moveaxis(result, -3, -2)
-    for pairing, part in zip(region.pairings, parts, strict=True):
-        where = (..., pairing.left[:, None], pairing.right)
-        bases_last[where] = np.moveaxis(part, -3, -2)
-    return result
+def _forget(values: Values, uses: Counter[Scope], scopes: list[Scope]) -> None:
+    """Count uses down and let go of what is not needed any more."""
+    for scope in scopes:
+        uses[scope] -= 1
+        if uses[scope] == 0:
+            values.pop(scope, None)
 
 
-def _product_values(
-    pairing: BasePairing, term: KernelTerm, values: dict[Scope, FloatArray]
-) -> FloatArray:
-    """Combine the factors of pairs of products."""
-    result: FloatArray | None = None
-    for scope, asked, offered in pairing.factors:
-        factor = take(take(values[scope], asked, -3), offered, -1)
-        result = factor if result is None else combine_scopes(result, factor, term)
-    assert result is not None
-    return result
+class _Block:
+    """Values of regions for all pairs of some circuits on the left and on the right."""
 
+    def __init__(self, term: KernelTerm, left: Side, right: Side, shared: Values) -> None:
+        self._term, self._left, self._right = term, left, right
+        self._shared = shared
+        self.values: Values = {}
 
-Inputs = tuple[tuple[InputLayer, IntArray], tuple[InputLayer, IntArray]]
+    def evaluate(self, region: Region) -> FloatArray:
+        """Values of all pairs of keys of a region."""
+        scope = region.scope
+        if scope in self._left.tables:
+            return pair_tables(self._left.table_of(scope), self._right.table_of(scope))
+        mixed = mix_left(self._bases(region), region.left, self._left.matrices_of(scope))
+        return mix_right(mixed, region.right, self._right.matrices_of(scope))
 
+    def _bases(self, region: Region) -> FloatArray:
+        """Values of all pairs of bases of a region."""
+        parts = [self._pairing(pairing) for pairing in region.pairings]
+        if len(parts) == 1:
+            return parts[0]
+        n_left = max(part.shape[-4] for part in parts)
+        n_right = max(part.shape[-2] for part in parts)
+        shape = n_left, region.left.n_bases, n_right, region.right.n_bases
+        result = np.empty((*self._term.axis_shape, *shape))
+        bases_last = np.moveaxis(result, -3, -2)
+        for pairing, part in zip(region.pairings, parts, strict=True):
+            where = (..., pairing.left[:, None], pairing.right)
+            bases_last[where] = np.moveaxis(part, -3, -2)
+        return result
 
-@singledispatch
-def _input_values(
-    layer: InputLayer, inputs: Inputs, term: KernelTerm, X: FloatArray, Y: FloatArray
-) -> FloatArray:
-    """Expected kernel of all pairs of input units, shape (*axes, A, n_left, B, n_right)."""
-    variable = int(layer.scopes[inputs[0][1][0], 0])
-    cells, other_cells = _distinct(X[:, variable]), _distinct(Y[:, variable])
-    shape = (len(cells), len(inputs[0][1]), len(other_cells), len(inputs[1][1]))
-    result = np.zeros((*term.axis_shape, *shape))
-    for powers, factor in term.leaf_factors(variable):
-        _fill_univariate(np.moveaxis(result[powers], 1, 2), inputs, factor, cells, other_cells)
-    return result
+    def _pairing(self, pairing: BasePairing) -> FloatArray:
+        """Values of pairs of input units, or of pairs of products of two factors."""
+        if pairing.inputs is not None:
+            plans = self._left.batch.plan, self._right.batch.plan
+            return input_values(plans, pairing.inputs, self._term, (self._left.X, self._right.X))
+        first, second = (self._keys(*factor) for factor in pairing.factors)
+        return combine_scopes(first, second, self._term)
 
-
-def _distinct(cells: FloatArray) -> FloatArray:
-    """One NaN stands for a column that is missing everywhere."""
-    return cells[:1] if np.isnan(cells).all() else cells
-
-
-def _fill_univariate(
-    out: FloatArray, inputs: Inputs, factor: Factor, cells: FloatArray, other_cells: FloatArray
-) -> None:
-    """Write E[f(X, Y)] into out of shape (A, B, n_left, n_right), by what is observed."""
-    (layer, units), (other, other_units) = inputs
-    seen, other_seen = np.flatnonzero(~np.isnan(cells)), np.flatnonzero(~np.isnan(other_cells))
-    holes, other_holes = np.flatnonzero(np.isnan(cells)), np.flatnonzero(np.isnan(other_cells))
-    if len(holes) and len(other_holes):
-        both = univariate_pairs(layer, units, other, other_units, factor)
-        out[np.ix_(holes, other_holes)] = both
-    if len(holes) and len(other_seen):
-        expected = univariate_points(layer, units, factor, other_cells[other_seen])
-        out[np.ix_(holes, other_seen)] = expected.T[:, :, None]
-    if len(seen) and len(other_holes):
-        expected = univariate_points(other, other_units, factor, cells[seen])
-        out[np.ix_(seen, other_holes)] = expected.T[:, None, None, :]
-    if len(seen) and len(other_seen):
-        observed = factor(cells[seen, None], other_cells[other_seen])
-        out[np.ix_(seen, other_seen)] = observed[:, :, None, None]
-
-
-@_input_values.register
-def _(
-    layer: MultivariateGaussianLayer,
-    inputs: Inputs,
-    term: KernelTerm,
-    X: FloatArray,
-    Y: FloatArray,
-) -> FloatArray:
-    (_, units), (other, other_units) = inputs
-    if not term.is_product or not isinstance(other, MultivariateGaussianLayer):
-        raise no_closed_form(layer, term.factor(int(layer.scopes[0, 0])), other)
-    rows, other_rows = _distinct_rows(layer.cells(X)), _distinct_rows(layer.cells(Y))
-    stack, shift = layer.gaussians, 0
-    if other is not layer:
-        # One stack of both sides; only the pairs across them are used.
-        shift = len(layer)
-        stack = GaussianStack(
-            np.concatenate([stack.means, other.gaussians.means]),
-            np.concatenate([stack.covariances, other.gaussians.covariances]),
-        )
-    values = log_expected_rbf_pairs(stack, rows, other_rows, rbf_scales(layer, term))
-    chosen = values[np.ix_(units, other_units + shift)]
-    return np.exp(chosen.transpose(2, 0, 3, 1))
-
-
-def _distinct_rows(cells: FloatArray) -> FloatArray:
-    """One row of NaN stands for rows without any observed cell."""
-    return cells[:1] if np.isnan(cells).all() else cells
+    def _keys(self, scope: Scope, asked: IntArray, offered: IntArray) -> FloatArray:
+        """Values of pairs of keys of a smaller region."""
+        if scope in self.values:
+            return take(take(self.values[scope], asked, -3), offered, -1)
+        shared = self._shared[scope]
+        n_keys, n_distinct, n_offered = shared.shape[-3:]
+        rows = self._left.numbers_of(scope)[:, None] * n_keys + asked
+        index = rows[:, :, None] * n_distinct + self._right.numbers_of(scope)
+        flat = shared.reshape(*self._term.axis_shape, -1, n_offered)
+        return take(np.take(flat, index, axis=-2), offered, -1)

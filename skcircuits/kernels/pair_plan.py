@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -62,6 +63,14 @@ class Mixing:
     n_bases: int
     levels: list[Level]
     keys: IntArray
+
+    @cached_property
+    def keys_are_sums(self) -> bool:
+        """Whether the keys are the sums of a single level, in order."""
+        first = self.n_bases
+        return len(self.levels) == 1 and np.array_equal(
+            self.keys, np.arange(first, first + self.levels[0].n_sums)
+        )
 
     @property
     def nodes_below(self) -> list[int]:
@@ -128,6 +137,24 @@ class Region:
         """Scopes of the regions below, once for each use."""
         return [scope for pairing in self.pairings for scope, _, _ in pairing.factors]
 
+    def numbers_per_pair(self, tabulated: Container[Scope]) -> int:
+        """Count the values of the region for one pair of circuits.
+
+        Parameters
+        ----------
+        tabulated : container of tuple of int
+            Scopes of regions that are given by tables of states.
+
+        Returns
+        -------
+        int
+            Pairs of keys, of bases too where they are paired.
+        """
+        n_keys = len(self.left.keys) * len(self.right.keys)
+        if self.scope in tabulated:
+            return n_keys
+        return max(n_keys, self.left.n_bases * self.right.n_bases)
+
     def is_needed_above(self, tabulated: Container[Scope]) -> bool:
         """Tell whether pairs of the region's units are asked for.
 
@@ -159,26 +186,6 @@ class PairPlan:
     left: Plan
     right: Plan
     regions: list[Region]
-
-    def numbers_per_pair(self, tabulated: Container[Scope] = ()) -> int:
-        """Count the numbers in the largest region for one pair of circuits.
-
-        Parameters
-        ----------
-        tabulated : container of tuple of int
-            Scopes of regions that are given by tables of states.
-
-        Returns
-        -------
-        int
-            Pairs of bases (of keys where tabulated), the most of all regions.
-        """
-        return max(
-            len(region.left.keys) * len(region.right.keys)
-            if region.scope in tabulated
-            else region.left.n_bases * region.right.n_bases
-            for region in self.regions
-        )
 
     @property
     def numbers_per_circuit(self) -> int:
@@ -382,12 +389,25 @@ def _pair_bases(
     if len(blocks) == 1:
         raise _incompatible(Conflict(own_parts, other_parts))
     factors = []
-    for own_scopes, other_scopes in blocks:
+    for own_scopes, other_scopes in _halves(blocks):
         scope = tuple(sorted(variable for part in own_scopes for variable in part))
         asked = [own_side.demand(scope, _factors_in(base, own_scopes)) for base in own]
         offered = [other_side.demand(scope, _factors_in(base, other_scopes)) for base in other]
         factors.append((scope, np.array(asked), np.array(offered)))
     return BasePairing(*numbers, factors=factors)
+
+
+def _halves(blocks: list[tuple[Partition, Partition]]) -> list[tuple[Partition, Partition]]:
+    """Write a product of many factors as one of two products.
+
+    The smaller a scope, the more circuits of a batch agree about it, and what they agree
+    about is computed once.
+    """
+    middle = len(blocks) // 2
+    return [
+        (sum((own for own, _ in part), ()), sum((other for _, other in part), ()))
+        for part in (blocks[:middle], blocks[middle:])
+    ]
 
 
 def _factors_in(base: Key, scopes: Partition) -> Key:

@@ -16,6 +16,7 @@ from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.plan import Plan
 from skcircuits.kernels.expectations import univariate_points
+from skcircuits.kernels.restrictions import Restriction
 from skcircuits.kernels.terms import KernelTerm
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -45,7 +46,7 @@ class PointTables:
 
     def __init__(self, plan: Plan, points: FloatArray) -> None:
         self._plan = plan
-        self._restrictions: dict[Scope, _Restriction] = {}
+        self._restrictions: dict[Scope, Restriction] = {}
         self._index = np.empty(plan.n_units, dtype=np.intp)  # of each unit within its scope
         self._sizes: dict[Scope, int] = {}
         for position, unit in enumerate(plan.units):
@@ -96,7 +97,7 @@ class PointTables:
         variables = layer.scopes[:, 0]
         for variable in np.unique(variables).tolist():
             values, inverse = np.unique(points[:, variable], return_inverse=True)
-            self._restrictions.setdefault((variable,), _Restriction.of(inverse.ravel()))
+            self._restrictions.setdefault((variable,), Restriction.of(inverse.ravel()))
             own = np.flatnonzero(variables == variable)
             self._steps.append(_InputStep(layer, own, self._index[units][own], variable, values))
 
@@ -110,7 +111,9 @@ class PointTables:
             positions = np.arange(layer.units.start, layer.units.stop)[members]
             scope = units[positions[0]].scope
             if scope not in self._restrictions:
-                self._restrictions[scope] = _combined([self._restrictions[s] for s in scopes])
+                self._restrictions[scope] = Restriction.combined(
+                    [self._restrictions[s] for s in scopes]
+                )
             first = self._restrictions[scope].first
             factors = [
                 (child, self._index[layer.children[members, i]], self._restrictions[child], first)
@@ -148,39 +151,6 @@ class PointTables:
                     layer.block_shape is not None,
                 )
             )
-
-
-@dataclass(frozen=True)
-class _Restriction:
-    """Which points are equal on a scope.
-
-    Parameters
-    ----------
-    inverse : ndarray of shape (m,)
-        Number of the distinct restriction of each point.
-    first : ndarray of shape (n_distinct,)
-        A point of each.
-    """
-
-    inverse: IntArray
-    first: IntArray
-
-    @property
-    def size(self) -> int:
-        return len(self.first)
-
-    @classmethod
-    def of(cls, labels: IntArray) -> _Restriction:
-        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-        return cls(inverse.ravel(), first)
-
-
-def _combined(parts: list[_Restriction]) -> _Restriction:
-    """Points that are equal on several scopes."""
-    result = parts[0]
-    for part in parts[1:]:
-        result = _Restriction.of(result.inverse * part.size + part.inverse)
-    return result
 
 
 @dataclass(frozen=True)

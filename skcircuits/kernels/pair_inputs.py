@@ -1,0 +1,126 @@
+"""Expected kernels of pairs of input units: where a pass over pairs of circuits starts."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import numpy as np
+
+from skcircuits.circuits.inputs import InputLayer, MultivariateGaussianLayer
+from skcircuits.circuits.plan import Plan
+from skcircuits.kernels.expectations import no_closed_form, univariate_pairs, univariate_points
+from skcircuits.kernels.points import rbf_scales
+from skcircuits.kernels.terms import KernelTerm
+from skcircuits.kernels.univariate import Factor
+from skcircuits.numerics.gaussian_kernel_pairs import log_expected_rbf_pairs
+from skcircuits.numerics.gaussian_stack import GaussianStack
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["input_values"]
+
+Inputs = tuple[tuple[InputLayer, IntArray], tuple[InputLayer, IntArray]]
+
+
+def input_values(
+    plans: tuple[Plan, Plan],
+    places: tuple[int, IntArray, int, IntArray],
+    term: KernelTerm,
+    tables: tuple[FloatArray, FloatArray],
+) -> FloatArray:
+    """Integrate a kernel term over all pairs of input units of two layers.
+
+    Parameters
+    ----------
+    plans : tuple of Plan
+        Of the left and the right circuits.
+    places : tuple of (int, ndarray, int, ndarray)
+        Number of the left layer and units in it, then those of the right.
+    term : KernelTerm
+        The kernel term.
+    tables : tuple of ndarray of shape (batch, n_columns)
+        Observed cells of the left and the right circuits.
+
+    Returns
+    -------
+    ndarray of shape (*axis_shape, A, n_left, B, n_right)
+        Expected values; A and B are 1 where no circuit of a batch observes anything.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If a pair of units has no closed-form expectation of the kernel.
+    """
+    number, units, other_number, other_units = places
+    left = plans[0].inputs[number][1], units
+    right = plans[1].inputs[other_number][1], other_units
+    return _input_values(left[0], (left, right), term, *tables)
+
+
+@singledispatch
+def _input_values(
+    layer: InputLayer, inputs: Inputs, term: KernelTerm, X: FloatArray, Y: FloatArray
+) -> FloatArray:
+    """Rule per layer type of the left units; here for layers over one variable per unit."""
+    variable = int(layer.scopes[inputs[0][1][0], 0])
+    cells, other_cells = _distinct(X[:, variable]), _distinct(Y[:, variable])
+    shape = (len(cells), len(inputs[0][1]), len(other_cells), len(inputs[1][1]))
+    result = np.zeros((*term.axis_shape, *shape))
+    for powers, factor in term.leaf_factors(variable):
+        _fill_univariate(np.moveaxis(result[powers], 1, 2), inputs, factor, cells, other_cells)
+    return result
+
+
+def _distinct(cells: FloatArray) -> FloatArray:
+    """One NaN stands for a column that is missing everywhere."""
+    return cells[:1] if np.isnan(cells).all() else cells
+
+
+def _fill_univariate(
+    out: FloatArray, inputs: Inputs, factor: Factor, cells: FloatArray, other_cells: FloatArray
+) -> None:
+    """Write E[f(X, Y)] into out of shape (A, B, n_left, n_right), by what is observed."""
+    (layer, units), (other, other_units) = inputs
+    seen, other_seen = np.flatnonzero(~np.isnan(cells)), np.flatnonzero(~np.isnan(other_cells))
+    holes, other_holes = np.flatnonzero(np.isnan(cells)), np.flatnonzero(np.isnan(other_cells))
+    if len(holes) and len(other_holes):
+        both = univariate_pairs(layer, units, other, other_units, factor)
+        out[np.ix_(holes, other_holes)] = both
+    if len(holes) and len(other_seen):
+        expected = univariate_points(layer, units, factor, other_cells[other_seen])
+        out[np.ix_(holes, other_seen)] = expected.T[:, :, None]
+    if len(seen) and len(other_holes):
+        expected = univariate_points(other, other_units, factor, cells[seen])
+        out[np.ix_(seen, other_holes)] = expected.T[:, None, None, :]
+    if len(seen) and len(other_seen):
+        observed = factor(cells[seen, None], other_cells[other_seen])
+        out[np.ix_(seen, other_seen)] = observed[:, :, None, None]
+
+
+@_input_values.register
+def _(
+    layer: MultivariateGaussianLayer,
+    inputs: Inputs,
+    term: KernelTerm,
+    X: FloatArray,
+    Y: FloatArray,
+) -> FloatArray:
+    (_, units), (other, other_units) = inputs
+    if not term.is_product or not isinstance(other, MultivariateGaussianLayer):
+        raise no_closed_form(layer, term.factor(int(layer.scopes[0, 0])), other)
+    rows, other_rows = _distinct_rows(layer.cells(X)), _distinct_rows(layer.cells(Y))
+    stack, shift = layer.gaussians, 0
+    if other is not layer:
+        # One stack of both sides; only the pairs across them are used.
+        shift = len(layer)
+        stack = GaussianStack(
+            np.concatenate([stack.means, other.gaussians.means]),
+            np.concatenate([stack.covariances, other.gaussians.covariances]),
+        )
+    values = log_expected_rbf_pairs(stack, rows, other_rows, rbf_scales(layer, term))
+    chosen = values[np.ix_(units, other_units + shift)]
+    return np.exp(chosen.transpose(2, 0, 3, 1))
+
+
+def _distinct_rows(cells: FloatArray) -> FloatArray:
+    """One row of NaN stands for rows without any observed cell."""
+    return cells[:1] if np.isnan(cells).all() else cells
