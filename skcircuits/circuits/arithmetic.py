@@ -55,7 +55,7 @@ def dense_log_sum(log_values: FloatArray, weights: FloatArray) -> FloatArray:
     Parameters
     ----------
     log_values : ndarray of shape (n_blocks, n_children, n)
-        Log values of the children of each block; overwritten.
+        Log values of the children of each block.
     weights : ndarray of shape (n_blocks, n_sums, n_children)
         Linear weights.
 
@@ -64,18 +64,17 @@ def dense_log_sum(log_values: FloatArray, weights: FloatArray) -> FloatArray:
     ndarray of shape (n_blocks, n_sums, n)
         Log sums.
     """
-    original = log_values.copy()
     peak = log_values.max(axis=1, keepdims=True)
     peak[np.isneginf(peak)] = 0.0
-    log_values -= peak
-    np.exp(log_values, out=log_values)
-    total = weights @ log_values
+    scaled = log_values - peak
+    np.exp(scaled, out=scaled)
+    total = weights @ scaled
     lost = np.any(total < TINY, axis=1)
     with np.errstate(divide="ignore"):
         np.log(total, out=total)
     total += peak
     if lost.any():
-        _sum_edge_by_edge(total, original, weights, lost)
+        _sum_edge_by_edge(total, log_values, weights, lost)
     return total
 
 

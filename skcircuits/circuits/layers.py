@@ -45,19 +45,57 @@ class SumWeights:
         """Whether every element of the batch has weights of its own."""
         return self.log.ndim > 1
 
+    @property
+    def is_batch(self) -> bool:
+        """Whether every element of the batch has weights of its own."""
+        return self.log.ndim > 1
+
+    def matrix(self, layer: SumLayer, n_units: int) -> sparse.csr_matrix:
+        """Give a layer's weights as a matrix from all units to its own, made at first use.
+
+        Parameters
+        ----------
+        layer : SumLayer
+            A layer of the plan that the weights belong to.
+        n_units : int
+            Number of units of the plan.
+
+        Returns
+        -------
+        sparse matrix of shape (n_sums, n_units)
+            Weights on the linear scale.
+        """
+        first = layer.edges.start
+        if first not in self._matrices:
+            indptr = np.append(layer.starts, len(layer.children))
+            parts = self.linear[layer.edges], layer.children, indptr
+            shape = len(layer.lengths), n_units
+            self._matrices[first] = sparse.csr_matrix(parts, shape)
+        return self._matrices[first]
+
 
 class _Scatter:
     """Adds rows of contributions to the rows of a buffer they belong to."""
 
     def __init__(self, targets: IntArray) -> None:
-        self.targets, inverse = np.unique(targets, return_inverse=True)
+        distinct, inverse = np.unique(targets, return_inverse=True)
         n_terms = len(targets)
-        shape = (len(self.targets), n_terms)
+        self._repeats = len(distinct) < n_terms
+        # In a tree no row receives twice: nothing has to be added up before
+        self._rows = _run(distinct if self._repeats else targets)
+        shape = (len(distinct), n_terms)
         self._matrix = sparse.csr_matrix((np.ones(n_terms), (inverse, np.arange(n_terms))), shape)
 
     def add(self, buffer: FloatArray, contributions: FloatArray) -> None:
         """Add ``contributions[i]`` to ``buffer[targets[i]]``; targets may repeat."""
-        buffer[self.targets] += self._matrix @ contributions
+        buffer[self._rows] += self._matrix @ contributions if self._repeats else contributions
+
+
+def _run(rows: IntArray) -> slice | IntArray:
+    """Rows that follow each other as a slice, which is read without a copy."""
+    first = int(rows[0])
+    is_run = np.array_equal(rows, np.arange(first, first + len(rows)))
+    return slice(first, first + len(rows)) if is_run else rows
 
 
 @dataclass(frozen=True)
@@ -128,6 +166,33 @@ class ProductLayer:
         self._scatter.add(flows, np.tile(flows[self.units], (arity, 1)))
 
 
+    def backward_linear(
+        self, derivatives: FloatArray, values: FloatArray, weights: SumWeights
+    ) -> None:
+        """Hand the derivative of each product, times the other factors, to each factor.
+
+        Parameters
+        ----------
+        derivatives : ndarray of shape (n_units, n)
+            Derivatives of the root with respect to the units; those of the factors grow.
+        values : ndarray of shape (n_units, n)
+            Linear values after a forward pass.
+        weights : SumWeights
+            Not used by products.
+        """
+        factors = self.children.T
+        # Products of the factors after each, then from the left: nothing is divided.
+        after = [derivatives[self.units]]
+        for factor in factors[:0:-1]:
+            after.append(after[-1] * values[factor])
+        before: FloatArray | None = None
+        received = np.empty((len(factors), *after[0].shape))
+        for out, factor, rest in zip(received, factors, reversed(after)):
+            np.multiply(rest, 1.0 if before is None else before, out=out)
+            before = values[factor] if before is None else before * values[factor]
+        self._scatter.add(derivatives, received.reshape(-1, received.shape[-1]))
+
+
 @dataclass(frozen=True)
 class SumLayer:
     """Weighted sums.
@@ -185,8 +250,10 @@ class SumLayer:
 
     @cached_property
     def block_children(self) -> IntArray:
-        """Children of each block, shape (n_blocks, n_children)."""
-        assert self.block_shape is not None
+        """Children of each block, shape (n_blocks, n_children); a single sum is a block."""
+        if self.block_shape is None:
+            assert len(self.lengths) == 1
+            return self.children[None]
         return self.children.reshape(self.block_shape)[:, 0]
 
     @cached_property
@@ -201,10 +268,25 @@ class SumLayer:
         """Blocks need one weight matrix for the whole batch."""
         return self.block_shape is not None and not weights.is_batch
 
-    def _block_values(self, values: FloatArray) -> FloatArray:
-        """Values of each block's children, shape (n_blocks, n_children, n)."""
-        children = values[self.block_children]
-        return children.reshape(*self.block_children.shape, -1)
+    @cached_property
+    def _block_rows(self) -> slice | IntArray:
+        """Children of all blocks, one block after the other."""
+        return _run(self.block_children.ravel())
+
+    def block_values(self, values: FloatArray) -> FloatArray:
+        """Give the values of each block's children.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Values of all units.
+
+        Returns
+        -------
+        ndarray of shape (n_blocks, n_children, n)
+            Often a view of the values.
+        """
+        return values[self._block_rows].reshape(*self.block_children.shape, -1)
 
     def _terms(self, values: FloatArray, weights: SumWeights) -> FloatArray:
         """Log of weight times child at each edge, shape (n_edges, *batch)."""
@@ -226,7 +308,7 @@ class SumLayer:
         out = values[self.units]
         if self._use_blocks(weights):
             matrices = weights.linear[self.edges].reshape(self.block_shape)
-            out[...] = dense_log_sum(self._block_values(values), matrices).reshape(out.shape)
+            out[...] = dense_log_sum(self.block_values(values), matrices).reshape(out.shape)
         else:
             out[...] = segment_log_sum(self._terms(values, weights), self.starts, self.lengths)
 
@@ -270,7 +352,7 @@ class SumLayer:
         out = values[self.units]
         linear = weights.linear[self.edges]
         if self._use_blocks(weights):
-            out[...] = (linear.reshape(self.block_shape) @ self._block_values(values)).reshape(
+            out[...] = (linear.reshape(self.block_shape) @ self.block_values(values)).reshape(
                 out.shape
             )
         elif not weights.is_batch and values[0].size >= MANY_VALUES:
@@ -330,7 +412,7 @@ class SumLayer:
         """Backward by one matrix product per block; False where that would overflow."""
         assert self.block_shape is not None
         n_blocks, n_sums, n_children = self.block_shape
-        children = self._block_values(log_values)
+        children = self.block_values(log_values)
         peak = children.max(axis=1, keepdims=True)
         peak[np.isneginf(peak)] = 0.0
         own = log_values[self.units].reshape(n_blocks, n_sums, -1)
@@ -343,3 +425,27 @@ class SumLayer:
         received *= np.exp(children - peak)
         self._block_scatter.add(flows, received.reshape(n_blocks * n_children, -1))
         return True
+
+    def backward_linear(
+        self, derivatives: FloatArray, values: FloatArray, weights: SumWeights
+    ) -> None:
+        """Hand the derivative of each sum, times the weights, to its children.
+
+        Parameters
+        ----------
+        derivatives : ndarray of shape (n_units, n)
+            Derivatives of the root with respect to the units; those of the children grow.
+        values : ndarray of shape (n_units, n)
+            Not used by sums.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        own = derivatives[self.units]
+        if self.block_shape is None:
+            received = np.repeat(own, self.lengths, axis=0)
+            received *= weights.linear[self.edges][:, None]
+            self._scatter.add(derivatives, received)
+            return
+        matrices = weights.linear[self.edges].reshape(self.block_shape)
+        received = matrices.transpose(0, 2, 1) @ own.reshape(*self.block_shape[:2], -1)
+        self._block_scatter.add(derivatives, received.reshape(-1, own.shape[1]))

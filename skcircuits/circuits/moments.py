@@ -17,6 +17,7 @@ from skcircuits.circuits.inputs import DiscreteLayer, InputLayer
 from skcircuits.circuits.inputs.base import DensityLayer, DiscreteInputLayer, StateFlows
 from skcircuits.circuits.passes import backward
 from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.scaled_inputs import linear_flows, linear_values
 from skcircuits.circuits.tabulation import tabulated
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.protocols import FloatArray
@@ -164,8 +165,12 @@ def _compact(plan: Plan, n_rows: int) -> Plan:
 
 
 def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Flows of all units, batch by batch; impossible rows raise."""
+    """Flows of all input units, batch by batch; impossible rows raise."""
     for rows in plan.batches(len(X), n_buffers=3):
+        linear = linear_values(plan, X[rows])
+        if linear is not None:
+            yield rows, linear_flows(plan, linear)
+            continue
         values = log_values(plan, X[rows])
         require_possible(values[plan.root], rows.start)
         yield rows, backward(plan, values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["sample", "sample_completions"]
 
-# Rows per batch: enough to amortise the Python of a trace over all layers.
-BATCH_ROWS = 512
+# Pairs of a row and a draw per batch: enough to amortise the Python of a trace over all
+# layers, as many as keep the values of all units in some megabytes.
+FEWEST_PAIRS, MOST_PAIRS = 512, 2048
+BATCH_VALUES = 2**22
 # Draws per batch where all share one pass.
 BATCH_DRAWS = 4096
 # Terms add up to their total up to rounding; a draw below it never takes an impossible edge.
@@ -80,22 +82,29 @@ def sample_completions(
     # Whatever the number of rows: the draws of a row do not depend on the others
     plan = tabulated(plan)
     result = np.repeat(X[None], n_samples, axis=0)
-    for rows in row_slices(len(X), max(1, BATCH_ROWS // max(1, n_samples))):
-        block = X[rows]
-        posterior = _Posterior.after_pass(plan, block, rows.start)
-        batch = BATCH_DRAWS if len(block) == 1 else BATCH_ROWS
-        for draws in row_slices(n_samples, max(1, batch // len(block))):
-            # Draw-major: pair i belongs to draw i // len(block) of row i % len(block).
-            n_pairs = len(block) * (draws.stop - draws.start)
+    n_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, BATCH_VALUES // plan.n_units))
+    for rows in row_slices(len(X), max(1, n_pairs // max(1, n_samples))):
+        posterior = _Posterior.after_pass(plan, X[rows], rows.start)
+        n_rows = rows.stop - rows.start
+        batch = BATCH_DRAWS if n_rows == 1 else n_pairs
+        for draws in row_slices(n_samples, max(1, batch // n_rows)):
             source = draw_source(rng, rows, draws)
-            for layer, units, at in trace(plan, n_pairs, posterior.chooser(source)):
-                draw, row = np.divmod(at, len(block))
-                scopes = layer.scopes[units]
-                # A row reaches one input unit per variable, so the variable names the draw
-                numbers = source(at, plan.n_units + scopes[:, 0])
-                cells = layer.draw(units, block[row[:, None], scopes], numbers)
-                result[draws.start + draw[:, None], rows.start + row[:, None], scopes] = cells
+            # Draw-major: pair i belongs to draw i // n_rows of row i % n_rows.
+            pairs = np.ascontiguousarray(result[draws, rows].reshape(-1, X.shape[1]))
+            _complete(plan, pairs, posterior.chooser(source), source)
+            result[draws, rows] = pairs.reshape(-1, n_rows, X.shape[1])
     return result
+
+
+def _complete(plan: Plan, pairs: FloatArray, choose: EdgeChoice, source: DrawSource) -> None:
+    """Draw the NaN cells of contiguous pairs of a row and a draw, in place."""
+    cells = pairs.reshape(-1)
+    for layer, units, at in trace(plan, len(pairs), choose):
+        scopes = layer.scopes[units]
+        places = scopes + (at * pairs.shape[1])[:, None]
+        # A row reaches one input unit per variable, so the variable names the draw
+        numbers = source(at, plan.n_units + scopes[:, 0])
+        cells[places] = layer.draw(units, cells[places], numbers)
 
 
 class _Posterior:
@@ -136,7 +145,7 @@ class _Posterior:
             if self._values.shape[1] == 1:
                 return self._draw_shared(layer, own, uniform)
             at = rows % self._values.shape[1]
-            if layer.block_shape is None:
+            if layer.block_shape is None and len(layer.lengths) > 1:
                 return self._draw_in_segments(layer, own, at, uniform)
             return self._draw_in_blocks(layer, own, at, uniform)
 
@@ -153,15 +162,14 @@ class _Posterior:
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
     ) -> IntArray:
         """Draw for sums whose children are shared within blocks."""
-        assert layer.block_shape is not None
         n_rows = self._values.shape[1]
-        n_blocks, n_sums, _ = layer.block_shape
+        n_blocks = len(layer.block_children)
+        n_sums = len(layer.lengths) // n_blocks
         blocks = own // n_sums
         if 2 * len(own) < n_blocks * n_rows:
             flat = self._values.ravel()
-            return self._walk_blocks(
-                layer, own, at, uniform, lambda children: flat[(children * n_rows)[blocks] + at]
-            )
+            below = ((children * n_rows)[blocks] + at for children in layer.block_children.T)
+            return self._walk_blocks(layer, own, at, uniform, (flat[places] for places in below))
         # Most blocks explain most rows: whole rows of the buffer are read, without a gather.
         place = blocks * n_rows + at
         everywhere = np.repeat(np.arange(n_blocks) * n_sums, n_rows)
@@ -169,9 +177,8 @@ class _Posterior:
         spread = np.zeros(n_blocks * n_rows)
         spread[place] = uniform
         rows = np.tile(np.arange(n_rows), n_blocks)
-        return self._walk_blocks(
-            layer, everywhere, rows, spread, lambda children: self._values[children].ravel()
-        )[place]
+        values = layer.block_values(self._values)
+        return self._walk_blocks(layer, everywhere, rows, spread, values.transpose(1, 0, 2))[place]
 
     def _walk_blocks(
         self,
@@ -179,28 +186,29 @@ class _Posterior:
         own: IntArray,
         at: IntArray,
         uniform: FloatArray,
-        read: Callable[[IntArray], FloatArray],
+        below: Iterable[FloatArray],
     ) -> IntArray:
         """Walk over the children of all blocks at once until the draw is reached."""
         weights = self._plan.weights.log if self._is_log else self._plan.weights.linear
         columns = weights[layer.edges].reshape(len(layer.lengths), -1).T.copy()
         totals = self._values[layer.units.start + own, at]
         drawn = uniform if self._is_log else uniform * totals
-        below = np.zeros(len(own))
+        steps = np.zeros(len(own))
         # Bytes count fast; sums of more children are rare.
         passed: Any = np.zeros(len(own), dtype=np.uint8 if len(columns) < 256 else np.intp)
-        factors = np.empty(len(own))
-        for children, column in zip(layer.block_children.T, columns):
+        terms = np.empty(len(own))
+        for column, values in zip(columns, below):
             # mode="clip" lets NumPy write straight into the buffer
-            np.take(column, own, out=factors, mode="clip")
+            np.take(column, own, out=terms, mode="clip")
+            factors = terms.reshape(values.shape)
             if self._is_log:
-                factors += read(children)
-                factors -= np.where(np.isneginf(totals), 0.0, totals)
-                np.exp(factors, out=factors)
+                factors += values
+                terms -= np.where(np.isneginf(totals), 0.0, totals)
+                np.exp(terms, out=terms)
             else:
-                factors *= read(children)
-            below += factors
-            passed += below <= drawn
+                factors *= values
+            steps += terms
+            passed += steps <= drawn
         edges: IntArray = layer.starts[own] + passed
         return edges
 

@@ -13,7 +13,7 @@ from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.properties import units_are_tractable
 from skcircuits.protocols import FloatArray
 
-__all__ = ["SMALLEST_ROOT", "can_be_scaled", "linear_values"]
+__all__ = ["SMALLEST_ROOT", "can_be_scaled", "linear_flows", "linear_values"]
 
 # Underflow below a root value of this size is beyond the sixteenth digit by far.
 SMALLEST_ROOT = 1e-280
@@ -82,3 +82,34 @@ def linear_values(plan: Plan, X: FloatArray) -> FloatArray | None:
     values = input_buffer(plan, lambda layer: layer.scaled_prob(X)[0], (len(X),))
     feedforward(plan, values, "linear")
     return values if (values[plan.root] >= SMALLEST_ROOT).all() else None
+
+
+def linear_flows(plan: Plan, values: FloatArray) -> FloatArray:
+    """Flow of every input unit: the probability that it is part of the explanation.
+
+    Parameters
+    ----------
+    plan : Plan
+        The circuit.
+    values : ndarray of shape (n_units, n)
+        What ``linear_values`` gave.
+
+    Returns
+    -------
+    ndarray of shape (n_input_units, n)
+        Flows in [0, 1].
+
+    Notes
+    -----
+    The flow of a unit is its value times the derivative of the logarithm of the root. The
+    root is a polynomial of degree one in each value and at most one, hence so are its
+    derivatives: as with values, what underflows is far below the sixteenth digit.
+    """
+    derivatives = np.zeros_like(values)
+    derivatives[plan.root] = 1.0 / values[plan.root]
+    for layer in reversed(plan.layers):
+        layer.backward_linear(derivatives, values, plan.weights)
+    n_inputs = plan.inputs[-1][0].stop
+    flows: FloatArray = derivatives[:n_inputs]
+    flows *= values[:n_inputs]
+    return flows

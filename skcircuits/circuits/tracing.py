@@ -90,26 +90,26 @@ class _Pending:
 
     def __init__(self, plan: Plan) -> None:
         spans = [units for units, _ in plan.inputs] + [layer.units for layer in plan.layers]
-        self._starts = np.array([span.start for span in spans])
-        self._waiting: dict[int, list[tuple[IntArray, IntArray]]] = {
-            span.start: [] for span in spans
-        }
+        self._waiting: list[list[tuple[IntArray, IntArray]]] = [[] for _ in spans]
+        sizes = [span.stop - span.start for span in spans]
+        self._layer_of_unit = np.repeat(np.arange(len(spans)), sizes)
 
     def add(self, units: IntArray, rows: IntArray) -> None:
         """Hand pairs to the layers of their units."""
-        layers = np.searchsorted(self._starts, units, side="right") - 1
+        layers = self._layer_of_unit[units]
         first = layers[0]
         # Layered circuits hand all pairs to one layer.
         if (layers == first).all():
-            self._waiting[int(self._starts[first])].append((units, rows))
+            self._waiting[first].append((units, rows))
             return
-        for layer in np.unique(layers):
+        for layer in np.flatnonzero(np.bincount(layers)):
             chosen = layers == layer
-            self._waiting[int(self._starts[layer])].append((units[chosen], rows[chosen]))
+            self._waiting[layer].append((units[chosen], rows[chosen]))
 
     def take(self, span: slice) -> tuple[IntArray, IntArray]:
         """Collect the pairs of a layer."""
-        pairs = self._waiting.pop(span.start)
+        layer = self._layer_of_unit[span.start]
+        pairs, self._waiting[layer] = self._waiting[layer], []
         if not pairs:
             return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
         units, rows = zip(*pairs)

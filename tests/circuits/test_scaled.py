@@ -16,8 +16,9 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
-from skcircuits.circuits.passes import log_values
+from skcircuits.circuits.passes import backward, log_values
 from skcircuits.circuits.scaled_compilation import compile_scaled
+from skcircuits.circuits.scaled_inputs import linear_flows, linear_values
 from skcircuits.circuits.scaled_steps import Block, Densities, Lookup
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows
@@ -185,3 +186,51 @@ def test_memory_does_not_grow_with_the_rows():
         tracemalloc.stop()
     # One byte per cell for the check of the table, and the result: nothing else grows.
     assert peaks[1] < peaks[0] + 15_000 * (32 + 9) + 2**17
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_linear_flows_are_the_flows_of_the_pass_in_log_space(seed):
+    circuit = random_circuit(seed)
+    plan = circuit.plan
+    X = random_rows(np.random.default_rng(seed), circuit, 30)
+    values = linear_values(plan, X)
+    if values is None:
+        return
+    expected = backward(plan, log_values(plan, X))[: plan.inputs[-1][0].stop]
+    np.testing.assert_allclose(linear_flows(plan, values), expected, rtol=1e-10, atol=1e-15)
+
+
+def test_linear_flows_of_shared_units_and_many_factors():
+    rng = np.random.default_rng(0)
+    leaves = [[Categorical(v, rng.dirichlet(np.ones(3))) for _ in range(3)] for v in range(4)]
+    # Every leaf is used by several products, one product twice.
+    products = [Product([leaves[v][rng.integers(3)] for v in range(4)]) for _ in range(6)]
+    blocks = [Sum(products, weights=rng.dirichlet(np.ones(6))) for _ in range(3)]
+    circuit = Circuit(Sum([*blocks, products[0]], weights=rng.dirichlet(np.ones(4))))
+    X = circuit.sample(20, random_state=0)
+    X[rng.random(X.shape) < 0.5] = np.nan
+    X[0, 0] = 7.0
+    assert linear_values(circuit.plan, X) is None
+    values = linear_values(circuit.plan, X[1:])
+    expected = backward(circuit.plan, log_values(circuit.plan, X[1:]))[: len(values)]
+    found = linear_flows(circuit.plan, values)
+    np.testing.assert_allclose(found, expected[: len(found)], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(found.sum(axis=0), 4.0, rtol=1e-12)
+
+
+def test_moments_of_hardly_possible_rows_beside_likely_ones():
+    """One row of e^-4000 sends its batch through log space: nothing else changes."""
+    circuit = Circuit(
+        0.5 * Gaussian(0, 0.0, 1.0) * Bernoulli(1, 0.2)
+        + 0.5 * Gaussian(0, 1.0, 1.0) * Bernoulli(1, 0.7)
+    )
+    tiny = [Product([Bernoulli(v, np.exp(-20.0 * v)) for v in range(2, 20)]) for _ in range(2)]
+    circuit = Circuit(circuit.root * (0.5 * tiny[0] + 0.5 * tiny[1]))
+    X = np.zeros((3, 20))
+    X[:, 0], X[:, 1] = [0.3, 0.3, -2.0], np.nan
+    X[1, 2:] = 1.0
+    assert linear_values(circuit.plan, X[:1]) is not None
+    assert linear_values(circuit.plan, X) is None
+    found = circuit.expectation(X)
+    np.testing.assert_allclose(found[1, 1], found[0, 1], rtol=1e-12)
+    np.testing.assert_allclose(found[::2], circuit.expectation(X[::2]), rtol=1e-12)

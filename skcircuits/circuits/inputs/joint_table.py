@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -291,7 +290,10 @@ class JointTableLayer(DiscreteInputLayer):
 
     def _codes_of(self, cells: FloatArray) -> IntArray:
         """Codes of possible cells."""
-        return (np.fmin(cells, self._shape) @ self._strides).astype(np.intp)
+        codes = np.zeros(len(cells))
+        for column, n_states, stride in zip(cells.T, self._shape, self._strides):
+            codes += np.fmin(column, n_states) * stride
+        return codes.astype(np.intp)
 
     @cached_property
     def _completions(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -351,6 +353,19 @@ class JointTableLayer(DiscreteInputLayer):
             conditionals.append((table[:-1] / total).reshape(len(table) - 1, len(self), -1))
         return conditionals
 
+    @cached_property
+    def _contexts(self) -> list[IntArray]:
+        """Context of each code for each variable, shape (n_codes,) each."""
+        shape = [n + 1 for n in self._shape]
+        digits = np.indices(shape).reshape(len(shape), -1)
+        contexts = []
+        for place in range(len(shape)):
+            others = [i for i in range(len(shape)) if i != place]
+            sizes = [shape[i] for i in others]
+            codes = np.ravel_multi_index(tuple(digits[others]), tuple(sizes)) if others else 0
+            contexts.append(np.broadcast_to(codes, digits.shape[1:]).copy())
+        return contexts
+
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
         """Divide the flows of the units among the states of their unknown variables.
 
@@ -366,19 +381,17 @@ class JointTableLayer(DiscreteInputLayer):
         StateFlows
             For every variable of every scope.
         """
+        unknown = np.isnan(X.T)
         for units, codes in zip(self._runs, self._codebook.codes(X)):
             own_flows = flows[units]
-            bounds = [int(np.prod([n + 1 for n in self._shape])), *self._strides.tolist()]
-            for place, (above, stride) in enumerate(pairwise(bounds)):
-                variable = int(self.scopes[units.start, place])
-                rows = np.flatnonzero(np.isnan(X[:, variable]))
-                contexts = codes[rows] // above * stride + codes[rows] % stride
-                reached = own_flows[:, rows]
-                shares = [
-                    np.einsum("un,un->n", reached, np.take(table[units], contexts, axis=1))
-                    for table in self._conditionals[place]
-                ]
-                yield StateFlows(variable, rows, np.array(shares))
+            for place, variable in enumerate(self.scopes[units.start].tolist()):
+                rows = np.flatnonzero(unknown[variable])
+                contexts = self._contexts[place].take(codes.take(rows))
+                reached = own_flows.take(rows, axis=1)
+                shares = np.empty((self._shape[place], len(rows)))
+                for share, table in zip(shares, self._conditionals[place]):
+                    np.einsum("un,un->n", reached, table[units].take(contexts, axis=1), out=share)
+                yield StateFlows(variable, rows, shares)
 
 
 JointTable.layer_type = JointTableLayer
