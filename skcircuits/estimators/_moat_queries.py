@@ -50,7 +50,8 @@ class TreeQueriesMixin:
         method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
                 default="collapsed"
             How the marginals are estimated: weighted averages of the exact answers of drawn
-            trees (collapsed) or of rows drawn from them (importance), Markov chains that
+            trees (collapsed) or of the distributions met while drawing a row from each of
+            them (importance), Markov chains that
             alternate between tree and row (blocked Gibbs) or move one cell at a time
             (Gibbs), or exact enumeration for few missing cells.
         n_samples : int, default=1000

@@ -21,15 +21,27 @@ from skcircuits.trees.evidence_trees import (
 )
 from skcircuits.trees.gibbs import blocked_gibbs, single_site_gibbs
 from skcircuits.trees.inference import TreeInference
-from skcircuits.trees.laplacian import RowLaplacians, ground, log_tree_sum, log_tree_sums
+from skcircuits.trees.laplacian import (
+    RowLaplacians,
+    ground,
+    log_tree_sum,
+    log_tree_sums,
+    spanning_tree_laws,
+)
 from skcircuits.trees.layout import PairGroup, StateLayout
 from skcircuits.trees.learning import Epoch, Schedule, Training, learn_all_trees, start_training
 from skcircuits.trees.margins import margin_gradient, scale_to_margins
 from skcircuits.trees.parameters import Parameterization
 from skcircuits.trees.prior_trees import sample_rows, sample_trees
-from skcircuits.trees.rooted import edges_of, maximum_spanning_tree, top_down_order
+from skcircuits.trees.rooted import (
+    edges_of,
+    maximum_spanning_tree,
+    top_down_order,
+    vertex_depths,
+)
 from skcircuits.trees.spanning import UniformSource, sample_spanning_trees
 from skcircuits.trees.statistics import PairStatistics, mutual_information, pair_statistics
+from skcircuits.trees.tree_proposals import TreeProposal
 
 __all__ = [
     "MAX_COMPLETIONS",
@@ -47,6 +59,7 @@ __all__ = [
     "Training",
     "TreeInference",
     "TreeMixture",
+    "TreeProposal",
     "UniformSource",
     "WeightedMarginals",
     "blocked_gibbs",
@@ -77,7 +90,9 @@ __all__ = [
     "sampled_circuit",
     "scale_to_margins",
     "single_site_gibbs",
+    "spanning_tree_laws",
     "start_training",
     "top_down_order",
     "tree_unit",
+    "vertex_depths",
 ]

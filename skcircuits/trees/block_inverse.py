@@ -67,15 +67,16 @@ def _sweep(matrices: FloatArray) -> FloatArray:
     swept = np.ascontiguousarray(matrices.transpose(1, 2, 0))
     update = np.empty_like(swept)
     pivots = np.empty(swept.shape[1:])
-    for k in range(len(swept)):
-        column, pivot = swept[:, k].copy(), swept[k, k].copy()
-        row = column / pivot
-        # Eliminate the variable: the update would also fill its own row and column.
-        swept -= np.multiply(column[:, None], row, out=update)
-        swept[:, k] = row
-        swept[k] = row
-        swept[k, k] = -1.0 / pivot
-        pivots[k] = pivot
-    np.negative(swept.transpose(2, 0, 1), out=matrices)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    # A matrix that is not positive definite ends in NaN, and the caller says so.
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        for k in range(len(swept)):
+            column, pivot = swept[:, k].copy(), swept[k, k].copy()
+            row = column / pivot
+            # Eliminate the variable: the update would also fill its own row and column.
+            swept -= np.multiply(column[:, None], row, out=update)
+            swept[:, k] = row
+            swept[k] = row
+            swept[k, k] = -1.0 / pivot
+            pivots[k] = pivot
+        np.negative(swept.transpose(2, 0, 1), out=matrices)
         return np.log(pivots).sum(axis=0)

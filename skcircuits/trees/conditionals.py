@@ -40,8 +40,9 @@ def conditional_marginals(
     codes : ndarray of shape (n_rows, n_variables)
         Rows, -1 where a cell is missing.
     method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
-        ``"collapsed"`` averages the exact answers of drawn trees, ``"importance"`` one drawn
-        row per tree, both weighted by how well the tree explains the observed cells;
+        ``"collapsed"`` averages the exact answers of drawn trees, ``"importance"`` the
+        distributions that the cells of one row per tree were drawn from, both weighted by how
+        well the tree explains the observed cells;
         ``"blocked_gibbs"`` and ``"gibbs"`` average over Markov chains; ``"exact"`` enumerates
         the missing cells.
     n_samples : int

@@ -3,11 +3,9 @@
 Marginals of a mixture of all trees are NP-hard, those of one tree are easy. Selvam, Zhang and
 Van den Broeck (2023, section 5.2) draw trees from their prior and weight them by the
 probability P(e|T) of the observed cells e; the more is observed, the fewer trees matter. Here
-trees are drawn given e as far as a spanning-tree law can know it: with edge weights
-``w_uv r̂_uv``, where r̂_uv is r_uv averaged over the states that e allows to u and v, each
-distributed by its own margin. An edge between two missing cells keeps its prior weight and one
-between two observed cells gets its posterior weight, so that the weights of the trees are all
-equal both when nothing and when everything is observed.
+trees are drawn given e as far as a spanning-tree law can know it (`TreeProposal`), so that the
+weights of the trees are nearly equal, and all equal both when nothing and when everything is
+observed.
 """
 
 from __future__ import annotations
@@ -19,13 +17,11 @@ from scipy.special import logsumexp
 
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.all_trees import MixtureOfAllTrees
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.inference import TreeInference
-from skcircuits.trees.laplacian import log_tree_sums
 from skcircuits.trees.layout import StateLayout
-from skcircuits.trees.rooted import edges_of
 from skcircuits.trees.spanning import UniformSource, sample_spanning_trees
+from skcircuits.trees.tree_proposals import TreeProposal
 
 __all__ = [
     "WeightedMarginals",
@@ -110,7 +106,10 @@ def estimate_marginals(
     rng : numpy.random.Generator
         Source of randomness.
     collapsed : bool, default=True
-        Average the exact marginals of the trees instead of one drawn row per tree.
+        Average the exact marginals of the trees. Otherwise one row is drawn from each tree,
+        and every variable enters with the distribution its state was drawn from, given the
+        state drawn for its parent: unbiased as the states themselves, and with less noise
+        (Casella and Robert, 1996).
 
     Returns
     -------
@@ -120,7 +119,7 @@ def estimate_marginals(
     parts = []
     for rows in _chunks(len(evidence), mixture.layout, n_trees):
         trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng)
-        answers = trees.marginals() if collapsed else trees.drawn_rows(rng)
+        answers = trees.marginals() if collapsed else trees.conditionals(rng)
         parts.append(_average(trees.weights[:, :, None], answers))
     return WeightedMarginals(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
@@ -182,7 +181,7 @@ class _EvidenceTrees:
         self.evidence = evidence
         self.shape = (len(evidence), n_trees)
         self.rows: IntArray = np.repeat(np.arange(len(evidence)), n_trees)
-        proposals = [_Proposal(model, evidence) for model in mixture.components]
+        proposals = [TreeProposal(model, evidence) for model in mixture.components]
         log_shares = mixture.log_weights[:, None] + np.stack([p.log_mass for p in proposals])
         log_constant = logsumexp(log_shares, axis=0)
         # All but the last cumulative share: that one may round below one.
@@ -196,7 +195,7 @@ class _EvidenceTrees:
         log_ratios = np.empty(len(self.rows))
         for (mine, inference), proposal in zip(self.inferences, proposals, strict=True):
             log_ratios[mine] = inference.log_evidence[:, 0]
-            log_ratios[mine] -= proposal.log_first_order(self.parents[mine], self.rows[mine])
+            log_ratios[mine] -= proposal.log_evidence(self.parents[mine], self.rows[mine])
         log_ratios = log_ratios.reshape(self.shape)
         # The mean of ρ estimates P(e) / C; its shares are the weights of the trees.
         log_sums = logsumexp(log_ratios, axis=1)
@@ -210,10 +209,12 @@ class _EvidenceTrees:
             answers[mine] = inference.marginals()[:, 0]
         return answers.reshape(*self.shape, -1)
 
-    def drawn_rows(self, rng: np.random.Generator) -> FloatArray:
-        """One row drawn from each tree, as indicators (n_rows, n_trees, n_states)."""
-        codes = self._draw(self.inferences, len(self.rows), rng)
-        return self.layout.one_hot(codes).reshape(*self.shape, -1)
+    def conditionals(self, rng: np.random.Generator) -> FloatArray:
+        """What a row drawn from each tree is drawn from, (n_rows, n_trees, n_states)."""
+        answers = np.empty((len(self.rows), self.layout.n_states))
+        for mine, inference in self.inferences:
+            answers[mine] = inference.conditionals(inference.sample(rng))[:, 0]
+        return answers.reshape(*self.shape, -1)
 
     def completions(self, n_samples: int, rng: np.random.Generator) -> IntArray:
         """Rows drawn from trees chosen by their weights, (n_samples, n_rows, n_variables)."""
@@ -224,7 +225,9 @@ class _EvidenceTrees:
         # Numbers of trees within a row become positions among all trees.
         chosen = (chosen + n_trees * np.arange(n_rows)[:, None]).ravel()
         inferences = self._infer(self.components[chosen], self.parents[chosen], self.rows[chosen])
-        codes = self._draw(inferences, len(chosen), rng)
+        codes = np.empty((len(chosen), self.layout.n_variables), dtype=np.int64)
+        for mine, inference in inferences:
+            codes[mine] = inference.sample(rng)[:, 0]
         return codes.reshape(n_rows, n_samples, -1).transpose(1, 0, 2)
 
     def _infer(
@@ -240,42 +243,6 @@ class _EvidenceTrees:
             )
             inferences.append((mine, inference))
         return inferences
-
-    def _draw(
-        self,
-        inferences: list[tuple[IntArray, TreeInference]],
-        n_trees: int,
-        rng: np.random.Generator,
-    ) -> IntArray:
-        codes = np.empty((n_trees, self.layout.n_variables), dtype=np.int64)
-        for mine, inference in inferences:
-            codes[mine] = inference.sample(rng)[:, 0]
-        return codes
-
-
-class _Proposal:
-    """The spanning-tree laws of one component, one per row."""
-
-    def __init__(self, model: MixtureOfAllTrees, evidence: FloatArray) -> None:
-        layout = model.layout
-        allowed = model.nodes * evidence
-        margins = layout.sum_states(allowed)
-        allowed /= margins[:, layout.owner]
-        # r̂_uv = Σ_ab q_u(a) r_uv(a, b) q_v(b), with q the margin restricted to the evidence.
-        mean_ratios = layout.sum_states(allowed[:, :, None] * model.ratios() * allowed[:, None, :])
-        mean_ratios = np.add.reduceat(mean_ratios, layout.offsets, axis=1)
-        self.log_margins: FloatArray = np.log(margins).sum(axis=1)
-        self.weights: FloatArray = model.weights * mean_ratios
-        self.log_mass = self.log_margins + log_tree_sums(self.weights) - model.tree_law[0]
-        diagonal = np.arange(layout.n_variables)
-        mean_ratios[:, diagonal, diagonal] = 1.0  # no edge: never looked up
-        self.log_mean_ratios: FloatArray = np.log(mean_ratios)
-
-    def log_first_order(self, parents: IntArray, rows: IntArray) -> FloatArray:
-        """Log of Π_u P_u(e_u) Π_{uv∈T} r̂_uv for trees of some rows."""
-        edges = edges_of(parents)
-        log_ratios = self.log_mean_ratios[rows[:, None], edges[:, :, 0], edges[:, :, 1]]
-        return self.log_margins[rows] + log_ratios.sum(axis=1)
 
 
 class _CommonSource:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.layout import StateLayout
-from skcircuits.trees.rooted import top_down_order
+from skcircuits.trees.rooted import vertex_depths
 
 __all__ = ["TreeInference"]
 
@@ -61,7 +63,7 @@ class TreeInference:
         evidence: FloatArray,
     ) -> None:
         self.parents = parents
-        self.order = top_down_order(parents)
+        self.depths = vertex_depths(parents)
         self._ratios = ratios
         self._layout = layout
         self._states = np.arange(layout.cardinalities.max())
@@ -77,14 +79,14 @@ class TreeInference:
             Probability of every flat state.
         """
         beliefs = np.empty_like(self._below)
-        roots = self.order[:, 0]
-        beliefs[self._trees, roots] = _shares(self._below[self._trees, roots])
-        for children in self.order.T[1:]:
-            parents, ratios, below = self._edge(children)
+        trees, roots = np.nonzero(self.depths == 0)
+        beliefs[trees, roots] = _shares(self._below[trees, roots])
+        for trees, children in self._levels():
+            parents, ratios, below = self._edge(trees, children)
             # What the parent believes without this child's own message.
-            above = _quotient(beliefs[self._trees, parents], below @ ratios.transpose(0, 2, 1))
-            beliefs[self._trees, children] = below * (above @ ratios)
-        return beliefs[:, self._layout.owner, :, self._layout.own_state].transpose(1, 2, 0)
+            above = _quotient(beliefs[trees, parents], below @ ratios.transpose(0, 2, 1))
+            beliefs[trees, children] = below * (above @ ratios)
+        return self._by_flat_state(beliefs)
 
     def sample(self, rng: np.random.Generator) -> IntArray:
         """Draw all variables given the observed cells, from the root down.
@@ -100,14 +102,52 @@ class TreeInference:
             One completed row per tree and row.
         """
         n_trees, n_variables, n_rows, _ = self._below.shape
-        codes = np.empty((n_trees, n_variables, n_rows), dtype=np.int64)
-        roots = self.order[:, 0]
-        codes[self._trees, roots] = _draw(self._below[self._trees, roots], rng)
-        for children in self.order.T[1:]:
-            parents, ratios, below = self._edge(children)
-            given = np.take_along_axis(ratios, codes[self._trees, parents][:, :, None], axis=1)
-            codes[self._trees, children] = _draw(below * given, rng)
-        return codes.transpose(0, 2, 1)
+        codes = np.empty((n_trees, n_rows, n_variables), dtype=np.int64)
+        trees, roots = np.nonzero(self.depths == 0)
+        codes[trees, :, roots] = _draw(self._below[trees, roots], rng)
+        for trees, children in self._levels():
+            codes[trees, :, children] = _draw(self._given_parents(trees, children, codes), rng)
+        return codes
+
+    def conditionals(self, codes: IntArray) -> FloatArray:
+        """Distribution of every variable given the observed cells and the state of its parent.
+
+        These are the distributions that `sample` draws from. Averaged over drawn rows they
+        estimate the marginals like the rows themselves, with less noise.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_trees, n_rows, n_variables)
+            States of the parents, as drawn by `sample`.
+
+        Returns
+        -------
+        ndarray of shape (n_trees, n_rows, n_states)
+            Probability of every flat state.
+        """
+        weights = np.empty_like(self._below)
+        trees, roots = np.nonzero(self.depths == 0)
+        weights[trees, roots] = self._below[trees, roots]
+        for trees, children in self._levels():
+            weights[trees, children] = self._given_parents(trees, children, codes)
+        return self._by_flat_state(_shares(weights))
+
+    def _levels(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Trees and variables of equal depth, from the children of the roots down."""
+        for depth in range(1, self.depths.max(initial=0) + 1):
+            trees, variables = np.nonzero(self.depths == depth)
+            yield trees, variables
+
+    def _given_parents(self, trees: IntArray, children: IntArray, codes: IntArray) -> FloatArray:
+        """Weights of the states of some variables (n_variables, n_rows, n_states)."""
+        parents, ratios, below = self._edge(trees, children)
+        parent_states = codes[trees, :, parents][:, :, None]
+        weights: FloatArray = below * np.take_along_axis(ratios, parent_states, axis=1)
+        return weights
+
+    def _by_flat_state(self, values: FloatArray) -> FloatArray:
+        """Turn (n_trees, n_variables, n_rows, states) into (n_trees, n_rows, flat states)."""
+        return values[:, self._layout.owner, :, self._layout.own_state].transpose(1, 2, 0)
 
     def _collect(self, weights: FloatArray) -> None:
         """Pass from the leaves to the root; sets what lies at and below each variable."""
@@ -120,9 +160,10 @@ class TreeInference:
         # A copy per tree, because each gathers messages along its own edges.
         self._below = np.broadcast_to(below, shape).copy()
         self.log_evidence = np.zeros((shape[0], shape[2]))
+        order = np.argsort(self.depths, axis=1, kind="stable")
         # The i-th vertices from the end, of all trees at once: their children are done.
-        for children in self.order.T[:0:-1]:
-            parents, ratios, below = self._edge(children)
+        for children in order.T[:0:-1]:
+            parents, ratios, below = self._edge(self._trees, children)
             joint = self._below[self._trees, parents] * (below @ ratios.transpose(0, 2, 1))
             # Rescaled at once: a hub multiplies as many messages as it has neighbours.
             largest = joint.max(axis=2)
@@ -130,14 +171,14 @@ class TreeInference:
             with np.errstate(divide="ignore"):
                 self.log_evidence += np.log(largest)
         with np.errstate(divide="ignore"):
-            self.log_evidence += np.log(self._below[self._trees, self.order[:, 0]].sum(axis=2))
+            self.log_evidence += np.log(self._below[self._trees, order[:, 0]].sum(axis=2))
 
-    def _edge(self, children: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
+    def _edge(self, trees: IntArray, children: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
         """Parents, tables (parent state, child state) and what lies below the children."""
-        parents = self.parents[self._trees, children]
+        parents = self.parents[trees, children]
         rows, columns = self._flat(parents), self._flat(children)
         ratios = self._ratios[rows[:, :, None], columns[:, None, :]]
-        return parents, ratios, self._below[self._trees, children]
+        return parents, ratios, self._below[trees, children]
 
     def _flat(self, variables: IntArray) -> IntArray:
         """Flat states (n_variables, n_states); valid indices also where a state is missing."""

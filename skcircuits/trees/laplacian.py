@@ -16,7 +16,7 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.block_inverse import invert_in_place
 from skcircuits.trees.layout import StateLayout
 
-__all__ = ["RowLaplacians", "ground", "log_tree_sum", "log_tree_sums"]
+__all__ = ["RowLaplacians", "ground", "log_tree_sum", "log_tree_sums", "spanning_tree_laws"]
 
 # Bytes of Laplacians worked on at once: they stay in cache between the passes over them.
 _CHUNK_BYTES = 8 * 2**20
@@ -28,7 +28,7 @@ _MAX_BLOCKS = 8
 _MIN_BLOCK_ROWS = 64
 
 
-def ground(weights: FloatArray) -> tuple[FloatArray, IntArray]:
+def ground(weights: FloatArray, root: int | None = None) -> tuple[FloatArray, IntArray]:
     """Laplacian of a weighted graph without its best-connected vertex.
 
     The determinant does not depend on the vertex that is left out, the condition number
@@ -38,6 +38,8 @@ def ground(weights: FloatArray) -> tuple[FloatArray, IntArray]:
     ----------
     weights : ndarray of shape (..., n_vertices, n_vertices)
         Symmetric edge weights with a zero diagonal.
+    root : int, default=None
+        The vertex that is left out; None takes the one of largest mean degree.
 
     Returns
     -------
@@ -48,21 +50,24 @@ def ground(weights: FloatArray) -> tuple[FloatArray, IntArray]:
     """
     degrees = weights.sum(axis=-1)
     n_vertices = weights.shape[-1]
-    mean_degrees = degrees.reshape(-1, n_vertices).mean(axis=0)
-    kept = np.delete(np.arange(n_vertices), np.argmax(mean_degrees))
+    if root is None:
+        root = int(degrees.reshape(-1, n_vertices).mean(axis=0).argmax())
+    kept = np.delete(np.arange(n_vertices), root)
     minors = -weights[..., kept[:, None], kept]
     diagonal = np.arange(n_vertices - 1)
     minors[..., diagonal, diagonal] = degrees[..., kept]
     return minors, kept
 
 
-def log_tree_sums(weights: FloatArray) -> FloatArray:
+def log_tree_sums(weights: FloatArray, root: int | None = None) -> FloatArray:
     """Log of the sum over spanning trees of the product of edge weights, of many graphs.
 
     Parameters
     ----------
     weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
         Symmetric edge weights with a zero diagonal; the graphs must be connected.
+    root : int, default=None
+        See `ground`.
 
     Returns
     -------
@@ -76,7 +81,7 @@ def log_tree_sums(weights: FloatArray) -> FloatArray:
     >>> np.exp(log_tree_sums(np.ones((1, 4, 4)) - np.eye(4))).round(6)
     array([16.])
     """
-    return _log_determinants(ground(weights)[0])
+    return _log_determinants(ground(weights, root)[0])
 
 
 def log_tree_sum(weights: FloatArray) -> tuple[float, FloatArray]:
@@ -92,8 +97,8 @@ def log_tree_sum(weights: FloatArray) -> tuple[float, FloatArray]:
     log_sum : float
         Log of the weighted number of spanning trees.
     edge_probabilities : ndarray of shape (n_vertices, n_vertices)
-        Probability that an edge is in the tree, when a tree has probability proportional to
-        the product of its weights; the derivatives with respect to the log weights.
+        Probability that an edge is in the tree, see `spanning_tree_laws`; the derivatives
+        with respect to the log weights.
 
     Examples
     --------
@@ -104,12 +109,46 @@ def log_tree_sum(weights: FloatArray) -> tuple[float, FloatArray]:
     >>> bool(np.isclose(log_sum, np.log(3))), edge_probabilities[0].round(4).tolist()
     (True, [0.0, 0.6667, 0.6667])
     """
-    minor, kept = ground(weights)
-    inverse = np.zeros_like(weights)
-    log_sum = invert_in_place(minor[None])[0] if len(kept) else 0.0
-    inverse[kept[:, None], kept] = minor
-    diagonal = np.diag(inverse)
-    return float(log_sum), weights * (diagonal[:, None] + diagonal - 2 * inverse)
+    log_sums, edge_probabilities = spanning_tree_laws(weights[None])
+    return float(log_sums[0]), edge_probabilities[0]
+
+
+def spanning_tree_laws(
+    weights: FloatArray, root: int | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Log sums over the spanning trees of many graphs, and the probabilities of their edges.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal; the graphs must be connected.
+    root : int, default=None
+        See `ground`.
+
+    Returns
+    -------
+    log_sums : ndarray of shape (n_graphs,)
+        Logs of the weighted numbers of spanning trees.
+    edge_probabilities : ndarray of shape (n_graphs, n_vertices, n_vertices)
+        Probability that an edge is in the tree, when a tree has probability proportional to
+        the product of its weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import spanning_tree_laws
+    >>> spanning_tree_laws(1 - np.eye(4)[None])[1][0, 0]
+    array([0. , 0.5, 0.5, 0.5])
+    """
+    minors, kept = ground(weights, root)
+    log_sums = invert_in_place(minors)
+    if not np.isfinite(log_sums).all():
+        raise _singular()
+    inverses = np.zeros_like(weights)
+    inverses[:, kept[:, None], kept] = minors
+    diagonals = np.diagonal(inverses, axis1=1, axis2=2)
+    resistances = diagonals[:, :, None] + diagonals[:, None, :] - 2 * inverses
+    return log_sums, weights * resistances
 
 
 class RowLaplacians:

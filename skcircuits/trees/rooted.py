@@ -6,7 +6,38 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["edges_of", "maximum_spanning_tree", "top_down_order"]
+__all__ = ["edges_of", "maximum_spanning_tree", "top_down_order", "vertex_depths"]
+
+
+def vertex_depths(parents: IntArray) -> IntArray:
+    """Count the edges between every vertex and the root of its tree.
+
+    Parameters
+    ----------
+    parents : ndarray of shape (n_trees, n_vertices)
+        Parent of each vertex, -1 at the root.
+
+    Returns
+    -------
+    ndarray of shape (n_trees, n_vertices)
+        Depths, 0 at the root.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import vertex_depths
+    >>> vertex_depths(np.array([[1, 2, -1]]))
+    array([[2, 1, 0]])
+    """
+    vertices = np.arange(parents.shape[1])
+    ancestors = np.where(parents < 0, vertices, parents)
+    # A root points to itself and adds nothing.
+    depths = (parents >= 0).astype(np.int64)
+    # Pointer doubling: after k rounds the pointers reach 2^k generations up.
+    for _ in range(int(np.ceil(np.log2(max(2, len(vertices)))))):
+        depths = depths + np.take_along_axis(depths, ancestors, axis=1)
+        ancestors = np.take_along_axis(ancestors, ancestors, axis=1)
+    return depths
 
 
 def top_down_order(parents: IntArray) -> IntArray:
@@ -29,15 +60,7 @@ def top_down_order(parents: IntArray) -> IntArray:
     >>> top_down_order(np.array([[1, 2, -1]]))
     array([[2, 1, 0]])
     """
-    vertices = np.arange(parents.shape[1])
-    ancestors = np.where(parents < 0, vertices, parents)
-    # A root points to itself and adds nothing.
-    depths = (parents >= 0).astype(np.int64)
-    # Pointer doubling: after k rounds the pointers reach 2^k generations up.
-    for _ in range(int(np.ceil(np.log2(max(2, len(vertices)))))):
-        depths = depths + np.take_along_axis(depths, ancestors, axis=1)
-        ancestors = np.take_along_axis(ancestors, ancestors, axis=1)
-    return np.argsort(depths, axis=1, kind="stable")
+    return np.argsort(vertex_depths(parents), axis=1, kind="stable")
 
 
 def edges_of(parents: IntArray) -> IntArray:

@@ -77,6 +77,37 @@ def test_samples(setting):
     assert chisquare(observed[possible], expected).pvalue > 1e-3
 
 
+def test_conditionals_are_what_samples_are_drawn_from(setting):
+    model, parents, states, prob, evidence = setting
+    inference = _infer(model, parents, evidence[None])
+    codes = inference.sample(np.random.default_rng(0))
+    conditionals = inference.conditionals(codes)
+    layout = model.layout
+    joint = prob[:, None, :] * _weights(model, states, evidence)
+    for tree, row, child in np.ndindex(len(parents), len(evidence), layout.n_variables):
+        parent = parents[tree, child]
+        agrees = (parent < 0) | (states[:, parent] == codes[tree, row, parent])
+        shares = np.bincount(states[:, child], joint[tree, row] * agrees)
+        own = conditionals[tree, row, layout.owner == child]
+        np.testing.assert_allclose(own, shares / shares.sum(), atol=1e-12)
+
+
+def test_conditionals_average_to_the_marginals(setting):
+    model, parents, _, _, evidence = setting
+    parents = np.repeat(parents, 3000, axis=0)
+    inference = _infer(model, parents, evidence[None, :1])
+    codes = inference.sample(np.random.default_rng(0))
+    draws = inference.conditionals(codes)[:, 0]
+    rows = model.layout.one_hot(codes[:, 0])
+    expected = inference.marginals()[:, 0]
+    np.testing.assert_allclose(_tree_means(draws), _tree_means(expected), atol=0.02)
+    assert (draws - expected).std() < 0.8 * (rows - expected).std()
+
+
+def _tree_means(values):
+    return values.reshape(-1, 3000, values.shape[1]).mean(axis=1)
+
+
 def test_impossible_evidence(setting):
     model, parents, _, _, _ = setting
     inference = _infer(model, parents, np.zeros((1, 1, model.layout.n_states)))

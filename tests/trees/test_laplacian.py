@@ -8,6 +8,7 @@ from skcircuits.trees import (
     laplacian,
     log_tree_sum,
     log_tree_sums,
+    spanning_tree_laws,
 )
 from tests.trees.conftest import all_spanning_trees, all_states, random_model
 
@@ -43,6 +44,22 @@ def test_matrix_tree_theorem(n_vertices):
         log_sum, probabilities = log_tree_sum(w)
         assert log_sum == pytest.approx(value, abs=1e-12)
         np.testing.assert_allclose(probabilities, _edge_probabilities(w, trees), atol=1e-12)
+
+
+def test_laws_of_many_graphs():
+    weights = _random_weights(5, 6)
+    log_sums, probabilities = spanning_tree_laws(weights, root=4)
+    single = [log_tree_sum(w) for w in weights]
+    np.testing.assert_allclose(log_sums, [log_sum for log_sum, _ in single], rtol=1e-12)
+    np.testing.assert_allclose(probabilities, [p for _, p in single], atol=1e-12)
+    assert ground(weights, root=4)[1].tolist() == [0, 1, 2, 3, 5]
+
+
+def test_a_graph_in_parts_is_refused():
+    weights = np.zeros((1, 4, 4))
+    weights[0, [0, 1, 2, 3], [1, 0, 3, 2]] = 1.0
+    with pytest.raises(FloatingPointError, match="positive definite"):
+        spanning_tree_laws(weights)
 
 
 def test_complete_graphs_have_cayleys_many_trees():

@@ -1,7 +1,13 @@
 import numpy as np
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from skcircuits.trees import edges_of, maximum_spanning_tree, sample_spanning_trees, top_down_order
+from skcircuits.trees import (
+    edges_of,
+    maximum_spanning_tree,
+    sample_spanning_trees,
+    top_down_order,
+    vertex_depths,
+)
 
 
 def _random_parents(n_trees, n_vertices, seed=0):
@@ -18,6 +24,15 @@ def test_parents_come_first():
     for tree in range(20):
         children = np.flatnonzero(parents[tree] >= 0)
         assert (position[tree, parents[tree, children]] < position[tree, children]).all()
+
+
+def test_depths_count_the_ancestors():
+    parents = _random_parents(10, 25)
+    depths = vertex_depths(parents)
+    np.testing.assert_array_equal(depths[parents < 0], 0)
+    trees, children = np.nonzero(parents >= 0)
+    up = parents[trees, children]
+    np.testing.assert_array_equal(depths[trees, children], depths[trees, up] + 1)
 
 
 def test_order_of_a_long_path():
