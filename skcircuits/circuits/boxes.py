@@ -3,20 +3,21 @@
 Variables without bounds integrate to one. So rows that bound the same variables are answered
 by the circuit of these variables alone, which is often much smaller and is kept for the next
 call. The pass adds and multiplies probabilities themselves. Where the result is so small
-that rounding could show, the pass is repeated with every input raised by more than its
-error: what the result gains bounds its own error, as all weights are positive. The few rows
-that this does not settle are evaluated in log space.
+that rounding could show, the pass is repeated with more digits, and once more with every
+input raised by a bound of its error: what the result gains bounds its own error, as all
+weights are positive. The few rows that this does not settle are evaluated in log space.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from operator import methodcaller
 
 import numpy as np
 
 from skcircuits.circuits.conditioning import marginalize
-from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.inputs import Box, BoxMasses
 from skcircuits.circuits.passes import feedforward, input_buffer
 from skcircuits.circuits.plan import BATCH_ROWS, Plan, compile_plan
 from skcircuits.circuits.units import Product, Sum, Unit, topological_order
@@ -30,16 +31,18 @@ __all__ = ["log_box_probability"]
 # are kept.
 MANY_ROWS = 256
 MAX_KEPT = 64
-# Masses of input units have errors of some 1e-16; results above this share of the whole are
-# beyond doubt, those far below it may come from underflow.
+# What masses of input units may miss. Results above some share of the whole are exact
+# nevertheless; results below another may have lost digits to underflow.
 INPUT_ERROR = 1e-15
 SURELY_EXACT = 1e-6
-# So few rows are raised from the start: a pass costs them the same for one number or two.
-FEW_ROWS = 16
 SMALLEST_LINEAR = 1e-250
 RELATIVE_ERROR = 1e-9
+# So few rows take bounds of their errors from the start.
+FEW_ROWS = 256
 # Values per batch: a few buffers of this size stay in cache.
 BATCH_VALUES = 2**17
+
+_Write = Callable[[BoxMasses, IntArray, FloatArray], None]
 
 
 def log_box_probability(plan: Plan, box: Box) -> FloatArray:
@@ -75,21 +78,24 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
 def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
     """Log probabilities, on the linear scale where that is exact."""
     linear = _LinearPass(plan, box)
-    every = np.arange(len(box.lower))
-    if len(every) <= FEW_ROWS:
-        doubtful = every
-        result, raised = linear(every, np.array([0.0, INPUT_ERROR]))
-    else:
-        (result,) = linear(every, np.zeros(1))
+    result = np.zeros(len(box.lower))
+    doubtful = np.arange(len(result))
+    # From the cheapest values to those with most digits; few rows take the last at once
+    writers: tuple[_Write, ...] = (_write_bounds,)
+    if len(result) > FEW_ROWS:
+        writers = (_write_raised, _write_bounds)
+        (result,) = linear(doubtful, _write_masses)
         doubtful = np.flatnonzero(~(result >= SURELY_EXACT * whole))
-        (raised,) = linear(doubtful, np.array([INPUT_ERROR]))
-    known = result[doubtful]
-    gain = raised - known
-    is_exact = (gain <= RELATIVE_ERROR * known) & (known >= SMALLEST_LINEAR * whole)
-    if INPUT_ERROR ** len(plan.units[-1].scope) > SMALLEST_LINEAR:
-        # Not underflow but a variable whose interval is empty
-        is_exact |= raised == 0.0
-    doubtful = doubtful[~is_exact]
+    for write in writers:
+        known, raised = linear(doubtful, write)
+        result[doubtful] = known
+        is_exact = (raised - known <= RELATIVE_ERROR * known) & (known >= SMALLEST_LINEAR * whole)
+        doubtful = doubtful[~is_exact]
+    zeros = doubtful[result[doubtful] == 0.0]
+    if len(zeros):
+        # Not underflow where no way is left to satisfy all bounds
+        is_lost = linear(zeros, _write_possible)[0] > 0.0
+        doubtful = np.setdiff1d(doubtful, zeros[~is_lost])
     with np.errstate(divide="ignore"):
         np.log(result, out=result)
     if len(doubtful):
@@ -119,7 +125,7 @@ def _unbounded(plan: Plan) -> Box:
 
 
 class _LinearPass:
-    """Probabilities to absolute accuracy.
+    """Probabilities on the linear scale.
 
     Parameters
     ----------
@@ -133,35 +139,56 @@ class _LinearPass:
         self._plan = plan
         self._inputs = [(units, layer.prepare_boxes(box)) for units, layer in plan.inputs]
 
-    def __call__(self, rows: IntArray, raises: FloatArray) -> FloatArray:
-        """Evaluate boxes with the possible inputs raised by each of some numbers.
+    def __call__(self, rows: IntArray, write: _Write) -> FloatArray:
+        """Evaluate some boxes.
 
         Parameters
         ----------
         rows : ndarray of shape (m,)
             Which boxes.
-        raises : ndarray of shape (k,)
-            What is added to inputs that are not zero.
+        write : callable
+            Writes k values of each input unit and row, one of those below.
 
         Returns
         -------
         ndarray of shape (k, m)
-            Probabilities.
+            Values of the root.
         """
-        result = np.empty((len(raises), len(rows)))
-        at_most = max(BATCH_ROWS, BATCH_VALUES // self._plan.n_units)
+        plan, k = self._plan, 1 if write is _write_masses else 2
+        result = np.empty((k, len(rows)))
+        at_most = max(BATCH_ROWS, BATCH_VALUES // plan.n_units)
         values = np.empty((0, 0, 0))
-        for batch in memory_bound_chunks(len(rows), self._plan.bytes_per_row, at_most=at_most):
-            shape = (self._plan.n_units, len(raises), batch.stop - batch.start)
+        for batch in memory_bound_chunks(len(rows), k * plan.bytes_per_row, at_most=at_most):
+            shape = (plan.n_units, k, batch.stop - batch.start)
             # Batches of one size share a buffer: new memory costs as much as what is written
             values = values if values.shape == shape else np.empty(shape)
-            for units, write in self._inputs:
-                masses = values[units]
-                write(rows[batch], masses[:, 0])
-                if raises.any():
-                    np.add(masses[:, :1], raises[:, None] * (masses[:, :1] > 0), out=masses)
-            result[:, batch] = feedforward(self._plan, values, "linear")[self._plan.root]
+            for units, masses in self._inputs:
+                write(masses, rows[batch], values[units])
+            result[:, batch] = feedforward(plan, values, "linear")[plan.root]
         return result
+
+
+def _write_masses(masses: BoxMasses, rows: IntArray, out: FloatArray) -> None:
+    """Probabilities to absolute accuracy."""
+    masses.write(rows, out[:, 0])
+
+
+def _write_raised(masses: BoxMasses, rows: IntArray, out: FloatArray) -> None:
+    """Probabilities to absolute accuracy, and the same raised by it."""
+    masses.write(rows, out[:, 0])
+    np.add(out[:, 0], INPUT_ERROR, out=out[:, 1])
+
+
+def _write_bounds(masses: BoxMasses, rows: IntArray, out: FloatArray) -> None:
+    """Probabilities with more digits, and the same raised by bounds of their errors."""
+    masses.write_bounds(rows, out[:, 0], out[:, 1])
+    out[:, 1] += out[:, 0]
+
+
+def _write_possible(masses: BoxMasses, rows: IntArray, out: FloatArray) -> None:
+    """One where a probability is not surely zero."""
+    _write_bounds(masses, rows, out)
+    out[:, 0] = out[:, 1] > 0.0
 
 
 def _log_pass(plan: Plan, box: Box) -> FloatArray:

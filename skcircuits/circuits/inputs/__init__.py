@@ -1,6 +1,6 @@
 """Families of input units, one per file."""
 
-from skcircuits.circuits.inputs.base import Box, InputLayer, LeafUnit
+from skcircuits.circuits.inputs.base import Box, BoxMasses, InputLayer, LeafUnit
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import (
@@ -16,6 +16,7 @@ __all__ = [
     "FAMILIES",
     "Bernoulli",
     "Box",
+    "BoxMasses",
     "Categorical",
     "DiscreteLayer",
     "Gaussian",

@@ -9,7 +9,7 @@ an entry in ``inputs/__init__.py``; the passes, queries and files know only this
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -22,7 +22,9 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "LOG_SQRT_2PI",
+    "SMALLEST_ERROR",
     "Box",
+    "BoxMasses",
     "DensityLayer",
     "DiscreteInputLayer",
     "InputLayer",
@@ -33,6 +35,8 @@ __all__ = [
 
 #: Minus the log density of a standard normal at its peak.
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
+#: Error of a probability that is as exact as numbers on the linear scale can be.
+SMALLEST_ERROR = 1e-300
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,48 @@ class Box:
         if variable in self.states:
             inside &= self.states[variable][:, :n_states]
         return inside
+
+
+class BoxMasses:
+    """Probabilities of boxes under the units of a layer, by any rows.
+
+    Parameters
+    ----------
+    layer : InputLayer
+        The units.
+    box : Box
+        One box per row.
+    """
+
+    def __init__(self, layer: InputLayer, box: Box) -> None:
+        self._layer, self._box = layer, box
+
+    def write(self, rows: IntArray, masses: FloatArray) -> None:
+        """Give probabilities to absolute accuracy (1e-15).
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,)
+            Which boxes.
+        masses : ndarray of shape (n_units, m)
+            Receives the probabilities.
+        """
+        np.exp(self._layer.log_box(self._box.rows(rows)), out=masses)
+
+    def write_bounds(self, rows: IntArray, masses: FloatArray, errors: FloatArray) -> None:
+        """Give probabilities and what rounding may have done to them.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,)
+            Which boxes.
+        masses, errors : ndarray of shape (n_units, m)
+            Receive the probabilities and bounds of their errors; 0 where both are surely 0.
+        """
+        log_masses = self._layer.log_box(self._box.rows(rows))
+        np.exp(log_masses, out=masses)
+        # Logarithms keep all digits, as far down as there are numbers
+        np.multiply(log_masses > -np.inf, SMALLEST_ERROR, out=errors)
 
 
 class LeafUnit(InputUnit):
@@ -200,23 +246,7 @@ class InputLayer(ABC):
     def log_box(self, box: Box) -> FloatArray:
         """Log probability of each row's box under each unit, shape (n_units, n)."""
 
-    def box(self, box: Box) -> FloatArray:
-        """Probability of each row's box, to absolute accuracy only.
-
-        Parameters
-        ----------
-        box : Box
-            One box per row.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Probabilities; a family may leave digits of tiny ones to ``log_box``.
-        """
-        values = self.log_box(box)
-        return np.exp(values, out=values)
-
-    def prepare_boxes(self, box: Box) -> Callable[[IntArray, FloatArray], None]:
+    def prepare_boxes(self, box: Box) -> BoxMasses:
         """Do once for all rows what their batches share.
 
         Parameters
@@ -226,15 +256,10 @@ class InputLayer(ABC):
 
         Returns
         -------
-        callable
-            Takes positions of m rows and an array of shape (n_units, m), which receives their
-            ``box``.
+        BoxMasses
+            Gives the probabilities of any rows.
         """
-
-        def write(rows: IntArray, out: FloatArray) -> None:
-            out[...] = self.box(box.rows(rows))
-
-        return write
+        return BoxMasses(self, box)
 
     @abstractmethod
     def log_max(self, X: FloatArray) -> FloatArray:

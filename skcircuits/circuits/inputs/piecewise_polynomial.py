@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, DensityLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs.base import Box, BoxMasses, DensityLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs.polynomial_boxes import FewIntervals, ManyIntervals
 from skcircuits.circuits.inputs.polynomial_groups import MANY_POINTS, PolynomialGroup
-from skcircuits.circuits.inputs.polynomial_pieces import SMALLEST_MASS, PolynomialPieces
+from skcircuits.circuits.inputs.polynomial_pieces import PolynomialPieces
 from skcircuits.exceptions import must
 from skcircuits.numerics.bsplines import knot_windows
 from skcircuits.protocols import FloatArray, IntArray
@@ -44,9 +45,7 @@ class PiecewisePolynomialLayer(DensityLayer):
             own = np.flatnonzero(variables == variable)
             atoms = [(units[i].atoms, units[i].atom_masses) for i in own.tolist()]
             self.groups.append(PolynomialGroup(variable, own, atoms, self.pieces))
-        sizes = [len(group.units) for group in self.groups]
-        self._group_of_place = np.repeat(np.arange(len(sizes)), sizes)
-        self._unit_of_place = np.concatenate([group.units for group in self.groups])
+        self._is_sorted = bool((np.diff(variables) >= 0).all())
         self.means, self.variances = np.array([unit.moments() for unit in units]).T
         self._n_parameters = sum(unit.n_free_parameters for unit in units)
 
@@ -119,8 +118,8 @@ class PiecewisePolynomialLayer(DensityLayer):
                 )
         return values
 
-    def box(self, box: Box) -> FloatArray:
-        """Probability of each row's interval, to absolute accuracy only.
+    def prepare_boxes(self, box: Box) -> BoxMasses:
+        """Do once for all rows what their batches share.
 
         Parameters
         ----------
@@ -129,53 +128,13 @@ class PiecewisePolynomialLayer(DensityLayer):
 
         Returns
         -------
-        ndarray of shape (n_units, n)
-            Probabilities; 0 only for empty intervals.
+        BoxMasses
+            Gives the probabilities of any rows.
         """
-        bounds = self._bounds(box)
-        # All groups at once: what few rows cost is the number of calls
-        places = [group.locate(own) for group, own in zip(self.groups, bounds)]
-        x = bounds.take(self._group_of_place, axis=0)
-        ends = self.pieces.cumulative(np.concatenate(places), x)
-        masses = np.maximum(ends[:, 1] - ends[:, 0], SMALLEST_MASS)
-        masses *= x[:, 1] > x[:, 0]
-        values = np.empty_like(masses)
-        values[self._unit_of_place] = masses
-        for group, (lower, upper) in zip(self.groups, bounds):
-            if len(group.atoms):
-                values[group.units] += group.atom_mass(lower, upper, box.closed)
-        return values
-
-    def prepare_boxes(self, box: Box) -> Callable[[IntArray, FloatArray], None]:
-        """Evaluate the distinct bounds of many rows once.
-
-        Parameters
-        ----------
-        box : Box
-            One box per row.
-
-        Returns
-        -------
-        callable
-            Takes positions of m rows and an array of shape (n_units, m), which receives their
-            probabilities; 0 only for empty intervals.
-        """
-        # In a plan, the units of a variable are neighbours
-        if len(box.lower) < MANY_POINTS or (np.diff(self._unit_of_place) < 0).any():
-            return super().prepare_boxes(box)
-        prepared = [
-            (
-                slice(group.units[0], group.units[-1] + 1),
-                group.prepare_masses(lower, upper, box.closed),
-            )
-            for group, (lower, upper) in zip(self.groups, self._bounds(box))
-        ]
-
-        def masses(rows: IntArray, out: FloatArray) -> None:
-            for units, write in prepared:
-                write(rows, out[units])
-
-        return masses
+        is_many = len(box.lower) >= MANY_POINTS and self._is_sorted
+        return (ManyIntervals if is_many else FewIntervals)(
+            self.groups, self._bounds(box), box.closed
+        )
 
     def _bounds(self, box: Box) -> FloatArray:
         """Bounds of the groups' columns, infinite where open, shape (n_groups, 2, n)."""

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from skcircuits.circuits.inputs.cumulative_table import CumulativeTable
-from skcircuits.circuits.inputs.polynomial_pieces import (
-    SMALLEST_MASS,
-    PieceLocator,
-    PolynomialPieces,
-)
-from skcircuits.circuits.inputs.repeated_bounds import RepeatedBounds
+from skcircuits.circuits.inputs.polynomial_pieces import PieceLocator, PolynomialPieces
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["MANY_POINTS", "PolynomialGroup"]
+__all__ = ["LARGEST_TABLE", "MANY_POINTS", "PolynomialGroup"]
 
 # A table of cumulative masses pays for this many points, up to this many bytes.
 MANY_POINTS = 512
@@ -79,56 +74,14 @@ class PolynomialGroup:
         # The whole line has probability one, whatever rounding says
         return np.minimum(values, 0.0, out=values)
 
-    def prepare_masses(
-        self, lower: FloatArray, upper: FloatArray, closed: str
-    ) -> Callable[[IntArray, FloatArray], None]:
-        """Masses of many intervals to absolute accuracy, batch by batch.
-
-        Parameters
-        ----------
-        lower, upper : ndarray of shape (n,)
-            Bounds, infinite ones included.
-        closed : {"both", "left", "right", "neither"}
-            Which ends belong to the intervals.
-
-        Returns
-        -------
-        callable
-            Takes positions of m intervals and an array of shape (k, m), which receives their
-            masses. Bounds that repeat are evaluated once for all batches.
-        """
-        bounds, places = np.unique(np.concatenate([lower, upper]), return_inverse=True)
-        if len(bounds) > len(lower) or 8 * len(bounds) * len(self.units) > LARGEST_TABLE:
-
-            def evaluate(rows: IntArray, out: FloatArray) -> None:
-                out[...] = self.mass(lower[rows], upper[rows], closed)
-
-            return evaluate
-        look_up = RepeatedBounds(self._cumulative(bounds).T, *np.split(places, 2))
-        is_thin = ~(upper > lower)
-
-        def masses(rows: IntArray, out: FloatArray) -> None:
-            look_up(rows, out)
-            out[:, is_thin[rows]] = 0.0
-            if len(self.atoms):
-                out += self.atom_mass(lower[rows], upper[rows], closed)
-
-        return masses
-
-    def mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
-        """Mass of intervals to absolute accuracy, shape (k, n)."""
-        by_row = self._cumulative(upper)
-        by_row -= self._cumulative(lower)
-        values = np.maximum(by_row, SMALLEST_MASS, out=by_row).T
-        values[:, ~(upper > lower)] = 0.0
-        if len(self.atoms):
-            values += self.atom_mass(lower, upper, closed)
-        return values
-
-    def _cumulative(self, x: FloatArray) -> FloatArray:
-        """Mass left of points, without atoms, shape (n, k)."""
+    def cumulative(self, x: FloatArray) -> FloatArray:
+        """Mass left of points, atoms left out, shape (n, k)."""
         table = self._table() if len(x) >= MANY_POINTS else None
         return self.pieces.cumulative(self.locate(x), x).T if table is None else table(x)
+
+    def two_sided(self, x: FloatArray) -> FloatArray:
+        """Cumulative masses as `PolynomialPieces.two_sided`, shape (3, k, n)."""
+        return self.pieces.two_sided(self.locate(x), x)
 
     def _table(self) -> CumulativeTable | None:
         """Table of cumulative masses, made at first use; None where it would be too large."""

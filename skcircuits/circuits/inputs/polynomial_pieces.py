@@ -19,12 +19,10 @@ from skcircuits.numerics.bsplines import density_pieces
 from skcircuits.numerics.logspace import log1mexp
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["FAR_AWAY", "SMALLEST_MASS", "PieceLocator", "PolynomialPieces"]
+__all__ = ["FAR_AWAY", "PieceLocator", "PolynomialPieces"]
 
 # A difference of cumulative masses below this has lost digits and is integrated anew.
 SMALLEST_DIFFERENCE = 1e-6
-# Rounding leaves nothing of smaller differences; zero is kept for empty intervals.
-SMALLEST_MASS = 1e-17
 # Stands for infinite bounds.
 FAR_AWAY = 1e300
 
@@ -94,8 +92,19 @@ class PolynomialPieces:
         self._decays = -self.rates
         self.amplitudes = self.masses * np.where(self.is_left, 1.0, -1.0 * self.is_right)
         self.offsets = self.before + np.where(self.is_right, self.masses, 0.0)
+        self._split_at_middles()
         with np.errstate(divide="ignore"):
             self._log_heights = np.log(self.masses * np.where(self.is_tail, self.rates, 1.0))
+
+    def _split_at_middles(self) -> None:
+        """Choose per piece the end of the line from which cumulative masses are counted."""
+        after = np.concatenate(
+            [np.cumsum(own[::-1])[::-1] - own for own in np.split(self.masses, self.first[1:])]
+        )
+        is_far = ((self.before >= after) | self.is_right) & ~self.is_left
+        self._far = np.where(is_far, self.before + self.masses + after, 0.0)
+        self._near_offsets = np.where(is_far, -(after + self.masses * ~self.is_tail), self.before)
+        self._levels = np.where(self.is_tail, 0.0, np.abs(self._near_offsets) + self.masses)
 
     def _place_polynomials(self, weights: Sequence[FloatArray]) -> None:
         """Fill in the polynomials, batched over functions of one shape."""
@@ -244,10 +253,10 @@ class PolynomialPieces:
     @staticmethod
     def _horner(table: FloatArray, pieces: IntArray, u: FloatArray) -> FloatArray:
         """Evaluate the polynomials of a coefficient table, one per entry of ``pieces``."""
-        value = table[-1][pieces]
+        value = table[-1].take(pieces)
         for row in table[-2::-1]:
             value *= u
-            value += row[pieces]
+            value += row.take(pieces)
         return value
 
     def cumulative(self, pieces: IntArray, x: FloatArray) -> FloatArray:
@@ -265,21 +274,50 @@ class PolynomialPieces:
         ndarray of shape (k, n)
             Masses.
         """
+        near, far, _ = self.two_sided(pieces, x)
+        return near + far
+
+    def two_sided(self, pieces: IntArray, x: FloatArray) -> FloatArray:
+        """Mass left of points, counted from the nearer end of the line.
+
+        Far out in either tail all digits of it are known, which differences of masses that
+        are all counted from the left would lose.
+
+        Parameters
+        ----------
+        pieces : ndarray of shape (k, n)
+            Pieces of each function that hold the points.
+        x : ndarray of shape (n,) or (k, n)
+            Points, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (3, k, n)
+            The mass to the left, or minus the mass to the right; what must be added to get
+            the mass to the left; and the level of the rounding errors of the first, in units
+            of the machine precision.
+        """
         # Bounds may be infinite: the polynomials need a finite point
         x = np.clip(x, -FAR_AWAY, FAR_AWAY)
-        starts = self.starts[pieces]
-        u = (np.clip(x, *self.range) - starts) / self.widths[pieces]
-        value = self._horner(self.antiderivatives, pieces, u)
+        result = np.empty((3, *pieces.shape))
+        value, far, level = result
+        starts = self.starts.take(pieces)
+        u = np.clip(x, *self.range) - starts
+        u /= self.widths.take(pieces)
+        value[...] = self._horner(self.antiderivatives, pieces, u)
         value *= u
-        value += self.offsets[pieces]
+        value += self._near_offsets.take(pieces)
         # Dense for all pieces: what is no tail has amplitude 0
         beyond = np.abs(np.subtract(x, starts, out=starts), out=starts)
         with np.errstate(over="ignore"):
-            beyond *= self._decays[pieces]
+            beyond *= self._decays.take(pieces)
         np.exp(beyond, out=beyond)
-        beyond *= self.amplitudes[pieces]
+        beyond *= self.amplitudes.take(pieces)
         value += beyond
-        return value
+        self._far.take(pieces, out=far, mode="clip")
+        np.abs(value, out=level)
+        level += self._levels.take(pieces)
+        return result
 
     def _log_small_mass(
         self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
