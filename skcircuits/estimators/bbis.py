@@ -15,6 +15,7 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators._learned_target import learn_target
+from skcircuits.estimators._target_labels import align_labels
 from skcircuits.estimators._weighted_samples import complete_rows, possible_rows
 from skcircuits.exceptions import must
 from skcircuits.kernels import Hamming
@@ -166,7 +167,9 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
-            Complete samples; labels of a dataframe become codes into ``categories_``.
+            Complete samples: numbers of states, or the names of the states of a target
+            that has ``state_names``. Other labels count in the order of ``categories_`` and
+            must then be as many as there are states.
         y : Ignored
             Present by convention.
 
@@ -176,7 +179,9 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             The fitted weighter.
         """
         samples = _refuse_missing(self._learn_table(X), self)
-        self.target_ = self._find_target(X, samples)
+        self.target_, state_names = self._find_target(X, samples)
+        self._set_schema(align_labels(self._schema, self.target_, state_names))
+        samples = self._read_samples(X)
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
         self.kernel_ = self._choose_kernel(samples)
         possible = possible_rows(self.target_, self.samples_)
@@ -216,7 +221,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         Parameters
         ----------
         weights : array-like of shape (n_samples,), default=None
-            Other weights than ``weights_``.
+            Other weights than ``weights_``; they sum to one.
 
         Returns
         -------
@@ -247,7 +252,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             Maps complete rows of numbers, shape (m, n_features), to values of shape
             (m,) or (m, ...).
         weights : array-like of shape (n_samples,), default=None
-            Other weights than ``weights_``.
+            Other weights than ``weights_``; they sum to one.
 
         Returns
         -------
@@ -256,7 +261,14 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         """
         weights = self._weights_or(weights)
         rows, shares = complete_rows(self.target_, self.samples_, weights)
-        return np.tensordot(shares, np.asarray(f(rows), dtype=np.float64), axes=1)[()]
+        values = np.asarray(f(rows), dtype=np.float64)
+        if values.shape[:1] != shares.shape:
+            raise ValueError(
+                must(
+                    "f", f"give one value or array for each of {len(rows)} rows", shape=values.shape
+                )
+            )
+        return np.tensordot(shares, values, axes=1)[()]
 
     def thin(self, n_samples):
         """Keep the few samples that represent the target best.
@@ -328,17 +340,21 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         return tags
 
     def _read_samples(self, X):
-        return _refuse_missing(self._read_table(X), self)
+        check_is_fitted(self)
+        table = self._check_table(X, reset=False)
+        return _refuse_missing(self._schema.encode(table, handle_unknown="error"), self)
 
     def _find_target(self, X, samples):
-        """Give the target, learned from the samples where none is given."""
+        """Give the target and the names of its states, where it knows them."""
         if self.target is None:
-            return learn_target(samples, self.is_categorical_, self._schema.cardinalities)
+            target = learn_target(samples, self.is_categorical_, self._schema.cardinalities)
+            return target, self.categories_
         if not hasattr(self.target, "fit"):
-            return self.target
+            return self.target, getattr(self.target, "state_names", None)
         # FrozenEstimator insists on a y, others ignore it.
         density = clone(self.target).fit(X, None)
-        return density.circuit_ if hasattr(density, "circuit_") else density
+        target = density.circuit_ if hasattr(density, "circuit_") else density
+        return target, getattr(density, "categories_", None)
 
     def _choose_collapsed(self, shape):
         """Give the collapsed variables: indices, or a mask where each row has its own."""
@@ -393,6 +409,11 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         if weights.shape != self.weights_.shape:
             raise ValueError(
                 must("weights", f"have shape {self.weights_.shape}", shape=weights.shape)
+            )
+        # Unnormalised importance weights would give unnormalised answers; NaN fails too.
+        if not abs(weights.sum() - 1.0) <= 1e-6:
+            raise ValueError(
+                must("weights", "sum to one", "Divide them by their sum.", sum=weights.sum())
             )
         return weights
 

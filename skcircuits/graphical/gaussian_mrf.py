@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.linalg import cho_solve, solve_triangular
 
@@ -131,7 +132,7 @@ class GaussianMRF:
             Score in the precision of X.
         """
         X = np.asarray(X)
-        X = X if X.dtype == np.float32 else X.astype(np.float64)
+        X = self._checked(X if X.dtype == np.float32 else X.astype(np.float64))
         columns = np.ascontiguousarray(X.T)
         precision = self._single_precision if X.dtype == np.float32 else self._precision
         scores = precision @ columns
@@ -151,8 +152,13 @@ class GaussianMRF:
         ndarray of shape (n_samples,)
             Log density up to a constant.
         """
-        X = np.asarray(X, dtype=np.float64)
+        X = self._checked(np.asarray(X, dtype=np.float64))
         return X @ self.linear - 0.5 * np.einsum("nd,nd->n", X, (self._precision @ X.T).T)
+
+    def _checked(self, X: NDArray[Any]) -> NDArray[Any]:
+        if X.ndim != 2 or X.shape[1] != len(self.linear):
+            raise ValueError(must("X", f"have shape (n, {len(self.linear)})", shape=X.shape))
+        return X
 
     def log_prob(self, X: ArrayLike) -> FloatArray:
         """Compute the log density.

@@ -53,6 +53,16 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
     >>> round(kdsd(fair, fair, Delta()), 9), round(kdsd(loaded, fair, Delta()), 9)
     (0.0, 0.72)
     """
+    for circuit in (q, p):
+        if not isinstance(circuit, Circuit):
+            raise TypeError(
+                must(
+                    "q and p of kdsd",
+                    "be circuits",
+                    "Graphical models have compile().",
+                    kind=type(circuit).__name__,
+                )
+            )
     # Each term is <u, K u> for u = forward - moved, by bilinearity of M_k.
     _check_positive(p)
     total = 0.0
@@ -134,6 +144,8 @@ def stein_discrepancy(
     0.0
     """
     rows = collapse_cells(X, collapse)
+    if not len(rows):
+        raise ValueError(must("X", "have at least one row", shape=rows.shape))
     w = np.full(len(rows), 1 / len(rows)) if weights is None else np.asarray(weights, float)
     if w.shape != (len(rows),) or not np.isfinite(w).all():
         raise ValueError(must("weights", f"be {len(rows)} finite numbers", shape=w.shape))

@@ -94,6 +94,8 @@ def stein_test(
         raise ValueError(
             must("change_probability", "be in (0, 0.5]", change_probability=change_probability)
         )
+    if n_bootstrap < 1:
+        raise ValueError(must("n_bootstrap", "be at least 1", n_bootstrap=n_bootstrap))
     if kernel is None:
         kernel = RBF(median_gamma(rows)) if is_continuous(target) else Hamming(rows.shape[1])
     # A U-statistic: without the diagonal its mean under the null is zero.

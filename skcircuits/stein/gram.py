@@ -118,9 +118,15 @@ def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
     if collapse is None:
         return rows
     cells = np.asarray(collapse)
+    if not cells.size:
+        return rows
     if cells.dtype == bool and cells.shape == rows.shape:
         rows[cells] = np.nan
     elif cells.ndim == 1 and np.issubdtype(cells.dtype, np.integer):
+        if not 0 <= cells.min() <= cells.max() < rows.shape[1]:
+            raise ValueError(
+                must("collapse", f"be below {rows.shape[1]}, from 0", collapse=cells.tolist())
+            )
         rows[:, cells] = np.nan
     else:
         raise ValueError(
@@ -167,7 +173,22 @@ def distinct_gram(
     # Chains stay in place and samples repeat: equal rows are computed once.
     first, which = unique_rows(X)
     block, rows = _prepare(X[first], target, kernel, operator)
-    return _symmetric_blocks(block, rows, len(first), n_jobs), which
+    # An overflow is told by the error below, once.
+    with np.errstate(over="ignore", invalid="ignore"):
+        K = _symmetric_blocks(block, rows, len(first), n_jobs)
+    if not np.isfinite(K).all():
+        # One bad row spoils a cell of all others, but only its own diagonal cell.
+        alone = np.isfinite(K.diagonal())
+        row = int((np.isfinite(K).all(axis=1) if alone.all() else alone).argmin())
+        raise ValueError(
+            must(
+                "Stein kernel",
+                "be finite",
+                "Check the target, its score function and the kernel at this row.",
+                row=X[first[row]].tolist(),
+            )
+        )
+    return K, which
 
 
 def _symmetric_blocks(block: Block, rows: Any, n_rows: int, n_jobs: int | None) -> FloatArray:
@@ -201,9 +222,13 @@ def _prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> t
     """Choose how blocks are computed, and prepare what the blocks take slices of."""
     if is_continuous(target):
         _check_operator(operator, ("langevin",), "continuous")
-        if np.isnan(X).any():
+        if not np.isfinite(X).all():
             raise ValueError(
-                must("points of a continuous target", "be complete", "Only categories collapse.")
+                must(
+                    "points of a continuous target",
+                    "be complete and finite",
+                    "Only categories collapse.",
+                )
             )
         return partial(langevin_block, profile=radial_profile(kernel)), score_points(target, X)
     operator = "barker" if operator is None else operator

@@ -169,6 +169,8 @@ def score_points(target: Any, X: FloatArray) -> ScoredPoints:
         to a far origin.
     """
     scores = np.asarray(target.grad_log_prob(X), dtype=np.float64)
+    if scores.shape != X.shape:
+        raise ValueError(must("grad_log_prob(X)", f"have shape {X.shape}", shape=scores.shape))
     return ScoredPoints(X - X.mean(axis=0), scores)
 
 

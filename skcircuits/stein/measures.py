@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray, Kernel
 from skcircuits.stein.operators import OPERATORS, Atoms
 from skcircuits.stein.product_terms import ProductTerm
@@ -172,6 +173,14 @@ def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArra
             moved_rows(left.X, variable, ours.locations),
             moved_rows(right.X, variable, theirs.locations),
         )
+        if np.shape(values) != (ours.locations.size, theirs.locations.size):
+            raise ValueError(
+                must(
+                    "kernel(X, Y)",
+                    f"have shape ({ours.locations.size}, {theirs.locations.size})",
+                    shape=np.shape(values),
+                )
+            )
         total += contract(ours, theirs, values)
     return total
 

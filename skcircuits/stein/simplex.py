@@ -54,8 +54,14 @@ def simplex_weights(
     array([0.4, 0.4, 0.2])
     """
     scaled = _scaled(np.asarray(K, dtype=np.float64))
+    if not 0 <= regularization < np.inf:
+        raise ValueError(
+            must("regularization", "be finite, not negative", regularization=regularization)
+        )
     # n equal samples have an n-fold smaller variance of their mean.
     copies = np.ones(len(scaled)) if counts is None else np.asarray(counts, dtype=np.float64)
+    if copies.shape != (len(scaled),) or not (np.isfinite(copies) & (copies > 0)).all():
+        raise ValueError(must("counts", f"be {len(scaled)} positive numbers", shape=copies.shape))
     scaled[np.diag_indices_from(scaled)] += regularization / copies
     uniform = copies / copies.sum()
     if _duality_gap(scaled, uniform) <= _RELATIVE_GAP:
@@ -103,8 +109,28 @@ def _scaled(K: FloatArray) -> FloatArray:
         raise ValueError(must("K", "be a square matrix with at least one row", shape=K.shape))
     if not np.isfinite(K).all():
         raise ValueError(must("K", "be finite", "Check the target at the samples."))
-    scale = K.diagonal().mean()
-    return K / scale if scale > 0 else K.copy()
+    diagonal = K.diagonal()
+    # Divided first: the sum of large entries may overflow.
+    scale = (diagonal / len(K)).sum()
+    scaled = K / scale if scale > 0 else K.copy()
+    _check_gram(scaled)
+    return scaled
+
+
+def _check_gram(K: FloatArray) -> None:
+    """Refuse what no Gram matrix can be: a cheap test, not a proof of its eigenvalues."""
+    roots = np.sqrt(np.maximum(K.diagonal(), 0.0))
+    slack = 1e-8 * max(1.0, float(np.abs(K.diagonal()).max()))
+    if (np.abs(K) > np.outer(roots, roots) + slack).any() or not np.allclose(
+        K, K.T, rtol=0, atol=slack
+    ):
+        raise ValueError(
+            must(
+                "K",
+                "be symmetric and positive semi-definite",
+                "Entries may not exceed the geometric mean of their diagonal entries.",
+            )
+        )
 
 
 def _duality_gap(K: FloatArray, weights: FloatArray) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["is_continuous", "log_full_conditional", "state_counts"]
+__all__ = ["is_continuous", "log_full_conditional", "log_probabilities", "state_counts"]
 
 
 def is_continuous(target: Any) -> bool:
@@ -86,6 +86,42 @@ def _check_all_categorical(target: Any) -> None:
         )
 
 
+def log_probabilities(target: Any, X: FloatArray) -> FloatArray:
+    """Evaluate a categorical target and check what comes back.
+
+    Parameters
+    ----------
+    target : object
+        A categorical target.
+    X : ndarray of shape (n, d)
+        Rows; NaN cells are summed out by the target.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Unnormalised log probabilities, ``-inf`` where impossible.
+    """
+    values = np.asarray(target.log_prob_unnormalized(X), dtype=np.float64)
+    if values.shape != (len(X),):
+        raise ValueError(
+            must("log_prob_unnormalized(X)", f"have shape ({len(X)},)", shape=values.shape)
+        )
+    # NaN and inf would pass for rates of 0 or 1/2, and weights would look right.
+    wrong = np.isnan(values) | np.isposinf(values)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            must(
+                "log_prob_unnormalized(X)",
+                "be numbers, -inf where impossible",
+                "The target cannot be evaluated at this row.",
+                row=X[row].tolist(),
+                value=float(values[row]),
+            )
+        )
+    return values
+
+
 def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: int) -> FloatArray:
     """Evaluate any target at every state of one variable.
 
@@ -108,4 +144,4 @@ def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: in
     # Every row in every state, which also serves collapsed rows.
     moved = np.repeat(X, n_states, axis=0)
     moved[:, variable] = np.tile(np.arange(n_states), len(X))
-    return target.log_prob_unnormalized(moved).reshape(len(X), n_states)
+    return log_probabilities(target, moved).reshape(len(X), n_states)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -36,8 +38,12 @@ def stein_thinning(K: ArrayLike, n_samples: int) -> IntArray:
     array([0, 2])
     """
     matrix = np.asarray(K, dtype=np.float64)
-    if n_samples < 1:
-        raise ValueError(must("n_samples", "be positive", n_samples=n_samples))
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise ValueError(must("K", "be a square matrix with at least one row", shape=matrix.shape))
+    if not np.isfinite(matrix).all():
+        raise ValueError(must("K", "be finite", "Check the target at the samples."))
+    if not isinstance(n_samples, Integral) or n_samples < 1:
+        raise ValueError(must("n_samples", "be a positive integer", n_samples=n_samples))
     # Adding i changes the sum over pairs by K_ii + 2 sum_j K_ij over the chosen j.
     increase = matrix.diagonal().copy()  # updated with every choice
     chosen = np.empty(n_samples, dtype=np.int64)

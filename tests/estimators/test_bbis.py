@@ -11,7 +11,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skcircuits import BBISWeighter, GaussianMixtureDensity
+from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
@@ -293,6 +293,13 @@ def test_bad_arguments(model, anywhere):
     weighter = BBISWeighter(target=model).fit(anywhere)
     with pytest.raises(ValueError, match=r"weights must have shape \(200,\)"):
         weighter.marginals(weights=[1.0])
+    for weights in (np.ones(200), np.zeros(200), np.full(200, np.nan)):
+        with pytest.raises(ValueError, match="weights must sum to one"):
+            weighter.marginals(weights)
+    with pytest.raises(ValueError, match=r"f must give one value or array for each of 200 rows"):
+        weighter.expectation(lambda rows: 1.0)
+    with pytest.raises(ValueError, match="collapse must be below 9"):
+        BBISWeighter(target=model, collapse=[9]).fit(anywhere)
 
 
 def test_density_of_labels_as_target():
@@ -304,3 +311,76 @@ def test_density_of_labels_as_target():
     assert_allclose(weighter.marginals()[0], shares, atol=0.02)
     with pytest.raises(CircuitPropertyError, match="circuit as target must be over categorical"):
         BBISWeighter(target=GaussianMixtureDensity(n_components=1)).fit(rng.normal(size=(30, 2)))
+
+
+@pytest.fixture
+def named():
+    """A target whose names are not in alphabetical order, and states of its variables."""
+    network = BayesianNetwork(
+        [[], [0]],
+        [[0.9, 0.1], [[0.8, 0.2], [0.3, 0.7]]],
+        variable_names=["rain", "wet"],
+        state_names=[["yes", "no"], ["yes", "no"]],
+    )
+    return network, np.random.default_rng(0).integers(2, size=(100, 2))
+
+
+def test_labels_are_the_names_of_the_states(named):
+    network, states = named
+    frame = pd.DataFrame({"rain": states[:, 0], "wet": states[:, 1]})
+    labels = frame.replace({0: "yes", 1: "no"})
+    by_number = BBISWeighter(target=network).fit(frame)
+    by_name = BBISWeighter(target=network).fit(labels)
+    assert_array_equal(by_name.weights_, by_number.weights_)
+    assert by_name.categories_[0].tolist() == ["yes", "no"]
+    assert_allclose(by_name.marginals()[0], [0.9, 0.1], atol=0.03)
+    assert_array_equal(by_name.score_samples(labels), network.log_prob_unnormalized(states))
+    assert_array_equal(by_name.transform(labels), labels.to_numpy())
+
+
+def test_labels_that_no_sample_has_keep_their_state(named):
+    network, _ = named
+    rainless = pd.DataFrame({"rain": ["no"] * 4, "wet": ["no", "yes"] * 2})
+    weighter = BBISWeighter(target=network).fit(rainless)
+    assert_array_equal(weighter.samples_[:, 0], 1.0)
+    assert_allclose(weighter.marginals()[0], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("kind", ["category", bool, object])
+def test_numbers_as_labels_are_states(model, anywhere, kind):
+    # The first variable is always 1: its only label must not become state 0.
+    rows = anywhere[anywhere[:, 0] == 1].astype(int)
+    frame = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)])
+    weighter = BBISWeighter(target=model).fit(frame.astype(kind))
+    assert_array_equal(weighter.samples_, rows)
+    assert_array_equal(weighter.weights_, BBISWeighter(target=model).fit(rows).weights_)
+
+
+def test_fitted_densities_keep_their_codes():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.choice(list("xyz"), 150), "b": rng.choice(["no", "yes"], 150)})
+    density = ChowLiuDensity().fit(frame)
+    part = frame[frame["a"] != "x"].reset_index(drop=True)
+    weighter = BBISWeighter(target=FrozenEstimator(density)).fit(part)
+    assert weighter.categories_[0].tolist() == ["x", "y", "z"]
+    assert_array_equal(weighter.samples_[:, 0], (part["a"] == "z") + 1.0)
+
+
+def test_labels_that_are_no_states(named, model, anywhere):
+    network, states = named
+    frame = pd.DataFrame(states, columns=["rain", "wet"])
+    with pytest.raises(ValueError, match=r"be its states \['yes', 'no'\], or numbers"):
+        BBISWeighter(target=network).fit(frame.replace({0: "yes", 1: "never"}))
+    with pytest.raises(ValueError, match=r"order of the target's variables.*variable_names"):
+        BBISWeighter(target=network).fit(frame[["wet", "rain"]])
+    letters = np.full(anywhere.shape, "a", dtype=object)
+    with pytest.raises(ValueError, match=r"labels of column 0 must be 2 names.*labels=\['a'\]"):
+        BBISWeighter(target=model).fit(letters)
+    with pytest.raises(ValueError, match="be 2 names, or numbers of states below 2"):
+        BBISWeighter(target=model).fit(pd.DataFrame(2 * anywhere.astype(int)).astype("category"))
+    field = GaussianMRF(np.eye(2), np.zeros(2))
+    with pytest.raises(ValueError, match=r"continuous target must be numeric; got labels=\['b'\]"):
+        BBISWeighter(target=field).fit(pd.DataFrame({"a": [0.0, 1.0], "b": ["u", "v"]}))
+    fitted = BBISWeighter(target=network).fit(frame.replace({0: "yes", 1: "no"}))
+    with pytest.raises(ValueError, match=r"among the categories.*value='never'"):
+        fitted.score_samples(frame.replace({0: "yes", 1: "never"}))

@@ -110,3 +110,11 @@ def test_indefinite_precisions_are_refused_when_it_matters():
         _ = GaussianMRF([[1.0, 2.0], [2.0, 1.0]], [0, 0]).mean_
     with pytest.raises(ValueError, match="covariance must be positive definite"):
         GaussianMRF.from_moments([0, 0], [[1.0, 2.0], [2.0, 1.0]])
+
+
+@pytest.mark.parametrize("X", [np.zeros(2), np.zeros((4, 3))])
+def test_points_have_the_width_of_the_field(X):
+    field = GaussianMRF(np.eye(2), np.zeros(2))
+    for query in (field.grad_log_prob, field.log_prob_unnormalized):
+        with pytest.raises(ValueError, match=r"X must have shape \(n, 2\)"):
+            query(X)

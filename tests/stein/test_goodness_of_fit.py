@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.graphical import GaussianMRF, IsingModel
-from skcircuits.kernels import Hamming
+from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_discrepancy, stein_gram, stein_test, stein_thinning
 from skcircuits.stein.goodness_of_fit import median_gamma
 
@@ -101,5 +101,22 @@ def test_thinning_is_greedy(model):
     rng = np.random.default_rng(0)
     random_choices = [rng.choice(40, 5, replace=False) for _ in range(100)]
     assert best < np.median([K[np.ix_(some, some)].mean() for some in random_choices])
-    with pytest.raises(ValueError, match="n_samples must be positive"):
+    with pytest.raises(ValueError, match="n_samples must be a positive integer"):
         stein_thinning(K, 0)
+
+
+@pytest.mark.parametrize("K", [np.ones((2, 3)), np.empty((0, 0)), [[np.nan]]])
+def test_thinning_needs_a_gram_matrix(K):
+    with pytest.raises(ValueError, match="K must be"):
+        stein_thinning(K, 1)
+
+
+def test_bootstrap_needs_a_draw(model):
+    with pytest.raises(ValueError, match="n_bootstrap must be at least 1"):
+        stein_test(model.sample(5, random_state=0), model, n_bootstrap=0)
+
+
+def test_overflow_is_no_p_value():
+    field = GaussianMRF(np.eye(2), np.zeros(2))
+    with pytest.raises(ValueError, match=r"Stein kernel must be finite.*row=\[1e\+200, 0.0\]"):
+        stein_test([[1e200, 0.0], [-1e200, 0.0], [0.0, 0.0]], field, RBF(1.0), random_state=0)

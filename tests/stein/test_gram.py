@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 from skcircuits.kernels import RBF, Delta, Hamming, Polynomial
-from skcircuits.stein import expected_tables, stein_gram
+from skcircuits.stein import expected_tables, stein_discrepancy, stein_gram
+from skcircuits.stein.gram import collapse_cells
 
 STATES = [(3, 3, 3), (2, 2, 2, 2), (3, 2, 4)]
 KERNELS = [Hamming(scale=1.5), RBF(gamma=0.3), 0.5 * Delta() + 0.5 * Hamming(scale=3.0)]
@@ -337,3 +338,67 @@ def test_processes_and_a_dask_cluster_give_equal_entries(collapse):
         parallel_config("dask"),
     ):
         assert_array_equal(stein_gram(rows, model, kernel, collapse=collapse, n_jobs=2), one)
+
+
+class Odd:
+    """A target whose answers are whatever they are told to be."""
+
+    cardinalities = (2, 2)
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def log_prob_unnormalized(self, X):
+        return self.answer(len(X))
+
+
+STATES = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda n: np.full(n, np.nan), r"be numbers, -inf where impossible.*value=nan"),
+        (lambda n: np.full(n, np.inf), r"be numbers, -inf where impossible.*value=inf"),
+        (lambda n: np.zeros((n, 1)), r"log_prob_unnormalized\(X\) must have shape \(6,\)"),
+    ],
+)
+def test_targets_that_give_no_log_probabilities(answer, message):
+    with pytest.raises(ValueError, match=message):
+        stein_gram(STATES, Odd(answer), Hamming(2.0))
+
+
+def test_score_functions_that_give_no_scores():
+    class Field:
+        def __init__(self, scores):
+            self.grad_log_prob = lambda X: scores
+
+    with pytest.raises(ValueError, match=r"grad_log_prob\(X\) must have shape \(3, 2\)"):
+        stein_gram(STATES, Field(np.zeros(3)), RBF(1.0))
+    scores = np.zeros((3, 2))
+    scores[2, 0] = np.nan
+    with pytest.raises(ValueError, match=r"Stein kernel must be finite.*row=\[1.0, 1.0\]"):
+        stein_gram(STATES, Field(scores), RBF(1.0))
+    with pytest.raises(ValueError, match="be complete and finite"):
+        stein_gram([[np.inf, 0.0]], Field(scores[:1]), RBF(1.0))
+
+
+def test_kernels_that_give_no_matrix():
+    target = Odd(np.zeros)
+    with pytest.raises(ValueError, match=r"kernel\(X, Y\) must have shape \(6, 6\)"):
+        stein_gram(STATES, target, lambda X, Y: np.ones(len(X)))
+
+
+@pytest.mark.parametrize("collapse", [[2], [-1], [0, 7]])
+def test_collapsed_variables_exist(collapse):
+    with pytest.raises(ValueError, match="collapse must be below 2, from 0"):
+        collapse_cells(STATES, collapse)
+
+
+def test_nothing_to_collapse():
+    assert_array_equal(collapse_cells(STATES, []), STATES)
+
+
+def test_discrepancy_of_no_samples():
+    with pytest.raises(ValueError, match="X must have at least one row"):
+        stein_discrepancy(STATES[:0], Odd(np.zeros), Hamming(2.0))

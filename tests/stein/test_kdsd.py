@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from skcircuits.circuits import Bernoulli, Categorical, Circuit, Gaussian
 from skcircuits.exceptions import CircuitPropertyError
-from skcircuits.graphical import FactorGraph
+from skcircuits.graphical import FactorGraph, IsingModel
 from skcircuits.kernels import RBF, Delta, Hamming
 from skcircuits.stein import kdsd, stein_gram
 
@@ -54,3 +54,9 @@ def test_targets_that_are_refused():
     normal = Circuit(Gaussian(0, 0.0, 1.0))
     with pytest.raises(CircuitPropertyError, match="over categorical variables"):
         kdsd(normal, normal, Delta())
+
+
+def test_models_are_compiled_first():
+    model = IsingModel.grid(1, 2, couplings=0.5)
+    with pytest.raises(TypeError, match=r"be circuits; got kind='IsingModel'"):
+        kdsd(model, model.compile(), Delta())

@@ -98,3 +98,33 @@ def test_bad_matrices():
         simplex_weights(np.ones((0, 0)))
     with pytest.raises(ValueError, match="K must be finite"):
         simplex_weights([[np.nan]])
+
+
+@pytest.mark.parametrize(
+    "K",
+    [
+        -np.eye(3),
+        [[0.0, 1.0], [1.0, 0.0]],
+        [[1.0, 0.5], [0.0, 1.0]],
+        [[1.0, 2.0], [2.0, 1.0]],
+    ],
+)
+def test_no_gram_matrices(K):
+    with pytest.raises(ValueError, match="K must be symmetric and positive semi-definite"):
+        simplex_weights(K)
+
+
+def test_largest_floats_do_not_overflow():
+    assert_allclose(simplex_weights(np.diag([1e308, 1.7e308])), [17 / 27, 10 / 27], rtol=1e-6)
+
+
+@pytest.mark.parametrize("counts", [[1.0], [0, 1], [-1, 1], [np.nan, 1]])
+def test_counts_are_positive(counts):
+    with pytest.raises(ValueError, match="counts must be 2 positive numbers"):
+        simplex_weights(np.eye(2), counts=counts)
+
+
+@pytest.mark.parametrize("regularization", [-1.0, np.nan, np.inf])
+def test_regularization_is_a_ridge(regularization):
+    with pytest.raises(ValueError, match="regularization must be finite, not negative"):
+        simplex_weights(np.eye(2), regularization=regularization)
