@@ -20,17 +20,17 @@ from skcircuits.circuits.compatibility import Scope
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_inputs import input_values
 from skcircuits.kernels.pair_mixing import mix_left, mix_right, take
-from skcircuits.kernels.pair_plan import BasePairing, PairPlan, Region
+from skcircuits.kernels.pair_plan import BasePairing, FactorKeys, PairPlan, Region
 from skcircuits.kernels.pair_sides import Side, prepare_side
 from skcircuits.kernels.pair_tables import pair_tables
 from skcircuits.kernels.terms import KernelTerm, combine_scopes
 from skcircuits.parallel import row_slices
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray
 
 __all__ = ["cut_square", "expected_term_of_pairs"]
 
 # Numbers in the largest array of a block of pairs: they stay in the cache.
-CACHE_NUMBERS = 2**17
+CACHE_NUMBERS = 3 * 2**15
 # Numbers in the values of a region that are computed before all blocks, and gathered by them.
 SHARED_NUMBERS = 2**19
 # Pairs of circuits per pair of distinct ones that make the detour pay.
@@ -190,16 +190,18 @@ class _Block:
         if pairing.inputs is not None:
             plans = self._left.batch.plan, self._right.batch.plan
             return input_values(plans, pairing.inputs, self._term, (self._left.X, self._right.X))
-        first, second = (self._keys(*factor) for factor in pairing.factors)
+        first, second = (self._keys(factor) for factor in pairing.factors)
         return combine_scopes(first, second, self._term)
 
-    def _keys(self, scope: Scope, asked: IntArray, offered: IntArray) -> FloatArray:
+    def _keys(self, factor: FactorKeys) -> FloatArray:
         """Values of pairs of keys of a smaller region."""
+        scope = factor.scope
         if scope in self.values:
-            return take(take(self.values[scope], asked, -3), offered, -1)
+            return take(take(self.values[scope], factor.left, -3), factor.right, -1)
         shared = self._shared[scope]
-        n_keys, n_distinct, n_offered = shared.shape[-3:]
-        rows = self._left.numbers_of(scope)[:, None] * n_keys + asked
+        n_left, n_distinct, n_right = shared.shape[-3:]
+        keys = np.arange(n_left) if factor.left is None else factor.left
+        rows = self._left.numbers_of(scope)[:, None] * n_left + keys
         index = rows[:, :, None] * n_distinct + self._right.numbers_of(scope)
-        flat = shared.reshape(*self._term.axis_shape, -1, n_offered)
-        return take(np.take(flat, index, axis=-2), offered, -1)
+        flat = shared.reshape(*self._term.axis_shape, -1, n_right)
+        return take(np.take(flat, index, axis=-2), factor.right, -1)

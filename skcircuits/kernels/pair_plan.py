@@ -21,7 +21,15 @@ from skcircuits.circuits.units import Product, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.protocols import IntArray
 
-__all__ = ["BasePairing", "Level", "Mixing", "PairPlan", "Region", "compile_pairs"]
+__all__ = [
+    "BasePairing",
+    "FactorKeys",
+    "Level",
+    "Mixing",
+    "PairPlan",
+    "Region",
+    "compile_pairs",
+]
 
 # A key or base: one unit, or several that stand for their product.
 Key = tuple[Unit, ...]
@@ -67,10 +75,18 @@ class Mixing:
     @cached_property
     def keys_are_sums(self) -> bool:
         """Whether the keys are the sums of a single level, in order."""
-        first = self.n_bases
-        return len(self.levels) == 1 and np.array_equal(
-            self.keys, np.arange(first, first + self.levels[0].n_sums)
+        in_order = np.arange(self.n_bases, self.n_bases + len(self.keys))
+        return (
+            len(self.levels) == 1
+            and self.levels[0].n_sums == len(self.keys)
+            and np.array_equal(self.keys, in_order)
         )
+
+    @cached_property
+    def chosen(self) -> IntArray | None:
+        """Node of each key; None where the keys are all nodes, in order."""
+        n_nodes = self.n_bases + sum(level.n_sums for level in self.levels)
+        return _unless_all(self.keys, n_nodes)
 
     @property
     def nodes_below(self) -> list[int]:
@@ -88,6 +104,23 @@ class Mixing:
 
 
 @dataclass(frozen=True)
+class FactorKeys:
+    """One factor of the products of a pairing: keys of a smaller region.
+
+    Parameters
+    ----------
+    scope : tuple of int
+        The smaller region.
+    left, right : ndarray or None
+        Per base the key it multiplies; None where base i takes key i of as many keys.
+    """
+
+    scope: Scope
+    left: IntArray | None
+    right: IntArray | None
+
+
+@dataclass(frozen=True)
 class BasePairing:
     """Bases of one kind on the left meeting bases of one kind on the right.
 
@@ -97,14 +130,14 @@ class BasePairing:
         Which bases of the region.
     inputs : tuple of (layer number, units, layer number, units), default=None
         For input units: their layers and places in them.
-    factors : list of (scope, left keys, right keys)
-        For products: per block of variables, the keys that each base multiplies.
+    factors : list of FactorKeys
+        For products: their two factors.
     """
 
     left: IntArray
     right: IntArray
     inputs: tuple[int, IntArray, int, IntArray] | None = None
-    factors: list[tuple[Scope, IntArray, IntArray]] = field(default_factory=list)
+    factors: list[FactorKeys] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -135,7 +168,7 @@ class Region:
     @property
     def factor_scopes(self) -> list[Scope]:
         """Scopes of the regions below, once for each use."""
-        return [scope for pairing in self.pairings for scope, _, _ in pairing.factors]
+        return [factor.scope for pairing in self.pairings for factor in pairing.factors]
 
     def numbers_per_pair(self, tabulated: Container[Scope]) -> int:
         """Count the values of the region for one pair of circuits.
@@ -222,7 +255,24 @@ def compile_pairs(left: Plan, right: Plan) -> PairPlan:
     for region in regions.values():
         for below in region.factor_scopes:
             regions[below].above.add(region.scope)
+        for pairing in region.pairings:
+            # how many keys a region has is known only now
+            pairing.factors[:] = [_shortened(factor, regions) for factor in pairing.factors]
     return PairPlan(left, right, list(regions.values())[::-1])
+
+
+def _shortened(factor: FactorKeys, regions: dict[Scope, Region]) -> FactorKeys:
+    """Leave out the numbers of keys where all are taken in order."""
+    region = regions[factor.scope]
+    assert factor.left is not None
+    assert factor.right is not None
+    left = _unless_all(factor.left, len(region.left.keys))
+    return FactorKeys(factor.scope, left, _unless_all(factor.right, len(region.right.keys)))
+
+
+def _unless_all(index: IntArray, size: int) -> IntArray | None:
+    """None for an index that counts through all places, which spares the copy."""
+    return None if np.array_equal(index, np.arange(size)) else index
 
 
 class _Side:
@@ -393,7 +443,7 @@ def _pair_bases(
         scope = tuple(sorted(variable for part in own_scopes for variable in part))
         asked = [own_side.demand(scope, _factors_in(base, own_scopes)) for base in own]
         offered = [other_side.demand(scope, _factors_in(base, other_scopes)) for base in other]
-        factors.append((scope, np.array(asked), np.array(offered)))
+        factors.append(FactorKeys(scope, np.array(asked), np.array(offered)))
     return BasePairing(*numbers, factors=factors)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.circuits.compatibility import Scope
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_mixing import level_matrices
-from skcircuits.kernels.pair_plan import PairPlan, Region
+from skcircuits.kernels.pair_plan import PairPlan
 from skcircuits.kernels.pair_tables import kernel_of_states, tabulate, tabulated_scopes
 from skcircuits.kernels.restrictions import Restriction
 from skcircuits.kernels.terms import KernelTerm
@@ -32,7 +32,8 @@ class Side:
         (batch or 1, n_sums, n_nodes), on the right (batch or 1, n_nodes, n_sums).
     tables : dict of tuple of int to ndarray
         Per region of few discrete states the values of its keys, shape
-        (batch or 1, n_keys, n_states); on the left times the kernel between states.
+        (batch or 1, n_keys, n_states), times the kernel between states, on the left and
+        (batch or 1, n_states, n_keys) on the right.
     restrictions : dict of tuple of int to Restriction
         Per region the circuits that are equal there.
     rows : slice or ndarray of int
@@ -90,8 +91,8 @@ class Side:
 
         Returns
         -------
-        ndarray of shape (n_circuits or 1, n_keys, n_states)
-            Those of the circuits taken.
+        ndarray
+            Its first axis runs over the circuits taken, or has length 1.
         """
         return self._cut(self.tables[scope])
 
@@ -140,23 +141,15 @@ def prepare_side(
     tables: dict[Scope, FloatArray] = {}
     for region in pairs.regions:
         scope = region.scope
-        matrices = level_matrices(getattr(region, side), batch.weights)
+        matrices = level_matrices(getattr(region, side), batch.weights, side)
         if scope in tabulated:
             tables[scope] = tabulate(region, batch, side, matrices, tables)
         else:
-            prepared.matrices[scope] = [_turned(matrix, side) for matrix in matrices]
+            prepared.matrices[scope] = matrices
         if region.is_needed_above(tabulated):
             prepared.restrictions[scope] = batch.restriction(scope)
-            if scope in tabulated:
-                prepared.tables[scope] = _weighted(tables[scope], region, term, side)
+            if scope in tabulated and side == "left":
+                prepared.tables[scope] = tables[scope] @ kernel_of_states(region, term)
+            elif scope in tabulated:
+                prepared.tables[scope] = np.ascontiguousarray(tables[scope].transpose(0, 2, 1))
     return prepared
-
-
-def _turned(matrix: FloatArray, side: str) -> FloatArray:
-    """Matrices of the right stand behind the values."""
-    return matrix if side == "left" else np.ascontiguousarray(matrix.transpose(0, 2, 1))
-
-
-def _weighted(table: FloatArray, region: Region, term: KernelTerm, side: str) -> FloatArray:
-    """Tables of the left include the kernel."""
-    return table @ kernel_of_states(region, term) if side == "left" else table

@@ -14,7 +14,7 @@ import numpy as np
 from skcircuits.circuits.compatibility import Scope
 from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.kernels.circuit_batch import CircuitBatch
-from skcircuits.kernels.pair_mixing import mix_left, take
+from skcircuits.kernels.pair_mixing import mix_left, mix_right, right_sums, take
 from skcircuits.kernels.pair_plan import BasePairing, Mixing, PairPlan, Region
 from skcircuits.kernels.terms import KernelTerm
 from skcircuits.protocols import FloatArray, IntArray
@@ -69,13 +69,13 @@ def kernel_of_states(region: Region, term: KernelTerm) -> FloatArray:
 
 
 def pair_tables(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Pair units given by their values at all states: one matrix product.
+    """Pair units given by their values at all states.
 
     Parameters
     ----------
     left : ndarray of shape (A, P, n_states)
         Values of the left units times the kernel between states.
-    right : ndarray of shape (B, Q, n_states)
+    right : ndarray of shape (B, n_states, Q)
         Values of the right units.
 
     Returns
@@ -83,8 +83,7 @@ def pair_tables(left: FloatArray, right: FloatArray) -> FloatArray:
     ndarray of shape (A, P, B, Q)
         Expected kernels.
     """
-    flat = left.reshape(-1, left.shape[-1]) @ right.reshape(-1, right.shape[-1]).T
-    return flat.reshape(*left.shape[:2], *right.shape[:2])
+    return right_sums(right, left[:, :, None])
 
 
 def tabulate(
@@ -104,8 +103,8 @@ def tabulate(
         The circuits of one side.
     side : {"left", "right"}
         Which side.
-    matrices : list of ndarray of shape (batch or 1, n_sums, n_nodes)
-        Weights of each level of its sums.
+    matrices : list of ndarray
+        Weights of each level of its sums, as that side has them.
     tables : dict of tuple of int to ndarray
         Tables of all regions below.
 
@@ -116,7 +115,9 @@ def tabulate(
     """
     mixing: Mixing = getattr(region, side)
     bases = _base_tables(region, batch, side, tables)
-    return mix_left(bases[..., None], mixing, matrices)[..., 0]
+    if side == "left":
+        return mix_left(bases[..., None], mixing, matrices)[..., 0]
+    return mix_right(bases.transpose(2, 0, 1), mixing, matrices).transpose(1, 2, 0)
 
 
 def _base_tables(
@@ -172,11 +173,11 @@ def _product_table(
     """Outer products of the tables of the factors, states in the order of the variables."""
     variables: list[int] = []
     values = np.ones((1, 1, 1))
-    for scope, asked, offered in pairing.factors:
-        factor = take(tables[scope], asked if side == "left" else offered, 1)
-        values = values[..., :, None] * factor[..., None, :]
+    for factor in pairing.factors:
+        table = take(tables[factor.scope], getattr(factor, side), 1)
+        values = values[..., :, None] * table[..., None, :]
         values = values.reshape(*values.shape[:2], -1)
-        variables += scope
+        variables += factor.scope
     sizes = [region.states[region.scope.index(variable)] for variable in variables]
     apart = values.reshape(*values.shape[:2], *sizes)
     order = [2 + variables.index(variable) for variable in region.scope]
