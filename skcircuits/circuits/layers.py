@@ -34,16 +34,16 @@ class SumWeights:
 
     def __init__(self, log: FloatArray) -> None:
         self.log = log
+        self._matrices: dict[int, sparse.csr_matrix] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what is derived."""
+        return {"log": self.log, "_matrices": {}}
 
     @cached_property
     def linear(self) -> FloatArray:
         """Weights on the linear scale."""
         return np.exp(self.log)
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether every element of the batch has weights of its own."""
-        return self.log.ndim > 1
 
     @property
     def is_batch(self) -> bool:
@@ -356,10 +356,8 @@ class SumLayer:
                 out.shape
             )
         elif not weights.is_batch and values[0].size >= MANY_VALUES:
-            n_sums, batch = len(self.lengths), values.shape[1:]
-            indptr = np.append(self.starts, len(self.children))
-            matrix = sparse.csr_matrix((linear, self.children, indptr), (n_sums, len(values)))
-            out[...] = (matrix @ values.reshape(len(values), -1)).reshape(n_sums, *batch)
+            matrix = weights.matrix(self, len(values))
+            out[...] = (matrix @ values.reshape(len(values), -1)).reshape(out.shape)
         elif len(self.lengths) == 1:
             # One sum (the root of a mixture): no list of terms is needed.
             np.einsum("e...,e...->...", linear, values[self.children], out=out[0])
