@@ -37,7 +37,7 @@ INPUT_ERROR = 1e-15
 SURELY_EXACT = 1e-6
 SMALLEST_LINEAR = 1e-250
 RELATIVE_ERROR = 1e-9
-# So few rows take bounds of their errors from the start.
+# More rows than this try the cheaper bound of their errors first.
 FEW_ROWS = 256
 # Values per batch: a few buffers of this size stay in cache.
 BATCH_VALUES = 2**17
@@ -78,29 +78,30 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
 def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
     """Log probabilities, on the linear scale where that is exact."""
     linear = _LinearPass(plan, box)
-    result = np.zeros(len(box.lower))
-    doubtful = np.arange(len(result))
-    # From the cheapest values to those with most digits; few rows take the last at once
-    writers: tuple[_Write, ...] = (_write_bounds,)
-    if len(result) > FEW_ROWS:
-        writers = (_write_raised, _write_bounds)
-        (result,) = linear(doubtful, _write_masses)
-        doubtful = np.flatnonzero(~(result >= SURELY_EXACT * whole))
-    for write in writers:
-        known, raised = linear(doubtful, write)
-        result[doubtful] = known
-        is_exact = (raised - known <= RELATIVE_ERROR * known) & (known >= SMALLEST_LINEAR * whole)
-        doubtful = doubtful[~is_exact]
-    zeros = doubtful[result[doubtful] == 0.0]
-    if len(zeros):
-        # Not underflow where no way is left to satisfy all bounds
-        is_lost = linear(zeros, _write_possible)[0] > 0.0
-        doubtful = np.setdiff1d(doubtful, zeros[~is_lost])
+    (result,) = linear(np.arange(len(box.lower)), _write_masses)
+    doubtful = np.flatnonzero(~(result >= SURELY_EXACT * whole))
+    if len(doubtful):
+        doubtful = _settle(linear, result, doubtful, whole)
     with np.errstate(divide="ignore"):
         np.log(result, out=result)
     if len(doubtful):
         result[doubtful] = _log_pass(plan, box.rows(doubtful))
     return result
+
+
+def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray, whole: float) -> IntArray:
+    """Bound the errors of doubtful results, or improve them; return those still in doubt."""
+    # Few rows take the values with most digits at once
+    writers = (_write_raised, _write_bounds) if len(doubtful) > FEW_ROWS else (_write_bounds,)
+    for write in writers:
+        known, raised = linear(doubtful, write)
+        result[doubtful] = known
+        is_exact = (raised - known <= RELATIVE_ERROR * known) & (known >= SMALLEST_LINEAR * whole)
+        doubtful = doubtful[~is_exact]
+    # Not underflow where no way is left to satisfy all bounds
+    zeros = doubtful[result[doubtful] == 0.0]
+    is_impossible = linear(zeros, _write_possible)[0] == 0.0
+    return np.setdiff1d(doubtful, zeros[is_impossible])
 
 
 def _bounded(plan: Plan, box: Box) -> BoolArray:

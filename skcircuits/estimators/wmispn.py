@@ -227,6 +227,8 @@ class WMISPNDensity(CircuitDensity):
     def _log_box(self, boxes):
         """Probabilities of boxes; whole numbers stand for what rounds to them."""
         whole = self.is_integer_
+        if not whole.any():
+            return super()._log_box(boxes)
         lower, upper = boxes.lower.copy(), boxes.upper.copy()
         lower[:, whole] = np.ceil(lower[:, whole]) - 0.5
         upper[:, whole] = np.floor(upper[:, whole]) + 0.5

@@ -190,10 +190,11 @@ def _read_interval(column: Column, constraint: Any) -> Interval:
         raise _bad_interval(column, constraint, way_out)
     if not isinstance(constraint, tuple | list) or len(constraint) != 2:
         raise _bad_interval(column, constraint, "Use None for a missing bound.")
-    if not all(bound is None or _is_number(bound) for bound in constraint):
+    low, high = constraint
+    if not ((low is None or _is_number(low)) and (high is None or _is_number(high))):
         raise _bad_interval(column, constraint, "Use None for a missing bound.")
-    lower = -np.inf if constraint[0] is None else float(constraint[0])
-    upper = np.inf if constraint[1] is None else float(constraint[1])
+    lower = -np.inf if low is None else float(low)
+    upper = np.inf if high is None else float(high)
     if lower > upper:
         raise _bad_interval(column, constraint, "Its lower bound comes first.")
     return Interval(lower, upper)

@@ -45,6 +45,7 @@ class PiecewisePolynomialLayer(DensityLayer):
             own = np.flatnonzero(variables == variable)
             atoms = [(units[i].atoms, units[i].atom_masses) for i in own.tolist()]
             self.groups.append(PolynomialGroup(variable, own, atoms, self.pieces))
+        # In a plan they are: the units of a variable are neighbours
         self._is_sorted = bool((np.diff(variables) >= 0).all())
         self.means, self.variances = np.array([unit.moments() for unit in units]).T
         self._n_parameters = sum(unit.n_free_parameters for unit in units)
@@ -131,10 +132,10 @@ class PiecewisePolynomialLayer(DensityLayer):
         BoxMasses
             Gives the probabilities of any rows.
         """
-        is_many = len(box.lower) >= MANY_POINTS and self._is_sorted
-        return (ManyIntervals if is_many else FewIntervals)(
-            self.groups, self._bounds(box), box.closed
-        )
+        if not self._is_sorted:
+            return super().prepare_boxes(box)
+        intervals = ManyIntervals if len(box.lower) >= MANY_POINTS else FewIntervals
+        return intervals(self.groups, self._bounds(box), box.closed)
 
     def _bounds(self, box: Box) -> FloatArray:
         """Bounds of the groups' columns, infinite where open, shape (n_groups, 2, n)."""

@@ -74,7 +74,7 @@ class FewIntervals(BoxMasses):
     Parameters
     ----------
     groups : list of PolynomialGroup
-        The units of each variable.
+        The units of each variable, neighbours in the layer.
     bounds : ndarray of shape (n_groups, 2, n)
         Lower and upper bounds, infinite ones included.
     closed : {"both", "left", "right", "neither"}
@@ -94,7 +94,12 @@ class FewIntervals(BoxMasses):
         masses : ndarray of shape (n_units, m)
             Receives the probabilities.
         """
-        self.write_bounds(rows, masses, np.empty_like(masses))
+        pieces, x = self._places(rows)
+        ends = self._groups[0].pieces.cumulative(pieces, x)
+        np.subtract(ends[:, 1], ends[:, 0], out=masses)
+        np.maximum(masses, 0.0, out=masses)
+        masses *= x[:, 0] < x[:, 1]
+        self._add_atoms(rows, masses)
 
     def write_bounds(self, rows: IntArray, masses: FloatArray, errors: FloatArray) -> None:
         """Give probabilities and bounds of their errors.
@@ -106,16 +111,22 @@ class FewIntervals(BoxMasses):
         masses, errors : ndarray of shape (n_units, m)
             Receive the probabilities and the bounds.
         """
-        groups, bounds = self._groups, self._bounds.take(rows, axis=2)
-        pieces = np.concatenate([group.locate(own) for group, own in zip(groups, bounds)])
-        sizes = [len(group.units) for group in groups]
-        x = np.repeat(bounds, sizes, axis=0)
-        low, high = np.moveaxis(groups[0].pieces.two_sided(pieces, x), 2, 0)
-        units = np.concatenate([group.units for group in groups])
-        masses[units], errors[units] = _between(low, high, x[:, 0] < x[:, 1])
-        for group, (lower, upper) in zip(groups, bounds):
+        pieces, x = self._places(rows)
+        ends = self._groups[0].pieces.two_sided(pieces, x)
+        _between(ends[:, :, 0], ends[:, :, 1], x[:, 0] < x[:, 1], masses, errors)
+        self._add_atoms(rows, masses)
+
+    def _places(self, rows: IntArray) -> tuple[IntArray, FloatArray]:
+        """Pieces that hold the bounds, and the bounds, both of shape (n_units, 2, m)."""
+        bounds = self._bounds.take(rows, axis=2)
+        places = [group.locate(own) for group, own in zip(self._groups, bounds)]
+        return np.concatenate(places), bounds.repeat([len(place) for place in places], axis=0)
+
+    def _add_atoms(self, rows: IntArray, masses: FloatArray) -> None:
+        for group, (lower, upper) in zip(self._groups, self._bounds):
             if len(group.atoms):
-                masses[group.units] += group.atom_mass(lower, upper, self._closed)
+                units = slice(group.units[0], group.units[-1] + 1)
+                masses[units] += group.atom_mass(lower[rows], upper[rows], self._closed)
 
 
 class _GroupIntervals:
@@ -176,7 +187,7 @@ class _GroupIntervals:
             high = self._two_sided.take(self._upper_place[rows], axis=2)
         else:
             low, high = self._group.two_sided(lower), self._group.two_sided(upper)
-        masses[...], errors[...] = _between(low, high, lower < upper)
+        _between(low, high, lower < upper, masses, errors)
         self._add_atoms(lower, upper, masses)
 
     def _add_atoms(self, lower: FloatArray, upper: FloatArray, masses: FloatArray) -> None:
@@ -185,15 +196,15 @@ class _GroupIntervals:
 
 
 def _between(
-    low: FloatArray, high: FloatArray, is_wide: BoolArray
-) -> tuple[FloatArray, FloatArray]:
-    """Masses between two-sided cumulative masses, and bounds of their errors."""
-    near_low, far_low, level_low = low
-    near_high, far_high, level_high = high
-    masses = np.maximum(near_high - near_low + (far_high - far_low), 0.0)
+    low: FloatArray, high: FloatArray, is_wide: BoolArray, masses: FloatArray, errors: FloatArray
+) -> None:
+    """Write masses between two-sided cumulative masses, and bounds of their errors."""
+    np.subtract(high[1], low[1], out=errors)
+    np.subtract(high[0], low[0], out=masses)
+    masses += errors
+    np.maximum(masses, 0.0, out=masses)
     masses *= is_wide
-    errors = level_low + level_high
+    np.add(low[2], high[2], out=errors)
     errors *= ROUNDING
     errors += SMALLEST_ERROR
     errors *= is_wide
-    return masses, errors

@@ -274,8 +274,9 @@ class PolynomialPieces:
         ndarray of shape (k, n)
             Masses.
         """
-        near, far, _ = self.two_sided(pieces, x)
-        return near + far
+        mass = self._near_mass(pieces, x)
+        mass += self._far.take(pieces)
+        return mass
 
     def two_sided(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Mass left of points, counted from the nearer end of the line.
@@ -297,14 +298,17 @@ class PolynomialPieces:
             the mass to the left; and the level of the rounding errors of the first, in units
             of the machine precision.
         """
+        near = self._near_mass(pieces, x)
+        return np.stack([near, self._far.take(pieces), np.abs(near) + self._levels.take(pieces)])
+
+    def _near_mass(self, pieces: IntArray, x: FloatArray) -> FloatArray:
+        """Mass left of points, or minus the mass right of them, whichever is meant to be small."""
         # Bounds may be infinite: the polynomials need a finite point
-        x = np.clip(x, -FAR_AWAY, FAR_AWAY)
-        result = np.empty((3, *pieces.shape))
-        value, far, level = result
+        x = np.minimum(np.maximum(x, -FAR_AWAY), FAR_AWAY)
         starts = self.starts.take(pieces)
-        u = np.clip(x, *self.range) - starts
+        u = np.minimum(np.maximum(x, self.range[0]), self.range[1]) - starts
         u /= self.widths.take(pieces)
-        value[...] = self._horner(self.antiderivatives, pieces, u)
+        value = self._horner(self.antiderivatives, pieces, u)
         value *= u
         value += self._near_offsets.take(pieces)
         # Dense for all pieces: what is no tail has amplitude 0
@@ -314,10 +318,7 @@ class PolynomialPieces:
         np.exp(beyond, out=beyond)
         beyond *= self.amplitudes.take(pieces)
         value += beyond
-        self._far.take(pieces, out=far, mode="clip")
-        np.abs(value, out=level)
-        level += self._levels.take(pieces)
-        return result
+        return value
 
     def _log_small_mass(
         self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
