@@ -26,6 +26,7 @@ _CHUNKS_PER_TASK = 4  # enough work to pay for handing it to a thread
 _BLOCK_BYTES = 128 * 2**20
 _MAX_BLOCKS = 8
 _MIN_BLOCK_ROWS = 64
+_PRODUCT_SLICES = 8  # pieces of one large product that threads share
 
 
 def ground(weights: FloatArray, root: int | None = None) -> tuple[FloatArray, IntArray]:
@@ -233,11 +234,7 @@ class RowLaplacians:
         for _, _, more in parts[1:]:
             crossed.merge(more)
         diagonals = np.concatenate([diagonal for _, diagonal, _ in parts])
-        indicators = self.layout.one_hot(codes)
-        # The sum of G_uu over rows with states a, b is a product of indicators.
-        own = indicators * (sample_weight[:, None] * diagonals)[:, self.layout.owner]
-        # G_uu and G_vv together, in one symmetric product.
-        counts = np.concatenate([own, indicators]).T @ np.concatenate([indicators, own])
+        counts = self._sum_of_diagonals(codes, sample_weight[:, None] * diagonals, n_jobs)
         crossed.subtract_twice_from(counts)
         self._multiply_by_affinities(counts)
         return np.concatenate([log_sums for log_sums, _, _ in parts]), counts
@@ -268,6 +265,22 @@ class RowLaplacians:
         degrees -= minors.sum(axis=2)
         diagonals[:] = degrees
         return minors
+
+    def _sum_of_diagonals(
+        self, codes: IntArray, diagonals: FloatArray, n_jobs: int | None
+    ) -> FloatArray:
+        """Sum of G_uu + G_vv over the rows with states a and b of u and v."""
+        indicators = self.layout.one_hot(codes)
+        sums = np.empty((self.layout.n_states, self.layout.n_states))
+
+        def multiply(states: slice) -> None:
+            own = indicators[:, states] * diagonals[:, self.layout.owner[states]]
+            np.matmul(own.T, indicators, out=sums[states])
+
+        size = -(-self.layout.n_states // _PRODUCT_SLICES)
+        thread_map(multiply, [(s,) for s in row_slices(self.layout.n_states, size)], n_jobs)
+        sums += sums.T
+        return sums
 
     def _multiply_by_affinities(self, matrix: FloatArray) -> None:
         """Multiply a matrix over flat states by the edge weights, in place."""

@@ -114,9 +114,14 @@ class StateLayout:
         A negative code stands for a missing cell and gives zeros.
         """
         indicators = np.zeros((len(codes), self.n_states))
-        rows, variables = np.nonzero(codes >= 0)
-        indicators[rows, self.flat(codes)[rows, variables]] = 1.0
+        positions = self.flat(codes) + self.n_states * np.arange(len(codes))[:, None]
+        indicators.ravel()[positions[codes >= 0]] = 1.0
         return indicators
+
+    def state_counts(self, codes: IntArray, sample_weight: FloatArray) -> FloatArray:
+        """Sum the weights of the rows (complete codes) that have each flat state."""
+        weights = np.repeat(sample_weight, self.n_variables)
+        return np.bincount(self.flat(codes).ravel(), weights, self.n_states)
 
     def evidence(self, codes: IntArray) -> FloatArray:
         """Turn codes (n_rows, n_variables) into factors (n_rows, n_states) on the states.

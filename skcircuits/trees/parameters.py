@@ -162,7 +162,7 @@ class Parameterization:
         edge_sums = layout.sum_states(layout.sum_states(counts).T)
         parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_law[1])
         # A state's own factor P_u(x_u)^(1 - degree), then its share as a margin of the tables.
-        by_nodes = (sample_weight @ layout.one_hot(codes) - counts.sum(axis=1)) / model.nodes
+        by_nodes = (layout.state_counts(codes, sample_weight) - counts.sum(axis=1)) / model.nodes
         for group, by_logits in zip(layout.pair_groups, parts.pair_logits, strict=True):
             rows, columns = group.rows[:, :, 0], group.columns[:, 0, :]
             by_logits[:], by_rows, by_columns = margin_gradient(

@@ -69,7 +69,7 @@ def pair_statistics(
     counts = (indicators * weight[:, None]).T @ indicators
     uniform = 1.0 / layout.cardinalities[layout.owner]
     total = weight.sum() + pseudo_count
-    nodes = (weight @ indicators + pseudo_count * uniform) / total
+    nodes = (layout.state_counts(codes, weight) + pseudo_count * uniform) / total
     counts += pseudo_count * np.outer(uniform, uniform)
     counts /= total
     # Within a variable the smoothing above means nothing: a state only meets itself.
