@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from collections.abc import Generator, Iterable, Sequence
+from itertools import combinations, product
 
 import numpy as np
 
@@ -20,6 +20,8 @@ __all__ = [
     "scopes_are_laminar",
     "units_are_tractable",
 ]
+
+_Pair = tuple[Unit, Unit]
 
 
 def is_smooth(circuit: Rooted) -> bool:
@@ -235,26 +237,43 @@ class _Supports:
 
     def disjoint(self, left: Unit, right: Unit) -> bool:
         """Tell whether no row is possible under both units (True is proven)."""
+        # Proofs wait on a stack of ours for the proofs they ask for: circuits may be deep.
+        waiting = [(_key(left, right), self._proof(left, right))]
+        answer: bool | None = None
+        while waiting:
+            key, proof = waiting[-1]
+            try:
+                asked = proof.send(answer)
+            except StopIteration as end:
+                answer = self._known[key] = bool(end.value)
+                waiting.pop()
+                continue
+            answer = self._known.get(_key(*asked))
+            if answer is None:
+                waiting.append((_key(*asked), self._proof(*asked)))
+        return bool(answer)
+
+    def _proof(self, left: Unit, right: Unit) -> Generator[_Pair, bool | None, bool]:
+        """Prove that two units are disjoint; yields the pairs whose answer it needs."""
         if left is right:
             return False
-        key = (min(id(left), id(right)), max(id(left), id(right)))
-        if key not in self._known:
-            self._known[key] = self._prove_disjoint(left, right)
-        return self._known[key]
-
-    def _prove_disjoint(self, left: Unit, right: Unit) -> bool:
         own, other = self._states[id(left)], self._states[id(right)]
         if any(own[variable] & other[variable] == 0 for variable in own.keys() & other.keys()):
             return True
-        if isinstance(left, Sum):
-            return all(self.disjoint(child, right) for child in _positive_children(left))
-        if isinstance(right, Sum):
-            return all(self.disjoint(left, child) for child in _positive_children(right))
-        if isinstance(left, Product) and isinstance(right, Product):
-            return any(
-                self.disjoint(own_factor, other_factor)
-                for own_factor in left.children
-                for other_factor in right.children
-                if set(own_factor.scope) & set(other_factor.scope)
-            )
+        if isinstance(left, Sum) or isinstance(right, Sum):
+            opened, fixed = (left, right) if isinstance(left, Sum) else (right, left)
+            assert isinstance(opened, Sum)
+            for child in _positive_children(opened):
+                if not (yield child, fixed):
+                    return False
+            return True
+        for own_factor, other_factor in product(left.children, right.children):
+            meet = not set(own_factor.scope).isdisjoint(other_factor.scope)
+            if meet and (yield own_factor, other_factor):
+                return True
         return False
+
+
+def _key(left: Unit, right: Unit) -> tuple[int, int]:
+    """Name a pair whatever its order."""
+    return min(id(left), id(right)), max(id(left), id(right))

@@ -124,3 +124,34 @@ def test_determinism_is_never_claimed_falsely(seed):
                 if weight > 0
             ]
             assert np.sum(positive, axis=0).max() <= 1
+
+
+def parities(n_variables):
+    """Circuits of the rows of even and of odd parity: disjoint, but no single state says so."""
+    even, odd = Indicator(0, 0, 2), Indicator(0, 1, 2)
+    for variable in range(1, n_variables):
+        zero, one = (Indicator(variable, state, 2) for state in (0, 1))
+        even, odd = (
+            Sum([Product([zero, same]), Product([one, other])], weights=[0.5, 0.5])
+            for same, other in ((even, odd), (odd, even))
+        )
+    return even, odd
+
+
+def test_deep_proofs_of_determinism_need_no_recursion():
+    even, odd = parities(400)
+    assert is_deterministic(Circuit(0.5 * even + 0.5 * odd))
+    assert not is_deterministic(Circuit(0.5 * even + 0.5 * Sum([even, odd], weights=[0.5, 0.5])))
+
+
+def test_chains_of_many_levels():
+    units = list(parities(3))
+    for _ in range(5000):
+        units = [Sum([unit]) for unit in units]
+    assert is_deterministic(Circuit(Sum(units, weights=[0.5, 0.5])))
+    assert not is_deterministic(Circuit(Sum([units[0], units[0]], weights=[0.5, 0.5])))
+    decision = Indicator(0, 0, 2) * Bernoulli(1, 0.5)
+    for _ in range(5000):
+        other = Indicator(0, 1, 2) * Bernoulli(1, 0.25)
+        decision = Sum([Product([Sum([decision])]), other], weights=[0.5, 0.0])
+    assert is_deterministic(Circuit(decision))
