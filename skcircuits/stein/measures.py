@@ -13,7 +13,7 @@ from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray, Kernel
 from skcircuits.stein.operators import OPERATORS, Atoms
 from skcircuits.stein.product_terms import ProductTerm
-from skcircuits.stein.targets import log_full_conditional, state_counts
+from skcircuits.stein.targets import full_conditionals, state_counts
 
 __all__ = [
     "Measures",
@@ -85,27 +85,13 @@ def stein_measures(target: Any, X: FloatArray, operator: str) -> Measures:
     Measures
         One signed measure per row and variable.
     """
-    counts = state_counts(target, X.shape[1])
-    # A variable with one state cannot move, one collapsed everywhere need not.
-    movable = (counts > 1) & ~np.isnan(X).all(axis=0)
-    variables = movable.nonzero()[0].tolist()
-    if hasattr(target, "log_full_conditionals") and not np.isnan(X).any():
-        # Where the graph is known only the factors of each variable are looked at.
-        tables = target.log_full_conditionals(X)
-        operate = OPERATORS[operator]
-        atoms = {i: operate(tables[i], X[:, i].astype(np.int64)) for i in variables}
-    else:
-        atoms = {i: _atoms(target, X, i, int(counts[i]), operator) for i in variables}
-    return Measures(X, counts, atoms)
-
-
-def _atoms(target: Any, X: FloatArray, variable: int, n_states: int, operator: str) -> Atoms:
-    observed = ~np.isnan(X[:, variable])
-    rows = X[observed]
-    log_conditional = log_full_conditional(target, rows, variable, n_states)
-    measures = OPERATORS[operator](log_conditional, rows[:, variable].astype(np.int64))
-    # A collapsed variable adds nothing: its terms have expectation zero.
-    return measures if observed.all() else measures.spread(observed)
+    atoms = {}
+    for variable, log_conditional in full_conditionals(target, X):
+        observed = ~np.isnan(X[:, variable])
+        measures = OPERATORS[operator](log_conditional, X[observed, variable].astype(np.int64))
+        # A collapsed variable adds nothing: its terms have expectation zero.
+        atoms[variable] = measures if observed.all() else measures.spread(observed)
+    return Measures(X, state_counts(target, X.shape[1]), atoms)
 
 
 def moved_rows(X: Rows, variable: int, states: IntArray) -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["is_continuous", "log_full_conditional", "log_probabilities", "state_counts"]
+__all__ = ["full_conditionals", "is_continuous", "log_probabilities", "state_counts"]
 
 
 def is_continuous(target: Any) -> bool:
@@ -122,8 +122,8 @@ def log_probabilities(target: Any, X: FloatArray) -> FloatArray:
     return values
 
 
-def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: int) -> FloatArray:
-    """Evaluate any target at every state of one variable.
+def full_conditionals(target: Any, X: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+    """Evaluate a categorical target at every state of each variable, all else fixed.
 
     Parameters
     ----------
@@ -131,16 +131,29 @@ def log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: in
         A categorical target.
     X : ndarray of shape (n, d)
         Rows; NaN cells are summed out by the target.
-    variable : int
-        The variable that moves.
-    n_states : int
-        Its number of states.
 
-    Returns
-    -------
-    ndarray of shape (n, n_states)
-        Log probabilities up to a constant per row.
+    Yields
+    ------
+    variable : int
+        A variable that some row can move.
+    log_conditional : ndarray of shape (n_observed, n_states)
+        Log probabilities up to a constant per row, of the rows where it is observed.
     """
+    counts = state_counts(target, X.shape[1])
+    # A variable with one state cannot move, one collapsed everywhere need not.
+    movable = (counts > 1) & ~np.isnan(X).all(axis=0)
+    variables = movable.nonzero()[0].tolist()
+    if hasattr(target, "log_full_conditionals") and not np.isnan(X).any():
+        # Where the graph is known only the factors of each variable are looked at.
+        tables = target.log_full_conditionals(X)
+        yield from ((variable, tables[variable]) for variable in variables)
+        return
+    for variable in variables:
+        observed = X[~np.isnan(X[:, variable])]
+        yield variable, _log_full_conditional(target, observed, variable, int(counts[variable]))
+
+
+def _log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: int) -> FloatArray:
     # Every row in every state, which also serves collapsed rows.
     moved = np.repeat(X, n_states, axis=0)
     moved[:, variable] = np.tile(np.arange(n_states), len(X))

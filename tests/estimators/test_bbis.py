@@ -1,6 +1,7 @@
 """BBISWeighter: weights that repair samples, exact where enumeration is possible."""
 
 import pickle
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_discrepancy, stein_gram
+from skcircuits.stein.energy import energy_residuals
 
 
 @pytest.fixture
@@ -69,6 +71,20 @@ def test_discrepancy_is_that_of_the_weights(model, anywhere):
     assert_allclose(weighter.stein_discrepancy_, expected, rtol=1e-8)
     assert_allclose(weighter.score(anywhere), -K.mean(), rtol=1e-10)
     assert_allclose(weighter.effective_sample_size_, 1 / (weighter.weights_**2).sum())
+
+
+def test_default_weights_follow_the_identity_for_the_energy(model):
+    # Samples of a flatter model have too little of the modes.
+    rows = model.soften(0.3).sample(100, random_state=0)
+    default = BBISWeighter(target=model).fit(rows)
+    kernel_only = BBISWeighter(target=model, kernel=default.kernel_).fit(rows)
+    residuals = energy_residuals(model, rows)
+    assert abs(default.weights_ @ residuals) < 0.6 * abs(kernel_only.weights_ @ residuals)
+    every = np.array(list(product([0, 1], repeat=9)), dtype=float)
+    exact = np.exp(model.log_prob_unnormalized(every) - model.log_partition())
+    energy = exact @ model.log_prob_unnormalized(every)
+    found = [w.expectation(model.log_prob_unnormalized) for w in (default, kernel_only)]
+    assert abs(found[0] - energy) < abs(found[1] - energy)
 
 
 def test_equal_samples_share_their_weight(model, anywhere):

@@ -1,5 +1,7 @@
 """Stein operators as signed measures, what targets tell, and kernels as tables."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -18,7 +20,7 @@ from skcircuits.stein.measures import (
 )
 from skcircuits.stein.operators import barker_atoms, difference_atoms
 from skcircuits.stein.product_terms import product_terms
-from skcircuits.stein.targets import is_continuous, log_full_conditional, state_counts
+from skcircuits.stein.targets import full_conditionals, is_continuous, state_counts
 
 
 def conditional(p):
@@ -98,10 +100,19 @@ def test_full_conditional_by_any_means():
     rng = np.random.default_rng(0)
     graph = FactorGraph([((0, 1), rng.uniform(0.1, 1, (3, 2)))], [3, 2])
     rows = np.array([[0, 1], [2, 0]], dtype=float)
-    assert_allclose(log_full_conditional(graph, rows, 0, 3), graph.log_full_conditionals(rows)[0])
-    hidden = np.array([[0, np.nan]])
-    expected = np.log(np.exp(graph.factors[0].log_table).sum(axis=1))
-    assert_allclose(log_full_conditional(graph, hidden, 0, 3), [expected])
+    # What does not know its graph is evaluated at every state.
+    plain = SimpleNamespace(
+        cardinalities=graph.cardinalities, log_prob_unnormalized=graph.log_prob_unnormalized
+    )
+    expected = graph.log_full_conditionals(rows)
+    for target in (graph, plain):
+        found = dict(full_conditionals(target, rows))
+        assert list(found) == [0, 1]
+        assert_allclose(found[0], expected[0])
+        assert_allclose(found[1], expected[1])
+    ((variable, summed),) = full_conditionals(graph, np.array([[0, np.nan]]))
+    assert variable == 0
+    assert_allclose(summed, [np.log(np.exp(graph.factors[0].log_table).sum(axis=1))])
 
 
 # ------------------------------------------------------------------------ kernels as tables
