@@ -14,7 +14,8 @@ import numpy as np
 
 from skcircuits.circuits.compatibility import Partition, common_blocks
 from skcircuits.circuits.inputs import LeafUnit
-from skcircuits.circuits.units import Product, Sum, Unit
+from skcircuits.circuits.supports import Supports
+from skcircuits.circuits.units import Product, Sum, Unit, topological_order
 from skcircuits.protocols import FloatArray
 
 __all__ = ["PairRules", "fold_pairs"]
@@ -36,7 +37,10 @@ class PairRules(Protocol[Result]):
     def mixture(
         self, left_weights: FloatArray, right_weights: FloatArray, terms: list[Result]
     ) -> Result:
-        """Combine the results of all pairs of terms; a side that is no sum has weights one."""
+        """Combine the results of pairs of terms; a side that is no sum has weights one.
+
+        Pairs that share no row are left out: what they would give must not matter.
+        """
 
 
 def fold_pairs(left: Unit, right: Unit, rules: PairRules[Result]) -> Result:
@@ -54,7 +58,8 @@ def fold_pairs(left: Unit, right: Unit, rules: PairRules[Result]) -> Result:
     object
         Result at the pair of roots.
     """
-    return _PairFold(rules).fold(((left,), (right,)))
+    supports = Supports([*topological_order(left), *topological_order(right)])
+    return _PairFold(rules, supports).fold(((left,), (right,)))
 
 
 class _Step(NamedTuple, Generic[Result]):
@@ -77,12 +82,15 @@ class _Opened(NamedTuple):
         Children of positive weight of a single sum; otherwise the units as one term.
     weights : ndarray of shape (n_terms,)
         Their weights.
+    states : list of int
+        Their possible states, see ``Supports``.
     """
 
     units: Side
     partition: int
     terms: list[Side]
     weights: FloatArray
+    states: list[int]
 
     @property
     def is_sum(self) -> bool:
@@ -93,8 +101,9 @@ class _Opened(NamedTuple):
 class _PairFold(Generic[Result]):
     """Remembers the results of pairs, opened sides and how partitions meet."""
 
-    def __init__(self, rules: PairRules[Result]) -> None:
+    def __init__(self, rules: PairRules[Result], supports: Supports) -> None:
         self._rules = rules
+        self._supports = supports
         self._results: dict[Pair, Result] = {}
         self._sides: dict[Side, _Opened] = {}
         self._partitions: dict[Partition, int] = {}
@@ -139,14 +148,24 @@ class _PairFold(Generic[Result]):
                 positive = np.flatnonzero(units[0].weights)
                 terms = [(units[0].children[i],) for i in positive]
                 weights = units[0].weights[positive]
-            self._sides[side] = _Opened(units, partition, terms, weights)
+            states = [self._supports.states(*term) for term in terms]
+            self._sides[side] = _Opened(units, partition, terms, weights, states)
         return self._sides[side]
 
     def _sum_step(self, left: _Opened, right: _Opened) -> _Step[Result]:
-        """Distribute the sums on both sides; terms of weight zero do not take part."""
-        left_weights = np.repeat(left.weights, len(right.terms))
-        right_weights = np.tile(right.weights, len(left.terms))
-        below = [(one, two) for one in left.terms for two in right.terms]
+        """Distribute the sums on both sides; terms of weight zero do not take part.
+
+        Nor do pairs of terms that no row meets: of decision diagrams, few pairs remain.
+        """
+        meeting = [
+            (i, j)
+            for i, own in enumerate(left.states)
+            for j, other in enumerate(right.states)
+            if self._supports.may_meet(own, other)
+        ]
+        below = [(left.terms[i], right.terms[j]) for i, j in meeting]
+        places = np.array(meeting, dtype=np.intp).reshape(-1, 2)
+        left_weights, right_weights = left.weights[places[:, 0]], right.weights[places[:, 1]]
         mixture = self._rules.mixture
         return _Step(below, lambda terms: mixture(left_weights, right_weights, terms))
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from itertools import combinations, product
 
-import numpy as np
-
-from skcircuits.circuits.inputs.discrete import DiscreteUnit
+from skcircuits.circuits.supports import Supports, positive_children
 from skcircuits.circuits.units import Product, Rooted, Sum, Unit, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 
@@ -172,12 +170,12 @@ def is_deterministic(circuit: Rooted) -> bool:
     True
     """
     order = topological_order(circuit.root)
-    supports = _Supports(order)
+    proofs = _Disjointness(order)
     return all(
-        supports.disjoint(left, right)
+        proofs.disjoint(left, right)
         for unit in order
         if isinstance(unit, Sum)
-        for left, right in combinations(_positive_children(unit), 2)
+        for left, right in combinations(positive_children(unit), 2)
     )
 
 
@@ -204,36 +202,12 @@ def require_deterministic(circuit: Rooted, purpose: str, way_out: str = "") -> N
         )
 
 
-def _positive_children(unit: Sum) -> list[Unit]:
-    """Children with positive weight."""
-    return [child for child, weight in zip(unit.children, unit.weights) if weight > 0]
-
-
-class _Supports:
-    """Possible states of every discrete variable under every unit (as bit masks)."""
+class _Disjointness:
+    """Proofs that no row is possible under two units of a circuit."""
 
     def __init__(self, order: list[Unit]) -> None:
-        self._states: dict[int, dict[int, int]] = {}
+        self._supports = Supports(order)
         self._known: dict[tuple[int, int], bool] = {}
-        for unit in order:
-            self._states[id(unit)] = self._states_of(unit)
-
-    def _states_of(self, unit: Unit) -> dict[int, int]:
-        """Over-approximate the support of a unit by a set of states per variable."""
-        if isinstance(unit, DiscreteUnit):
-            possible = np.flatnonzero(unit.probabilities > 0)
-            return {unit.variable: sum(1 << int(state) for state in possible)}
-        if isinstance(unit, Product):
-            merged: dict[int, int] = {}
-            for child in unit.children:
-                for variable, states in self._states[id(child)].items():
-                    merged[variable] = merged.get(variable, states) & states
-            return merged
-        if isinstance(unit, Sum):
-            parts = [self._states[id(child)] for child in _positive_children(unit)]
-            shared = set.intersection(*map(set, parts)) if parts else set()
-            return {v: int(np.bitwise_or.reduce([part[v] for part in parts])) for v in shared}
-        return {}
 
     def disjoint(self, left: Unit, right: Unit) -> bool:
         """Tell whether no row is possible under both units (True is proven)."""
@@ -257,13 +231,13 @@ class _Supports:
         """Prove that two units are disjoint; yields the pairs whose answer it needs."""
         if left is right:
             return False
-        own, other = self._states[id(left)], self._states[id(right)]
-        if any(own[variable] & other[variable] == 0 for variable in own.keys() & other.keys()):
+        states = self._supports.states
+        if not self._supports.may_meet(states(left), states(right)):
             return True
         if isinstance(left, Sum) or isinstance(right, Sum):
             opened, fixed = (left, right) if isinstance(left, Sum) else (right, left)
             assert isinstance(opened, Sum)
-            for child in _positive_children(opened):
+            for child in positive_children(opened):
                 if not (yield child, fixed):
                     return False
             return True

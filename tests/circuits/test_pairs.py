@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
+from skcircuits.circuits import Bernoulli, Circuit, Indicator, Product, Sum
 from skcircuits.circuits.inputs.rules import divergence, divide_inputs, entropy, multiply_inputs
 from skcircuits.circuits.pairs import fold_pairs
 from tests.reference.enumeration import Completions, unit_values
@@ -105,3 +105,15 @@ def test_circuits_of_one_unit():
     assert fold_pairs(unit, unit, Counting()) == 0.25**2 + 0.75**2
     circuit = Circuit(unit)
     assert fold_pairs(circuit.root, Product([unit]), Counting()) == 0.625
+
+
+def test_only_pairs_that_share_a_row_are_visited():
+    """A decision diagram meets itself along its own edges: as many pairs as it has leaves."""
+    unit, leaves = Bernoulli(0, 0.5), 1
+    for variable in range(1, 12):
+        branches = [Product([Indicator(variable, state, 3), unit]) for state in range(3)]
+        unit, leaves = Sum(branches, weights=[0.2, 0.3, 0.5]), leaves + 3
+    rules = Counting()
+    expected = 0.5 * (0.2**2 + 0.3**2 + 0.5**2) ** 11
+    assert fold_pairs(unit, unit, rules) == pytest.approx(expected, rel=1e-13)
+    assert len(rules.visits) == leaves
