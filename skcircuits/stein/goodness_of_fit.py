@@ -12,7 +12,7 @@ from skcircuits.kernels import RBF, Hamming
 from skcircuits.numerics.random import as_generator
 from skcircuits.protocols import FloatArray
 from skcircuits.stein.gram import distinct_gram
-from skcircuits.stein.targets import is_continuous
+from skcircuits.stein.targets import is_continuous, log_probabilities
 
 __all__ = ["SteinTestResult", "median_gamma", "stein_test"]
 
@@ -25,7 +25,8 @@ class SteinTestResult(NamedTuple):
     statistic : float
         Squared Stein discrepancy of the sample, its U-statistic.
     pvalue : float
-        Share of bootstrap statistics at least as large; small where X is not from p.
+        Share of bootstrap statistics at least as large; small where X is not from p, and
+        zero where p excludes a sample.
 
     Examples
     --------
@@ -100,12 +101,15 @@ def stein_test(
         kernel = RBF(median_gamma(rows)) if is_continuous(target) else Hamming(rows.shape[1])
     # A U-statistic: without the diagonal its mean under the null is zero.
     K, which = distinct_gram(rows, target, kernel, operator=operator)
-    statistic = _off_diagonal_mean(K, which, np.ones((1, len(rows))))[0]
+    statistic = float(_off_diagonal_mean(K, which, np.ones((1, len(rows))))[0])
+    # A sample that the target excludes settles the question, however few there are.
+    if not is_continuous(target) and np.isneginf(log_probabilities(target, rows)).any():
+        return SteinTestResult(statistic, 0.0)
     signs = _sign_chains(n_bootstrap, len(rows), change_probability, as_generator(random_state))
     bootstrap = _off_diagonal_mean(K, which, signs)
-    # The sample itself counts as one of the draws, so that the p-value is never zero.
+    # The sample itself counts as one of the draws: no bootstrap gives a p-value of zero.
     pvalue = (1 + np.count_nonzero(bootstrap >= statistic)) / (1 + n_bootstrap)
-    return SteinTestResult(float(statistic), float(pvalue))
+    return SteinTestResult(statistic, float(pvalue))
 
 
 def median_gamma(X: FloatArray, max_rows: int = 1000) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcircuits.graphical import GaussianMRF, IsingModel
+from skcircuits.graphical import FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_discrepancy, stein_gram, stein_test, stein_thinning
 from skcircuits.stein.goodness_of_fit import median_gamma
@@ -120,3 +120,11 @@ def test_overflow_is_no_p_value():
     field = GaussianMRF(np.eye(2), np.zeros(2))
     with pytest.raises(ValueError, match=r"Stein kernel must be finite.*row=\[1e\+200, 0.0\]"):
         stein_test([[1e200, 0.0], [-1e200, 0.0], [0.0, 0.0]], field, RBF(1.0), random_state=0)
+
+
+@pytest.mark.filterwarnings("ignore:the target is zero")
+def test_one_impossible_sample_is_enough():
+    graph = FactorGraph([((0,), [0.0, 1.0]), ((1,), [1.0, 1.0])], [2, 2])
+    possible = [[1, 0], [1, 1], [1, 0]]
+    assert stein_test(possible, graph, random_state=0).pvalue > 0.05
+    assert stein_test([*possible, [0, 1]], graph, random_state=0).pvalue == 0.0
