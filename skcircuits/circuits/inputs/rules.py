@@ -1,8 +1,9 @@
 """Products, quotients and divergences of pairs of input units, one rule per pair of families.
 
-Discrete units combine with discrete ones and Gaussian units (univariate or joint) with
-Gaussian ones over the same variables. Results are a normalised unit and a factor in log
-space, since products of densities have no other use for their constant.
+Discrete units combine with discrete ones, Gaussian units (univariate or joint) with
+Gaussian ones over the same variables, histograms with histograms. Results are a normalised
+unit and a factor in log space, since products of densities have no other use for their
+constant.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import numpy as np
 from skcircuits.circuits.inputs.base import LOG_SQRT_2PI, LeafUnit
 from skcircuits.circuits.inputs.discrete import Categorical, DiscreteUnit
 from skcircuits.circuits.inputs.gaussian import Gaussian
+from skcircuits.circuits.inputs.histogram_rules import combine_histograms
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussian
+from skcircuits.circuits.inputs.piecewise_polynomial import PiecewisePolynomial
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray
 
@@ -42,7 +45,7 @@ def multiply_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
     Parameters
     ----------
     left, right : LeafUnit
-        Both discrete or both Gaussian.
+        Both discrete, both Gaussian or both histograms.
 
     Returns
     -------
@@ -57,6 +60,8 @@ def multiply_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
     if isinstance(left, DiscreteUnit) and isinstance(right, DiscreteUnit):
         own, other = _padded(left, right)
         return _discrete(left.variable, own * other)
+    if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
+        return Scaled(*combine_histograms(left, right, 1.0))
     (mean, covariance), (other_mean, other_covariance) = _gaussians(left, right, "multiplied")
     # N(x; a, A) N(x; b, B) = N(a; b, A + B) N(x; m, A (A + B)⁻¹ B)
     gain = np.linalg.solve(covariance + other_covariance, covariance).T
@@ -71,7 +76,7 @@ def divide_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
     Parameters
     ----------
     left, right : LeafUnit
-        Both discrete or both Gaussian; a Gaussian divisor must be wider.
+        Both discrete, both Gaussian (the divisor wider) or both histograms.
 
     Returns
     -------
@@ -86,6 +91,8 @@ def divide_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
     if isinstance(left, DiscreteUnit) and isinstance(right, DiscreteUnit):
         own, other = _padded(left, right)
         return _discrete(left.variable, np.divide(own, other, where=other > 0, out=0.0 * own))
+    if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
+        return Scaled(*combine_histograms(left, right, -1.0))
     (mean, covariance), (other_mean, other_covariance) = _gaussians(left, right, "divided")
     # N(x; a, A) / N(x; b, B) = N(x; m, A (B - A)⁻¹ B) c with the difference of precisions
     spread = other_covariance - covariance
@@ -195,7 +202,7 @@ def _gaussians(
     left: LeafUnit, right: LeafUnit, action: str
 ) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
     """Means and covariances of two Gaussian units."""
-    if isinstance(left, DiscreteUnit) or isinstance(right, DiscreteUnit):
+    if not all(isinstance(unit, Gaussian | MultivariateGaussian) for unit in (left, right)):
         raise _no_rule(action, left, right)
     return _moments(left, action), _moments(right, action)
 
@@ -214,7 +221,7 @@ def _no_rule(action: str, *units: LeafUnit) -> CircuitPropertyError:
     return CircuitPropertyError(
         must(
             f"input units that are {action}",
-            "be discrete, or Gaussian, alike in both circuits",
+            "be discrete, Gaussian or (for products) histograms, alike in both circuits",
             families=[type(unit).__name__ for unit in units],
         )
     )
