@@ -11,7 +11,7 @@ from scipy.special import chdtrc
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["g_test", "random_features_test", "rank_levels", "rank_shares"]
+__all__ = ["g_test", "random_features_test", "rank_correlation_test", "rank_levels", "rank_shares"]
 
 # Random sine features per column, besides the rank itself, and their frequency.
 N_FEATURES = 6
@@ -109,6 +109,48 @@ def g_test(levels: FloatArray, weights: FloatArray) -> FloatArray:
     n_levels = np.add.reduceat((margins > 0).astype(float), starts, axis=0)
     freedom = np.maximum(n_levels - 1, 0) * np.maximum(n_levels.T - 1, 0)
     return _p_values(statistic, freedom)
+
+
+def rank_correlation_test(shares: FloatArray, weights: FloatArray) -> FloatArray:
+    """Test of monotone dependence for every pair of columns of numbers.
+
+    Parameters
+    ----------
+    shares : ndarray of shape (n, d)
+        Mid-ranks of numbers (see `rank_shares`), NaN where missing.
+    weights : ndarray of shape (n,)
+        Weights of the rows, as numbers of equal rows.
+
+    Returns
+    -------
+    ndarray of shape (d, d)
+        p-values; 1 on the diagonal and for constant columns.
+
+    Notes
+    -----
+    With Spearman's rank correlation r of n rows where both columns are observed, -(n - 5/2)
+    log(1 - r²) is about chi-squared with one degree of freedom (Bartlett, 1938).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning.independence import rank_correlation_test
+    >>> shares = (np.arange(20) + 0.5) / 20
+    >>> pair = np.column_stack([shares, shares[::-1]])
+    >>> bool(rank_correlation_test(pair, np.ones(20))[0, 1] < 1e-6)
+    True
+    """
+    seen = (~np.isnan(shares)).astype(float)
+    centred = np.where(seen > 0, shares - 0.5, 0.0)
+    products = centred.T @ (centred * weights[:, None])
+    squares = (centred**2).T @ (seen * weights[:, None])
+    n_rows = seen.T @ (seen * weights[:, None])
+    scale = squares * squares.T
+    is_defined = scale > 0
+    r_squared = products**2 / np.where(is_defined, scale, 1.0)
+    factor = np.maximum(n_rows - 2.5, 0.0)
+    statistic = -factor * np.log1p(-np.minimum(r_squared, 1 - 1e-12))
+    return _p_values(statistic, is_defined.astype(float))
 
 
 def random_features_test(

@@ -20,6 +20,7 @@ from skcircuits.circuits.units import Unit
 from skcircuits.learning.independence import (
     g_test,
     random_features_test,
+    rank_correlation_test,
     rank_levels,
     rank_shares,
 )
@@ -29,8 +30,9 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["Region", "SplitSettings", "learn_structure", "structure_to_unit"]
 
-# Levels of numbers in the G-test.
+# Levels of numbers in the G-test, which needs this many rows per pair of levels.
 N_LEVELS = 3
+ROWS_PER_PAIR = 5
 # A group of rows must weigh this much, or this share of a small region.
 SMALLEST_GROUP = 5.0
 SMALLEST_SHARE = 0.05
@@ -245,7 +247,7 @@ class _View:
 def _independent_groups(view: _View, settings: SplitSettings, seed: int) -> list[tuple[int, ...]]:
     """Connected components of the graph of dependent pairs, as variables."""
     if settings.independence == "g_test":
-        p_values = g_test(view.levels(), view.weights)
+        p_values = _test_of_levels(view)
     else:
         rng = np.random.default_rng(seed)
         p_values = random_features_test(view.shares, view.is_label, view.weights, rng)
@@ -256,6 +258,21 @@ def _independent_groups(view: _View, settings: SplitSettings, seed: int) -> list
     n_groups, group_of = connected_components(p_values < settings.alpha / n_pairs, directed=False)
     variables = np.array(view.variables)
     return [tuple(variables[group_of == group].tolist()) for group in range(n_groups)]
+
+
+def _test_of_levels(view: _View) -> FloatArray:
+    """G-test of all pairs; pairs of numbers with few rows are tested by rank correlation.
+
+    Three by three levels of thirty rows hide all but the strongest dependence, ranks do not.
+    """
+    p_values = g_test(view.levels(), view.weights)
+    seen = ~np.isnan(view.cells) & ~view.is_label
+    n_rows = seen.T @ (seen * view.weights[:, None])
+    is_small = (n_rows > 0) & (n_rows < ROWS_PER_PAIR * N_LEVELS**2)
+    if is_small.any():
+        by_rank = rank_correlation_test(np.where(seen, view.shares, np.nan), view.weights)
+        p_values = np.where(is_small, by_rank, p_values)
+    return p_values
 
 
 def _criterion_gain(view: _View, second: BoolArray) -> float:

@@ -14,10 +14,11 @@ import numpy as np
 
 from skcircuits.circuits import Categorical, Gaussian, MultivariateGaussian, PiecewisePolynomial
 from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.learning.bell_densities import Density, fit_densities, tail_share
 from skcircuits.learning.gaussian_mixture import EMSettings, learn_mixture
 from skcircuits.learning.gaussian_mixture_table import MixtureTable
 from skcircuits.learning.mixed_columns import MixedColumn
-from skcircuits.learning.polynomial_leaves import PolynomialSettings, Samples, fit_polynomials
+from skcircuits.learning.polynomial_leaves import PolynomialSettings, Samples
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["LeafFamily", "LeafSettings", "MixedTable", "fit_leaves"]
@@ -179,31 +180,31 @@ def _fit_polynomials(
     """Piecewise polynomials with tails and point masses."""
     found = [_off_atoms(*table.cells(rows, c.variable), c.atoms) for rows, c in samples]
     present = [i for i, (cells, _) in enumerate(found) if len(cells)]
-    shapes: dict[int, tuple[FloatArray, FloatArray]] = {}
+    densities: dict[int, Density] = {}
     if present:
         summary = Samples.summarize(
             [found[i][0] for i in present],
             [found[i][1] for i in present],
             [samples[i][1].resolution for i in present],
         )
-        shapes = dict(zip(present, fit_polynomials(summary, settings.polynomials)))
+        densities = dict(zip(present, fit_densities(summary, settings.polynomials)))
     units = []
     for i, (rows, column) in enumerate(samples):
         shares = _atom_shares(table, rows, column, settings.smoothing)
         half = column.resolution / 2
         # A region without numbers off the atoms: uniform over the column's range
-        whole = np.array([column.lower - half, column.upper + half]), np.ones(1)
-        knots, weights = shapes.get(i, whole)
-        tail, scale = _tails(column, *found[i])
+        whole = np.array([column.lower - half, column.upper + half])
+        knots, weights, beyond = densities.get(i, Density(whole, np.ones(1), np.zeros(2)))
+        tails, scale = _tails(column, *found[i], beyond)
         rest = shares[-1]
         units.append(
             PiecewisePolynomial(
                 column.variable,
                 knots,
-                weights / weights.sum() * (rest * (1.0 - 2.0 * tail)),
+                weights / weights.sum() * (rest * (1.0 - tails.sum())),
                 column.atoms,
                 shares[:-1],
-                [rest * tail] * 2,
+                rest * tails,
                 [scale] * 2,
             )
         )
@@ -233,13 +234,14 @@ def _atom_shares(
     return counts / counts.sum() if counts.sum() else column.shares
 
 
-def _tails(column: MixedColumn, cells: FloatArray, weights: FloatArray) -> tuple[float, float]:
-    """Mass and scale of either tail of a region.
+def _tails(
+    column: MixedColumn, cells: FloatArray, weights: FloatArray, beyond: FloatArray
+) -> tuple[FloatArray, float]:
+    """Masses and scale of the tails of a region.
 
-    The next of n + 1 exchangeable numbers falls beyond the first n with probability
-    1 / (n + 1) on either side, whatever their distribution: so much goes to each tail (with
-    two pseudo-rows, so that three equal parts remain for n = 0). Tails are as wide as the
-    numbers of the region scatter.
+    What the density itself puts beyond the numbers is taken off; the square of the share,
+    the chance that two in a row fall outside, remains. Tails are as wide as the numbers of
+    the region scatter.
     """
     total = weights.sum()
     spread = 0.0
@@ -247,4 +249,5 @@ def _tails(column: MixedColumn, cells: FloatArray, weights: FloatArray) -> tuple
         mean = weights @ cells / total
         spread = np.sqrt(weights @ (cells - mean) ** 2 / total)
     scale = max(spread, column.resolution, 1e-3 * column.scale)
-    return float(1.0 / (total + 3.0)), float(scale)
+    share = tail_share(total)
+    return np.where(beyond > 0, np.maximum(share - beyond, share**2), share), float(scale)

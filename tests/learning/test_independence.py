@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.stats import chi2_contingency, kstest
+from scipy.stats import chi2_contingency, kstest, spearmanr
 
 from skcircuits.learning.independence import (
     g_test,
     random_features_test,
+    rank_correlation_test,
     rank_levels,
     rank_shares,
 )
@@ -86,3 +87,30 @@ def test_ranks_share_ties_and_keep_few_values_apart():
     np.testing.assert_array_equal(rank_levels(shares, 3), [1, 0, 1, np.nan])
     levels = rank_levels(rank_shares(np.arange(30.0), np.ones(30)), 3)
     np.testing.assert_array_equal(np.bincount(levels.astype(int)), [10, 10, 10])
+
+
+def test_rank_correlation_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    numbers = np.column_stack([x, np.exp(0.15 * x + rng.normal(size=200)), np.round(-x)])
+    ones = np.ones(200)
+    shares = np.column_stack([rank_shares(column, ones) for column in numbers.T])
+    p_values = rank_correlation_test(shares, ones)
+    expected = spearmanr(numbers).pvalue
+    assert p_values[0, 1] == pytest.approx(expected[0, 1], rel=0.1)
+    assert p_values[0, 2] < 1e-50
+    np.testing.assert_array_equal(p_values, p_values.T)
+    np.testing.assert_array_equal(np.diag(p_values), 1.0)
+
+
+def test_rank_correlation_leaves_out_missing_cells_and_constant_columns():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=60)
+    weights = np.ones(60)
+    pair = np.column_stack([rank_shares(x, weights), rank_shares(x**3, weights)])
+    holes = pair.copy()
+    holes[30:, 0] = np.nan
+    complete = rank_correlation_test(pair[:30], np.ones(30))
+    np.testing.assert_allclose(rank_correlation_test(holes, weights), complete, rtol=1e-6)
+    constant = np.column_stack([pair[:, 0], np.full(60, 0.5), np.full(60, np.nan)])
+    np.testing.assert_array_equal(rank_correlation_test(constant, weights), 1.0)

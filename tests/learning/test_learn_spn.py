@@ -139,3 +139,13 @@ def test_clusters_with_missing_cells_and_labels():
     group = split_rows(z, [np.eye(2)[label]], np.ones(200))
     agreement = (group == truth).mean()
     assert max(agreement, 1 - agreement) > 0.93
+
+
+def test_few_rows_are_tested_by_ranks():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    dependent = np.column_stack([x, x + rng.normal(scale=0.8, size=30)])
+    alone = np.column_stack([x, rng.normal(size=30)])
+    *_, of_dependent = learn_structure(mixed_table(dependent, [0, 0]), SplitSettings(), rng)
+    *_, of_alone = learn_structure(mixed_table(alone, [0, 0]), SplitSettings(), rng)
+    assert (of_dependent.kind, of_alone.kind) == ("sum", "product")
