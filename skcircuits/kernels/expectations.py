@@ -128,8 +128,9 @@ def no_closed_form(
         must(
             "a kernel and the input units of a circuit",
             "have a closed-form expectation",
-            "Use RBF on continuous variables (any family), Laplacian on univariate ones, and "
-            "Hamming or Delta on discrete ones only (kernel objects take `variables`).",
+            "Use RBF, Linear or Polynomial on continuous variables (no products of them), "
+            "Laplacian on univariate ones, and Hamming or Delta on discrete ones "
+            "(kernel objects take `variables`).",
             factor=type(factor).__name__.removesuffix("Factor"),
             input_units=families,
         )

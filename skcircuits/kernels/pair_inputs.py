@@ -11,7 +11,8 @@ from skcircuits.circuits.plan import Plan
 from skcircuits.kernels.expectations import no_closed_form, univariate_pairs, univariate_points
 from skcircuits.kernels.points import rbf_scales
 from skcircuits.kernels.terms import KernelTerm
-from skcircuits.kernels.univariate import Factor
+from skcircuits.kernels.univariate import ConstantFactor, Factor, MonomialFactor, ProductFactor
+from skcircuits.numerics.gaussian_inner_products import inner_product_moments
 from skcircuits.numerics.gaussian_kernel_pairs import log_expected_rbf_pairs
 from skcircuits.numerics.gaussian_stack import GaussianStack
 from skcircuits.protocols import FloatArray, IntArray
@@ -105,7 +106,7 @@ def _(
     Y: FloatArray,
 ) -> FloatArray:
     (_, units), (other, other_units) = inputs
-    if not term.is_product or not isinstance(other, MultivariateGaussianLayer):
+    if not isinstance(other, MultivariateGaussianLayer):
         raise no_closed_form(layer, term.factor(int(layer.scopes[0, 0])), other)
     rows, other_rows = _distinct_rows(layer.cells(X)), _distinct_rows(layer.cells(Y))
     stack, shift = layer.gaussians, 0
@@ -116,9 +117,40 @@ def _(
             np.concatenate([stack.means, other.gaussians.means]),
             np.concatenate([stack.covariances, other.gaussians.covariances]),
         )
-    values = log_expected_rbf_pairs(stack, rows, other_rows, rbf_scales(layer, term))
-    chosen = values[np.ix_(units, other_units + shift)]
-    return np.exp(chosen.transpose(2, 0, 3, 1))
+    values = _joint_values(layer, stack, term, (rows, other_rows))
+    chosen = values[..., units[:, None], other_units + shift, :, :]
+    return np.moveaxis(chosen, -2, -4).swapaxes(-1, -2)
+
+
+def _joint_values(
+    layer: MultivariateGaussianLayer,
+    stack: GaussianStack,
+    term: KernelTerm,
+    tables: tuple[FloatArray, FloatArray],
+) -> FloatArray:
+    """Expected kernels of all pairs of Gaussians and rows, shape (*axes, K, K, n, m).
+
+    Over their scope a term is a product of factors, or powers of one inner product.
+    """
+    scope = layer.scopes[0].tolist()
+    sums = [i for i, power in enumerate(term.power_sums) if set(power.variables) & set(scope)]
+    if not sums:
+        values = np.exp(log_expected_rbf_pairs(stack, *tables, rbf_scales(layer, term)))
+        result = np.zeros((*term.axis_shape, *values.shape))
+        result[(0,) * len(term.axis_shape)] = values
+        return result
+    others = [f for v in scope if not isinstance(f := term.factor(v), ConstantFactor)]
+    if len(sums) > 1 or others:
+        degrees = [MonomialFactor(term.power_sums[i].degree) for i in sums]
+        raise no_closed_form(layer, ProductFactor((*degrees, *others)))
+    (axis,) = sums
+    power_sum = term.power_sums[axis]
+    columns = np.array([i for i, v in enumerate(scope) if v in power_sum.variables])
+    moments = inner_product_moments(stack, *tables, columns, power_sum.degree)
+    result = np.zeros((*term.axis_shape, *moments.shape[1:]))
+    where = [0] * axis + [slice(None)] + [0] * (len(term.axis_shape) - axis - 1)
+    result[tuple(where)] = moments
+    return result
 
 
 def _distinct_rows(cells: FloatArray) -> FloatArray:

@@ -24,13 +24,15 @@ from skcircuits.kernels.pair_plan import BasePairing, FactorKeys, PairPlan, Regi
 from skcircuits.kernels.pair_sides import Side, prepare_side
 from skcircuits.kernels.pair_tables import pair_tables
 from skcircuits.kernels.terms import KernelTerm, combine_scopes
-from skcircuits.parallel import row_slices
+from skcircuits.parallel import row_slices, working_memory_bytes
 from skcircuits.protocols import FloatArray
 
 __all__ = ["cut_square", "expected_term_of_pairs"]
 
 # Numbers in the largest array of a block of pairs: they stay in the cache.
 CACHE_NUMBERS = 3 * 2**15
+# The same for joint units: conditioning them on the rows of a block costs more than memory.
+JOINT_NUMBERS = 2**22
 # Numbers in the values of a region that are computed before all blocks, and gathered by them.
 SHARED_NUMBERS = 2**19
 # Pairs of circuits per pair of distinct ones that make the detour pay.
@@ -67,10 +69,9 @@ def expected_term_of_pairs(
     regions = [region for region in pairs.regions if region.scope in own.restrictions]
     shared = _shared_values(regions, term, own, other)
     rest = [region for region in regions if region.scope not in shared]
-    n_numbers = max((region.numbers_per_pair(own.tables) for region in rest), default=1)
-    n_pairs = CACHE_NUMBERS // (n_numbers * _n_powers(term))
+    n_numbers = max(region.numbers_per_pair(own.tables) for region in rest) * _n_powers(term)
     result = np.empty((len(left.X), len(right.X)))
-    for rows, columns in cut_square(n_pairs, *result.shape):
+    for rows, columns in cut_square(_numbers_of_block(rest) // n_numbers, *result.shape):
         if left is right and columns.start < rows.start:
             result[rows, columns] = result[columns, rows].T
         else:
@@ -96,6 +97,13 @@ def cut_square(n_pairs: int, n_rows: int, n_columns: int) -> list[tuple[slice, s
     """
     side = max(1, int(max(n_pairs, 1) ** 0.5))
     return list(product(row_slices(n_rows, side), row_slices(n_columns, side)))
+
+
+def _numbers_of_block(regions: list[Region]) -> int:
+    """Numbers that the largest array of a block may have."""
+    if any(region.has_joint_inputs for region in regions):
+        return min(JOINT_NUMBERS, working_memory_bytes() // 64)
+    return CACHE_NUMBERS
 
 
 def _n_powers(term: KernelTerm) -> int:

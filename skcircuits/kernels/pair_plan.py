@@ -170,6 +170,11 @@ class Region:
         """Scopes of the regions below, once for each use."""
         return [factor.scope for pairing in self.pairings for factor in pairing.factors]
 
+    @property
+    def has_joint_inputs(self) -> bool:
+        """Whether input units of several variables are among the bases."""
+        return len(self.scope) > 1 and any(p.inputs is not None for p in self.pairings)
+
     def numbers_per_pair(self, tabulated: Container[Scope]) -> int:
         """Count the values of the region for one pair of circuits.
 

@@ -22,7 +22,9 @@ from skcircuits.numerics.small_cholesky import (
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = [
+    "CompletedRows",
     "ConditionalBlock",
+    "complete_rows",
     "conditional_blocks",
     "conditional_mean",
     "conditional_variance",
@@ -59,6 +61,62 @@ class ConditionalBlock:
     def covariances(self) -> FloatArray:
         """Conditional covariances, shape (m, m, K * P)."""
         return gram_of_lower(self.roots)
+
+
+@dataclass(frozen=True, eq=False)
+class CompletedRows:
+    """Rows completed by each component: Gaussian vectors, observed cells without spread.
+
+    Parameters
+    ----------
+    means : ndarray of shape (d, K, n)
+        Conditional means; observed cells are repeated.
+    covariances : ndarray of shape (d, d, K, P)
+        Conditional covariances of each pattern; the first pattern has nothing missing.
+    pattern : ndarray of shape (n,)
+        Pattern of each row.
+    """
+
+    means: FloatArray
+    covariances: FloatArray
+    pattern: IntArray
+
+
+def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
+    """Compute the first two moments of all rows given their observed cells.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+
+    Returns
+    -------
+    CompletedRows
+        Means per row, covariances per pattern of missing cells.
+    """
+    groups = group_patterns(np.isnan(X))
+    shape = (stack.n_columns, stack.n_columns, stack.n_components)
+    spreads = np.zeros((*shape, 1 + sum(group.n_patterns for group in groups)))
+    pattern = np.zeros(len(X), dtype=np.int64)
+    means = np.repeat(X.T[:, None], stack.n_components, axis=1)
+    n_seen = 1
+    for block in conditional_blocks(stack, X, groups):
+        group = block.group
+        rows, missing = group.rows, group.missing
+        pattern[rows] = n_seen + group.pattern
+        # (P, m, K, n) layouts: advanced indices on both sides of the component axis
+        completed = stack.means[:, missing[group.pattern]].transpose(2, 0, 1) + block.deviations
+        means[missing[group.pattern], :, rows[:, None]] = completed.transpose(2, 0, 1)
+        numbers = np.arange(n_seen, n_seen + group.n_patterns)[:, None, None]
+        covariances = block.covariances.reshape(*[missing.shape[1]] * 2, stack.n_components, -1)
+        spreads[missing[:, :, None], missing[:, None, :], :, numbers] = covariances.transpose(
+            3, 0, 1, 2
+        )
+        n_seen += group.n_patterns
+    return CompletedRows(means, spreads, pattern)
 
 
 def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.numerics.gaussian_conditionals import conditional_blocks
+from skcircuits.numerics.gaussian_conditionals import complete_rows
 from skcircuits.numerics.gaussian_stack import GaussianStack
-from skcircuits.numerics.patterns import group_patterns
 from skcircuits.numerics.small_cholesky import cholesky, contract, log_diagonal
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -113,30 +112,12 @@ class _Embeddings:
 
 def _embed(stack: GaussianStack, X: FloatArray, gammas: FloatArray) -> _Embeddings:
     """Conditional means and covariances of all rows; columns outside the kernel dropped."""
+    rows = complete_rows(stack, X)
     kept = np.flatnonzero(gammas)
-    groups = group_patterns(np.isnan(X))
-    # pattern 0 is the complete row, whether or not there is one
-    shape = (stack.n_columns, stack.n_columns, stack.n_components)
-    spreads = np.zeros((*shape, 1 + sum(group.n_patterns for group in groups)))
-    pattern = np.zeros(len(X), dtype=np.int64)
-    means = np.repeat(X.T[:, None], stack.n_components, axis=1)
-    n_seen = 1
-    for block in conditional_blocks(stack, X, groups):
-        group = block.group
-        rows, missing = group.rows, group.missing
-        pattern[rows] = n_seen + group.pattern
-        # (P, m, K, n) layouts: advanced indices on both sides of the component axis
-        completed = stack.means[:, missing[group.pattern]].transpose(2, 0, 1) + block.deviations
-        means[missing[group.pattern], :, rows[:, None]] = completed.transpose(2, 0, 1)
-        numbers = np.arange(n_seen, n_seen + group.n_patterns)[:, None, None]
-        covariances = block.covariances.reshape(*[missing.shape[1]] * 2, stack.n_components, -1)
-        spreads[missing[:, :, None], missing[:, None, :], :, numbers] = covariances.transpose(
-            3, 0, 1, 2
-        )
-        n_seen += group.n_patterns
     scales = np.sqrt(gammas[kept])
-    spreads = spreads[np.ix_(kept, kept)] * (2.0 * np.outer(scales, scales)[:, :, None, None])
-    return _Embeddings(means[kept] * scales[:, None, None], spreads, pattern)
+    spreads = rows.covariances[np.ix_(kept, kept)]
+    spreads *= 2.0 * np.outer(scales, scales)[:, :, None, None]
+    return _Embeddings(rows.means[kept] * scales[:, None, None], spreads, rows.pattern)
 
 
 def _one_against_many(spread: FloatArray, means: FloatArray, block: _Embeddings) -> FloatArray:

@@ -36,8 +36,7 @@ def kernels_for(p):
     numbers = [v for v in p.variables if v not in labels]
     product = RBF(0.2, variables=numbers) * Hamming(1.3, variables=labels)
     yield product + 0.5 * RBF(0.1)
-    if not any(len(unit.scope) > 1 and not unit.children for unit in p.plan.units):
-        yield Polynomial(2, 0.7) + Linear(variables=labels)
+    yield Polynomial(2, 0.7) + Linear(variables=labels)
     if not numbers:
         yield Polynomial(1, 0.5) * RBF(0.2) * (Delta(variables=[0]) + Hamming(2.0, variables=[0]))
 

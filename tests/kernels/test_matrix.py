@@ -7,8 +7,12 @@ import pytest
 from sklearn import config_context
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian, Product, Sum
-from skcircuits.exceptions import IncompatibleCircuitsError, ZeroProbabilityError
-from skcircuits.kernels import RBF, Delta, Hamming, Polynomial, expected_kernel_matrix
+from skcircuits.exceptions import (
+    CircuitPropertyError,
+    IncompatibleCircuitsError,
+    ZeroProbabilityError,
+)
+from skcircuits.kernels import RBF, Delta, Hamming, Linear, Polynomial, expected_kernel_matrix
 from skcircuits.kernels.matrix import expected_kernel_dot
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import RandomCircuit, random_rows
@@ -65,10 +69,20 @@ def test_rows_against_points_equal_quadrature(seed):
     np.testing.assert_allclose(turned, matrix.T, rtol=1e-12)
 
 
-def test_joint_gaussians_equal_quadrature():
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RBF(0.3),
+        Linear(),
+        Polynomial(2, 0.5) * Linear(),
+        Polynomial(3, 1.0, variables=[1]),
+        RBF(0.3, variables=[0]),
+    ],
+    ids=repr,
+)
+def test_joint_gaussians_equal_quadrature(kernel):
     circuit = mixture(n_components=2, n_columns=2)
     X = np.array([[np.nan, 0.3], [0.5, np.nan], [np.nan, np.nan], [0.1, 0.2]])
-    kernel = RBF(0.3)
     gram = expected_kernel_matrix(X, circuit=circuit, kernel=kernel)
     rows = [Completions(circuit, x) for x in X]
     expected = [
@@ -76,6 +90,26 @@ def test_joint_gaussians_equal_quadrature():
         for a in rows
     ]
     np.testing.assert_allclose(gram, expected, rtol=1e-9)
+
+
+def test_joint_gaussians_beside_labels_take_products_of_kernels():
+    gaussians = mixture(n_components=2, n_columns=2).plan.units[:2]
+    labels = [Bernoulli(2, 0.2), Bernoulli(2, 0.7)]
+    products = [Product(pair) for pair in zip(gaussians, labels, strict=True)]
+    circuit = Circuit(Sum(products, weights=[0.4, 0.6]))
+    X = np.array([[np.nan, 0.3, 1.0], [0.5, np.nan, np.nan], [0.1, 0.2, 0.0]])
+    kernel = Linear(variables=[0]) * Hamming(1.0, variables=[2])
+    kernel += RBF(0.3, variables=[0, 1]) * Polynomial(2, 1.0, variables=[2])
+    rows = [Completions(circuit, x) for x in X]
+    expected = [
+        [a.mass @ kernel(a.nodes, b.nodes) @ b.mass / (a.total * b.total) for b in rows]
+        for a in rows
+    ]
+    gram = expected_kernel_matrix(X, circuit=circuit, kernel=kernel)
+    np.testing.assert_allclose(gram, expected, rtol=1e-9)
+    for refused in (RBF(0.3) * Linear(), Linear() * Linear(variables=[0])):
+        with pytest.raises(CircuitPropertyError, match="no products of them"):
+            expected_kernel_matrix(X, circuit=circuit, kernel=refused)
 
 
 @pytest.mark.parametrize("make", [mixture, lambda: small_circuit(2)], ids=["mixture", "circuit"])
