@@ -102,7 +102,7 @@ def cut_square(n_pairs: int, n_rows: int, n_columns: int) -> list[tuple[slice, s
 def _numbers_of_block(regions: list[Region]) -> int:
     """Numbers that the largest array of a block may have."""
     if any(region.has_joint_inputs for region in regions):
-        return min(JOINT_NUMBERS, working_memory_bytes() // 64)
+        return max(CACHE_NUMBERS, min(JOINT_NUMBERS, working_memory_bytes() // 64))
     return CACHE_NUMBERS
 
 
