@@ -3,7 +3,7 @@
 import numpy as np
 
 from skcircuits.exceptions import ZeroProbabilityError, must
-from skcircuits.stein.targets import is_continuous
+from skcircuits.stein.targets import is_continuous, log_probabilities
 
 __all__ = ["complete_rows", "possible_rows"]
 
@@ -33,7 +33,7 @@ def possible_rows(target, samples):
     """
     if is_continuous(target):
         return np.arange(len(samples))
-    possible = np.flatnonzero(~np.isneginf(target.log_prob_unnormalized(samples)))
+    possible = np.flatnonzero(~np.isneginf(log_probabilities(target, samples)))
     if not len(possible):
         raise ZeroProbabilityError(
             must(
