@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
@@ -70,6 +71,12 @@ class Column:
         ------
         ValueError
             If a number is infinite, a cell is no number, or a label is unknown.
+
+        Warns
+        -----
+        UserWarning
+            If several rows have labels, and none of them is known: more likely labels of
+            another kind (1 and "1") than new ones.
         """
         if self.categories is None:
             return _to_numbers(self.name, values, missing_value)
@@ -79,6 +86,8 @@ class Column:
         codes = np.fromiter(map(code_of.get, cells, repeat(np.nan)), float, len(cells))
         if refuse_unknown and np.isnan(codes).any():
             _refuse_unknown(self, values[np.isnan(codes)], missing_value)
+        if len(codes) > 1 and np.isnan(codes).all():
+            _warn_if_unknown(self, values, missing_value)
         return codes
 
     def decode(self, codes: FloatArray) -> NDArray[Any]:
@@ -292,6 +301,20 @@ def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: ob
                 )
             ) from error
     return numbers
+
+
+def _warn_if_unknown(column: Column, values: NDArray[Any], missing_value: object) -> None:
+    unknown = _distinct(column.name, values, missing_value)
+    if unknown:
+        assert column.categories is not None
+        known = column.categories.tolist()
+        warnings.warn(
+            f"None of the labels of column {column.name!r} was seen in fit, so that all its cells "
+            f"count as missing; got for example {min(unknown, key=repr)!r}, known are "
+            f"{known[:5]}{' and more' if len(known) > 5 else ''}. "
+            "Convert the column to the kind of labels it had in fit.",
+            stacklevel=2,
+        )
 
 
 def _refuse_unknown(column: Column, suspects: NDArray[Any], missing_value: object) -> None:

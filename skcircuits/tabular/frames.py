@@ -6,6 +6,7 @@ narwhals.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,11 @@ def is_frame(X: Any) -> bool:
     bool
         True for pandas, polars and other eager dataframes.
 
+    Raises
+    ------
+    TypeError
+        If X is a lazy frame.
+
     Examples
     --------
     >>> import numpy as np
@@ -61,6 +67,8 @@ def is_frame(X: Any) -> bool:
     >>> is_frame(np.eye(2))
     False
     """
+    if nw.dependencies.is_polars_lazyframe(X):
+        raise TypeError(must("A table", "be in memory", "Pass X.collect().", X=type(X).__name__))
     return bool(nw.dependencies.is_into_dataframe(X))
 
 
@@ -233,5 +241,8 @@ def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool
 
 def _fits(dtype: Any, values: NDArray[Any]) -> bool:
     """Tell whether whole numbers lie within the range of a narwhals integer dtype."""
-    limits = np.iinfo(str(dtype).lower())
-    return values.size == 0 or bool(limits.min <= values.min() and values.max() <= limits.max)
+    # NumPy knows no limits of 128 bits
+    is_signed = not str(dtype).startswith("U")
+    most = 2 ** (int(re.sub(r"\D", "", str(dtype))) - is_signed)
+    least = -most if is_signed else 0
+    return values.size == 0 or bool(least <= values.min() and values.max() < most)

@@ -158,3 +158,17 @@ def test_unknown_labels_are_named():
     np.testing.assert_array_equal(column.encode(cells), [0, np.nan, np.nan, np.nan])
     with pytest.raises(ValueError, match=r"seen in fit, \['a', 'b'\]; got value='y'"):
         column.encode(cells, refuse_unknown=True)
+
+
+def test_columns_of_only_unknown_labels_warn():
+    column = Column("job", np.array(["1", "2"], dtype=object), False)
+    with pytest.warns(UserWarning, match=r"column 'job'.*for example 1, known are \['1', '2'\]"):
+        codes = column.encode(np.array([1, 2, None], dtype=object))
+    assert np.isnan(codes).all()
+
+
+@pytest.mark.parametrize("cells", [["new"], ["new", "1"], [None, np.nan], []])
+@pytest.mark.filterwarnings("error")
+def test_new_labels_among_known_ones_are_only_missing(cells):
+    column = Column("job", np.array(["1", "2"], dtype=object), False)
+    column.encode(np.array(cells, dtype=object))

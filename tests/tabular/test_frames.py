@@ -89,3 +89,19 @@ def test_columns_of_nothing_are_missing_cells_whatever_their_dtype():
     frame = pl.DataFrame({"null": [None, None], "date": pl.Series([None, None], dtype=pl.Date)})
     for column in read_columns(frame):
         assert np.isnan(column.values).all()
+
+
+def test_lazy_frames_are_refused_with_the_way_out():
+    polars = pytest.importorskip("polars")
+    with pytest.raises(TypeError, match=r"be in memory; got X='LazyFrame'. Pass X.collect\(\)"):
+        is_frame(polars.DataFrame({"a": [1.0]}).lazy())
+
+
+@pytest.mark.parametrize("name", ["Int8", "UInt8", "Int64", "UInt64", "Int128"])
+def test_integers_of_any_width_come_back(name):
+    polars = pytest.importorskip("polars")
+    dtype = getattr(polars, name)
+    frame = polars.DataFrame({"n": [1, 2]}).cast(dtype)
+    assert build_frame({"n": np.array([3.0, 0.0])}, frame)["n"].dtype == dtype
+    wide = 2.0 ** int(name.lstrip("UInt"))
+    assert build_frame({"n": np.array([3.0, wide])}, frame)["n"].dtype == polars.Float64
