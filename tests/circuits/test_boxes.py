@@ -90,3 +90,53 @@ def test_reduced_circuits_are_small_and_remembered():
     alone = _plan_over(p.plan, frozenset({0}))
     assert alone.n_units == 13 and len(alone.layers) == 1
     assert _plan_over(p.plan, frozenset({0})) is alone
+
+
+def far_tails():
+    """Mixture of two far leaves on two columns: tails decide, sums of masses hide them."""
+
+    def leaf(variable, start):
+        return PiecewisePolynomial(variable, [start, start + 1.0], [0.98], tail_masses=[0.01, 0.01])
+
+    return Circuit(
+        Sum(
+            [Product([leaf(0, 0.0), leaf(1, 0.0)]), Product([leaf(0, 20.0), leaf(1, 20.0)])],
+            weights=[0.5, 0.5],
+        )
+    )
+
+
+@pytest.mark.parametrize("n", [1, 30, 700])
+def test_bounded_errors_settle_tails_without_logarithms(n, monkeypatch):
+    p = far_tails()
+    p.log_prob_box([[0.0, 0.0]], [[1.0, 1.0]])  # the whole is evaluated once in log space
+    lower = np.full((n, 2), 8.0)
+    upper = lower + np.linspace(0.5, 2.0, 2 * n).reshape(n, 2)
+    expected = _log_pass(p.plan, Box(lower, upper))
+    monkeypatch.setattr("skcircuits.circuits.boxes._log_pass", None)
+    np.testing.assert_allclose(p.log_prob_box(lower, upper), expected, rtol=1e-9)
+    assert expected.max() < np.log(1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 700])
+def test_empty_intervals_are_impossible_without_logarithms(n, monkeypatch):
+    p = far_tails()
+    p.log_prob_box([[0.0, 0.0]], [[1.0, 1.0]])
+    monkeypatch.setattr("skcircuits.circuits.boxes._log_pass", None)
+    point = np.full((n, 2), 0.5)
+    assert np.isneginf(p.log_prob_box(point, point)).all()
+
+
+def test_repeated_and_distinct_bounds_agree():
+    p = random_circuit()
+    lower, upper, _ = random_boxes(2, 3000)
+    # Off the point mass at 1
+    lower, upper = lower.round(1) + 0.05, upper.round(1) + 0.05
+    one_by_one = np.array(
+        [p.log_prob_box(*row)[0] for row in zip(lower[:50, None], upper[:50, None])]
+    )
+    np.testing.assert_allclose(p.log_prob_box(lower, upper)[:50], one_by_one, rtol=1e-9)
+    nudged = lower + 1e-13 * np.arange(3000)[:, None]
+    np.testing.assert_allclose(
+        p.log_prob_box(nudged, upper), p.log_prob_box(lower, upper), rtol=1e-6, atol=1e-6
+    )
