@@ -148,7 +148,7 @@ def test_cells_without_a_finite_variance_are_refused(cell, message):
 
 
 def test_extreme_missing_values_are_no_cells():
-    encoded = Column("x", None, False).encode(np.array([1.0, -1e100]), missing_value=-1e300)
+    encoded = Column("x", None, False).encode(np.array([1.0, -1e300]), missing_value=-1e300)
     np.testing.assert_array_equal(encoded, [1.0, np.nan])
 
 
