@@ -5,7 +5,7 @@ import numpy as np
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.stein.targets import is_continuous, log_probabilities
 
-__all__ = ["complete_rows", "possible_rows"]
+__all__ = ["complete_rows", "possible_rows", "refuse_missing"]
 
 # Completions of a row that are enumerated.
 _MAX_COMPLETIONS = 4096
@@ -78,6 +78,33 @@ def complete_rows(target, samples, weights):
         rows.append(completed)
         shares.append(weight * share / share.sum())
     return np.concatenate(rows), np.concatenate(shares)
+
+
+def refuse_missing(samples, estimator):
+    """Give samples back if no cell is missing.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples, n_features)
+        Samples as numbers.
+    estimator : estimator
+        Who asks, for the message.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_features)
+        The same.
+    """
+    if np.isnan(samples).any():
+        raise ValueError(
+            must(
+                "Samples",
+                "be complete, but input X contains NaN",
+                "Use collapse=[...] to sum variables out, or impute first.",
+                estimator=type(estimator).__name__,
+            )
+        )
+    return samples
 
 
 def _enumerate_states(row, cardinalities):

@@ -16,7 +16,11 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators._learned_target import learn_target
 from skcircuits.estimators._target_labels import align_labels
-from skcircuits.estimators._weighted_samples import complete_rows, possible_rows
+from skcircuits.estimators._weighted_samples import (
+    complete_rows,
+    possible_rows,
+    refuse_missing,
+)
 from skcircuits.exceptions import must
 from skcircuits.kernels import Hamming
 from skcircuits.stein import (
@@ -25,16 +29,12 @@ from skcircuits.stein import (
     stein_discrepancy,
     stein_thinning,
 )
-from skcircuits.stein.energy import energy_residuals
+from skcircuits.stein.energy import energy_residuals, with_energy
 from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import collapse_cells, distinct_gram
 from skcircuits.stein.targets import is_continuous, state_counts
 
 __all__ = ["BBISWeighter"]
-
-# Weight of Stein's identity for the energy, beside one for the kernel. A tenth of it helps
-# the mean energy half as much, ten times as much takes from collapsed single marginals.
-_ENERGY_SHARE = 0.01
 
 
 class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstimator):
@@ -185,7 +185,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         BBISWeighter
             The fitted weighter.
         """
-        samples = _refuse_missing(self._learn_table(X), self)
+        samples = refuse_missing(self._learn_table(X), self)
         self.target_, state_names = self._find_target(X, samples)
         self._set_schema(align_labels(self._schema, self.target_, state_names))
         samples = self._read_samples(X)
@@ -198,7 +198,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         uniform_discrepancy = float(counts @ K @ counts) / len(which) ** 2
         noise = float(K.diagonal() @ counts) / len(which) ** 2
         self.regularization_ = self._choose_regularization(uniform_discrepancy, noise)
-        form = self._with_energy(K, possible[_first_positions(which)], counts)
+        form = K if self._wants_kernel_only() else self._with_energy(K, possible, which)
         totals = simplex_weights(form, counts=counts, regularization=self.regularization_)
         self.weights_ = np.zeros(len(samples))
         self.weights_[possible] = (totals / counts)[which]
@@ -349,7 +349,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
     def _read_samples(self, X):
         check_is_fitted(self)
         table = self._check_table(X, reset=False)
-        return _refuse_missing(self._schema.encode(table, handle_unknown="error"), self)
+        return refuse_missing(self._schema.encode(table, handle_unknown="error"), self)
 
     def _find_target(self, X, samples):
         """Give the target and the names of its states, where it knows them."""
@@ -396,15 +396,13 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         excess = uniform_discrepancy / noise if noise > 0 else 1.0
         return 0.3 * share_sampled**4 / max(1.0, excess)
 
-    def _with_energy(self, K, rows, counts):
-        """Add Stein's identity for the energy to the form that the weights minimise."""
-        published = self.operator == "difference"
-        if not isinstance(self.kernel, str) or published or is_continuous(self.target_):
-            return K
-        residuals = energy_residuals(self.target_, self.samples_[rows])
-        # Both parts on the scale of their diagonals, as independent samples would have them.
-        own, others = counts @ residuals**2, counts @ K.diagonal()
-        return K + _ENERGY_SHARE * others / own * np.outer(residuals, residuals) if own > 0 else K
+    def _wants_kernel_only(self):
+        chosen = not isinstance(self.kernel, str) or self.operator == "difference"
+        return chosen or is_continuous(self.target_)
+
+    def _with_energy(self, K, rows, which):
+        distinct = self.samples_[rows[_first_positions(which)]]
+        return with_energy(K, energy_residuals(self.target_, distinct), np.bincount(which))
 
     def _distinct_gram(self, rows):
         return distinct_gram(
@@ -446,16 +444,3 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
 def _first_positions(which):
     """Give the first row of each of the distinct rows."""
     return np.unique(which, return_index=True)[1]
-
-
-def _refuse_missing(samples, estimator):
-    if np.isnan(samples).any():
-        raise ValueError(
-            must(
-                "Samples",
-                "be complete, but input X contains NaN",
-                "Use collapse=[...] to sum variables out, or impute first.",
-                estimator=type(estimator).__name__,
-            )
-        )
-    return samples

@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein.targets import full_conditionals
 
-__all__ = ["energy_residuals"]
+__all__ = ["energy_residuals", "with_energy"]
+
+# Weight of Stein's identity for the energy, beside one for the kernel. A tenth of it helps
+# the mean energy half as much, ten times as much takes from collapsed single marginals.
+_SHARE = 0.01
 
 
 def energy_residuals(target: Any, X: FloatArray) -> FloatArray:
@@ -57,3 +61,27 @@ def energy_residuals(target: Any, X: FloatArray) -> FloatArray:
         flow = np.where(possible, expit(gain) * np.where(possible, gain, 0.0), 0.0)
         total[observed] += flow.sum(axis=1)
     return total
+
+
+def with_energy(K: FloatArray, residuals: FloatArray, counts: IntArray) -> FloatArray:
+    """Add Stein's identity for the energy to the form that weights minimise.
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, n)
+        Stein Gram matrix of distinct samples.
+    residuals : ndarray of shape (n,)
+        Their :func:`energy_residuals`.
+    counts : ndarray of int of shape (n,)
+        How often each sample occurs.
+
+    Returns
+    -------
+    ndarray of shape (n, n)
+        ``K`` and a share of the squared weighted sum of the residuals.
+    """
+    # Both parts on the scale of their diagonals, as independent samples would have them.
+    own, others = counts @ residuals**2, counts @ K.diagonal()
+    if own == 0:
+        return K
+    return K + _SHARE * others / own * np.outer(residuals, residuals)
