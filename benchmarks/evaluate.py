@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,12 @@ def queries(circuit, rows, holes):
     }
 
 
+def moments(circuit, holes):
+    """Rates of what a pass down the circuit gives for all cells at once."""
+    asked = circuit.expectation, circuit.variance, circuit.marginals
+    return {query.__name__: rate(partial(query, holes), len(holes)) for query in asked}
+
+
 def report(title, rates):
     """Print rates in columns."""
     print(title)
@@ -84,7 +91,7 @@ def latent_tree_over_plants(test):
     rows = np.tile(test, (6, 1))
     holes = with_holes(rows)
     print(f"(a) {circuit!r}")
-    report("  all queries", queries(circuit, rows, holes))
+    report("  all queries", queries(circuit, rows, holes) | moments(circuit, holes[:3000]))
     for tabulate in (False, True):
         fast = compile_scaled(circuit.plan, tabulate=tabulate)
 

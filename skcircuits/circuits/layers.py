@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.circuits.arithmetic import dense_log_sum, segment_log_sum
+from skcircuits.circuits.buffer_rows import Scatter, as_run
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ProductLayer", "SumLayer", "SumWeights"]
@@ -74,30 +75,6 @@ class SumWeights:
         return self._matrices[first]
 
 
-class _Scatter:
-    """Adds rows of contributions to the rows of a buffer they belong to."""
-
-    def __init__(self, targets: IntArray) -> None:
-        distinct, inverse = np.unique(targets, return_inverse=True)
-        n_terms = len(targets)
-        self._repeats = len(distinct) < n_terms
-        # In a tree no row receives twice: nothing has to be added up before
-        self._rows = _run(distinct if self._repeats else targets)
-        shape = (len(distinct), n_terms)
-        self._matrix = sparse.csr_matrix((np.ones(n_terms), (inverse, np.arange(n_terms))), shape)
-
-    def add(self, buffer: FloatArray, contributions: FloatArray) -> None:
-        """Add ``contributions[i]`` to ``buffer[targets[i]]``; targets may repeat."""
-        buffer[self._rows] += self._matrix @ contributions if self._repeats else contributions
-
-
-def _run(rows: IntArray) -> slice | IntArray:
-    """Rows that follow each other as a slice, which is read without a copy."""
-    first = int(rows[0])
-    is_run = np.array_equal(rows, np.arange(first, first + len(rows)))
-    return slice(first, first + len(rows)) if is_run else rows
-
-
 @dataclass(frozen=True)
 class ProductLayer:
     """Products with equally many factors.
@@ -114,8 +91,8 @@ class ProductLayer:
     children: IntArray
 
     @cached_property
-    def _scatter(self) -> _Scatter:
-        return _Scatter(self.children.T.ravel())
+    def _scatter(self) -> Scatter:
+        return Scatter(self.children.T.ravel())
 
     def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
         """Add the log values of the factors.
@@ -164,7 +141,6 @@ class ProductLayer:
         """
         arity = self.children.shape[1]
         self._scatter.add(flows, np.tile(flows[self.units], (arity, 1)))
-
 
     def backward_linear(
         self, derivatives: FloatArray, values: FloatArray, weights: SumWeights
@@ -257,12 +233,12 @@ class SumLayer:
         return self.children.reshape(self.block_shape)[:, 0]
 
     @cached_property
-    def _scatter(self) -> _Scatter:
-        return _Scatter(self.children)
+    def _scatter(self) -> Scatter:
+        return Scatter(self.children)
 
     @cached_property
-    def _block_scatter(self) -> _Scatter:
-        return _Scatter(self.block_children.ravel())
+    def _block_scatter(self) -> Scatter:
+        return Scatter(self.block_children.ravel())
 
     def _use_blocks(self, weights: SumWeights) -> bool:
         """Blocks need one weight matrix for the whole batch."""
@@ -271,7 +247,7 @@ class SumLayer:
     @cached_property
     def _block_rows(self) -> slice | IntArray:
         """Children of all blocks, one block after the other."""
-        return _run(self.block_children.ravel())
+        return as_run(self.block_children.ravel())
 
     def block_values(self, values: FloatArray) -> FloatArray:
         """Give the values of each block's children.

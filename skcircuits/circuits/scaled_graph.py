@@ -11,10 +11,11 @@ from math import prod
 import numpy as np
 from scipy import sparse
 
+from skcircuits.circuits.buffer_rows import as_run
 from skcircuits.circuits.inputs import DiscreteLayer, InputLayer
 from skcircuits.circuits.layers import ProductLayer, SumLayer
 from skcircuits.circuits.plan import Plan
-from skcircuits.circuits.scaled_steps import Block, Densities, Products, Rows, Step, Sums
+from skcircuits.circuits.scaled_steps import Block, Densities, Products, Step, Sums
 from skcircuits.circuits.units import Product
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -188,7 +189,7 @@ class ScaledGraph:
         children = layer.children[np.array(units) - layer.units.start]
 
         def make(out: slice, rows_of: RowsOf, n_rows: int) -> Step:
-            return Products(out, tuple(_run(rows_of(factor)) for factor in children.T.tolist()))
+            return Products(out, tuple(as_run(rows_of(factor)) for factor in children.T.tolist()))
 
         self._add(Node(units, children.ravel().tolist(), make))
 
@@ -241,7 +242,7 @@ def _block_node(units: list[int], weights: FloatArray, factors: list[list[int]])
     """One block of sums with shared children, given by the factors of the children."""
 
     def make(out: slice, rows_of: RowsOf, n_rows: int) -> Step:
-        return Block(out, weights, tuple(_run(rows_of(factor)) for factor in factors))
+        return Block(out, weights, tuple(as_run(rows_of(factor)) for factor in factors))
 
     return Node(units, [unit for factor in factors for unit in factor], make)
 
@@ -255,11 +256,3 @@ def _blocks(layer: SumLayer) -> list[tuple[list[int], list[int]]]:
 
 def _range(units: slice) -> range:
     return range(units.start, units.stop)
-
-
-def _run(rows: IntArray) -> Rows:
-    """Rows that follow each other as a slice, which is read without a copy."""
-    first = int(rows[0])
-    if np.array_equal(rows, np.arange(first, first + len(rows))):
-        return slice(first, first + len(rows))
-    return rows
