@@ -70,10 +70,10 @@ def curves(mixture, test, size, n_rows, rng):
     """Mean divergences (n_methods, n_counts) for random rows with ``size`` observed cells."""
     codes = hide(test[rng.choice(len(test), n_rows, replace=False)], size, rng)
     exact = conditional_marginals(mixture, codes, "exact", 1, rng).probabilities
-    return [
-        [divergence(exact, a, codes < 0).mean() for a in estimates(method, mixture, codes, rng)]
-        for method in METHODS
-    ]
+    # The same random numbers for all: importance and collapsed sampling get the same trees.
+    seed = int(rng.integers(2**32))
+    answers = [estimates(method, mixture, codes, np.random.default_rng(seed)) for method in METHODS]
+    return [[divergence(exact, a, codes < 0).mean() for a in method] for method in answers]
 
 
 def hide(codes, n_observed, rng):

@@ -7,8 +7,10 @@ configuration reaches the workers.
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, TypeVar
@@ -83,11 +85,48 @@ def thread_map(
     """
     n_threads = 1 if n_jobs is None else n_jobs if n_jobs > 0 else cpu_count() + 1 + n_jobs
     n_threads = max(1, min(n_threads, len(items)))
+    results: dict[int, Result] = {}
+    pending = deque(enumerate(items))
+
+    def work() -> None:
+        try:
+            for number, item in _taken(pending):
+                results[number] = function(*item)
+        except BaseException:
+            pending.clear()
+            raise
+
     with single_threaded_blas():
-        if n_threads == 1:
-            return [function(*item) for item in items]
-        with ThreadPoolExecutor(n_threads) as pool:
-            return list(pool.map(lambda item: function(*item), items))
+        helpers = [_helpers().submit(work) for _ in range(n_threads - 1)]
+        try:
+            work()
+        finally:
+            # A helper that never started is not waited for: a call may come from a helper.
+            started = [helper for helper in helpers if not helper.cancel()]
+            wait(started)
+    for helper in started:
+        helper.result()
+    return [results[number] for number in range(len(items))]
+
+
+def _taken(pending: deque[tuple[int, tuple[Any, ...]]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Take what is left, one by one; other threads take too."""
+    while True:
+        try:
+            yield pending.popleft()
+        except IndexError:
+            return
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """Threads that wait for work: starting one takes longer than some of the work."""
+    return ThreadPoolExecutor(cpu_count(), thread_name_prefix="skcircuits")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has the pool but not its threads.
+    os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 @cache

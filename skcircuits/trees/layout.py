@@ -121,7 +121,8 @@ class StateLayout:
     def state_counts(self, codes: IntArray, sample_weight: FloatArray) -> FloatArray:
         """Sum the weights of the rows (complete codes) that have each flat state."""
         weights = np.repeat(sample_weight, self.n_variables)
-        return np.bincount(self.flat(codes).ravel(), weights, self.n_states)
+        # Weights are floats, so the sums are.
+        return np.bincount(self.flat(codes).ravel(), weights, self.n_states).astype(np.float64)
 
     def evidence(self, codes: IntArray) -> FloatArray:
         """Turn codes (n_rows, n_variables) into factors (n_rows, n_states) on the states.

@@ -1,18 +1,19 @@
 """Spanning-tree laws that stand in for the law of the tree given observed cells.
 
 Given complete rows a tree is drawn from edge weights ``w_uv r_uv(x_u, x_v)``; given some cells
-e only, its law ``P(T) P(e|T)`` is no longer a product over edges. The closest simple product
-has the weights ``w_uv r̂_uv``, with r̂_uv the average of r_uv over the states that u and v may
-take. What they may take is known in two rounds:
+e only, its law ``P(T) P(e|T)`` is no longer a product over edges. A close simple product has
+the weights ``w_uv r̂_uv``, with r̂_uv an average of r_uv over the states that u and v may take:
 
-1. every variable follows its own margin q_u, restricted to the states that e allows;
-2. its neighbours w in the tree speak too: with ``π_uw`` the probability of the edge under the
-   law of the first round, the expected message is ``1 - π_uw + π_uw Σ_b r_uw(a, b) q_w(b)``.
-   The edge (u, v) uses the beliefs ``b_{u∖v}(a) ∝ q_u(a) Π_{w≠v}`` of these messages: what u
-   is likely to be before the edge itself is considered, as in belief propagation.
+1. Every variable follows its own margin q_u, restricted to the states that e allows:
+   ``r̂⁰_uv = Σ_ab q_u(a) r_uv(a, b) q_v(b)``.
+2. One end of the edge also listens to its other neighbours in the tree. With ``π_uw`` the
+   probability of the edge under the law of the first step, the expected message of w is
+   ``1 - π_uw + π_uw Σ_b r_uw(a, b) q_w(b)``, and ``b_{u∖v}(a) ∝ q_u(a) Π_{w≠v}`` of these is
+   what u is likely to be before the edge itself is considered, as in belief propagation. The
+   edge (u, v) counts what either end adds in this way: ``r̂_uv = r̂_{u∖v} r̂_{v∖u} / r̂⁰_uv``, with
+   ``r̂_{u∖v} = Σ_ab b_{u∖v}(a) r_uv(a, b) q_v(b)``.
 
-A second round of messages would echo the first. The weights are exact when nothing and when
-everything is observed.
+The law is exact when no cell, one cell or every cell is observed.
 """
 
 from __future__ import annotations
@@ -64,17 +65,19 @@ class TreeProposal:
         allowed /= margins[:, layout.owner]
         # The same vertex for all rows: no row depends on those beside it, not even by rounding.
         root = int(model.weights.sum(axis=1).argmax())
-        ratios = model.ratios()
-        by_edge = np.broadcast_to(allowed[:, :, None], (*allowed.shape, layout.n_variables))
-        messages, mean_ratios = _mean_ratios(ratios, by_edge, layout)
+        # Σ_b r_uv(a, b) q_v(b) per flat state of u and variable v.
+        messages = np.add.reduceat(allowed[:, None, :] * model.ratios(), layout.offsets, axis=2)
+        mean_ratios = np.add.reduceat(messages * allowed[:, :, None], layout.offsets, axis=1)
         _, edges = spanning_tree_laws(model.weights * mean_ratios, root)
         beliefs = _beliefs(allowed, messages, edges, layout)
-        _, mean_ratios = _mean_ratios(ratios, beliefs, layout)
+        one_end = np.add.reduceat(messages * beliefs, layout.offsets, axis=1)
+        diagonal = np.arange(layout.n_variables)
+        mean_ratios[:, diagonal, diagonal] = 1.0  # no edge: never looked up
+        mean_ratios = one_end * one_end.transpose(0, 2, 1) / mean_ratios
         log_margins: FloatArray = np.log(margins).sum(axis=1)
         self.weights: FloatArray = model.weights * mean_ratios
         self.log_mass = log_margins + log_tree_sums(self.weights, root) - model.tree_law[0]
-        diagonal = np.arange(layout.n_variables)
-        mean_ratios[:, diagonal, diagonal] = 1.0  # no edge: never looked up
+        mean_ratios[:, diagonal, diagonal] = 1.0
         self._log_margins = log_margins
         self._log_mean_ratios: FloatArray = np.log(mean_ratios)
 
@@ -96,20 +99,6 @@ class TreeProposal:
         edges = edges_of(parents)
         log_ratios = self._log_mean_ratios[rows[:, None], edges[:, :, 0], edges[:, :, 1]]
         return self._log_margins[rows] + log_ratios.sum(axis=1)
-
-
-def _mean_ratios(
-    ratios: FloatArray, beliefs: FloatArray, layout: StateLayout
-) -> tuple[FloatArray, FloatArray]:
-    """Average r_uv over beliefs about u and v, given per flat state and other end of the edge.
-
-    Returns the messages (n_rows, flat states of v, u), averaged over u only, and the averages
-    over both (n_rows, n_variables, n_variables).
-    """
-    weighted = beliefs[:, :, layout.owner]
-    weighted *= ratios
-    messages = np.add.reduceat(weighted, layout.offsets, axis=1).transpose(0, 2, 1)
-    return messages, np.add.reduceat(messages * beliefs, layout.offsets, axis=1)
 
 
 def _beliefs(

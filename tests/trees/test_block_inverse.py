@@ -11,9 +11,10 @@ def _laplacian_minors(n_matrices, size, seed=0):
     return ground(weights)[0]
 
 
+@pytest.mark.parametrize("n_matrices", [4, 60])
 @pytest.mark.parametrize("size", [1, 2, 5, 12, 13, 25, 31, 70])
-def test_inverse_and_determinant(size):
-    matrices = _laplacian_minors(4, size)
+def test_inverse_and_determinant(size, n_matrices):
+    matrices = _laplacian_minors(n_matrices, size)
     inverses = matrices.copy()
     log_determinants = invert_in_place(inverses)
     np.testing.assert_allclose(
@@ -25,8 +26,13 @@ def test_inverse_and_determinant(size):
     np.testing.assert_allclose(inverses, inverses.transpose(0, 2, 1), rtol=1e-12)
 
 
-def test_indefinite_matrices_give_nan():
-    assert np.isnan(invert_in_place(np.array([[[1.0, 2.0], [2.0, 1.0]]]))).all()
+@pytest.mark.parametrize("n_matrices", [3, 60])
+@pytest.mark.parametrize("size", [2, 30])
+def test_indefinite_matrices_are_refused(size, n_matrices):
+    matrices = np.eye(size) + np.zeros((n_matrices, size, size))
+    matrices[1, -1, -2] = matrices[1, -2, -1] = 2.0
+    with pytest.raises(np.linalg.LinAlgError):
+        invert_in_place(matrices)
 
 
 def test_nothing_to_invert():

@@ -48,6 +48,16 @@ def test_exact_when_nothing_or_everything_is_observed(observed):
     np.testing.assert_allclose(proposal.log_mass, exact, atol=1e-10)
 
 
+def test_exact_when_one_cell_is_observed():
+    model = random_model([2, 3, 2, 2, 4], seed=1, scale=2.0)
+    evidence = np.ones((6, model.layout.n_states))
+    evidence[np.arange(5), model.layout.offsets] = 0.0  # one state of one variable ruled out
+    evidence[5, 2:5] = [0.5, 0.0, 0.2]
+    proposal = TreeProposal(model, evidence)
+    exact = enumerate_evidence(AllTreesMixture(np.zeros(1), [model]), evidence)
+    np.testing.assert_allclose(proposal.log_mass, exact, atol=1e-10)
+
+
 def test_two_rounds_come_closer_than_margins():
     model = random_model([2, 3, 4, 2, 3], seed=1, scale=2.5)
     evidence = _evidence(model, n_rows=30, share=0.6)

@@ -1,0 +1,69 @@
+import os
+import threading
+import time
+
+import pytest
+
+from skcircuits.parallel import row_slices, thread_map
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1, 2, 5, -1])
+def test_results_keep_their_order(n_jobs):
+    def slow_first(number):
+        time.sleep(0.01 * (number == 0))
+        return number**2
+
+    items = [(number,) for number in range(20)]
+    assert thread_map(slow_first, items, n_jobs) == [number**2 for number in range(20)]
+    assert thread_map(slow_first, [], n_jobs) == []
+
+
+def test_threads_share_the_work():
+    names = set()
+    both = threading.Barrier(2)
+
+    def meet(number):
+        both.wait(timeout=10)
+        names.add(threading.current_thread().name)
+
+    thread_map(meet, [(number,) for number in range(6)], 2)
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_errors_reach_the_caller_and_end_the_work(n_jobs):
+    done = []
+
+    def fail(number):
+        done.append(number)
+        time.sleep(0.001)
+        raise IndexError(f"number {number}")
+
+    with pytest.raises(IndexError, match="number"):
+        thread_map(fail, [(number,) for number in range(100)], n_jobs)
+    assert len(done) <= n_jobs
+    assert thread_map(pow, [(2, 2)], n_jobs) == [4]
+
+
+def test_calls_may_be_nested():
+    def inner(base):
+        return sum(thread_map(pow, [(base, k) for k in range(8)], 8))
+
+    expected = [sum(base**k for k in range(8)) for base in range(30)]
+    assert thread_map(inner, [(base,) for base in range(30)], 8) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own():
+    assert thread_map(pow, [(2, k) for k in range(4)], 2) == [1, 2, 4, 8]
+    child = os.fork()
+    if child == 0:
+        answer = thread_map(pow, [(2, k) for k in range(4)], 2)
+        os._exit(answer != [1, 2, 4, 8])
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_slices_cover_the_rows():
+    assert row_slices(5, 2) == [slice(0, 2), slice(2, 4), slice(4, 5)]
+    assert row_slices(0, 2) == []
