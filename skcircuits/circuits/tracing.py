@@ -75,8 +75,8 @@ def trace(
             continue
         own = units - layer.units.start
         if isinstance(layer, ProductLayer):
-            for factor in layer.children.T:
-                pending.add(factor[own], rows)
+            factors = layer.children.T[:, own]
+            pending.add(factors.ravel(), np.tile(rows, len(factors)))
         else:
             pending.add(layer.children[choose(layer, own, rows)], rows)
     for positions, inputs in plan.inputs:
