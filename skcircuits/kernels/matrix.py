@@ -15,7 +15,8 @@ from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.expected_kernel import check_kernel
 from skcircuits.kernels.pair_pass import expected_term_of_pairs
-from skcircuits.kernels.pair_plan import PairPlan, compile_pairs
+from skcircuits.kernels.pair_plan import compile_pairs
+from skcircuits.kernels.pair_regions import PairPlan
 from skcircuits.kernels.points import (
     bytes_per_point_row,
     expected_term_at_points,

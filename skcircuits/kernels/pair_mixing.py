@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from skcircuits.circuits.layers import SumWeights
-from skcircuits.kernels.pair_plan import Level, Mixing
+from skcircuits.kernels.pair_regions import Level, Mixing
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["level_matrices", "mix_left", "mix_right", "right_sums", "take"]

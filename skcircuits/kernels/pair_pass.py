@@ -20,7 +20,7 @@ from skcircuits.circuits.compatibility import Scope
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_inputs import input_values
 from skcircuits.kernels.pair_mixing import mix_left, mix_right, take
-from skcircuits.kernels.pair_plan import BasePairing, FactorKeys, PairPlan, Region
+from skcircuits.kernels.pair_regions import BasePairing, FactorKeys, PairPlan, Region
 from skcircuits.kernels.pair_sides import Side, prepare_side
 from skcircuits.kernels.pair_tables import pair_tables
 from skcircuits.kernels.terms import KernelTerm, combine_scopes

@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.circuits.compatibility import Scope
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_mixing import level_matrices
-from skcircuits.kernels.pair_plan import PairPlan
+from skcircuits.kernels.pair_regions import PairPlan
 from skcircuits.kernels.pair_tables import kernel_of_states, tabulate, tabulated_scopes
 from skcircuits.kernels.restrictions import Restriction
 from skcircuits.kernels.terms import KernelTerm

@@ -15,7 +15,7 @@ from skcircuits.circuits.compatibility import Scope
 from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_mixing import mix_left, mix_right, right_sums, take
-from skcircuits.kernels.pair_plan import BasePairing, Mixing, PairPlan, Region
+from skcircuits.kernels.pair_regions import BasePairing, Mixing, PairPlan, Region
 from skcircuits.kernels.terms import KernelTerm
 from skcircuits.protocols import FloatArray, IntArray
 

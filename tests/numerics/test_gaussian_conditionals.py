@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.numerics.gaussian_conditionals import (
+    complete_rows,
     conditional_blocks,
     conditional_mean,
     conditional_variance,
@@ -20,6 +21,15 @@ def test_moments_against_the_textbook(n_columns, share):
             mean, spread = conditional(stack, k, x)
             np.testing.assert_allclose(means[k, i], mean, rtol=1e-10, atol=1e-12)
             np.testing.assert_allclose(variances[k, i], np.diag(spread), rtol=1e-10, atol=1e-12)
+
+
+def test_completed_rows_hold_the_same_moments():
+    stack, X = random_stack(2, 4), random_rows(30, 4, 0.4)
+    rows = complete_rows(stack, X)
+    np.testing.assert_array_equal(rows.means.transpose(1, 2, 0), conditional_mean(stack, X))
+    variances = np.einsum("ddkp->kpd", rows.covariances)[:, rows.pattern]
+    np.testing.assert_allclose(variances, conditional_variance(stack, X), rtol=1e-12)
+    assert not rows.covariances[..., 0].any()
 
 
 def test_observed_cells_are_repeated_exactly():
