@@ -227,15 +227,17 @@ class RowLaplacians:
         size = max(_MIN_BLOCK_ROWS, -(-len(codes) // n_blocks))
         tables = [(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)]
         parts = thread_map(self._invert_block, tables, n_jobs)
-        _, _, crossed = parts[0]
-        # In the order of the rows, whichever thread came first: bitwise equal results.
-        for _, _, more in parts[1:]:
-            crossed.merge(more)
+        log_sums = np.concatenate([log_sums for log_sums, _, _ in parts])
         diagonals = np.concatenate([diagonal for _, diagonal, _ in parts])
+        _, _, crossed = parts.pop(0)
+        # In the order of the rows, whichever thread came first: bitwise equal results. Each
+        # part may be large and goes as soon as it is added.
+        while parts:
+            crossed.merge(parts.pop(0)[2])
         counts = self._sum_of_diagonals(codes, sample_weight[:, None] * diagonals, n_jobs)
         crossed.subtract_twice_from(counts)
         self._multiply_by_affinities(counts)
-        return np.concatenate([log_sums for log_sums, _, _ in parts]), counts
+        return log_sums, counts
 
     @property
     def _chunk_size(self) -> int:
