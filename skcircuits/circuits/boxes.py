@@ -19,7 +19,7 @@ import numpy as np
 from skcircuits.circuits.conditioning import marginalize
 from skcircuits.circuits.inputs import Box, BoxMasses
 from skcircuits.circuits.passes import feedforward, input_buffer
-from skcircuits.circuits.plan import BATCH_ROWS, Plan, compile_plan
+from skcircuits.circuits.plan import Plan, compile_plan
 from skcircuits.circuits.units import Product, Sum, Unit, topological_order
 from skcircuits.numerics.patterns import distinct_patterns
 from skcircuits.parallel import memory_bound_chunks
@@ -39,8 +39,9 @@ SMALLEST_LINEAR = 1e-250
 RELATIVE_ERROR = 1e-9
 # More rows than this try the cheaper bound of their errors first.
 FEW_ROWS = 256
-# Values per batch: a few buffers of this size stay in cache.
-BATCH_VALUES = 2**17
+# Rows per batch: tables of cumulative masses are larger than the cache and are gone through
+# once per batch.
+BATCH_ROWS = 2048
 
 _Write = Callable[[BoxMasses, IntArray, FloatArray], None]
 
@@ -157,9 +158,8 @@ class _LinearPass:
         """
         plan, k = self._plan, 1 if write is _write_masses else 2
         result = np.empty((k, len(rows)))
-        at_most = max(BATCH_ROWS, BATCH_VALUES // plan.n_units)
         values = np.empty((0, 0, 0))
-        for batch in memory_bound_chunks(len(rows), k * plan.bytes_per_row, at_most=at_most):
+        for batch in memory_bound_chunks(len(rows), k * plan.bytes_per_row, at_most=BATCH_ROWS):
             shape = (plan.n_units, k, batch.stop - batch.start)
             # Batches of one size share a buffer: new memory costs as much as what is written
             values = values if values.shape == shape else np.empty(shape)

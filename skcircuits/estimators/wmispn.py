@@ -29,9 +29,10 @@ class WMISPNDensity(CircuitDensity):
 
     LearnSPN [1]_ cuts the table into independent groups of columns and similar groups of
     rows. Within a group numbers have piecewise polynomial densities (B-splines whose order
-    and intervals a criterion chooses) with exponential tails and, where values repeat
-    heavily, point masses [2]_; labels have categorical distributions. Missing cells are
-    marginalised in fit and ever after; probabilities of intervals and sets are exact.
+    and intervals a criterion chooses, or a bell in small groups) with exponential tails and,
+    where values repeat heavily, point masses [2]_; labels have categorical distributions.
+    Missing cells are marginalised in fit and ever after; probabilities of intervals and sets
+    are exact.
 
     Parameters
     ----------
@@ -57,7 +58,8 @@ class WMISPNDensity(CircuitDensity):
         columns with point masses keep polynomials in any case.
     independence : {"g_test", "rdc"}, default="g_test"
         Test of independence: a G-test on labels and levels of numbers, with the degrees of
-        freedom of the levels observed, or random features of ranks.
+        freedom of the levels observed (rank correlation for pairs of numbers with few rows),
+        or random features of ranks.
     integer_features : "auto", None or array-like, default="auto"
         Which columns of numbers are whole by nature: those that were in fit, none, or a
         mask, indices or names. Draws of them are whole, and queries about them mean whole

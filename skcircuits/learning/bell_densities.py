@@ -77,7 +77,7 @@ def fit_densities(samples: Samples, settings: PolynomialSettings) -> list[Densit
     >>> samples = Samples.summarize([x], [np.ones(30)], [0.1])
     >>> (density,) = fit_densities(samples, PolynomialSettings())
     >>> density.weights.round(2)
-    array([0.  , 0.01, 0.01, 0.98, 0.01, 0.01, 0.  ])
+    array([0.  , 0.  , 0.01, 0.98, 0.01, 0.  , 0.  ])
     """
     fitted = fit_polynomials(samples, settings)
     nothing = np.zeros(2)

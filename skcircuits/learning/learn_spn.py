@@ -50,7 +50,8 @@ class SplitSettings:
     min_weight : float, default=10
         Least weight of rows that are cut further.
     independence : {"g_test", "rdc"}, default="g_test"
-        Test of independence: G-test on levels, or random features of ranks.
+        Test of independence: G-test on levels and, with few rows, rank correlation; or
+        random features of ranks.
     joint : bool, default=False
         Leaves have joint normal distributions of the columns without point masses: those
         stay together, and rows are cut only where the information criterion gains.
