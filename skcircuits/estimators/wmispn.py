@@ -120,7 +120,7 @@ class WMISPNDensity(CircuitDensity):
     >>> wage = rng.normal(np.where(job == "nurse", 30.0, 20.0), 2.0)
     >>> density = WMISPNDensity().fit(pd.DataFrame({"job": job, "wage": wage}))
     >>> round(density.probability("wage > 25", given={"job": "nurse"}), 2)
-    0.98
+    0.99
     """
 
     _parameter_constraints: ClassVar[dict] = {
