@@ -2,14 +2,11 @@
 
 LAPACK through NumPy or SciPy factorises one small matrix after the other, far below the speed
 of a matrix product. Here a matrix is halved recursively until its blocks are small, and the
-halves are joined by batched matrix products. A small block of many matrices is inverted by a
-sweep that runs over all of them at once, one of few matrices by LAPACK. NumPy lets other
-threads run meanwhile.
+halves are joined by batched matrix products; LAPACK inverts the small blocks, a whole batch in
+one call. Every call is long enough for other threads to run meanwhile.
 """
 
 from __future__ import annotations
-
-from threading import Lock
 
 import numpy as np
 
@@ -17,14 +14,11 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["invert_in_place"]
 
-_LONG_BATCH = 48  # so many matrices outweigh the many short steps of a sweep
-# Below these sizes a sweep, or LAPACK, beats products of even smaller blocks.
-_SWEEP_SIZE = 12
-_LAPACK_SIZE = 24
+_LONG_BATCH = 48  # so many matrices make up for the overhead of products of small blocks
+# Up to these sizes LAPACK beats products of even smaller blocks.
+_LAPACK_SIZE_LONG = 12
+_LAPACK_SIZE_SHORT = 24
 _STEP = 8  # products are fastest on multiples of the vector registers
-# Two threads that both ask for the interpreter at every short step would wait for it most of
-# the time; one that sweeps while the other multiplies does not notice it.
-_SWEEPING = Lock()
 
 
 def invert_in_place(matrices: FloatArray) -> FloatArray:
@@ -57,13 +51,11 @@ def invert_in_place(matrices: FloatArray) -> FloatArray:
            [-1.,  2.]])
     """
     n_matrices, size, _ = matrices.shape
-    if n_matrices >= _LONG_BATCH and size <= _SWEEP_SIZE:
-        with _SWEEPING:
-            return _sweep(matrices)
-    if n_matrices < _LONG_BATCH and size <= _LAPACK_SIZE:
+    if size <= (_LAPACK_SIZE_LONG if n_matrices >= _LONG_BATCH else _LAPACK_SIZE_SHORT):
         factors = np.linalg.cholesky(matrices)
         matrices[:] = np.linalg.inv(matrices)
-        return 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        log_determinants: FloatArray = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        return 2 * log_determinants
     half = _STEP * round(size / (2 * _STEP))
     corner, rest = matrices[:, :half, :half], matrices[:, half:, half:]
     side = matrices[:, half:, :half]
@@ -77,26 +69,4 @@ def invert_in_place(matrices: FloatArray) -> FloatArray:
     corner += scaled.transpose(0, 2, 1) @ product
     np.negative(product, out=side)
     matrices[:, :half, half:] = side.transpose(0, 2, 1)
-    return log_determinants
-
-
-def _sweep(matrices: FloatArray) -> FloatArray:
-    """Invert by symmetric sweeps, with the batch as the innermost axis."""
-    # Inner loops over the batch are long, over a small matrix they would be short.
-    swept = np.ascontiguousarray(matrices.transpose(1, 2, 0))
-    update = np.empty_like(swept)
-    pivots = np.empty(swept.shape[1:])
-    for k in range(len(swept)):
-        column, pivot = swept[:, k].copy(), swept[k, k].copy()
-        if not (pivot > 0).all():
-            raise np.linalg.LinAlgError("Matrix is not positive definite")
-        row = column / pivot
-        # Eliminate the variable: the update would also fill its own row and column.
-        swept -= np.multiply(column[:, None], row, out=update)
-        swept[:, k] = row
-        swept[k] = row
-        swept[k, k] = -1.0 / pivot
-        pivots[k] = pivot
-    np.negative(swept.transpose(2, 0, 1), out=matrices)
-    log_determinants: FloatArray = np.log(pivots).sum(axis=0)
     return log_determinants
