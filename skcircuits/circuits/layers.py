@@ -105,7 +105,7 @@ class ProductLayer:
             Not used by products.
         """
         out = values[self.units]
-        np.take(values, self.children[:, 0], axis=0, out=out)
+        np.take(values, self.children[:, 0], axis=0, out=out, mode="clip")
         for factor in self.children.T[1:]:
             out += values[factor]
 
@@ -123,7 +123,7 @@ class ProductLayer:
             Not used by products.
         """
         out = values[self.units]
-        np.take(values, self.children[:, 0], axis=0, out=out)
+        np.take(values, self.children[:, 0], axis=0, out=out, mode="clip")
         for factor in self.children.T[1:]:
             out *= values[factor]
 
