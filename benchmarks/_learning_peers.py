@@ -55,7 +55,7 @@ def spflow(train, test):
     from spflow.learn import expectation_maximization
     from spflow.zoo.hclt import learn_hclt_binary
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     rows = torch.tensor(train, dtype=torch.float32)
     clock = Clock()
