@@ -91,7 +91,8 @@ def sample_completions(
             source = draw_source(rng, rows, draws)
             # Draw-major: pair i belongs to draw i // n_rows of row i % n_rows.
             pairs = np.ascontiguousarray(result[draws, rows].reshape(-1, X.shape[1]))
-            _complete(plan, pairs, posterior.chooser(source), source)
+            n_draws = draws.stop - draws.start
+            _complete(plan, pairs, posterior.chooser(source, n_draws), source)
             result[draws, rows] = pairs.reshape(-1, n_rows, X.shape[1])
     return result
 
@@ -137,8 +138,8 @@ class _Posterior:
         require_possible(values[plan.root], first_row)
         return cls(plan, values, is_log=True)
 
-    def chooser(self, source: DrawSource) -> EdgeChoice:
-        """Choose edges with probability proportional to their terms."""
+    def chooser(self, source: DrawSource, n_draws: int) -> EdgeChoice:
+        """Choose edges with probability proportional to their terms, for some draws per row."""
 
         def choose(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
             uniform = source(rows, layer.units.start + own).random(len(own)) * ALMOST_ONE
@@ -147,7 +148,10 @@ class _Posterior:
             at = rows % self._values.shape[1]
             if layer.block_shape is None and len(layer.lengths) > 1:
                 return self._draw_in_segments(layer, own, at, uniform)
-            return self._draw_in_blocks(layer, own, at, uniform)
+            # Whole rows have one place for each row and block: enough for one draw.
+            reads_rows = n_draws == 1 and 2 * len(own) >= self._n_places(layer)
+            draw = self._draw_in_rows if reads_rows else self._draw_in_blocks
+            return draw(layer, own, at, uniform)
 
         return choose
 
@@ -158,20 +162,27 @@ class _Posterior:
             self._shared[layer.units.start] = InverseCdf(posteriors, layer.starts, layer.lengths)
         return self._shared[layer.units.start].draw(own, uniform)
 
+    def _n_places(self, layer: SumLayer) -> int:
+        return len(layer.block_children) * self._values.shape[1]
+
     def _draw_in_blocks(
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
     ) -> IntArray:
         """Draw for sums whose children are shared within blocks."""
         n_rows = self._values.shape[1]
+        blocks = own // (len(layer.lengths) // len(layer.block_children))
+        flat = self._values.ravel()
+        below = ((children * n_rows)[blocks] + at for children in layer.block_children.T)
+        return self._walk_blocks(layer, own, at, uniform, (flat[places] for places in below))
+
+    def _draw_in_rows(
+        self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
+    ) -> IntArray:
+        """Draw where most blocks explain most rows: rows of the buffer need no gather."""
+        n_rows = self._values.shape[1]
         n_blocks = len(layer.block_children)
         n_sums = len(layer.lengths) // n_blocks
-        blocks = own // n_sums
-        if 2 * len(own) < n_blocks * n_rows:
-            flat = self._values.ravel()
-            below = ((children * n_rows)[blocks] + at for children in layer.block_children.T)
-            return self._walk_blocks(layer, own, at, uniform, (flat[places] for places in below))
-        # Most blocks explain most rows: whole rows of the buffer are read, without a gather.
-        place = blocks * n_rows + at
+        place = own // n_sums * n_rows + at
         everywhere = np.repeat(np.arange(n_blocks) * n_sums, n_rows)
         everywhere[place] = own
         spread = np.zeros(n_blocks * n_rows)

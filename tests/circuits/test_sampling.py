@@ -8,6 +8,7 @@ from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
 from skcircuits.circuits.passes import backward, log_values
 from skcircuits.circuits.sampling import _Posterior, sample_completions
 from skcircuits.circuits.scaled_inputs import linear_values
+from skcircuits.numerics.row_streams import RowStreams
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows
 
@@ -27,7 +28,7 @@ def test_linear_and_log_values_give_the_same_draws(dense):
     chosen = []
     for values, is_log in ((linear, False), (log, True)):
         rng = np.random.default_rng(0)
-        choose = _Posterior(plan, values, is_log).chooser(lambda pairs, places, rng=rng: rng)
+        choose = _Posterior(plan, values, is_log).chooser(lambda pairs, places, rng=rng: rng, 1)
         edges = []
         for layer in plan.sum_layers:
             own, rows = np.nonzero(np.isfinite(log[layer.units]))
@@ -78,3 +79,24 @@ def test_blocks_are_drawn_alike_with_many_and_few_rows(dense):
         spread = 5 * np.sqrt(share * (1 - share) / 20_000) + 1e-12
         assert abs(alone[:, variable].mean() - share) <= spread
         assert abs(among[:, variable].mean() - share) <= spread
+
+
+def test_draws_of_a_row_do_not_depend_on_each_other(dense):
+    """Pairs of draws of one row are spread like two draws from its posterior."""
+    circuit, X = dense
+    rows = np.full((5, X.shape[1]), np.nan)
+    rows[1:, 0] = 0.0
+    first, second = np.concatenate(
+        [circuit.sample(2, rows, random_state=seed) for seed in range(1000)], axis=1
+    )
+    table = np.zeros((2, 2))
+    np.add.at(table, (first[:, 1].astype(int), second[:, 1].astype(int)), 1)
+    assert stats.chi2_contingency(table).pvalue > 1e-3
+
+
+def test_a_draw_is_the_same_alone_and_among_others(dense):
+    circuit, X = dense
+    together = circuit.sample(3, X, random_state=RowStreams(X, 1))
+    for row in range(5):
+        alone = circuit.sample(3, X[[row]], random_state=RowStreams(X[[row]], 1))
+        np.testing.assert_array_equal(alone[:, 0], together[:, row])
