@@ -51,7 +51,7 @@ BASIC = {"density", "missing", "moments", "sampling", "interval"}
 EXACT = {
     **dict.fromkeys(["Bernoulli", "Categorical", "Indicator"], BASIC | set(KERNELS)),
     "Gaussian": BASIC | {"rbf", "laplacian", "linear", "polynomial"},
-    "MultivariateGaussian": BASIC | {"rbf"},
+    "MultivariateGaussian": BASIC | {"rbf", "linear", "polynomial"},
     "PiecewisePolynomial": BASIC | {"rbf", "laplacian", "linear", "polynomial"},
 }
 POINT = np.array([[1.0, -0.5]])
