@@ -169,7 +169,8 @@ def draw(results, arguments):
     """One panel per data set: error against the share of missing cells."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(results), figsize=(4.5 * len(results), 4), squeeze=False)
+    size = (4.5 * len(results) + 2.5, 4)
+    figure, axes = plt.subplots(1, len(results), figsize=size, squeeze=False, layout="constrained")
     for axis, (name, errors) in zip(axes[0], results.items()):
         for method in dict.fromkeys(method for method, _ in errors):
             means = [errors[method, rate].mean() for rate in arguments.rates]
@@ -177,8 +178,8 @@ def draw(results, arguments):
             style = "-" if method.startswith("expected") else "--"
             axis.errorbar(arguments.rates, means, deviations, fmt=style, label=method)
         axis.set(title=name, xlabel="share of missing cells", ylabel="root mean squared error")
-    axes[0, 0].legend(fontsize="small")
-    figure.tight_layout()
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize="small")
     figure.savefig(arguments.picture, dpi=150)
 
 
