@@ -14,10 +14,9 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["invert_in_place"]
 
-_LONG_BATCH = 48  # so many matrices make up for the overhead of products of small blocks
-# Up to these sizes LAPACK beats products of even smaller blocks.
-_LAPACK_SIZE_LONG = 12
-_LAPACK_SIZE_SHORT = 24
+# Up to this size LAPACK beats products of even smaller blocks, or loses so little that two
+# threads, which wait for the interpreter between many short calls, gain more.
+_LAPACK_SIZE = 24
 _STEP = 8  # products are fastest on multiples of the vector registers
 
 
@@ -50,8 +49,8 @@ def invert_in_place(matrices: FloatArray) -> FloatArray:
     array([[ 1., -1.],
            [-1.,  2.]])
     """
-    n_matrices, size, _ = matrices.shape
-    if size <= (_LAPACK_SIZE_LONG if n_matrices >= _LONG_BATCH else _LAPACK_SIZE_SHORT):
+    size = matrices.shape[1]
+    if size <= _LAPACK_SIZE:
         factors = np.linalg.cholesky(matrices)
         matrices[:] = np.linalg.inv(matrices)
         log_determinants: FloatArray = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
