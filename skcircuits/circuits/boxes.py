@@ -220,19 +220,20 @@ def _flatten(root: Unit) -> Unit:
     n_parents = Counter(id(child) for unit in order for child in unit.children)
     built: dict[int, Unit] = {}
 
-    def parts(child: Unit, kind: type[Unit]) -> tuple[Unit, ...] | None:
+    def parts(child: Unit, kind: type[Unit]) -> tuple[tuple[Unit, ...], FloatArray]:
+        """The units that stand for a child, and their weights in it."""
         new = built[id(child)]
-        return new.children if isinstance(new, kind) and n_parents[id(child)] == 1 else None
+        if not isinstance(new, kind) or n_parents[id(child)] > 1:
+            return (new,), np.ones(1)
+        return new.children, new.weights if isinstance(new, Sum) else np.ones(len(new.children))
 
     for unit in order:
         children: list[Unit] = []
         weights: list[FloatArray] = []
         own = unit.weights if isinstance(unit, Sum) else np.ones(len(unit.children))
         for child, weight in zip(unit.children, own):
-            merged = parts(child, type(unit))
-            children.extend([built[id(child)]] if merged is None else merged)
-            is_merged_sum = merged is not None and isinstance(unit, Sum)
-            inner = built[id(child)].weights if is_merged_sum else np.ones(len(merged or [0]))  # type: ignore[attr-defined]
+            merged, inner = parts(child, type(unit))
+            children.extend(merged)
             weights.append(weight * inner)
         if isinstance(unit, Sum):
             built[id(unit)] = Sum(children, weights=np.concatenate(weights))
