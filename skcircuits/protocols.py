@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "LARGEST_CELL",
     "BoolArray",
     "Density",
     "DifferentiableTarget",
@@ -20,6 +21,9 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+# Magnitude that a cell may have: products of two differences stay below the largest float.
+LARGEST_CELL = 1e150
 
 
 @runtime_checkable

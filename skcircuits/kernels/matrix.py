@@ -32,7 +32,7 @@ from skcircuits.parallel import (
     single_threaded_blas,
     working_memory_bytes,
 )
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import LARGEST_CELL, FloatArray, IntArray
 
 __all__ = ["expected_kernel_dot", "expected_kernel_matrix"]
 
@@ -41,8 +41,6 @@ POINT_BYTES = 2**24
 # No block takes more rows than this, so that there is work for several processes.
 PAIR_ROWS = 256
 POINT_ROWS = 1024
-# Squares of larger numbers may overflow.
-LARGEST_CELL = 1e150
 
 
 def expected_kernel_matrix(

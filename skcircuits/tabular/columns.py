@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import LARGEST_CELL, FloatArray
 from skcircuits.tabular.frames import RawColumn
 
 __all__ = ["Column", "holds_labels", "is_missing", "learn_column"]
-
-LARGEST = 1e150  # magnitude of a cell: products of two deviations stay below the largest float
 
 
 @dataclass(frozen=True)
@@ -271,11 +269,11 @@ def _to_numbers(name: str | int, values: NDArray[Any], missing_value: object) ->
 
 def _refuse_extremes(name: str | int, numbers: FloatArray) -> None:
     """Refuse infinite cells, and those whose square, a term of every variance, would be."""
-    extreme = np.abs(numbers) > LARGEST
+    extreme = np.abs(numbers) > LARGEST_CELL
     if not extreme.any():
         return
     value = float(numbers[extreme][0])
-    condition, way_out = f"be at most {LARGEST:g} in magnitude", "Rescale the column."
+    condition, way_out = f"be at most {LARGEST_CELL:g} in magnitude", "Rescale the column."
     if np.isinf(numbers).any():
         condition = "be finite or missing, not infinity"
         way_out = "Replace infinite cells by NaN or by a finite bound."
