@@ -3,24 +3,24 @@
 Variables without bounds integrate to one. So rows that bound the same variables are answered
 by the circuit of these variables alone, which is often much smaller and is kept for the next
 call. The pass adds and multiplies probabilities themselves. Where the result is so small
-that rounding could show, the pass is repeated with more digits, and once more with every
-input raised by a bound of its error: what the result gains bounds its own error, as all
-weights are positive. The few rows that this does not settle are evaluated in log space.
+that rounding could show, the pass is repeated with every input raised by a bound of its
+error: what the result gains bounds its own error, as all weights are positive. Where that
+is too much, inputs get more digits, and the few rows still left are evaluated in log space.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from operator import methodcaller
 
 import numpy as np
 
 from skcircuits.circuits.conditioning import marginalize
+from skcircuits.circuits.flattening import flatten
 from skcircuits.circuits.inputs import Box, BoxMasses
+from skcircuits.circuits.inputs.base import Rows
 from skcircuits.circuits.passes import feedforward, input_buffer
 from skcircuits.circuits.plan import Plan, compile_plan
-from skcircuits.circuits.units import Product, Sum, Unit, topological_order
 from skcircuits.numerics.patterns import distinct_patterns
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -39,11 +39,10 @@ SMALLEST_LINEAR = 1e-250
 RELATIVE_ERROR = 1e-9
 # More rows than this try the cheaper bound of their errors first.
 FEW_ROWS = 256
-# Rows per batch: tables of cumulative masses are larger than the cache and are gone through
-# once per batch.
-BATCH_ROWS = 2048
+# Rows per batch: their values stay in cache.
+BATCH_ROWS = 512
 
-_Write = Callable[[BoxMasses, IntArray, FloatArray], None]
+_Write = Callable[[BoxMasses, Rows, FloatArray], None]
 
 
 def log_box_probability(plan: Plan, box: Box) -> FloatArray:
@@ -79,7 +78,7 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
 def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
     """Log probabilities, on the linear scale where that is exact."""
     linear = _LinearPass(plan, box)
-    (result,) = linear(np.arange(len(box.lower)), _write_masses)
+    (result,) = linear(_write_masses)
     doubtful = np.flatnonzero(~(result >= SURELY_EXACT * whole))
     if len(doubtful):
         doubtful = _settle(linear, result, doubtful, whole)
@@ -92,17 +91,23 @@ def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
 
 def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray, whole: float) -> IntArray:
     """Bound the errors of doubtful results, or improve them; return those still in doubt."""
+    smallest = SMALLEST_LINEAR * whole
     # Few rows take the values with most digits at once
-    writers = (_write_raised, _write_bounds) if len(doubtful) > FEW_ROWS else (_write_bounds,)
-    for write in writers:
-        known, raised = linear(doubtful, write)
-        result[doubtful] = known
-        is_exact = (raised - known <= RELATIVE_ERROR * known) & (known >= SMALLEST_LINEAR * whole)
-        doubtful = doubtful[~is_exact]
+    if len(doubtful) > FEW_ROWS:
+        known, (raised,) = result[doubtful], linear(_write_raised, doubtful)
+        doubtful = doubtful[~_is_exact(known, raised, smallest)]
+    known, raised = linear(_write_bounds, doubtful, 2)
+    result[doubtful] = known
+    doubtful = doubtful[~_is_exact(known, raised, smallest)]
     # Not underflow where no way is left to satisfy all bounds
     zeros = doubtful[result[doubtful] == 0.0]
-    is_impossible = linear(zeros, _write_possible)[0] == 0.0
+    is_impossible = linear(_write_possible, zeros, 2)[0] == 0.0
     return np.setdiff1d(doubtful, zeros[is_impossible])
+
+
+def _is_exact(known: FloatArray, raised: FloatArray, smallest: float) -> BoolArray:
+    """Tell where a bound of the error is small, and underflow would not show."""
+    return (raised - known <= RELATIVE_ERROR * known) & (known >= smallest)
 
 
 def _bounded(plan: Plan, box: Box) -> BoolArray:
@@ -138,55 +143,58 @@ class _LinearPass:
     """
 
     def __init__(self, plan: Plan, box: Box) -> None:
-        self._plan = plan
+        self._plan, self._n_boxes = plan, len(box.lower)
         self._inputs = [(units, layer.prepare_boxes(box)) for units, layer in plan.inputs]
 
-    def __call__(self, rows: IntArray, write: _Write) -> FloatArray:
+    def __call__(self, write: _Write, rows: IntArray | None = None, k: int = 1) -> FloatArray:
         """Evaluate some boxes.
 
         Parameters
         ----------
-        rows : ndarray of shape (m,)
-            Which boxes.
         write : callable
             Writes k values of each input unit and row, one of those below.
+        rows : ndarray of shape (m,), default=None
+            Which boxes, by default all.
+        k : int, default=1
+            Number of values.
 
         Returns
         -------
         ndarray of shape (k, m)
             Values of the root.
         """
-        plan, k = self._plan, 1 if write is _write_masses else 2
-        result = np.empty((k, len(rows)))
+        plan, n = self._plan, self._n_boxes if rows is None else len(rows)
+        result = np.empty((k, n))
         values = np.empty((0, 0, 0))
-        for batch in memory_bound_chunks(len(rows), k * plan.bytes_per_row, at_most=BATCH_ROWS):
+        for batch in memory_bound_chunks(n, k * plan.bytes_per_row, at_most=BATCH_ROWS // k):
+            own = batch if rows is None else rows[batch]
             shape = (plan.n_units, k, batch.stop - batch.start)
             # Batches of one size share a buffer: new memory costs as much as what is written
             values = values if values.shape == shape else np.empty(shape)
             for units, masses in self._inputs:
-                write(masses, rows[batch], values[units])
+                write(masses, own, values[units])
             result[:, batch] = feedforward(plan, values, "linear")[plan.root]
         return result
 
 
-def _write_masses(masses: BoxMasses, rows: IntArray, out: FloatArray) -> None:
+def _write_masses(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
     """Probabilities to absolute accuracy."""
     masses.write(rows, out[:, 0])
 
 
-def _write_raised(masses: BoxMasses, rows: IntArray, out: FloatArray) -> None:
-    """Probabilities to absolute accuracy, and the same raised by it."""
+def _write_raised(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
+    """Probabilities raised by the bound of their errors."""
     masses.write(rows, out[:, 0])
-    np.add(out[:, 0], INPUT_ERROR, out=out[:, 1])
+    out += INPUT_ERROR
 
 
-def _write_bounds(masses: BoxMasses, rows: IntArray, out: FloatArray) -> None:
+def _write_bounds(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
     """Probabilities with more digits, and the same raised by bounds of their errors."""
     masses.write_bounds(rows, out[:, 0], out[:, 1])
     out[:, 1] += out[:, 0]
 
 
-def _write_possible(masses: BoxMasses, rows: IntArray, out: FloatArray) -> None:
+def _write_possible(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
     """One where a probability is not surely zero."""
     _write_bounds(masses, rows, out)
     out[:, 0] = out[:, 1] > 0.0
@@ -210,35 +218,5 @@ def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
             del known[next(iter(known))]
         root = marginalize(plan, frozenset(plan.units[-1].scope) - kept)
         assert root is not None
-        known[kept] = compile_plan(_flatten(root))
+        known[kept] = compile_plan(flatten(root))
     return known[kept]
-
-
-def _flatten(root: Unit) -> Unit:
-    """Merge sums into sums and products into products where no other unit uses them."""
-    order = topological_order(root)
-    n_parents = Counter(id(child) for unit in order for child in unit.children)
-    built: dict[int, Unit] = {}
-
-    def parts(child: Unit, kind: type[Unit]) -> tuple[tuple[Unit, ...], FloatArray]:
-        """The units that stand for a child, and their weights in it."""
-        new = built[id(child)]
-        if not isinstance(new, kind) or n_parents[id(child)] > 1:
-            return (new,), np.ones(1)
-        return new.children, new.weights if isinstance(new, Sum) else np.ones(len(new.children))
-
-    for unit in order:
-        children: list[Unit] = []
-        weights: list[FloatArray] = []
-        own = unit.weights if isinstance(unit, Sum) else np.ones(len(unit.children))
-        for child, weight in zip(unit.children, own):
-            merged, inner = parts(child, type(unit))
-            children.extend(merged)
-            weights.append(weight * inner)
-        if isinstance(unit, Sum):
-            built[id(unit)] = Sum(children, weights=np.concatenate(weights))
-        elif isinstance(unit, Product):
-            built[id(unit)] = Product(children)
-        else:
-            built[id(unit)] = unit
-    return built[id(root)]

@@ -123,9 +123,11 @@ class ProductLayer:
             Not used by products.
         """
         out = values[self.units]
-        np.take(values, self.children[:, 0], axis=0, out=out, mode="clip")
-        for factor in self.children.T[1:]:
-            out *= values[factor]
+        values.take(self.children[:, 0], axis=0, out=out, mode="clip")
+        factors = np.empty_like(out)
+        for children in self.children.T[1:]:
+            values.take(children, axis=0, out=factors, mode="clip")
+            out *= factors
 
     def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
         """Hand the flow of each product to all its factors.

@@ -29,9 +29,12 @@ __all__ = [
     "DiscreteInputLayer",
     "InputLayer",
     "LeafUnit",
+    "Rows",
     "StateFlows",
     "check_variable",
 ]
+
+Rows = slice | IntArray
 
 #: Minus the log density of a standard normal at its peak.
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
@@ -58,7 +61,7 @@ class Box:
     closed: str = "both"
     states: Mapping[int, BoolArray] = field(default_factory=dict)
 
-    def rows(self, rows: slice | IntArray) -> Box:
+    def rows(self, rows: Rows) -> Box:
         """Restrict to some rows.
 
         Parameters
@@ -114,24 +117,24 @@ class BoxMasses:
     def __init__(self, layer: InputLayer, box: Box) -> None:
         self._layer, self._box = layer, box
 
-    def write(self, rows: IntArray, masses: FloatArray) -> None:
+    def write(self, rows: Rows, masses: FloatArray) -> None:
         """Give probabilities to absolute accuracy (1e-15).
 
         Parameters
         ----------
-        rows : ndarray of shape (m,)
+        rows : slice or ndarray of shape (m,)
             Which boxes.
         masses : ndarray of shape (n_units, m)
             Receives the probabilities.
         """
         np.exp(self._layer.log_box(self._box.rows(rows)), out=masses)
 
-    def write_bounds(self, rows: IntArray, masses: FloatArray, errors: FloatArray) -> None:
+    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
         """Give probabilities and what rounding may have done to them.
 
         Parameters
         ----------
-        rows : ndarray of shape (m,)
+        rows : slice or ndarray of shape (m,)
             Which boxes.
         masses, errors : ndarray of shape (n_units, m)
             Receive the probabilities and bounds of their errors; 0 where both are surely 0.

@@ -6,12 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import SMALLEST_ERROR, BoxMasses
+from skcircuits.circuits.inputs.base import SMALLEST_ERROR, BoxMasses, Rows
 from skcircuits.circuits.inputs.polynomial_groups import (
     LARGEST_TABLE,
     PolynomialGroup,
 )
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.numerics.distinct import distinct_numbers
+from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["FewIntervals", "ManyIntervals"]
 
@@ -41,12 +42,12 @@ class ManyIntervals(BoxMasses):
             for group, own in zip(groups, bounds)
         ]
 
-    def write(self, rows: IntArray, masses: FloatArray) -> None:
+    def write(self, rows: Rows, masses: FloatArray) -> None:
         """Give probabilities to absolute accuracy.
 
         Parameters
         ----------
-        rows : ndarray of shape (m,)
+        rows : slice or ndarray of shape (m,)
             Which rows.
         masses : ndarray of shape (n_units, m)
             Receives the probabilities.
@@ -54,12 +55,12 @@ class ManyIntervals(BoxMasses):
         for units, intervals in self._parts:
             intervals.write(rows, masses[units])
 
-    def write_bounds(self, rows: IntArray, masses: FloatArray, errors: FloatArray) -> None:
+    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
         """Give probabilities and bounds of their errors.
 
         Parameters
         ----------
-        rows : ndarray of shape (m,)
+        rows : slice or ndarray of shape (m,)
             Which rows.
         masses, errors : ndarray of shape (n_units, m)
             Receive the probabilities and the bounds.
@@ -84,12 +85,12 @@ class FewIntervals(BoxMasses):
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
         self._groups, self._bounds, self._closed = groups, bounds, closed
 
-    def write(self, rows: IntArray, masses: FloatArray) -> None:
+    def write(self, rows: Rows, masses: FloatArray) -> None:
         """Give probabilities.
 
         Parameters
         ----------
-        rows : ndarray of shape (m,)
+        rows : slice or ndarray of shape (m,)
             Which rows.
         masses : ndarray of shape (n_units, m)
             Receives the probabilities.
@@ -101,28 +102,31 @@ class FewIntervals(BoxMasses):
         masses *= x[:, 0] < x[:, 1]
         self._add_atoms(rows, masses)
 
-    def write_bounds(self, rows: IntArray, masses: FloatArray, errors: FloatArray) -> None:
+    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
         """Give probabilities and bounds of their errors.
 
         Parameters
         ----------
-        rows : ndarray of shape (m,)
+        rows : slice or ndarray of shape (m,)
             Which rows.
         masses, errors : ndarray of shape (n_units, m)
             Receive the probabilities and the bounds.
         """
         pieces, x = self._places(rows)
         ends = self._groups[0].pieces.two_sided(pieces, x)
-        _between(ends[:, :, 0], ends[:, :, 1], x[:, 0] < x[:, 1], masses, errors)
+        is_wide = x[:, 0] < x[:, 1]
+        between, error = _between(ends[:, :, 0], ends[:, :, 1])
+        np.multiply(between, is_wide, out=masses)
+        np.multiply(error, is_wide, out=errors)
         self._add_atoms(rows, masses)
 
-    def _places(self, rows: IntArray) -> tuple[IntArray, FloatArray]:
+    def _places(self, rows: Rows) -> tuple[IntArray, FloatArray]:
         """Pieces that hold the bounds, and the bounds, both of shape (n_units, 2, m)."""
-        bounds = self._bounds.take(rows, axis=2)
+        bounds = self._bounds[:, :, rows]
         places = [group.locate(own) for group, own in zip(self._groups, bounds)]
         return np.concatenate(places), bounds.repeat([len(place) for place in places], axis=0)
 
-    def _add_atoms(self, rows: IntArray, masses: FloatArray) -> None:
+    def _add_atoms(self, rows: Rows, masses: FloatArray) -> None:
         for group, (lower, upper) in zip(self._groups, self._bounds):
             if len(group.atoms):
                 units = slice(group.units[0], group.units[-1] + 1)
@@ -147,64 +151,77 @@ class _GroupIntervals:
     ) -> None:
         self._group, self._closed = group, closed
         self._lower, self._upper = lower, upper
-        self._points, places = np.unique(np.concatenate([lower, upper]), return_inverse=True)
+        self._is_wide = lower < upper
+        self._points, places = distinct_numbers(np.concatenate([lower, upper]))
         self._lower_place, self._upper_place = np.split(places, 2)
         n_bytes = 8 * len(self._points) * len(group.units)
         self._do_repeat = len(self._points) <= len(lower) and n_bytes <= LARGEST_TABLE
-        self._scratch = np.empty((0, 0))
+        self._scratch = np.empty((2, 0, 0))
+
+    # Points first: the masses of all units at one point are copied as a whole
 
     @cached_property
     def _cumulative(self) -> FloatArray:
-        # Units first: the masses of one unit stay in cache
-        return np.ascontiguousarray(self._group.cumulative(self._points).T)
+        table = self._group.cumulative(self._points)
+        # So that rounding makes no difference negative
+        return np.maximum.accumulate(table, axis=0, out=table)
 
     @cached_property
     def _two_sided(self) -> FloatArray:
-        return self._group.two_sided(self._points)
+        return np.ascontiguousarray(self._group.two_sided(self._points).swapaxes(1, 2))
 
-    def write(self, rows: IntArray, masses: FloatArray) -> None:
+    def write(self, rows: Rows, masses: FloatArray) -> None:
         """Give masses to absolute accuracy, shape (k, m)."""
-        lower, upper = self._lower[rows], self._upper[rows]
         if self._do_repeat:
-            # A new array would cost more than what is computed in it
-            if self._scratch.shape != masses.shape:
-                self._scratch = np.empty(masses.shape)
-            below = self._scratch
-            self._cumulative.take(self._upper_place[rows], axis=1, out=masses, mode="clip")
-            self._cumulative.take(self._lower_place[rows], axis=1, out=below, mode="clip")
-            masses -= below
+            low, high = self._rows_of(self._cumulative, rows)
         else:
-            masses[...] = (self._group.cumulative(upper) - self._group.cumulative(lower)).T
-        np.maximum(masses, 0.0, out=masses)
-        masses[:, ~(lower < upper)] = 0.0
-        self._add_atoms(lower, upper, masses)
+            low = self._group.cumulative(self._lower[rows])
+            high = np.maximum(self._group.cumulative(self._upper[rows]), low)
+        high -= low  # before transposing: contiguous arrays are several times faster
+        masses[...] = high.T
+        is_wide = self._is_wide[rows]
+        if not is_wide.all():
+            masses *= is_wide
+        self._add_atoms(rows, masses)
 
-    def write_bounds(self, rows: IntArray, masses: FloatArray, errors: FloatArray) -> None:
+    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
         """Give masses and bounds of their errors, shape (k, m)."""
-        lower, upper = self._lower[rows], self._upper[rows]
         if self._do_repeat:
-            low = self._two_sided.take(self._lower_place[rows], axis=2)
-            high = self._two_sided.take(self._upper_place[rows], axis=2)
+            low, high = self._rows_of(self._two_sided, rows)
         else:
-            low, high = self._group.two_sided(lower), self._group.two_sided(upper)
-        _between(low, high, lower < upper, masses, errors)
-        self._add_atoms(lower, upper, masses)
+            sides = [self._group.two_sided(x[rows]) for x in (self._lower, self._upper)]
+            low, high = (side.swapaxes(1, 2) for side in sides)
+        between, error = _between(low, high)
+        masses[...], errors[...] = between.T, error.T
+        is_wide = self._is_wide[rows]
+        if not is_wide.all():
+            masses *= is_wide
+            errors *= is_wide
+        self._add_atoms(rows, masses)
 
-    def _add_atoms(self, lower: FloatArray, upper: FloatArray, masses: FloatArray) -> None:
+    def _rows_of(self, table: FloatArray, rows: Rows) -> FloatArray:
+        """Entries of a table at the lower and at the upper bounds, shape (2, ..., m, k)."""
+        low, high = self._lower_place[rows], self._upper_place[rows]
+        shape = (2, *table.shape[:-2], len(low), table.shape[-1])
+        # A new array would cost more than what is copied into it
+        if self._scratch.shape != shape:
+            self._scratch = np.empty(shape)
+        table.take(low, axis=-2, out=self._scratch[0], mode="clip")
+        table.take(high, axis=-2, out=self._scratch[1], mode="clip")
+        return self._scratch
+
+    def _add_atoms(self, rows: Rows, masses: FloatArray) -> None:
         if len(self._group.atoms):
-            masses += self._group.atom_mass(lower, upper, self._closed)
+            masses += self._group.atom_mass(self._lower[rows], self._upper[rows], self._closed)
 
 
-def _between(
-    low: FloatArray, high: FloatArray, is_wide: BoolArray, masses: FloatArray, errors: FloatArray
-) -> None:
-    """Write masses between two-sided cumulative masses, and bounds of their errors."""
-    np.subtract(high[1], low[1], out=errors)
-    np.subtract(high[0], low[0], out=masses)
-    masses += errors
+def _between(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Masses between two-sided cumulative masses, and bounds of their errors, in place."""
+    high[:2] -= low[:2]
+    masses, other_end, errors = high
+    masses += other_end
     np.maximum(masses, 0.0, out=masses)
-    masses *= is_wide
-    np.add(low[2], high[2], out=errors)
+    errors += low[2]
     errors *= ROUNDING
     errors += SMALLEST_ERROR
-    errors *= is_wide
+    return masses, errors
