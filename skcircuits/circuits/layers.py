@@ -19,7 +19,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ProductLayer", "SumLayer", "SumWeights"]
 
-# A sparse matrix costs more to set up than to apply to fewer values per unit.
+# Fewer values per unit pay for the number of calls, not for what these compute.
 MANY_VALUES = 64
 
 
@@ -123,6 +123,9 @@ class ProductLayer:
             Not used by products.
         """
         out = values[self.units]
+        if values[0].size < MANY_VALUES:
+            np.multiply.reduce(values.take(self.children.T, axis=0), axis=0, out=out)
+            return
         values.take(self.children[:, 0], axis=0, out=out, mode="clip")
         factors = np.empty_like(out)
         for children in self.children.T[1:]:

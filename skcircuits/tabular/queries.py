@@ -148,8 +148,11 @@ def _read_query(query: str | Mapping[Any, Any], schema: TableSchema) -> Region:
     if isinstance(query, str):
         return parse_query(query, schema)
     box: Box = {}
+    position = {name: j for j, name in enumerate(schema.names)}
     for key, constraint in _items(query):
-        j = _position(key, schema)
+        if key not in position:
+            raise _unknown_column(key, schema)
+        j = position[key]
         column = schema.columns[j]
         is_number = column.categories is None
         box[j] = (_read_interval if is_number else _read_labels)(column, constraint)
@@ -170,11 +173,9 @@ def _items(query: Mapping[Any, Any]) -> Collection[tuple[Any, Any]]:
     return query.items()
 
 
-def _position(key: object, schema: TableSchema) -> int:
+def _unknown_column(key: object, schema: TableSchema) -> ValueError:
     names = schema.names
-    if key in names:
-        return names.index(key)
-    raise ValueError(
+    return ValueError(
         must("Columns of a query", "be columns of the table", f"They are {names}.", column=key)
     )
 

@@ -89,7 +89,6 @@ class PolynomialPieces:
         self.before = np.concatenate(
             [np.cumsum(own) - own for own in np.split(self.masses, self.first[1:])]
         )
-        self._decays = -self.rates
         self.amplitudes = self.masses * np.where(self.is_left, 1.0, -1.0 * self.is_right)
         self.offsets = self.before + np.where(self.is_right, self.masses, 0.0)
         self._split_at_middles()
@@ -103,8 +102,12 @@ class PolynomialPieces:
         )
         is_far = ((self.before >= after) | self.is_right) & ~self.is_left
         self._far = np.where(is_far, self.before + self.masses + after, 0.0)
-        self._near_offsets = np.where(is_far, -(after + self.masses * ~self.is_tail), self.before)
-        self._levels = np.where(self.is_tail, 0.0, np.abs(self._near_offsets) + self.masses)
+        near = np.where(is_far, -(after + self.masses * ~self.is_tail), self.before)
+        self._levels = np.where(self.is_tail, 0.0, np.abs(near) + self.masses)
+        # One table, so that points look up all they need at once
+        self._near_parts = np.stack(
+            [self.starts, self.widths, near, -self.rates, self.amplitudes, *self.antiderivatives]
+        )
 
     def _place_polynomials(self, weights: Sequence[FloatArray]) -> None:
         """Fill in the polynomials, batched over functions of one shape."""
@@ -303,20 +306,22 @@ class PolynomialPieces:
 
     def _near_mass(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Mass left of points, or minus the mass right of them, whichever is meant to be small."""
+        starts, widths, offsets, decays, amplitudes, *powers = self._near_parts.take(pieces, axis=1)
         # Bounds may be infinite: the polynomials need a finite point
         x = np.minimum(np.maximum(x, -FAR_AWAY), FAR_AWAY)
-        starts = self.starts.take(pieces)
         u = np.minimum(np.maximum(x, self.range[0]), self.range[1]) - starts
-        u /= self.widths.take(pieces)
-        value = self._horner(self.antiderivatives, pieces, u)
-        value *= u
-        value += self._near_offsets.take(pieces)
+        u /= widths
+        value = powers[-1] * u
+        for power in powers[-2::-1]:
+            value += power
+            value *= u
+        value += offsets
         # Dense for all pieces: what is no tail has amplitude 0
-        beyond = np.abs(np.subtract(x, starts, out=starts), out=starts)
+        beyond = np.abs(np.subtract(x, starts, out=u), out=u)
         with np.errstate(over="ignore"):
-            beyond *= self._decays.take(pieces)
+            beyond *= decays
         np.exp(beyond, out=beyond)
-        beyond *= self.amplitudes.take(pieces)
+        beyond *= amplitudes
         value += beyond
         return value
 
@@ -423,4 +428,4 @@ class PieceLocator:
         ndarray of shape (k, n)
             Position of the piece of each function.
         """
-        return self.table[:, np.searchsorted(self.merged, x, side="right")]
+        return self.table.take(self.merged.searchsorted(x, side="right"), axis=1)
