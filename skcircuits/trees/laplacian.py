@@ -26,6 +26,7 @@ _CHUNKS_PER_TASK = 4  # enough work to pay for handing it to a thread
 _BLOCK_BYTES = 128 * 2**20
 _MAX_BLOCKS = 10
 _MIN_BLOCK_ROWS = 64
+_ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
 _PRODUCT_SLICES = 8  # pieces of one large product that threads share
 
 
@@ -279,17 +280,24 @@ class RowLaplacians:
             np.matmul(own.T, indicators, out=sums[states])
 
         size = -(-self.layout.n_states // _PRODUCT_SLICES)
-        thread_map(multiply, [(s,) for s in row_slices(self.layout.n_states, size)], n_jobs)
-        sums += sums.T
+        slices = row_slices(self.layout.n_states, size)
+        thread_map(multiply, [(states,) for states in slices], n_jobs)
+        # Block by block: the transpose of all would be copied first
+        for i, rows in enumerate(slices):
+            for columns in slices[: i + 1]:
+                block = sums[rows, columns] + sums[columns, rows].T
+                sums[rows, columns], sums[columns, rows] = block, block.T
         return sums
 
     def _multiply_by_affinities(self, matrix: FloatArray) -> None:
         """Multiply a matrix over flat states by the edge weights, in place."""
         layout = self.layout
-        for state, table in enumerate(self._tables):
-            present = layout.cardinalities[self.kept] > state
-            matrix[:, layout.offsets[self.kept[present]] + state] *= -table[:, present]
-        matrix[:, layout.owner == self._root] *= self._root_table
+        for rows in row_slices(layout.n_states, _ROWS_IN_PLACE):
+            for state, table in enumerate(self._tables):
+                present = layout.cardinalities[self.kept] > state
+                columns = layout.offsets[self.kept[present]] + state
+                matrix[rows, columns] *= -table[rows, present]
+            matrix[rows, layout.owner == self._root] *= self._root_table[rows]
 
     def _log_tree_sums_of_block(self, codes: IntArray) -> FloatArray:
         log_sums = np.empty(len(codes))

@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["PairGroup", "StateLayout"]
 
 
+# Tables worked on at once: what is computed of them stays small beside the model.
+_MOST_PAIRS = 2**16
+
+
 @dataclass(frozen=True, eq=False)
 class PairGroup:
-    """All pairs of variables whose tables have one shape.
+    """Pairs of variables whose tables have one shape.
 
     Attributes
     ----------
+    layout : StateLayout
+        Numbering of the states.
     first, second : ndarray of shape (n_pairs,)
         The two variables of each pair; ``first`` has at least as many states.
-    rows : ndarray of shape (n_pairs, n_first_states, 1)
-        Flat states of the first variable, ready to index a square matrix.
-    columns : ndarray of shape (n_pairs, 1, n_second_states)
-        Flat states of the second variable.
     """
 
+    layout: StateLayout
     first: IntArray
     second: IntArray
-    rows: IntArray
-    columns: IntArray
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Shape (n_pairs, n_first_states, n_second_states) of the tables."""
-        return len(self.first), self.rows.shape[1], self.columns.shape[2]
+        cardinalities = self.layout.cardinalities
+        sizes = int(cardinalities[self.first[0]]), int(cardinalities[self.second[0]])
+        return len(self.first), *sizes
+
+    @property
+    def rows(self) -> IntArray:
+        """Flat states of the first variables, shape (n_pairs, n_first_states, 1)."""
+        return self.layout.offsets[self.first][:, None, None] + np.arange(self.shape[1])[:, None]
+
+    @property
+    def columns(self) -> IntArray:
+        """Flat states of the second variables, shape (n_pairs, 1, n_second_states)."""
+        return self.layout.offsets[self.second][:, None, None] + np.arange(self.shape[2])
 
 
 class StateLayout:
@@ -76,33 +90,27 @@ class StateLayout:
         self.own_state: IntArray = np.arange(self.n_states) - self.offsets[self.owner]
 
     @cached_property
-    def pair_groups(self) -> tuple[PairGroup, ...]:
-        """All pairs of variables, grouped by the shape of their tables."""
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """The two variables of every pair, pairs with tables of one shape together."""
         # Each pair once; the variable with more states leads, so that shapes (2, 3) and
         # (3, 2) are one group.
         first, second = np.triu_indices(self.n_variables, 1)
         swap = self.cardinalities[first] < self.cardinalities[second]
         first, second = np.where(swap, second, first), np.where(swap, first, second)
-        shapes = np.column_stack([self.cardinalities[first], self.cardinalities[second]])
-        distinct, group = np.unique(shapes, axis=0, return_inverse=True)
-        return tuple(
-            self._group(first[group.ravel() == i], second[group.ravel() == i], shape)
-            for i, shape in enumerate(distinct)
-        )
-
-    def _group(self, first: IntArray, second: IntArray, shape: IntArray) -> PairGroup:
-        rows = self.offsets[first][:, None, None] + np.arange(shape[0])[:, None]
-        columns = self.offsets[second][:, None, None] + np.arange(shape[1])
-        return PairGroup(first, second, rows, columns)
+        order = np.lexsort([self.cardinalities[second], self.cardinalities[first]])
+        return first[order], second[order]
 
     @cached_property
-    def pairs(self) -> tuple[IntArray, IntArray]:
-        """The two variables of every pair, in the order of the pair groups."""
-        # A single variable has no group: the empty arrays keep the types.
-        none = np.empty(0, dtype=np.int64)
-        first = np.concatenate([none, *(group.first for group in self.pair_groups)])
-        second = np.concatenate([none, *(group.second for group in self.pair_groups)])
-        return first, second
+    def pair_groups(self) -> tuple[PairGroup, ...]:
+        """The same pairs in groups whose tables have one shape."""
+        first, second = self.pairs
+        shapes = np.stack([self.cardinalities[first], self.cardinalities[second]])
+        changes = np.flatnonzero((shapes[:, 1:] != shapes[:, :-1]).any(axis=0)) + 1
+        return tuple(
+            PairGroup(self, own_first[part], own_second[part])
+            for own_first, own_second in zip(np.split(first, changes), np.split(second, changes))
+            for part in row_slices(len(own_first), _MOST_PAIRS)
+        )
 
     def flat(self, codes: IntArray) -> IntArray:
         """Turn codes (n_rows, n_variables) into flat state numbers."""
@@ -146,14 +154,14 @@ class StateLayout:
         """Read one value per pair from a symmetric (n_variables, n_variables) matrix."""
         return matrix[self.pairs]
 
-    def state_matrix(self, tables: Sequence[FloatArray]) -> FloatArray:
-        """Spread the tables of all pairs over a symmetric (n_states, n_states) matrix."""
+    def state_matrix(self, tables: Iterable[FloatArray]) -> FloatArray:
+        """Spread the tables of all groups over a symmetric (n_states, n_states) matrix."""
         matrix = np.zeros((self.n_states, self.n_states))
         for group, table in zip(self.pair_groups, tables, strict=True):
-            matrix[group.rows, group.columns] = table
-            matrix[group.columns, group.rows] = table
+            rows, columns = group.rows, group.columns
+            matrix[rows, columns] = matrix[columns, rows] = table
         return matrix
 
     def pair_tables(self, matrix: FloatArray) -> list[FloatArray]:
-        """Read the tables of all pairs from a symmetric (n_states, n_states) matrix."""
+        """Read the tables of all groups from a symmetric (n_states, n_states) matrix."""
         return [matrix[group.rows, group.columns] for group in self.pair_groups]

@@ -28,6 +28,7 @@ __all__ = ["Epoch", "Schedule", "Training", "learn_all_trees", "start_training"]
 _WEAKEST_INFORMATION = 1e-4  # initial edge weights are mutual informations above this
 _N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
 _FIRST_DECAY, _SECOND_DECAY, _STABILITY = 0.9, 0.99, 1e-8  # Adam
+_PART = 2**16  # parameters moved at once
 _REFRESH_EVERY = 3  # epochs between evaluations of every component on every row
 _NEGLIGIBLE = 7.0  # nats below the best component: not evaluated in between
 
@@ -120,16 +121,21 @@ class Training:
 
     def climb(self, component: int, gradient: FloatArray, rate: float) -> None:
         """Move one component up its gradient (Kingma and Ba, 2015)."""
-        mean, square = self.means[component], self.squares[component]
-        # In place: means and squares are as long as the parameters.
-        mean += (1 - _FIRST_DECAY) * (gradient - mean)
-        square += (1 - _SECOND_DECAY) * (gradient**2 - square)
         self.n_steps[component] += 1
         step = int(self.n_steps[component])
-        scale = np.sqrt(square / (1 - _SECOND_DECAY**step)) + _STABILITY
-        vector = self.vectors[component]
-        vector += (rate / (1 - _FIRST_DECAY**step)) * mean / scale
-        self.parameterization.bounded(vector)
+        rate /= 1 - _FIRST_DECAY**step
+        # Part by part and in place: what is computed stays in cache, however long the vectors
+        for part in row_slices(len(gradient), _PART):
+            own, mean, square = (
+                gradient[part],
+                self.means[component, part],
+                self.squares[component, part],
+            )
+            mean += (1 - _FIRST_DECAY) * (own - mean)
+            square += (1 - _SECOND_DECAY) * (own**2 - square)
+            scale = np.sqrt(square / (1 - _SECOND_DECAY**step)) + _STABILITY
+            self.vectors[component, part] += rate * mean / scale
+        self.parameterization.bounded(self.vectors[component])
 
 
 def start_training(
@@ -287,7 +293,8 @@ def _step(
             model, rows[present], totals, n_jobs=inner
         )
         # Per unit of weight: Adam then sees the same scale for large and small components.
-        training.climb(component, gradient / share, rate)
+        gradient /= share
+        training.climb(component, gradient, rate)
         return log_likelihood
 
     if batch_weight <= 0:

@@ -113,14 +113,11 @@ class Parameterization:
         """
         parts = self._parts(vector)
         nodes = self._nodes(parts.node_logits)
-        tables = [
-            scale_to_margins(
-                np.exp(logits) * nodes[group.rows] * nodes[group.columns],
-                nodes[group.rows[:, :, 0]],
-                nodes[group.columns[:, 0, :]],
-            )
+        # Group by group: all tables at once would take as much as the model
+        tables = (
+            self._scaled_tables(nodes[group.rows], nodes[group.columns], logits)
             for group, logits in zip(self.layout.pair_groups, parts.pair_logits, strict=True)
-        ]
+        )
         weights = self.layout.pair_matrix(np.exp(parts.log_weights))
         return MixtureOfAllTrees(self.layout, weights, nodes, self.layout.state_matrix(tables))
 
@@ -164,12 +161,10 @@ class Parameterization:
         # A state's own factor P_u(x_u)^(1 - degree), then its share as a margin of the tables.
         by_nodes = (layout.state_counts(codes, sample_weight) - counts.sum(axis=1)) / model.nodes
         for group, by_logits in zip(layout.pair_groups, parts.pair_logits, strict=True):
-            rows, columns = group.rows[:, :, 0], group.columns[:, 0, :]
+            cells = group.rows, group.columns
+            rows, columns = cells[0][:, :, 0], cells[1][:, 0, :]
             by_logits[:], by_rows, by_columns = margin_gradient(
-                model.pairs[group.rows, group.columns],
-                model.nodes[rows],
-                model.nodes[columns],
-                counts[group.rows, group.columns],
+                model.pairs[cells], model.nodes[rows], model.nodes[columns], counts[cells]
             )
             # A state is a margin of as many tables as there are other variables.
             np.add.at(by_nodes, rows, by_rows)
@@ -185,6 +180,11 @@ class Parameterization:
         log_weights, node_logits, *logits = np.split(vector, self._ends[:-1])
         groups = zip(self.layout.pair_groups, logits, strict=True)
         return _Parts(log_weights, node_logits, [part.reshape(g.shape) for g, part in groups])
+
+    @staticmethod
+    def _scaled_tables(rows: FloatArray, columns: FloatArray, logits: FloatArray) -> FloatArray:
+        """Pair tables with the probabilities of rows and columns as margins."""
+        return scale_to_margins(np.exp(logits) * rows * columns, rows[:, :, 0], columns[:, 0, :])
 
     def _nodes(self, logits: FloatArray) -> FloatArray:
         largest = np.maximum.reduceat(logits, self.layout.offsets)[self.layout.owner]
