@@ -20,7 +20,7 @@ from skcircuits.parallel import row_slices, thread_map
 from skcircuits.trees import Schedule, StateLayout, learn_all_trees, start_training
 
 _ROUNDS = 3
-_THREAD_ROUNDS = 15
+_THREAD_ROUNDS = 25
 
 
 def fastest(function, clock=time.process_time):
@@ -48,8 +48,9 @@ def gradient_epoch(training, codes, n_jobs):
 
 def plain_epoch(laplacians, codes):
     """What the gradient costs at least with one LAPACK call after the other."""
+    buffers = np.empty((2, 64, codes.shape[1] - 1, codes.shape[1] - 1))
     for rows in row_slices(len(codes), 64):
-        minors = laplacians._minors(codes[rows])
+        minors = laplacians._minors(codes[rows], buffers)
         np.linalg.cholesky(minors)
         np.linalg.inv(minors)
 

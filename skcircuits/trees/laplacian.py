@@ -249,17 +249,36 @@ class RowLaplacians:
         n_chunks = -(-n_rows // self._chunk_size)
         return row_slices(n_rows, -(-n_rows // n_chunks)) if n_rows else []
 
-    def _minors(self, codes: IntArray) -> FloatArray:
-        """Gather the Laplacian minors of some rows."""
+    def _buffers(self, n_rows: int) -> FloatArray:
+        """Room for the minors of a chunk of some rows, and as much to work in."""
+        size = len(self.kept)
+        return np.empty(
+            (2, max((c.stop - c.start for c in self._chunks(n_rows)), default=0), size, size)
+        )
+
+    def _minors(self, codes: IntArray, buffers: FloatArray) -> FloatArray:
+        """Gather the Laplacian minors of some rows.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_rows, n_variables)
+            Complete rows.
+        buffers : ndarray of shape (2, at least n_rows, n_kept, n_kept)
+            Overwritten: new memory for every few rows would cost more than filling it.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_kept, n_kept)
+            The minors, the first of the buffers.
+        """
         flat = self.layout.flat(codes)
         kept_flat, kept_codes = flat[:, self.kept], codes[:, self.kept]
+        minors, other = buffers[:, : len(codes)]
         # mode="clip" lets NumPy write without a temporary; the indices are valid anyway.
-        minors = np.take(self._tables[0], kept_flat, axis=0, mode="clip")
-        other = np.empty_like(minors)
+        self._tables[0].take(kept_flat, axis=0, out=minors, mode="clip")
         for state, table in enumerate(self._tables[1:], start=1):
-            np.take(table, kept_flat, axis=0, out=other, mode="clip")
-            # Twice as fast as copying in place where the mask says so.
-            minors = np.where((kept_codes == state)[:, None, :], other, minors)
+            table.take(kept_flat, axis=0, out=other, mode="clip")
+            np.copyto(minors, other, where=(kept_codes == state)[:, None, :])
         # The degree counts the edge to the root too, which has no column in the minor.
         degrees = self._root_table[kept_flat, codes[:, [self._root]]]
         diagonals = minors.reshape(len(codes), -1)[:, :: len(self.kept) + 1]
@@ -300,23 +319,23 @@ class RowLaplacians:
             matrix[rows, layout.owner == self._root] *= self._root_table[rows]
 
     def _log_tree_sums_of_block(self, codes: IntArray) -> FloatArray:
-        log_sums = np.empty(len(codes))
+        log_sums, buffers = np.empty(len(codes)), self._buffers(len(codes))
         for rows in self._chunks(len(codes)):
-            log_sums[rows] = _log_determinants(self._minors(codes[rows]))
+            log_sums[rows] = _log_determinants(self._minors(codes[rows], buffers))
         return log_sums
 
     def _invert_block(
         self, codes: IntArray, weight: FloatArray
     ) -> tuple[FloatArray, FloatArray, _CrossedSums]:
         """Log-determinants, diagonals of the inverses, and weighted sums of the inverses."""
-        log_sums = np.empty(len(codes))
+        log_sums, buffers = np.empty(len(codes)), self._buffers(len(codes))
         diagonals = np.zeros(codes.shape)
         crossed = _CrossedSums(self.layout, self.kept)
         for rows in self._chunks(len(codes)):
-            inverses = self._minors(codes[rows])
+            inverses = self._minors(codes[rows], buffers)
             log_sums[rows] = _invert(inverses)
             diagonals[rows, self.kept] = np.diagonal(inverses, axis1=1, axis2=2)
-            crossed.add(inverses, codes[rows], weight[rows])
+            crossed.add(inverses, codes[rows], weight[rows], buffers[1, : len(inverses)])
         return log_sums, diagonals, crossed
 
 
@@ -333,7 +352,10 @@ class _CrossedSums:
         # Per state of v the sums (u, state of u, v) over the variables v that have it.
         self.sums = [np.zeros((*shape, n_columns)) for n_columns in self.valid.sum(axis=0)]
 
-    def add(self, inverses: FloatArray, codes: IntArray, weight: FloatArray) -> None:
+    def add(
+        self, inverses: FloatArray, codes: IntArray, weight: FloatArray, buffer: FloatArray
+    ) -> None:
+        """Add some rows; the buffer is as large as their inverses."""
         kept_codes = codes[:, self.kept]
         indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
         for state, total in enumerate(self.sums):
@@ -342,7 +364,8 @@ class _CrossedSums:
             chosen = inverses
             if state > 0:
                 mask = (kept_codes[:, None, columns] == state).astype(np.float64)
-                chosen = inverses[:, :, columns] * mask
+                chosen = buffer[:, :, : total.shape[2]]
+                np.multiply(inverses[:, :, columns], mask, out=chosen)
             # A product per variable u: (states of u, rows) times (rows, v).
             total += np.matmul(indicators, chosen.transpose(1, 0, 2))
 
