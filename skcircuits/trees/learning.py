@@ -25,7 +25,11 @@ from skcircuits.trees.statistics import mutual_information, pair_statistics
 
 __all__ = ["Epoch", "Schedule", "Training", "learn_all_trees", "start_training"]
 
-_WEAKEST_INFORMATION = 1e-4  # initial edge weights are mutual informations above this
+# Initial edge weights are powers of the mutual informations, none below some share of the
+# strongest: the cube is closer to the best trees than the informations themselves.
+_POWER = 3
+_WEAKEST_INFORMATION = 1e-4
+_WEAKEST_SHARE = float(np.exp(-18.0))
 _N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
 _FIRST_DECAY, _SECOND_DECAY, _STABILITY = 0.9, 0.99, 1e-8  # Adam
 _PART = 2**16  # parameters moved at once
@@ -306,11 +310,12 @@ def _step(
 def _estimated(
     parameterization: Parameterization, codes: IntArray, weight: FloatArray, pseudo_count: float
 ) -> FloatArray:
-    """Pair tables of the weighted rows, and their mutual informations as edge weights."""
+    """Pair tables of the weighted rows, and edge weights by their mutual informations."""
     layout = parameterization.layout
     statistics = pair_statistics(codes, layout, sample_weight=weight, pseudo_count=pseudo_count)
     information = np.maximum(mutual_information(statistics, layout), _WEAKEST_INFORMATION)
-    return parameterization.vector(information, statistics)
+    weights = information**_POWER
+    return parameterization.vector(np.maximum(weights, weights.max() * _WEAKEST_SHARE), statistics)
 
 
 def _log_shares(totals: FloatArray) -> FloatArray:
