@@ -48,7 +48,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     n_components : int, default=1
         Number of mixtures of all trees, each with its own pair tables and edge weights.
     init : {"mutual_information", "random"}, default="mutual_information"
-        First parameters: observed pair tables with their mutual informations as edge weights
+        First parameters: observed pair tables with cubed mutual informations as edge weights
         (of the groups that a mixture of Chow-Liu trees finds, with several components), or
         random numbers.
     learning_rate : float, default=0.05

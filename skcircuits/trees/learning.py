@@ -169,8 +169,8 @@ def start_training(
     pseudo_count : float, default=1.0
         Smoothing of the pair tables of each component.
     random : bool, default=False
-        Draw all parameters instead of estimating pair tables and taking mutual informations
-        as edge weights.
+        Draw all parameters instead of estimating pair tables and cubing mutual informations
+        for edge weights.
 
     Returns
     -------
