@@ -25,11 +25,13 @@ from skcircuits.trees.statistics import mutual_information, pair_statistics
 
 __all__ = ["Epoch", "Schedule", "Training", "learn_all_trees", "start_training"]
 
-# Initial edge weights are powers of the mutual informations, none below some share of the
-# strongest: the cube is closer to the best trees than the informations themselves.
+# Initial edge weights are powers of the mutual informations: the cube is closer to the best
+# trees than the informations themselves. The weakest are raised to a share of the strongest
+# that falls with the number of variables, so that n² of them together stay weak, but not so
+# far that learning would take long to raise those it needs.
 _POWER = 3
 _WEAKEST_INFORMATION = 1e-4
-_WEAKEST_SHARE = float(np.exp(-18.0))
+_WEAKEST_SHARE = -2.5  # power of the number of variables
 _N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
 _FIRST_DECAY, _SECOND_DECAY, _STABILITY = 0.9, 0.99, 1e-8  # Adam
 _PART = 2**16  # parameters moved at once
@@ -315,7 +317,8 @@ def _estimated(
     statistics = pair_statistics(codes, layout, sample_weight=weight, pseudo_count=pseudo_count)
     information = np.maximum(mutual_information(statistics, layout), _WEAKEST_INFORMATION)
     weights = information**_POWER
-    return parameterization.vector(np.maximum(weights, weights.max() * _WEAKEST_SHARE), statistics)
+    weakest = weights.max() * float(layout.n_variables) ** _WEAKEST_SHARE
+    return parameterization.vector(np.maximum(weights, weakest), statistics)
 
 
 def _log_shares(totals: FloatArray) -> FloatArray:
