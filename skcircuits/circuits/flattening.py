@@ -17,8 +17,8 @@ from skcircuits.circuits.units import Product, Sum, Unit, topological_order
 
 __all__ = ["flatten"]
 
-# Multiplying out may give this many times as many terms as its factors have.
-MOST_GROWTH = 3
+# Multiplying out may give this many times as many edges as there were below the product.
+MOST_GROWTH = 4
 
 _Terms = list[tuple[float, tuple[Unit, ...]]]
 
@@ -54,7 +54,12 @@ class _Flattening:
         self._n_parents = Counter(id(child) for unit in order for child in unit.children)
         self._built: dict[int, Unit] = {}
         self._terms: dict[int, _Terms] = {}
+        # Edges below a unit that no other unit uses
+        self._n_edges: dict[int, int] = {}
         for unit in order:
+            self._n_edges[id(unit)] = len(unit.children) + sum(
+                self._n_edges[id(child)] for child in unit.children if not self._is_shared(child)
+            )
             self._terms[id(unit)] = self._expand(unit)
 
     def unit(self, original: Unit) -> Unit:
@@ -83,14 +88,20 @@ class _Flattening:
     def _terms_in_sum(self, child: Unit) -> _Terms:
         """Merge a child's terms into the sum above, unless other units use them too."""
         terms = self._terms[id(child)]
-        is_shared = self._n_parents[id(child)] > 1 and len(terms) > 1
-        return [(1.0, (self.unit(child),))] if is_shared else terms
+        do_keep = self._is_shared(child) and len(terms) > 1
+        return [(1.0, (self.unit(child),))] if do_keep else terms
+
+    def _is_shared(self, child: Unit) -> bool:
+        return self._n_parents[id(child)] > 1
 
     def _multiply(self, product: Product) -> _Terms:
         """Multiply the factors out where that pays."""
         factors = [self._terms_in_product(factor) for factor in product.children]
-        n_terms = [len(terms) for terms in factors]
-        if prod(n_terms) > MOST_GROWTH * sum(n_terms):
+        n_terms = prod(len(terms) for terms in factors)
+        n_edges = sum(
+            n_terms // len(terms) * sum(len(part) for _, part in terms) for terms in factors
+        )
+        if n_edges > MOST_GROWTH * self._n_edges[id(product)]:
             factors = [
                 terms if len(terms) == 1 else [(1.0, (self.unit(factor),))]
                 for terms, factor in zip(factors, product.children)

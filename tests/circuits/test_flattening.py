@@ -3,6 +3,7 @@ import pytest
 
 from skcircuits.circuits import Categorical, Circuit, Product, Sum
 from skcircuits.circuits.flattening import MOST_GROWTH, flatten
+from skcircuits.circuits.units import topological_order
 from tests.reference.random_circuits import random_circuit, random_rows
 
 
@@ -21,13 +22,20 @@ def pairs(first, n):
     return Sum(parts, weights=np.full(n, 1.0 / n))
 
 
+def depth(root):
+    found = {}
+    for unit in topological_order(root):
+        found[id(unit)] = 1 + max((found[id(child)] for child in unit.children), default=0)
+    return found[id(root)]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_keeps_the_function_of_random_circuits(seed):
     circuit = random_circuit(seed)
     flat = Circuit(flatten(circuit.root))
     X = random_rows(np.random.default_rng(seed), circuit, 30)
     np.testing.assert_allclose(flat.log_prob(X), circuit.log_prob(X), rtol=1e-12, atol=1e-12)
-    assert len(flat.plan.layers) <= len(circuit.plan.layers)
+    assert depth(flat.root) <= depth(circuit.root)
 
 
 def test_a_product_of_small_sums_becomes_one_mixture():
@@ -42,6 +50,24 @@ def test_a_product_of_large_sums_stays():
     n = 2 * MOST_GROWTH + 1
     flat = flatten(Product([pairs(0, n), pairs(2, n)]))
     assert isinstance(flat, Product) and len(flat.children) == 2
+
+
+def test_long_chains_do_not_grow():
+    def chain(first, length):
+        rest = coin(first + 1) if length == 1 else chain(first + 1, length - 1)
+        parts = [Product([coin(first, p), part]) for p, part in ((0.1, rest), (0.2, tail(first)))]
+        return Sum(parts, weights=[0.3, 0.7])
+
+    def tail(first):
+        return Product([coin(v) for v in range(first + 1, n + 1)])
+
+    n = 60
+    root = chain(0, n)
+    n_edges = sum(len(unit.children) for unit in topological_order(root))
+    flat = flatten(root)
+    assert sum(len(unit.children) for unit in topological_order(flat)) <= MOST_GROWTH * n_edges
+    X = random_rows(np.random.default_rng(0), Circuit(root), 5)
+    np.testing.assert_allclose(Circuit(flat).log_prob(X), Circuit(root).log_prob(X), rtol=1e-12)
 
 
 def test_shared_sums_stay_shared():
