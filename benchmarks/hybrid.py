@@ -173,9 +173,9 @@ def queries(tables):
         for n_atoms in range(1, 6):
             lower, upper = _random_boxes(table.X, numbers[:n_atoms], 200_000)
             circuit.log_prob_box(lower[:1], upper[:1])  # prepares the circuit of these columns
-            best = min(_seconds(circuit.log_prob_box, lower, upper) for _ in range(3))
+            best = min(_seconds(circuit.log_prob_box, lower, upper) for _ in range(10))
             atoms = {f"x{j}": (lower[0, j], upper[0, j]) for j in numbers[:n_atoms]}
-            single = min(_seconds(density.probability, atoms, repeat=50) for _ in range(5))
+            single = min(_seconds(density.probability, atoms, repeat=50) for _ in range(20))
             print(
                 f"  {n_atoms} atoms: {len(lower) / best:10.0f} queries/s in one call, "
                 f"{1e6 * single:6.0f} us for a single dict",
