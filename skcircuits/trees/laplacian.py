@@ -25,7 +25,8 @@ _CHUNKS_PER_TASK = 4  # enough work to pay for handing it to a thread
 # depend on the number of threads; a block of sums takes n_states² numbers.
 _BLOCK_BYTES = 128 * 2**20
 _MAX_BLOCKS = 10
-_MIN_BLOCK_ROWS = 64
+_MIN_BLOCK_CELLS = 4096  # rows times variables: then the rows outweigh the sums
+_SUMS_AT_ONCE = 2**18
 _ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
 _PRODUCT_SLICES = 8  # pieces of one large product that threads share
 
@@ -225,7 +226,7 @@ class RowLaplacians:
         if not len(codes):
             return np.empty(0), np.zeros((self.layout.n_states, self.layout.n_states))
         n_blocks = int(np.clip(_BLOCK_BYTES // (8 * self.layout.n_states**2), 2, _MAX_BLOCKS))
-        size = max(_MIN_BLOCK_ROWS, -(-len(codes) // n_blocks))
+        size = max(-(-_MIN_BLOCK_CELLS // codes.shape[1]), -(-len(codes) // n_blocks))
         tables = [(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)]
         parts = thread_map(self._invert_block, tables, n_jobs)
         log_sums = np.concatenate([log_sums for log_sums, _, _ in parts])
@@ -367,7 +368,9 @@ class _CrossedSums:
                 chosen = buffer[:, :, : total.shape[2]]
                 np.multiply(inverses[:, :, columns], mask, out=chosen)
             # A product per variable u: (states of u, rows) times (rows, v).
-            total += np.matmul(indicators, chosen.transpose(1, 0, 2))
+            step = max(1, _SUMS_AT_ONCE // max(1, total.shape[1] * total.shape[2]))
+            for u in row_slices(len(total), step):
+                total[u] += np.matmul(indicators[u], chosen[:, u].transpose(1, 0, 2))
 
     def merge(self, other: _CrossedSums) -> None:
         for total, more in zip(self.sums, other.sums, strict=True):

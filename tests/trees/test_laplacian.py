@@ -134,7 +134,7 @@ def test_chunks_and_blocks_do_not_matter(monkeypatch):
     whole = model.laplacians().edge_counts(codes, weight)
     sums = model.laplacians().log_tree_sums(codes)
     monkeypatch.setattr(laplacian, "_CHUNK_BYTES", 3 * 8 * 11**2)
-    monkeypatch.setattr(laplacian, "_MIN_BLOCK_ROWS", 7)
+    monkeypatch.setattr(laplacian, "_MIN_BLOCK_CELLS", 7)
     parts = model.laplacians().edge_counts(codes, weight)
     np.testing.assert_allclose(parts[0], whole[0], rtol=1e-12)
     np.testing.assert_allclose(parts[1], whole[1], atol=1e-10)
