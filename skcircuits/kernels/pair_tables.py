@@ -7,6 +7,7 @@ matrix product with the kernel between states does the rest.
 from __future__ import annotations
 
 from functools import reduce
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -43,7 +44,8 @@ def tabulated_scopes(pairs: PairPlan, term: KernelTerm) -> set[Scope]:
     if not term.is_product:
         return set()
     few = (region for region in pairs.regions if region.states)
-    return {region.scope for region in few if np.prod(region.states) <= TABLE_STATES}
+    # Python's integers: 2^64 joint states are none in those of NumPy
+    return {region.scope for region in few if prod(region.states) <= TABLE_STATES}
 
 
 def kernel_of_states(region: Region, term: KernelTerm) -> FloatArray:
@@ -134,7 +136,7 @@ def _base_tables(
         return next(iter(parts.values()))[1]
     n_circuits = max(len(table) for _, table in parts.values())
     n_bases = getattr(region, side).n_bases
-    result = np.empty((n_circuits, n_bases, int(np.prod(region.states))))
+    result = np.empty((n_circuits, n_bases, prod(region.states)))
     for numbers, table in parts.values():
         result[:, numbers] = table
     return result

@@ -150,3 +150,25 @@ def test_irregular_circuits_stay_exact():
     np.testing.assert_allclose(
         expected_kernel(p, q, Hamming(1.0)), brute_force(p, q, Hamming(1.0)), rtol=1e-9
     )
+
+
+@pytest.mark.parametrize("n_variables", [63, 64, 65, 130])
+def test_many_variables(n_variables):
+    """More joint states than 64-bit integers count."""
+    rng = np.random.default_rng(0)
+    scale = float(n_variables)
+
+    def mixture():
+        chances = rng.random((3, n_variables))
+        halves = [
+            [Product([Bernoulli(v, row[v]) for v in part]) for part in np.array_split(range(n), 2)]
+            for row, n in zip(chances, [n_variables] * 3, strict=True)
+        ]
+        weights = rng.dirichlet(np.ones(3))
+        return chances, weights, Circuit(Sum([Product(h) for h in halves], weights=weights))
+
+    (left, u, p), (right, v, q) = mixture(), mixture()
+    differ = left[:, None] * (1 - right) + (1 - left[:, None]) * right
+    unequal = Hamming(scale)(np.zeros((1, 1)), np.ones((1, 1)))[0, 0]
+    expected = u @ (1 + (unequal - 1) * differ).prod(axis=2) @ v
+    np.testing.assert_allclose(expected_kernel(p, q, Hamming(scale)), expected, rtol=1e-12)
