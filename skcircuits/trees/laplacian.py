@@ -27,6 +27,8 @@ _BLOCK_BYTES = 128 * 2**20
 _MAX_BLOCKS = 10
 _MIN_BLOCK_CELLS = 4096  # rows times variables: then the rows outweigh the sums
 _SUMS_AT_ONCE = 2**18
+_INDICATORS_AT_ONCE = 2**20
+_MIN_PRODUCT_ROWS = 64
 _ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
 _PRODUCT_SLICES = 8  # pieces of one large product that threads share
 
@@ -292,22 +294,25 @@ class RowLaplacians:
         self, codes: IntArray, diagonals: FloatArray, n_jobs: int | None
     ) -> FloatArray:
         """Sum of G_uu + G_vv over the rows with states a and b of u and v."""
-        indicators = self.layout.one_hot(codes)
-        sums = np.empty((self.layout.n_states, self.layout.n_states))
-
-        def multiply(states: slice) -> None:
-            own = indicators[:, states] * diagonals[:, self.layout.owner[states]]
-            np.matmul(own.T, indicators, out=sums[states])
-
-        size = -(-self.layout.n_states // _PRODUCT_SLICES)
-        slices = row_slices(self.layout.n_states, size)
-        thread_map(multiply, [(states,) for states in slices], n_jobs)
+        n_states = self.layout.n_states
+        sums = np.zeros((n_states, n_states))
+        slices = row_slices(n_states, -(-n_states // _PRODUCT_SLICES))
+        for rows in row_slices(len(codes), max(_MIN_PRODUCT_ROWS, _INDICATORS_AT_ONCE // n_states)):
+            indicators, own = self.layout.one_hot(codes[rows]), diagonals[rows]
+            thread_map(self._add_diagonals, [(sums, s, indicators, own) for s in slices], n_jobs)
         # Block by block: the transpose of all would be copied first
         for i, rows in enumerate(slices):
             for columns in slices[: i + 1]:
                 block = sums[rows, columns] + sums[columns, rows].T
                 sums[rows, columns], sums[columns, rows] = block, block.T
         return sums
+
+    def _add_diagonals(
+        self, sums: FloatArray, states: slice, indicators: FloatArray, diagonals: FloatArray
+    ) -> None:
+        """Add the sums of some rows of G_uu at some states of u."""
+        left = indicators[:, states] * diagonals[:, self.layout.owner[states]]
+        sums[states] += left.T @ indicators
 
     def _multiply_by_affinities(self, matrix: FloatArray) -> None:
         """Multiply a matrix over flat states by the edge weights, in place."""
