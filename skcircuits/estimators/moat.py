@@ -261,12 +261,14 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             super()._learn_states(X, sample_weight)
 
     def _fit_rows(self, rows, generator, validation):
-        codes = self._complete(
-            np.concatenate([rows.codes, validation.codes]),
-            np.concatenate([rows.weight, validation.weight]),
-            generator,
-        )
-        codes, validation_codes = np.split(codes, [len(rows.weight)])
+        codes, validation_codes = rows.codes, validation.codes
+        if rows.has_holes or validation.has_holes:
+            both = self._complete(
+                np.concatenate([codes, validation_codes]),
+                np.concatenate([rows.weight, validation.weight]),
+                generator,
+            )
+            codes, validation_codes = np.split(both, [len(codes)])
         if not self._continues:
             self._training = self._start(codes, rows.weight, generator)
         seed = _new_seed(generator)

@@ -229,16 +229,19 @@ class RowLaplacians:
             return np.empty(0), np.zeros((self.layout.n_states, self.layout.n_states))
         n_blocks = int(np.clip(_BLOCK_BYTES // (8 * self.layout.n_states**2), 2, _MAX_BLOCKS))
         size = max(-(-_MIN_BLOCK_CELLS // codes.shape[1]), -(-len(codes) // n_blocks))
-        tables = [(codes[rows], sample_weight[rows]) for rows in row_slices(len(codes), size)]
+        log_sums, diagonals = np.empty(len(codes)), np.zeros(codes.shape)
+        tables = [
+            (codes[rows], sample_weight[rows], log_sums[rows], diagonals[rows])
+            for rows in row_slices(len(codes), size)
+        ]
         parts = thread_map(self._invert_block, tables, n_jobs)
-        log_sums = np.concatenate([log_sums for log_sums, _, _ in parts])
-        diagonals = np.concatenate([diagonal for _, diagonal, _ in parts])
-        _, _, crossed = parts.pop(0)
+        crossed = parts.pop(0)
         # In the order of the rows, whichever thread came first: bitwise equal results. Each
         # part may be large and goes as soon as it is added.
         while parts:
-            crossed.merge(parts.pop(0)[2])
-        counts = self._sum_of_diagonals(codes, sample_weight[:, None] * diagonals, n_jobs)
+            crossed.merge(parts.pop(0))
+        diagonals *= sample_weight[:, None]
+        counts = self._sum_of_diagonals(codes, diagonals, n_jobs)
         crossed.subtract_twice_from(counts)
         self._multiply_by_affinities(counts)
         return log_sums, counts
@@ -331,18 +334,16 @@ class RowLaplacians:
         return log_sums
 
     def _invert_block(
-        self, codes: IntArray, weight: FloatArray
-    ) -> tuple[FloatArray, FloatArray, _CrossedSums]:
-        """Log-determinants, diagonals of the inverses, and weighted sums of the inverses."""
-        log_sums, buffers = np.empty(len(codes)), self._buffers(len(codes))
-        diagonals = np.zeros(codes.shape)
-        crossed = _CrossedSums(self.layout, self.kept)
+        self, codes: IntArray, weight: FloatArray, log_sums: FloatArray, diagonals: FloatArray
+    ) -> _CrossedSums:
+        """Write log-determinants and diagonals of the inverses; return sums of the inverses."""
+        buffers, crossed = self._buffers(len(codes)), _CrossedSums(self.layout, self.kept)
         for rows in self._chunks(len(codes)):
             inverses = self._minors(codes[rows], buffers)
             log_sums[rows] = _invert(inverses)
             diagonals[rows, self.kept] = np.diagonal(inverses, axis1=1, axis2=2)
             crossed.add(inverses, codes[rows], weight[rows], buffers[1, : len(inverses)])
-        return log_sums, diagonals, crossed
+        return crossed
 
 
 class _CrossedSums:

@@ -65,25 +65,34 @@ class Schedule(NamedTuple):
         return self.learning_rate * share
 
 
-class Epoch(NamedTuple):
+@dataclass(frozen=True)
+class Epoch:
     """What learning has reached after a pass over the rows.
 
     Attributes
     ----------
-    mixture : AllTreesMixture
-        The model.
+    parameterization : Parameterization
+        What the vectors mean.
+    log_weights : ndarray of shape (n_components,)
+        Log mixture weights.
     vectors : ndarray of shape (n_components, size)
-        Its parameters.
+        Parameters of the components.
     loss : float
         Mean negative log-likelihood of the rows as the pass met them.
     converged : bool
         Whether this was the last planned epoch.
     """
 
-    mixture: AllTreesMixture
+    parameterization: Parameterization
+    log_weights: FloatArray
     vectors: FloatArray
     loss: float
     converged: bool
+
+    @property
+    def mixture(self) -> AllTreesMixture:
+        """The model, made anew: it takes several times the memory of its parameters."""
+        return _mixture(self.parameterization, self.log_weights, self.vectors)
 
 
 @dataclass
@@ -116,13 +125,16 @@ class Training:
     @property
     def mixture(self) -> AllTreesMixture:
         """The model with the current parameters."""
-        return AllTreesMixture(
-            self.log_weights.copy(), [self.parameterization.model(v) for v in self.vectors]
-        )
+        return _mixture(self.parameterization, self.log_weights, self.vectors)
+
+    def epoch(self, loss: float, converged: bool) -> Epoch:
+        """Keep the current parameters."""
+        kept = self.log_weights.copy(), self.vectors.copy()
+        return Epoch(self.parameterization, *kept, loss, converged)
 
     def restore(self, epoch: Epoch) -> None:
         """Go back to the parameters of an earlier epoch."""
-        self.log_weights = epoch.mixture.log_weights.copy()
+        self.log_weights = epoch.log_weights.copy()
         self.vectors = epoch.vectors.copy()
 
     def climb(self, component: int, gradient: FloatArray, rate: float) -> None:
@@ -247,6 +259,7 @@ def learn_all_trees(
     # Batches are drawn from all rows, so that the steps stay the same, but equal rows of a
     # batch are computed once.
     rows, index = distinct_rows(codes)
+    rows = rows.astype(np.min_scalar_type(rows.max(initial=0)))  # an eighth of the memory
     totals = np.bincount(index, weight, minlength=len(rows)).astype(np.float64)
     assignment = _Assignment(len(rows), len(training.vectors))
     n_batches = len(row_slices(len(codes), schedule.batch_size))
@@ -268,7 +281,14 @@ def learn_all_trees(
             log_likelihood = assignment.log_likelihood
         loss = -log_likelihood / weight.sum()
         last = epoch + 1 == schedule.n_epochs
-        yield Epoch(training.mixture, training.vectors.copy(), loss, last)
+        yield training.epoch(loss, last)
+
+
+def _mixture(
+    parameterization: Parameterization, log_weights: FloatArray, vectors: FloatArray
+) -> AllTreesMixture:
+    models = [parameterization.model(vector) for vector in vectors]
+    return AllTreesMixture(log_weights.copy(), models)
 
 
 def _step(
@@ -296,7 +316,7 @@ def _step(
         parameterization = training.parameterization
         model = parameterization.model(training.vectors[component])
         log_likelihood, gradient = parameterization.gradient(
-            model, rows[present], totals, n_jobs=inner
+            model, rows[present].astype(np.int64), totals, n_jobs=inner
         )
         # Per unit of weight: Adam then sees the same scale for large and small components.
         gradient /= share
@@ -353,7 +373,8 @@ class _Assignment:
         for component, (model, outdated) in enumerate(
             zip(mixture.components, stale.T, strict=True)
         ):
-            self.log_joint[outdated, component] = model.log_prob(rows[outdated], n_jobs=n_jobs)
+            codes = rows[outdated].astype(np.int64)
+            self.log_joint[outdated, component] = model.log_prob(codes, n_jobs=n_jobs)
         log_joint = self.log_joint + training.log_weights
         log_prob = logsumexp(log_joint, axis=1)
         self.log_likelihood = float(totals @ log_prob)
