@@ -48,7 +48,7 @@ def gradient_epoch(training, codes, n_jobs):
 
 def plain_epoch(laplacians, codes):
     """What the gradient costs at least with one LAPACK call after the other."""
-    buffers = np.empty((2, 64, codes.shape[1] - 1, codes.shape[1] - 1))
+    buffers = [np.empty((64, codes.shape[1] - 1, codes.shape[1] - 1)) for _ in range(2)]
     for rows in row_slices(len(codes), 64):
         minors = laplacians._minors(codes[rows], buffers)
         np.linalg.cholesky(minors)

@@ -8,6 +8,8 @@ of every edge.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from skcircuits.exceptions import must
@@ -26,7 +28,6 @@ _CHUNKS_PER_TASK = 4  # enough work to pay for handing it to a thread
 _BLOCK_BYTES = 128 * 2**20
 _MAX_BLOCKS = 10
 _MIN_BLOCK_CELLS = 4096  # rows times variables: then the rows outweigh the sums
-_SUMS_AT_ONCE = 2**18
 _INDICATORS_AT_ONCE = 2**20
 _MIN_PRODUCT_ROWS = 64
 _ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
@@ -255,36 +256,36 @@ class RowLaplacians:
         n_chunks = -(-n_rows // self._chunk_size)
         return row_slices(n_rows, -(-n_rows // n_chunks)) if n_rows else []
 
-    def _buffers(self, n_rows: int) -> FloatArray:
-        """Room for the minors of a chunk of some rows, and as much to work in."""
+    @property
+    def _slices(self) -> list[slice]:
+        """Parts of the kept variables: what is done to minors part by part needs little room."""
+        step = max(1, _CHUNK_BYTES // (8 * max(1, self._chunk_size * len(self.kept))))
+        return row_slices(len(self.kept), step)
+
+    def _buffers(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
+        """Room for the minors of a chunk of some rows, and for a part of them."""
         size = len(self.kept)
-        return np.empty(
-            (2, max((c.stop - c.start for c in self._chunks(n_rows)), default=0), size, size)
-        )
+        n_most = max((chunk.stop - chunk.start for chunk in self._chunks(n_rows)), default=0)
+        part = max((part.stop - part.start for part in self._slices), default=0)
+        # One array: it is given back and taken anew as a whole
+        minors, room = np.split(np.empty((n_most * (size + part), size)), [n_most * size])
+        return minors.reshape(n_most, size, size), room.reshape(n_most, part, size)
 
-    def _minors(self, codes: IntArray, buffers: FloatArray) -> FloatArray:
-        """Gather the Laplacian minors of some rows.
+    def _minors(self, codes: IntArray, buffers: tuple[FloatArray, FloatArray]) -> FloatArray:
+        """Gather the Laplacian minors of some rows, into the first of the buffers.
 
-        Parameters
-        ----------
-        codes : ndarray of shape (n_rows, n_variables)
-            Complete rows.
-        buffers : ndarray of shape (2, at least n_rows, n_kept, n_kept)
-            Overwritten: new memory for every few rows would cost more than filling it.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_kept, n_kept)
-            The minors, the first of the buffers.
+        New memory for every few rows would cost more than filling it.
         """
         flat = self.layout.flat(codes)
         kept_flat, kept_codes = flat[:, self.kept], codes[:, self.kept]
-        minors, other = buffers[:, : len(codes)]
+        minors, room = (buffer[: len(codes)] for buffer in buffers)
         # mode="clip" lets NumPy write without a temporary; the indices are valid anyway.
         self._tables[0].take(kept_flat, axis=0, out=minors, mode="clip")
         for state, table in enumerate(self._tables[1:], start=1):
-            table.take(kept_flat, axis=0, out=other, mode="clip")
-            np.copyto(minors, other, where=(kept_codes == state)[:, None, :])
+            mask = (kept_codes == state)[:, None, :]
+            for part in self._slices:
+                other = table.take(kept_flat[:, part], axis=0, out=_first(room, part), mode="clip")
+                np.copyto(minors[:, part], other, where=mask)
         # The degree counts the edge to the root too, which has no column in the minor.
         degrees = self._root_table[kept_flat, codes[:, [self._root]]]
         diagonals = minors.reshape(len(codes), -1)[:, :: len(self.kept) + 1]
@@ -342,7 +343,7 @@ class RowLaplacians:
             inverses = self._minors(codes[rows], buffers)
             log_sums[rows] = _invert(inverses)
             diagonals[rows, self.kept] = np.diagonal(inverses, axis1=1, axis2=2)
-            crossed.add(inverses, codes[rows], weight[rows], buffers[1, : len(inverses)])
+            crossed.add(inverses, codes[rows], weight[rows], self._slices, buffers[1])
         return crossed
 
 
@@ -360,23 +361,27 @@ class _CrossedSums:
         self.sums = [np.zeros((*shape, n_columns)) for n_columns in self.valid.sum(axis=0)]
 
     def add(
-        self, inverses: FloatArray, codes: IntArray, weight: FloatArray, buffer: FloatArray
+        self,
+        inverses: FloatArray,
+        codes: IntArray,
+        weight: FloatArray,
+        slices: list[slice],
+        room: FloatArray,
     ) -> None:
-        """Add some rows; the buffer is as large as their inverses."""
+        """Add some rows, slice by slice of the variables u; there is room for one."""
         kept_codes = codes[:, self.kept]
         indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
         for state, total in enumerate(self.sums):
             columns = slice(None) if self.valid[:, state].all() else self.valid[:, state]
-            # State 0 takes all rows and is corrected at the end: one pass over memory less.
-            chosen = inverses
-            if state > 0:
-                mask = (kept_codes[:, None, columns] == state).astype(np.float64)
-                chosen = buffer[:, :, : total.shape[2]]
-                np.multiply(inverses[:, :, columns], mask, out=chosen)
-            # A product per variable u: (states of u, rows) times (rows, v).
-            step = max(1, _SUMS_AT_ONCE // max(1, total.shape[1] * total.shape[2]))
-            for u in row_slices(len(total), step):
-                total[u] += np.matmul(indicators[u], chosen[:, u].transpose(1, 0, 2))
+            mask = (kept_codes[:, None, columns] == state).astype(np.float64)
+            for u in slices:
+                # State 0 takes all rows and is corrected at the end: one pass over memory less.
+                chosen = inverses[:, u]
+                if state > 0:
+                    own = _first(room[: len(codes)], u)[:, :, : total.shape[2]]
+                    chosen = np.multiply(inverses[:, u, columns], mask, out=own)
+                # A product per variable u: (states of u, rows) times (rows, v).
+                total[u] += np.matmul(indicators[u], chosen.transpose(1, 0, 2))
 
     def merge(self, other: _CrossedSums) -> None:
         for total, more in zip(self.sums, other.sums, strict=True):
@@ -400,6 +405,12 @@ class _CrossedSums:
         for own_state, present in enumerate(self.valid.T):
             rows = self.layout.offsets[self.kept[present]] + own_state
             matrix[rows[:, None], columns] -= total[present, own_state]
+
+
+def _first(room: FloatArray, part: slice) -> FloatArray:
+    """As much of the room as a part of the variables takes, contiguous."""
+    shape = len(room), part.stop - part.start, room.shape[2]
+    return room.reshape(-1)[: prod(shape)].reshape(shape)
 
 
 def _log_determinants(minors: FloatArray) -> FloatArray:

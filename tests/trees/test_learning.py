@@ -120,7 +120,9 @@ def test_difficult_columns():
 def test_tiny_tables(cardinalities):
     codes = np.random.default_rng(0).integers(cardinalities, size=(20, len(cardinalities)))
     for n_components in (1, 2):
-        mixture = _learn(codes, cardinalities, n_components, schedule=Schedule(3, 0.05, 8))[-1][0]
+        mixture = _learn(codes, cardinalities, n_components, schedule=Schedule(3, 0.05, 8))[
+            -1
+        ].mixture
         total = np.exp(mixture.log_prob(all_states(cardinalities))).sum()
         assert total == pytest.approx(1, abs=1e-12)
 
