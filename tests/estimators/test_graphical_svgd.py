@@ -273,6 +273,15 @@ def test_too_few_iterations_warn(chain):
         sampler.fit()
 
 
+@pytest.fixture
+def ctrl_c_raises():
+    """As in a terminal: shells start processes in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_raises")
 def test_interruption_keeps_the_particles():
     class Interrupting(StandardNormal):
         n_calls = 0
