@@ -271,6 +271,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             codes, validation_codes = np.split(both, [len(codes)])
         if not self._continues:
             self._training = self._start(codes, rows.weight, generator)
+        codes = codes.astype(np.min_scalar_type(codes.max(initial=0)))  # held during all epochs
         seed = _new_seed(generator)
         losses = []
         result = drive(
