@@ -373,11 +373,11 @@ class _CrossedSums:
         indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
         for state, total in enumerate(self.sums):
             columns = slice(None) if self.valid[:, state].all() else self.valid[:, state]
-            mask = (kept_codes[:, None, columns] == state).astype(np.float64)
+            # State 0 takes all rows and is corrected at the end: one pass over memory less.
+            mask = (kept_codes[:, None, columns] == state).astype(np.float64) if state else None
             for u in slices:
-                # State 0 takes all rows and is corrected at the end: one pass over memory less.
                 chosen = inverses[:, u]
-                if state > 0:
+                if mask is not None:
                     own = _first(room[: len(codes)], u)[:, :, : total.shape[2]]
                     chosen = np.multiply(inverses[:, u, columns], mask, out=own)
                 # A product per variable u: (states of u, rows) times (rows, v).
