@@ -74,7 +74,7 @@ class StatesMixin:
         kept = weight > 0
         if not kept.any():
             raise ValueError(must("sample_weight", "hold a positive weight"))
-        X = X[kept]
+        X = X if kept.all() else X[kept]  # a copy of a large table would stay during the fit
         return Rows(X, self._discretizer.encode(X), weight[kept])
 
     def _known(self, X):

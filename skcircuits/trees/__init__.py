@@ -7,6 +7,7 @@ from skcircuits.trees.chow_liu import ChowLiuTree, TreeMixture, chow_liu_tree, l
 from skcircuits.trees.circuit import InputMaker, sampled_circuit, tree_unit
 from skcircuits.trees.completion import complete_rows
 from skcircuits.trees.conditionals import conditional_marginals
+from skcircuits.trees.contrasts import from_contrasts, sum_contrasts, to_contrasts
 from skcircuits.trees.enumeration import (
     MAX_COMPLETIONS,
     enumerate_evidence,
@@ -72,6 +73,7 @@ __all__ = [
     "enumerate_marginals",
     "estimate_evidence",
     "estimate_marginals",
+    "from_contrasts",
     "ground",
     "invert_in_place",
     "learn_all_trees",
@@ -92,6 +94,8 @@ __all__ = [
     "single_site_gibbs",
     "spanning_tree_laws",
     "start_training",
+    "sum_contrasts",
+    "to_contrasts",
     "top_down_order",
     "tree_unit",
     "vertex_depths",

@@ -161,7 +161,3 @@ class StateLayout:
             rows, columns = group.rows, group.columns
             matrix[rows, columns] = matrix[columns, rows] = table
         return matrix
-
-    def pair_tables(self, matrix: FloatArray) -> list[FloatArray]:
-        """Read the tables of all groups from a symmetric (n_states, n_states) matrix."""
-        return [matrix[group.rows, group.columns] for group in self.pair_groups]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import MixtureOfAllTrees
+from skcircuits.trees.contrasts import from_contrasts, sum_contrasts, to_contrasts
 from skcircuits.trees.layout import StateLayout
 from skcircuits.trees.margins import margin_gradient, scale_to_margins
 from skcircuits.trees.statistics import PairStatistics
@@ -15,10 +17,10 @@ from skcircuits.trees.statistics import PairStatistics
 __all__ = ["Parameterization"]
 
 # Bounds of the parameters (natural logarithms): a factor exp(18) between the weakest and the
-# strongest edge, and pair probabilities within exp(±12) of independence. Beyond, a Laplacian
+# strongest edge, and odds ratios of two binary variables within exp(±48). Beyond, a Laplacian
 # may lose positive definiteness to rounding.
 _LOG_WEIGHT_BOUND = 9.0
-_LOG_RATIO_BOUND = 12.0
+_CONTRAST_BOUND = 12.0
 # Least probability of a state against the most probable one: far below one row in a table.
 _LOG_NODE_BOUND = 25.0
 
@@ -26,16 +28,16 @@ _LOG_NODE_BOUND = 25.0
 class _Parts(NamedTuple):
     log_weights: FloatArray  # (n_pairs,)
     node_logits: FloatArray  # (n_states,)
-    pair_logits: list[FloatArray]  # per pair group (n_pairs, k_first, k_second)
+    contrasts: list[FloatArray]  # per pair group (n_pairs, k_first - 1, k_second - 1)
 
 
 class Parameterization:
     """One flat vector of real numbers for every positive mixture of all trees.
 
     The vector holds the logarithms of the edge weights, logits of the node probabilities and
-    logits of the pair tables, which `scale_to_margins` makes consistent. It covers every
-    positive model; a constant added to all log weights or to the logits of a node, or a
-    function of the row or column added to a pair table, changes nothing.
+    contrasts of the logarithms of the pair tables, which `scale_to_margins` makes consistent.
+    It covers every positive model once, but for a constant that may be added to all log
+    weights or to the logits of a node.
 
     Parameters
     ----------
@@ -55,7 +57,11 @@ class Parameterization:
     def __init__(self, layout: StateLayout) -> None:
         self.layout = layout
         sizes = [len(layout.pairs[0]), layout.n_states]
-        sizes += [int(np.prod(group.shape)) for group in layout.pair_groups]
+        self._contrast_shapes = [
+            (n_pairs, k_first - 1, k_second - 1)
+            for n_pairs, k_first, k_second in (group.shape for group in layout.pair_groups)
+        ]
+        sizes += [prod(shape) for shape in self._contrast_shapes]
         self._ends = np.cumsum(sizes)
         self.size = int(self._ends[-1])
 
@@ -74,15 +80,13 @@ class Parameterization:
         ndarray of shape (size,)
             Parameters.
         """
-        log_nodes = np.log(statistics.nodes)
-        tables = self.layout.pair_tables(statistics.pairs)
-        log_ratios = [
-            # Tables relative to independence: a good start when the margins move a little.
-            (np.log(table) - log_nodes[group.rows] - log_nodes[group.columns]).ravel()
-            for group, table in zip(self.layout.pair_groups, tables, strict=True)
-        ]
-        log_weights = np.log(self.layout.pair_values(weights))
-        return self.bounded(np.concatenate([log_weights, log_nodes, *log_ratios]))
+        vector = np.empty(self.size)
+        parts = self._parts(vector)
+        parts.log_weights[:] = np.log(self.layout.pair_values(weights))
+        parts.node_logits[:] = np.log(statistics.nodes)
+        for group, contrasts in zip(self.layout.pair_groups, parts.contrasts, strict=True):
+            contrasts[:] = to_contrasts(np.log(statistics.pairs[group.rows, group.columns]))
+        return self.bounded(vector)
 
     def bounded(self, vector: FloatArray) -> FloatArray:
         """Shift and clip all parameters into their bounds, in place."""
@@ -94,8 +98,8 @@ class Parameterization:
         parts.node_logits[:] -= largest[self.layout.owner]
         np.maximum(parts.node_logits, -_LOG_NODE_BOUND, out=parts.node_logits)
         np.clip(parts.log_weights, -_LOG_WEIGHT_BOUND, _LOG_WEIGHT_BOUND, out=parts.log_weights)
-        for logits in parts.pair_logits:
-            np.clip(logits, -_LOG_RATIO_BOUND, _LOG_RATIO_BOUND, out=logits)
+        for contrasts in parts.contrasts:
+            np.clip(contrasts, -_CONTRAST_BOUND, _CONTRAST_BOUND, out=contrasts)
         return vector
 
     def model(self, vector: FloatArray) -> MixtureOfAllTrees:
@@ -115,8 +119,8 @@ class Parameterization:
         nodes = self._nodes(parts.node_logits)
         # Group by group: all tables at once would take as much as the model
         tables = (
-            self._scaled_tables(nodes[group.rows], nodes[group.columns], logits)
-            for group, logits in zip(self.layout.pair_groups, parts.pair_logits, strict=True)
+            self._scaled_tables(nodes[group.rows], nodes[group.columns], contrasts)
+            for group, contrasts in zip(self.layout.pair_groups, parts.contrasts, strict=True)
         )
         weights = self.layout.pair_matrix(np.exp(parts.log_weights))
         return MixtureOfAllTrees(self.layout, weights, nodes, self.layout.state_matrix(tables))
@@ -160,12 +164,13 @@ class Parameterization:
         parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_law[1])
         # A state's own factor P_u(x_u)^(1 - degree), then its share as a margin of the tables.
         by_nodes = (layout.state_counts(codes, sample_weight) - counts.sum(axis=1)) / model.nodes
-        for group, by_logits in zip(layout.pair_groups, parts.pair_logits, strict=True):
+        for group, by_contrasts in zip(layout.pair_groups, parts.contrasts, strict=True):
             cells = group.rows, group.columns
             rows, columns = cells[0][:, :, 0], cells[1][:, 0, :]
-            by_logits[:], by_rows, by_columns = margin_gradient(
+            by_logits, by_rows, by_columns = margin_gradient(
                 model.pairs[cells], model.nodes[rows], model.nodes[columns], counts[cells]
             )
+            by_contrasts[:] = sum_contrasts(by_logits)
             # A state is a margin of as many tables as there are other variables.
             np.add.at(by_nodes, rows, by_rows)
             np.add.at(by_nodes, columns, by_columns)
@@ -177,13 +182,14 @@ class Parameterization:
 
     def _parts(self, vector: FloatArray) -> _Parts:
         """Views of the vector."""
-        log_weights, node_logits, *logits = np.split(vector, self._ends[:-1])
-        groups = zip(self.layout.pair_groups, logits, strict=True)
-        return _Parts(log_weights, node_logits, [part.reshape(g.shape) for g, part in groups])
+        log_weights, node_logits, *flat = np.split(vector, self._ends[:-1])
+        shapes = zip(self._contrast_shapes, flat, strict=True)
+        return _Parts(log_weights, node_logits, [part.reshape(shape) for shape, part in shapes])
 
     @staticmethod
-    def _scaled_tables(rows: FloatArray, columns: FloatArray, logits: FloatArray) -> FloatArray:
+    def _scaled_tables(rows: FloatArray, columns: FloatArray, contrasts: FloatArray) -> FloatArray:
         """Pair tables with the probabilities of rows and columns as margins."""
+        logits = from_contrasts(contrasts, (rows.shape[1], columns.shape[2]))
         return scale_to_margins(np.exp(logits) * rows * columns, rows[:, :, 0], columns[:, 0, :])
 
     def _nodes(self, logits: FloatArray) -> FloatArray:

@@ -57,8 +57,22 @@ def test_threads_do_not_change_a_bit():
 
 def test_bounds():
     parameterization = Parameterization(StateLayout([2, 2, 2]))
-    vector = parameterization.bounded(100 * np.random.default_rng(0).normal(size=21))
+    vector = 100 * np.random.default_rng(0).normal(size=parameterization.size)
+    parameterization.bounded(vector)
     model = parameterization.model(vector)
     weights = model.weights[~np.eye(3, dtype=bool)]
     assert weights.max() / weights.min() <= np.exp(18) * (1 + 1e-12)
     assert np.isfinite(model.log_prob(all_states([2, 2, 2]))).all()
+
+
+@pytest.mark.parametrize("cardinalities", [[2, 2, 2], [3, 3, 3], [4, 2, 5, 3]])
+def test_extreme_parameters_still_have_their_margins(cardinalities):
+    parameterization = Parameterization(StateLayout(cardinalities))
+    rng = np.random.default_rng(0)
+    owner = parameterization.layout.owner
+    for scale in (1, 10, 100):
+        vector = parameterization.bounded(scale * rng.normal(size=parameterization.size))
+        model = parameterization.model(vector)
+        for i, j in zip(*parameterization.layout.pairs, strict=True):
+            table = model.pairs[owner == i][:, owner == j]
+            np.testing.assert_allclose(table.sum(axis=1), model.nodes[owner == i], rtol=1e-12)
