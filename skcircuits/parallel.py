@@ -8,6 +8,7 @@ configuration reaches the workers.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -15,7 +16,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, TypeVar
 
-from joblib import cpu_count
+from joblib import cpu_count, effective_n_jobs
 from sklearn import get_config
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
@@ -50,9 +51,10 @@ def single_threaded_blas() -> AbstractContextManager[object]:
     Returns
     -------
     context manager
-        Threads of BLAS inside threads of ours only get into each other's way.
+        Threads of BLAS inside threads of ours only get into each other's way. Contexts of
+        several threads may overlap: the last one to leave gives BLAS its threads back.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    return _blas()
 
 
 def thread_map(
@@ -83,8 +85,7 @@ def thread_map(
     >>> thread_map(pow, [(2, 3), (3, 2)], n_jobs=2)
     [8, 9]
     """
-    n_threads = 1 if n_jobs is None else n_jobs if n_jobs > 0 else cpu_count() + 1 + n_jobs
-    n_threads = max(1, min(n_threads, len(items)))
+    n_threads = max(1, min(effective_n_jobs(n_jobs), len(items)))
     results: dict[int, Result] = {}
     pending = deque(enumerate(items))
 
@@ -124,14 +125,36 @@ def _helpers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cpu_count(), thread_name_prefix="skcircuits")
 
 
-if hasattr(os, "register_at_fork"):
-    # A forked process has the pool but not its threads.
-    os.register_at_fork(after_in_child=_helpers.cache_clear)
+class _SingleThreadedBlas(AbstractContextManager[None]):
+    """The number of BLAS threads belongs to the process, so all threads share one limit."""
+
+    def __init__(self) -> None:
+        self._controller = ThreadpoolController()
+        self._lock = threading.Lock()
+        self._n_inside = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._n_inside:
+                self._limiter = self._controller.limit(limits=1, user_api="blas")
+            self._n_inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if not self._n_inside:
+                self._limiter.restore_original_limits()
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+def _blas() -> _SingleThreadedBlas:
+    return _SingleThreadedBlas()
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has the pool but not its threads, and the lock as some thread left it.
+    os.register_at_fork(after_in_child=_helpers.cache_clear)
+    os.register_at_fork(after_in_child=_blas.cache_clear)
 
 
 def row_slices(n_rows: int, chunk_size: int) -> list[slice]:

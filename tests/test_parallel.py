@@ -2,9 +2,12 @@ import os
 import threading
 import time
 
+import joblib
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from skcircuits.parallel import row_slices, thread_map
+from skcircuits.parallel import row_slices, single_threaded_blas, thread_map
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2, 5, -1])
@@ -51,6 +54,30 @@ def test_calls_may_be_nested():
 
     expected = [sum(base**k for k in range(8)) for base in range(30)]
     assert thread_map(inner, [(base,) for base in range(30)], 8) == expected
+
+
+def test_number_of_threads_is_joblibs():
+    with pytest.raises(ValueError, match="n_jobs"):
+        thread_map(pow, [(2, 3)], 0)
+    both = threading.Barrier(2)
+    with joblib.parallel_config("threading", n_jobs=2):
+        assert thread_map(lambda: both.wait(timeout=10) >= 0, [(), ()]) == [True, True]
+
+
+def test_overlapping_limits_of_blas_end_with_the_last():
+    def n_threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    first, second = single_threaded_blas(), single_threaded_blas()
+    np.ones((2, 2)) @ np.ones((2, 2))
+    with threadpool_limits(2, user_api="blas"):
+        before = n_threads()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert n_threads() == {1}
+        second.__exit__(None, None, None)
+        assert n_threads() == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
