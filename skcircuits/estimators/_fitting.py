@@ -7,6 +7,7 @@ state that was yielded is never changed again, since it may turn out to be the b
 
 import warnings
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def drive(
     estimator,
     steps,
     *,
-    max_iter,
+    max_iter=None,
     score=None,
     tol=0.0,
     n_iter_no_change=None,
@@ -58,8 +59,8 @@ def drive(
         Whose fit this is; its ``verbose`` and its callbacks are served.
     steps : iterable
         Yields the learner's state after each step.
-    max_iter : int
-        Most steps to take.
+    max_iter : int, default=None
+        Most steps to take. None: the learner ends by itself, which is convergence.
     score : callable, default=None
         ``score(state)``, a float, higher is better: the best state is returned. None: the
         last state is the best.
@@ -166,7 +167,7 @@ class _Tasks:
         """Yield the states of the learner, each step inside a task."""
         self._begin(self.context)
         steps = iter(steps)
-        for _ in range(self.max_iter):
+        for _ in count() if self.max_iter is None else range(self.max_iter):
             task = None if self.context is None else self.context.subcontext(task_name="iteration")
             self._begin(task)
             state = next(steps, None)
@@ -195,7 +196,10 @@ class _Tasks:
 def _print_progress(estimator, result, max_iter):
     """Print a line: about twenty of them at verbose=1, one per step above."""
     verbose = getattr(estimator, "verbose", 0)
-    every = max(1, max_iter // 20) if verbose == 1 else 1
+    every = 1
+    if verbose == 1:
+        # Without a known end the lines thin out: 1, 2, ... 9, 10, 20, ... 90, 100, 200, ...
+        every = 10 ** (len(str(result.n_iter)) - 1) if max_iter is None else max(1, max_iter // 20)
     if verbose and (result.n_iter % every == 0 or result.converged):
         score = f": score {result.scores[-1]:.6g}" if result.scores else ""
         print(f"[{type(estimator).__name__}] iteration {result.n_iter}{score}")

@@ -174,7 +174,6 @@ class GaussianMixtureDensity(CircuitDensity):
         result = drive(
             self,
             search_components(table, candidates, settings, generator),
-            max_iter=len(candidates) * self.max_iter + 1,
             score=score,
             attributes=lambda state: self._attributes(state, table),
             X=X,

@@ -401,8 +401,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         runs = parallel(
             delayed(_finish)(problem, start, seed) for start, seed in zip(starts, seeds)
         )
-        # One more than there are: the loop ends when the runs do, which is convergence.
-        result = drive(self, runs, max_iter=len(starts) + 1, score=lambda run: -run.discrepancy)
+        result = drive(self, runs, score=lambda run: -run.discrepancy)
         return result.state.last
 
     def _keep(self, state, problem, units):

@@ -14,8 +14,6 @@ from skcircuits.trees import complete_rows
 
 __all__ = ["StrudelDensity"]
 
-_MOST_STEPS = 1 << 30  # the learner ends by itself, at one of its limits
-
 
 class StrudelDensity(ValidatedDensity):
     """Strudel: a circuit grown from a Chow-Liu tree by splitting edges.
@@ -140,7 +138,8 @@ class StrudelDensity(ValidatedDensity):
     def __getstate__(self):
         # A pickle carries the model, not the rows it could grow on
         state = super().__getstate__()
-        state.pop("_learner", None)
+        for name in ("_learner", "_training_states"):
+            state.pop(name, None)
         return state
 
     def _fit_table(self, X, sample_weight, generator, validation=None):
@@ -155,7 +154,6 @@ class StrudelDensity(ValidatedDensity):
             result = drive(
                 self,
                 self._steps(learner, generator, grown),
-                max_iter=_MOST_STEPS,
                 score=lambda step: step.validation_log_density,
                 attributes=lambda step: {"circuit_": self._in_original_units(step.circuit)},
                 X=rows.X,

@@ -191,8 +191,6 @@ class WMISPNDensity(CircuitDensity):
         result = drive(
             self,
             learn_structure(table, self._split_settings(table), generator),
-            # A structure has fewer groups than this
-            max_iter=2 * X.size + 1,
             attributes=lambda root: {"circuit_": circuit(root)},
             X=X,
         )

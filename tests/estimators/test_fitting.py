@@ -115,6 +115,12 @@ def test_verbose_lines(verbose, n_lines, capsys):
     assert not lines or lines[-1] == "[Learner] iteration 40: score 39"
 
 
+def test_verbose_lines_without_a_known_end(capsys):
+    Learner([float(i) for i in range(25)], max_iter=None, verbose=1).fit(X)
+    iterations = [int(line.split()[2][:-1]) for line in capsys.readouterr().out.splitlines()]
+    assert iterations == [*range(1, 11), 20]
+
+
 class Recorder:
     """A callback that writes down tasks and may stop the fit."""
 
