@@ -24,7 +24,7 @@ MODULES = [
     ),
 ]
 # Packages that users import from
-PUBLIC = {"circuits", "datasets", "estimators", "graphical", "inspection", "kernels", "stein"}
+PUBLIC = {"circuits", "estimators", "graphical", "inspection", "kernels", "stein"}
 PACKAGES = ["skcircuits", *(name for name in MODULES if name.removeprefix("skcircuits.") in PUBLIC)]
 
 

@@ -15,6 +15,7 @@ from skcircuits.learning.learn_spn import SplitSettings, learn_structure, struct
 from skcircuits.learning.mixed_columns import describe_column
 from skcircuits.learning.polynomial_leaves import PolynomialSettings
 from skcircuits.learning.spn_leaves import LeafSettings, MixedTable
+from skcircuits.tabular import column_mask
 
 __all__ = ["WMISPNDensity"]
 
@@ -202,10 +203,15 @@ class WMISPNDensity(CircuitDensity):
     def _mark_integers(self):
         """Write into the schema which columns hold whole numbers."""
         if not (isinstance(self.integer_features, str) and self.integer_features == "auto"):
-            chosen = _positions(self.integer_features, self._schema.names)
+            chosen = column_mask(
+                self.integer_features,
+                self._schema.names,
+                parameter="integer_features",
+                keyword="auto",
+            )
             columns = tuple(
-                replace(column, is_integral=column.categories is None and j in chosen)
-                for j, column in enumerate(self._schema.columns)
+                replace(column, is_integral=column.categories is None and bool(is_chosen))
+                for column, is_chosen in zip(self._schema.columns, chosen, strict=True)
             )
             self._set_schema(replace(self._schema, columns=columns))
         self.is_integer_ = np.array([column.is_integral for column in self._schema.columns])
@@ -264,23 +270,3 @@ class WMISPNDensity(CircuitDensity):
             log_density = self._log_density(X) - log_mass
         # Impossible labels leave nothing to condition on
         return np.where(np.isneginf(log_mass), 0.0, log_density), log_mass
-
-
-def _positions(features, names):
-    """Positions of columns given as a mask, indices or names."""
-    chosen = np.asarray([] if features is None else features)
-    if chosen.dtype == bool:
-        return set(np.flatnonzero(chosen).tolist())
-    if chosen.dtype.kind in "iu":
-        return set(chosen.tolist())
-    unknown = set(chosen.tolist()) - set(names)
-    if unknown:
-        raise ValueError(
-            must(
-                "integer_features",
-                "be columns of the table",
-                f"They are {names}.",
-                integer_features=sorted(unknown),
-            )
-        )
-    return {names.index(name) for name in chosen.tolist()}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.tabular.column_mask import column_mask
 from skcircuits.tabular.columns import Column, holds_labels, is_missing, learn_column
 from skcircuits.tabular.frames import RawColumn, build_frame, is_frame, read_columns
 
@@ -213,46 +213,9 @@ def _categorical_mask(
     missing_value: object,
 ) -> BoolArray:
     """Read the parameter `categorical_features` as a mask, shape (d,)."""
-    if isinstance(categorical_features, str):
-        if categorical_features != "from_dtype":
-            raise _bad_categorical_features(categorical_features)
+    if isinstance(categorical_features, str) and categorical_features == "from_dtype":
         return np.array([holds_labels(raw, missing_value) for raw in raw_columns], dtype=bool)
-    mask = np.zeros(len(raw_columns), dtype=bool)
-    if categorical_features is None or len(categorical_features) == 0:
-        return mask
-    # A mask, indices or names: told apart by the dtype, as in HistGradientBoosting
-    chosen = np.asarray(categorical_features)
-    if chosen.dtype == bool:
-        if chosen.shape != mask.shape:
-            raise _bad_categorical_features(categorical_features)
-        return chosen
-    if chosen.dtype.kind in "iu":
-        if chosen.min() < 0 or chosen.max() >= len(mask):
-            raise _bad_categorical_features(categorical_features)
-        mask[chosen] = True
-        return mask
     names = [raw.name for raw in raw_columns]
-    unknown = [name for name in chosen.tolist() if name not in names]
-    if unknown:
-        raise ValueError(
-            must(
-                "Names in categorical_features",
-                "be columns of the table",
-                f"Its columns are {names}.",
-                unknown=unknown,
-            )
-        )
-    mask[[names.index(name) for name in chosen.tolist()]] = True
-    return mask
-
-
-def _bad_categorical_features(value: object) -> ValueError:
-    return ValueError(
-        must(
-            "categorical_features",
-            "be 'from_dtype', None, a boolean mask with one entry per column, "
-            "indices of columns, or their names",
-            "Count columns from 0.",
-            categorical_features=value,
-        )
+    return column_mask(
+        categorical_features, names, parameter="categorical_features", keyword="from_dtype"
     )

@@ -196,7 +196,9 @@ def test_integer_features_can_be_overridden(table):
         if chosen is not None and len(chosen):
             expected[3] = True
         assert density.is_integer_.tolist() == expected
-    with pytest.raises(ValueError, match=r"integer_features must be columns.*'wage'"):
+    with pytest.raises(ValueError, match="integer_features must be 'auto', None, a boolean mask"):
+        WMISPNDensity(integer_features=[7]).fit(table)
+    with pytest.raises(ValueError, match=r"Names in integer_features must be columns.*'wage'"):
         WMISPNDensity(integer_features=["wages"]).fit(table)
 
 
