@@ -17,6 +17,7 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.stein.targets import state_counts
 from skcircuits.tabular.queries import compile_queries
 
 __all__ = ["BaseDensity", "CircuitDensity", "or_marginal"]
@@ -39,6 +40,9 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         Log probability of each box, shape (n_boxes,); see `skcircuits.tabular.Boxes`.
     ``_n_parameters()``
         Number of free parameters.
+    ``_target()``
+        The fitted model over encoded rows: what Stein methods ask, with
+        ``log_prob_unnormalized`` and ``cardinalities``.
     """
 
     @fit_context
@@ -136,6 +140,34 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         if X is None:
             return self._schema.decode(self._draw(n_samples, None, generator))
         return self._schema.decode_array(self._draw(n_samples, self._read_table(X), generator))
+
+    def log_prob_unnormalized(self, X):
+        """Log density of each row, under the name that Stein methods ask of their targets.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            What `score_samples` returns.
+        """
+        return self.score_samples(X)
+
+    @property
+    def cardinalities(self):
+        """Number of states of each column, shape (n_features_in_,).
+
+        Raises
+        ------
+        CircuitPropertyError
+            If a column is continuous, or holds other numbers than 0, 1, ... k - 1: Stein
+            methods move a column through its states.
+        """
+        check_is_fitted(self)
+        return state_counts(self._target(), self.n_features_in_)
 
     def bic(self, X):
         """Bayesian information criterion on given rows; lower is better.
@@ -256,6 +288,10 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
     def _n_parameters(self):
         """Count the free parameters."""
 
+    @abstractmethod
+    def _target(self):
+        """Give the fitted model over encoded rows."""
+
 
 class CircuitDensity(BaseDensity):
     """Base class of densities whose ``_fit_table`` sets ``circuit_``.
@@ -280,6 +316,9 @@ class CircuitDensity(BaseDensity):
 
     def _n_parameters(self):
         return self.circuit_.n_parameters
+
+    def _target(self):
+        return self.circuit_
 
 
 def _check_observed(X):

@@ -360,7 +360,8 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             return self.target, getattr(self.target, "state_names", None)
         # FrozenEstimator insists on a y, others ignore it.
         density = clone(self.target).fit(X, None)
-        target = density.circuit_ if hasattr(density, "circuit_") else density
+        # Densities of ours answer on encoded rows, other estimators on the rows they saw
+        target = density._target() if hasattr(density, "_target") else density
         return target, getattr(density, "categories_", None)
 
     def _choose_collapsed(self, shape):

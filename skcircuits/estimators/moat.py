@@ -16,7 +16,7 @@ from skcircuits.estimators._density import BaseDensity
 from skcircuits.estimators._discrete import StatesMixin, ValidationMixin
 from skcircuits.estimators._fitting import drive
 from skcircuits.estimators._moat_queries import TreeQueriesMixin
-from skcircuits.exceptions import must
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     Schedule,
     complete_rows,
@@ -393,6 +393,23 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             self.mixture_, evidence[~few], self.n_tree_samples, self._seed
         )
         return log_evidence
+
+    def _target(self):
+        others = [
+            name
+            for name, values in zip(self._schema.names, self._discretizer.values, strict=True)
+            if values is None or not np.array_equal(values, np.arange(len(values)))
+        ]
+        if others:
+            raise CircuitPropertyError(
+                must(
+                    "columns of a mixture of all trees as target",
+                    "be labels, or hold the numbers 0, 1, ... k - 1",
+                    "Number the states of a column so, or turn it into labels.",
+                    columns=others,
+                )
+            )
+        return self.mixture_
 
     def _n_parameters(self):
         free = self._layout.cardinalities - 1

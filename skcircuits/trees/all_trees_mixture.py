@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import MixtureOfAllTrees, distinct_rows
 from skcircuits.trees.layout import StateLayout
@@ -52,8 +53,25 @@ class AllTreesMixture(NamedTuple):
         return log_prob[inverse]
 
     def log_prob_unnormalized(self, X: FloatArray) -> FloatArray:
-        """Log probability of complete rows of state numbers, shape (n_rows,)."""
-        return self.log_prob(np.asarray(X).astype(np.int64))
+        """Log probability of rows of state numbers, shape (n_rows,).
+
+        Raises
+        ------
+        CircuitPropertyError
+            If a cell is missing: summing it out is NP-hard.
+        """
+        X = np.asarray(X, dtype=np.float64)
+        n_missing = int(np.isnan(X).sum())
+        if n_missing:
+            raise CircuitPropertyError(
+                must(
+                    "rows of a mixture of all trees as target",
+                    "be complete",
+                    "Sum cells out of a circuit of its trees: to_circuit().",
+                    n_missing_cells=n_missing,
+                )
+            )
+        return self.log_prob(X.astype(np.int64))
 
     @property
     def layout(self) -> StateLayout:

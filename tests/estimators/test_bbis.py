@@ -12,7 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity
+from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
@@ -327,6 +327,33 @@ def test_density_of_labels_as_target():
     assert_allclose(weighter.marginals()[0], shares, atol=0.02)
     with pytest.raises(CircuitPropertyError, match="circuit as target must be over categorical"):
         BBISWeighter(target=GaussianMixtureDensity(n_components=1)).fit(rng.normal(size=(30, 2)))
+
+
+@pytest.mark.parametrize("density", [MoATDensity(max_iter=3), ChowLiuDensity()])
+def test_fitted_densities_are_targets(density):
+    rng = np.random.default_rng(0)
+    X = rng.integers([2, 3, 2], size=(100, 3)).astype(float)
+    density = density.set_params(random_state=0).fit(X)
+    assert density.cardinalities.tolist() == [2, 3, 2]
+    np.testing.assert_array_equal(density.log_prob_unnormalized(X), density.score_samples(X))
+    weighter = BBISWeighter(target=FrozenEstimator(density), kernel=Hamming()).fit(X)
+    direct = stein_discrepancy(X, density, Hamming(), weighter.weights_)
+    assert weighter.stein_discrepancy_ == pytest.approx(direct, rel=1e-9)
+    uniform = stein_discrepancy(X, density, Hamming())
+    assert direct < uniform
+
+
+def test_mixture_of_all_trees_of_labels_as_target():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.choice(list("xyz"), 150), "b": rng.choice(["no", "yes"], 150)})
+    target = MoATDensity(max_iter=20, random_state=0)
+    weighter = BBISWeighter(target=target).fit(frame)
+    shares = frame["a"].value_counts(normalize=True)[["x", "y", "z"]]
+    assert_allclose(weighter.marginals()[0], shares, atol=0.03)
+    with pytest.raises(CircuitPropertyError, match=r"must be complete; got n_missing_cells"):
+        BBISWeighter(target=target, collapse=[0]).fit(frame)
+    with pytest.raises(CircuitPropertyError, match=r"hold the numbers 0, 1.*columns=\[0, 1\]"):
+        BBISWeighter(target=target).fit(rng.integers(2, size=(50, 2)) * 2.0)
 
 
 @pytest.fixture
