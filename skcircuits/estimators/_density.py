@@ -1,6 +1,5 @@
 """What all densities share: scoring, sampling, information criteria and probabilities."""
 
-import warnings
 from abc import ABCMeta, abstractmethod
 from numbers import Integral
 
@@ -16,11 +15,12 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
+from skcircuits.estimators._impossible_evidence import completed_or_marginal
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.stein.targets import state_counts
 from skcircuits.tabular.queries import compile_queries
 
-__all__ = ["BaseDensity", "CircuitDensity", "or_marginal"]
+__all__ = ["BaseDensity", "CircuitDensity"]
 
 
 class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator, metaclass=ABCMeta):
@@ -309,7 +309,7 @@ class CircuitDensity(BaseDensity):
         def complete(rows):
             return self.circuit_.sample(n_samples, X=rows, random_state=generator)
 
-        return or_marginal(complete, X, self.circuit_.log_prob)
+        return completed_or_marginal(complete, X, self.circuit_.log_prob)
 
     def _log_box(self, boxes):
         return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
@@ -327,43 +327,3 @@ def _check_observed(X):
         raise ValueError(
             must("X", "have an observed cell", "Check what counts as missing.", shape=X.shape)
         )
-
-
-def or_marginal(answer, X, log_density):
-    """Answer a query about rows; rows with impossible evidence are answered without it.
-
-    Parameters
-    ----------
-    answer : callable
-        ``answer(X)``, of shape (..., n, d), completes the missing cells of rows.
-    X : ndarray of shape (n, d)
-        Encoded rows.
-    log_density : callable
-        ``log_density(X)``, of shape (n,): tells which rows are impossible.
-
-    Returns
-    -------
-    ndarray of shape (..., n, d)
-        The answer. Rows of probability zero have their missing cells completed from the
-        marginal distribution, their observed cells kept.
-
-    Warns
-    -----
-    UserWarning
-        If the evidence of some row is impossible.
-    """
-    try:
-        return answer(X)
-    except ZeroProbabilityError:
-        rows = np.flatnonzero(np.isneginf(log_density(X)))
-    warnings.warn(
-        # The cells and not the position: rows come in chunks
-        f"The observed cells of {len(rows)} rows have probability zero (for example "
-        f"{X[rows[0]]}); their missing cells are completed from the marginal distribution.",
-        stacklevel=2,
-    )
-    relaxed = X.copy()
-    relaxed[rows] = np.nan
-    completed = answer(relaxed)
-    completed[..., rows, :] = np.where(np.isnan(X[rows]), completed[..., rows, :], X[rows])
-    return completed

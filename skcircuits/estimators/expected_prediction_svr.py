@@ -1,6 +1,5 @@
 """Support vector regression that predicts from rows with missing cells, exactly."""
 
-import warnings
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -18,9 +17,10 @@ from skcircuits.estimators._base import (
     check_weights,
     fit_context,
 )
+from skcircuits.estimators._impossible_evidence import with_possible_evidence
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.expansion_variance import expansion_variance
@@ -370,24 +370,5 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
 
     def _or_without_evidence(self, answer, encoded):
         """Answer a query on rows; again without impossible evidence where there is some."""
-        try:
-            return answer(encoded)
-        except ZeroProbabilityError:
-            return answer(self._without_impossible_evidence(encoded))
-
-    def _without_impossible_evidence(self, encoded):
-        """Drop the observed cells of incomplete rows where they have probability zero."""
-        incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
-        log_density = self.circuit_.log_prob(encoded[incomplete])
-        impossible = incomplete[np.isneginf(log_density)]
-        if not len(impossible):
-            return encoded
-        warnings.warn(
-            f"The observed cells of {len(impossible)} incomplete rows have probability zero "
-            f"under the density (the first is row {impossible[0]}); they are treated as rows "
-            "without any observed cell.",
-            stacklevel=4,
-        )
-        relaxed = encoded.copy()
-        relaxed[impossible] = np.nan
-        return relaxed
+        consequence = "they are treated as rows without any observed cell"
+        return with_possible_evidence(answer, encoded, self.circuit_.log_prob, consequence)[0]

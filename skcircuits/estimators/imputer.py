@@ -16,7 +16,7 @@ from skcircuits.estimators._base import (
     fit_context,
     output_container,
 )
-from skcircuits.estimators._density import or_marginal
+from skcircuits.estimators._impossible_evidence import completed_or_marginal
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.numerics.row_streams import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
@@ -279,7 +279,7 @@ def _complete_rows(circuit, X, strategy, draws):
         def answer(rows):
             return _expected(circuit, rows)
 
-    return or_marginal(answer, X, circuit.log_prob)
+    return completed_or_marginal(answer, X, circuit.log_prob)
 
 
 def _expected(circuit, X):

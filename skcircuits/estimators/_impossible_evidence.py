@@ -1,0 +1,77 @@
+"""Rows whose observed cells are impossible: queries on them are answered without these."""
+
+import warnings
+
+import numpy as np
+
+from skcircuits.exceptions import ZeroProbabilityError
+
+__all__ = ["completed_or_marginal", "with_possible_evidence"]
+
+
+def with_possible_evidence(answer, X, log_density, consequence):
+    """Answer a query about rows; impossible ones are answered as if nothing was observed.
+
+    Parameters
+    ----------
+    answer : callable
+        ``answer(X)`` raises ZeroProbabilityError where the observed cells of a row with
+        missing ones are impossible.
+    X : ndarray of shape (n, d)
+        Encoded rows.
+    log_density : callable
+        ``log_density(X)``, of shape (n,): tells which rows are impossible.
+    consequence : str
+        What becomes of such rows, for the warning.
+
+    Returns
+    -------
+    answer : object
+        The answer.
+    impossible : ndarray of int
+        Positions of the rows that were answered without their observed cells.
+
+    Warns
+    -----
+    UserWarning
+        If there are such rows.
+    """
+    try:
+        return answer(X), np.empty(0, dtype=np.int64)
+    except ZeroProbabilityError:
+        incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
+        impossible = incomplete[np.isneginf(log_density(X[incomplete]))]
+    relaxed = X.copy()
+    relaxed[impossible] = np.nan
+    found = answer(relaxed)
+    if len(impossible):
+        warnings.warn(
+            # The cells and not the position: rows come in chunks
+            f"The observed cells of {len(impossible)} rows have probability zero under the "
+            f"density (for example {X[impossible[0]]}); {consequence}.",
+            stacklevel=3,
+        )
+    return found, impossible
+
+
+def completed_or_marginal(complete, X, log_density):
+    """Complete rows; impossible ones from the marginal distribution, observed cells kept.
+
+    Parameters
+    ----------
+    complete : callable
+        ``complete(X)``, of shape (..., n, d), completes the missing cells of rows.
+    X, log_density
+        See `with_possible_evidence`, which also says when this warns.
+
+    Returns
+    -------
+    ndarray of shape (..., n, d)
+        The completed rows.
+    """
+    consequence = "their missing cells are completed from the marginal distribution"
+    completed, rows = with_possible_evidence(complete, X, log_density, consequence)
+    if len(rows):
+        observed = ~np.isnan(X[rows])
+        completed[..., rows, :] = np.where(observed, X[rows], completed[..., rows, :])
+    return completed
