@@ -309,7 +309,7 @@ class CircuitDensity(BaseDensity):
         def complete(rows):
             return self.circuit_.sample(n_samples, X=rows, random_state=generator)
 
-        return completed_or_marginal(complete, X, self.circuit_.log_prob)
+        return completed_or_marginal(complete, X, self.circuit_)
 
     def _log_box(self, boxes):
         return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)

@@ -9,18 +9,17 @@ from skcircuits.exceptions import ZeroProbabilityError
 __all__ = ["completed_or_marginal", "with_possible_evidence"]
 
 
-def with_possible_evidence(answer, X, log_density, consequence):
+def with_possible_evidence(answer, X, is_impossible, consequence):
     """Answer a query about rows; impossible ones are answered as if nothing was observed.
 
     Parameters
     ----------
     answer : callable
-        ``answer(X)`` raises ZeroProbabilityError where the observed cells of a row with
-        missing ones are impossible.
+        ``answer(X)`` raises ZeroProbabilityError if it cannot answer for impossible rows.
     X : ndarray of shape (n, d)
         Encoded rows.
-    log_density : callable
-        ``log_density(X)``, of shape (n,): tells which rows are impossible.
+    is_impossible : callable
+        ``is_impossible(X)``, of shape (n,): which rows `answer` cannot answer for.
     consequence : str
         What becomes of such rows, for the warning.
 
@@ -39,8 +38,7 @@ def with_possible_evidence(answer, X, log_density, consequence):
     try:
         return answer(X), np.empty(0, dtype=np.int64)
     except ZeroProbabilityError:
-        incomplete = np.flatnonzero(np.isnan(X).any(axis=1))
-        impossible = incomplete[np.isneginf(log_density(X[incomplete]))]
+        impossible = np.flatnonzero(is_impossible(X))
     relaxed = X.copy()
     relaxed[impossible] = np.nan
     found = answer(relaxed)
@@ -54,23 +52,34 @@ def with_possible_evidence(answer, X, log_density, consequence):
     return found, impossible
 
 
-def completed_or_marginal(complete, X, log_density):
+def completed_or_marginal(complete, X, circuit):
     """Complete rows; impossible ones from the marginal distribution, observed cells kept.
 
     Parameters
     ----------
     complete : callable
         ``complete(X)``, of shape (..., n, d), completes the missing cells of rows.
-    X, log_density
-        See `with_possible_evidence`, which also says when this warns.
+    X : ndarray of shape (n, d)
+        Encoded rows.
+    circuit : Circuit
+        Tells which rows are impossible.
 
     Returns
     -------
     ndarray of shape (..., n, d)
         The completed rows.
+
+    Warns
+    -----
+    UserWarning
+        If some rows are impossible.
     """
+
+    def is_impossible(rows):
+        return np.isneginf(circuit.log_prob(rows))
+
     consequence = "their missing cells are completed from the marginal distribution"
-    completed, rows = with_possible_evidence(complete, X, log_density, consequence)
+    completed, rows = with_possible_evidence(complete, X, is_impossible, consequence)
     if len(rows):
         observed = ~np.isnan(X[rows])
         completed[..., rows, :] = np.where(observed, X[rows], completed[..., rows, :])

@@ -371,4 +371,11 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
     def _or_without_evidence(self, answer, encoded):
         """Answer a query on rows; again without impossible evidence where there is some."""
         consequence = "they are treated as rows without any observed cell"
-        return with_possible_evidence(answer, encoded, self.circuit_.log_prob, consequence)[0]
+        return with_possible_evidence(answer, encoded, self._is_impossible, consequence)[0]
+
+    def _is_impossible(self, encoded):
+        """Tell which incomplete rows the density rules out; complete ones need no density."""
+        incomplete = np.isnan(encoded).any(axis=1)
+        impossible = np.zeros(len(encoded), dtype=bool)
+        impossible[incomplete] = np.isneginf(self.circuit_.log_prob(encoded[incomplete]))
+        return impossible

@@ -279,7 +279,7 @@ def _complete_rows(circuit, X, strategy, draws):
         def answer(rows):
             return _expected(circuit, rows)
 
-    return completed_or_marginal(answer, X, circuit.log_prob)
+    return completed_or_marginal(answer, X, circuit)
 
 
 def _expected(circuit, X):

@@ -15,6 +15,7 @@ from math import prod
 
 import numpy as np
 
+from skcircuits.numerics.random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
     "Table",
     "backward_pass",
     "build_tree",
-    "draw_states",
+    "draw_rows",
     "forward_pass",
     "joint_table",
 ]
@@ -205,7 +206,7 @@ def backward_pass(
     return marginals
 
 
-def draw_states(
+def draw_rows(
     tree: EliminationTree,
     log_conditionals: Sequence[FloatArray],
     rows: IntArray,
@@ -231,9 +232,7 @@ def draw_states(
         # Parents were drawn before: their columns of the codes are valid.
         row = rows if conditional.shape[0] > 1 else np.zeros_like(rows)
         weights = np.exp(conditional[(row, *(codes[:, v] for v in bucket.separator))])
-        cumulative = weights.cumsum(axis=-1)
-        threshold = rng.random(len(codes)) * cumulative[:, -1]
-        codes[:, bucket.variable] = (threshold[:, None] >= cumulative[:, :-1]).sum(axis=-1)
+        codes[:, bucket.variable] = draw_states(weights, rng.random(len(codes)))
 
 
 def joint_table(tree: EliminationTree, log_conditionals: Sequence[FloatArray]) -> FloatArray:

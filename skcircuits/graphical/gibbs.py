@@ -8,6 +8,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.blankets import FullConditional, log_full_conditional
+from skcircuits.numerics.random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["check_schedule", "gibbs_chains"]
@@ -78,7 +79,7 @@ def _sweep(
 ) -> None:
     """Renew every variable of every chain once, in place."""
     # All random numbers of a sweep in one call; the update itself is a few lookups.
-    uniform = rng.random((len(conditionals), len(states), 1))
+    uniform = rng.random((len(conditionals), len(states)))
     for variable, conditional in enumerate(conditionals):
         logits = log_full_conditional(conditional, states)
         states[:, variable] = _draw(logits, uniform[variable])
@@ -91,5 +92,4 @@ def _draw(logits: FloatArray, uniform: FloatArray) -> IntArray:
     peak[np.isneginf(peak)] = 0.0
     weights = np.exp(logits - peak)
     weights[~weights.any(axis=-1)] = 1.0
-    cumulative = weights.cumsum(axis=-1)
-    return (uniform * cumulative[:, -1:] >= cumulative[:, :-1]).sum(axis=-1)
+    return draw_states(weights, uniform)

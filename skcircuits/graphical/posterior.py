@@ -18,7 +18,7 @@ from skcircuits.graphical.elimination_tree import (
     EliminationTree,
     backward_pass,
     build_tree,
-    draw_states,
+    draw_rows,
     forward_pass,
 )
 from skcircuits.graphical.factors import Factor, lookup
@@ -214,7 +214,7 @@ class Posterior:
         completed = codes.copy()
         for solution in self.solve(codes):
             tree, conditionals = solution.component.tree, solution.log_conditionals
-            draw_states(tree, conditionals, solution.rows, completed, rng)
+            draw_rows(tree, conditionals, solution.rows, completed, rng)
         return completed
 
     def marginal_factors(self) -> list[Factor]:

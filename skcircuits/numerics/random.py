@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_generator"]
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["as_generator", "draw_states"]
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
@@ -31,3 +33,32 @@ def as_generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(0, 2**32, size=4, dtype=np.uint32))
     return np.random.default_rng(random_state)
+
+
+def draw_states(weights: FloatArray, uniforms: FloatArray) -> IntArray:
+    """Draw a state with probability proportional to the weights along the last axis.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (..., n_states)
+        Non-negative, finite and not all zero.
+    uniforms : ndarray of shape (...)
+        Uniform numbers in [0, 1); broadcast against the weights.
+
+    Returns
+    -------
+    ndarray of int of shape (...)
+        The states; one without weight is never drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics.random import draw_states
+    >>> draw_states(np.array([0.0, 3.0, 1.0]), np.array([0.0, 0.7, 0.8]))
+    array([1, 1, 2])
+    """
+    cumulative = np.cumsum(weights, axis=-1)
+    # Scaling the uniform numbers saves normalising the weights
+    thresholds = uniforms * cumulative[..., -1]
+    states: IntArray = (cumulative[..., :-1] <= thresholds[..., None]).sum(axis=-1)
+    return states

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from skcircuits.numerics.random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
@@ -219,9 +220,7 @@ class _EvidenceTrees:
     def completions(self, n_samples: int, rng: np.random.Generator) -> IntArray:
         """Rows drawn from trees chosen by their weights, (n_samples, n_rows, n_variables)."""
         n_rows, n_trees = self.shape
-        bounds = np.cumsum(self.weights[:, :-1], axis=1)
-        uniforms = rng.random((n_rows, n_samples, 1))
-        chosen = (bounds[:, None, :] <= uniforms).sum(axis=2)
+        chosen = draw_states(self.weights[:, None, :], rng.random((n_rows, n_samples)))
         # Numbers of trees within a row become positions among all trees.
         chosen = (chosen + n_trees * np.arange(n_rows)[:, None]).ravel()
         inferences = self._infer(self.components[chosen], self.parents[chosen], self.rows[chosen])

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import logsumexp
 
+from skcircuits.numerics.random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
@@ -115,4 +116,4 @@ def _draw_components(
 def _draw_by_log(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
     """Draw a column per row, with probability proportional to exp(log_weights)."""
     weights = np.exp(log_weights - logsumexp(log_weights, axis=1, keepdims=True))
-    return (np.cumsum(weights[:, :-1], axis=1) < rng.random((len(weights), 1))).sum(axis=1)
+    return draw_states(weights, rng.random(len(weights)))

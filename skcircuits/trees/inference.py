@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from skcircuits.numerics.random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.layout import StateLayout
 from skcircuits.trees.rooted import vertex_depths
@@ -197,8 +198,4 @@ def _quotient(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 def _draw(weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Draw a state with probability proportional to the weights along the last axis."""
-    # Scaling the uniform number saves normalising the weights.
-    cumulative = np.cumsum(weights, axis=-1)
-    thresholds = rng.random(weights.shape[:-1]) * cumulative[..., -1]
-    return (cumulative[..., :-1] <= thresholds[..., None]).sum(axis=-1)
+    return draw_states(weights, rng.random(weights.shape[:-1]))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from skcircuits.numerics.random import draw_states
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees import distinct_rows
@@ -385,5 +386,4 @@ class _Assignment:
         """Draw a component for each row."""
         if self.responsibilities.shape[1] == 1:
             return np.zeros(len(index), dtype=np.int64)
-        cumulative = np.cumsum(self.responsibilities[index, :-1], axis=1)
-        return (rng.random((len(index), 1)) > cumulative).sum(axis=1)
+        return draw_states(self.responsibilities[index], rng.random(len(index)))

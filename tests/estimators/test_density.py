@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skcircuits.circuits import Circuit, Gaussian, Indicator
-from skcircuits.estimators._density import or_marginal
+from skcircuits.estimators._impossible_evidence import completed_or_marginal
 from skcircuits.exceptions import ZeroProbabilityError
 
 
@@ -181,5 +181,5 @@ def test_impossible_evidence_falls_back_to_the_marginal():
     )
     X = np.array([[0.0, np.nan], [2.0, np.nan], [1.0, np.nan], [7.0, 3.0]])
     with pytest.warns(UserWarning, match=r"cells of 2 rows have probability zero.*example \[ ?2"):
-        completed = or_marginal(circuit.expectation, X, circuit.log_prob)
+        completed = completed_or_marginal(circuit.expectation, X, circuit)
     np.testing.assert_allclose(completed, [[0, -5], [2, 0], [1, 5], [7, 3]])

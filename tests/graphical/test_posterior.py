@@ -12,7 +12,7 @@ from skcircuits.graphical import FactorGraph, IsingModel
 from skcircuits.graphical.elimination_tree import (
     backward_pass,
     build_tree,
-    draw_states,
+    draw_rows,
     forward_pass,
     joint_table,
 )
@@ -154,7 +154,7 @@ def test_draws_follow_each_evidence():
     conditionals, _ = forward_pass(tree, tables)
     rows = np.repeat([0, 1], 20_000)
     codes = np.zeros((len(rows), 3), dtype=np.int64)
-    draw_states(tree, conditionals, rows, codes, np.random.default_rng(0))
+    draw_rows(tree, conditionals, rows, codes, np.random.default_rng(0))
     joint = joint_table(tree, conditionals)
     for row in (0, 1):
         drawn = codes[rows == row][:, [2, 1, 0]]
