@@ -264,13 +264,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         rows = make_generator(random_state).integers(len(self.particles_), size=n_samples)
         return self.particles_[rows]
 
-    def expectation(self, function):
+    def expectation(self, f):
         """Average a function over the particles.
 
         Parameters
         ----------
-        function : callable
-            Takes points of shape (n, n_features), gives an array of shape (n, ...).
+        f : callable
+            Maps points of shape (n, n_features) to values of shape (n,) or (n, ...).
 
         Returns
         -------
@@ -278,7 +278,16 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             The mean over the first axis.
         """
         check_is_fitted(self)
-        return np.mean(function(self.particles_), axis=0)
+        values = np.asarray(f(self.particles_), dtype=np.float64)
+        if values.shape[:1] != self.particles_.shape[:1]:
+            raise ValueError(
+                must(
+                    "f",
+                    f"give one value or array for each of {len(self.particles_)} particles",
+                    shape=values.shape,
+                )
+            )
+        return values.mean(axis=0)
 
     @available_if(_target_has_log_prob)
     def score_samples(self, X):

@@ -75,6 +75,8 @@ def test_particles_answer_questions(chain, fitted):
         fitted.expectation(lambda x: x[:, 0] * x[:, 1]),
         np.mean(fitted.particles_[:, 0] * fitted.particles_[:, 1]),
     )
+    with pytest.raises(ValueError, match="f must give one value or array for each of"):
+        fitted.expectation(lambda x: x.mean())
     draws = fitted.sample(500, random_state=0)
     assert {tuple(row) for row in draws} <= {tuple(row) for row in fitted.particles_}
     np.testing.assert_array_equal(draws, fitted.sample(500, random_state=0))
