@@ -20,7 +20,7 @@ from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.stein.targets import state_counts
 from skcircuits.tabular.queries import compile_queries
 
-__all__ = ["BaseDensity", "CircuitDensity"]
+__all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
 
 
 class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator, metaclass=ABCMeta):
@@ -64,8 +64,9 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
             The fitted estimator.
         """
         X = self._learn_table(X)
-        _check_observed(X)
-        self._fit_table(X, check_weights(sample_weight, X), self._make_generator())
+        sample_weight = check_weights(sample_weight, X)
+        check_observed(X, sample_weight)
+        self._fit_table(X, sample_weight, self._make_generator())
         return self
 
     @fit_context
@@ -75,7 +76,7 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         if all(isinstance(name, str) for name in schema.names):
             self.feature_names_in_ = np.array(schema.names, dtype=object)
         self._set_schema(schema)
-        _check_observed(X)
+        check_observed(X, sample_weight)
         self._fit_table(X, sample_weight, self._make_generator())
         return self
 
@@ -321,9 +322,24 @@ class CircuitDensity(BaseDensity):
         return self.circuit_
 
 
-def _check_observed(X):
-    """Refuse to learn from nothing."""
-    if np.isnan(X).all():
+def check_observed(X, sample_weight=None):
+    """Refuse to learn from nothing.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Encoded rows.
+    sample_weight : ndarray of shape (n,), default=None
+        Their weights.
+
+    Raises
+    ------
+    ValueError
+        If no row of positive weight has an observed cell.
+    """
+    observed = ~np.isnan(X)
+    if not (observed if sample_weight is None else observed[sample_weight > 0]).any():
+        what = "X" if sample_weight is None else "rows of positive weight"
         raise ValueError(
-            must("X", "have an observed cell", "Check what counts as missing.", shape=X.shape)
+            must(what, "have an observed cell", "Check what counts as missing.", shape=X.shape)
         )

@@ -10,9 +10,8 @@ import numpy as np
 from skcircuits.circuits import Categorical, Circuit, Indicator, PiecewisePolynomial
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.estimators._base import Interval, check_weights, fit_context
-from skcircuits.estimators._density import CircuitDensity
+from skcircuits.estimators._density import CircuitDensity, check_observed
 from skcircuits.estimators._fitting import drive
-from skcircuits.exceptions import must
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning.rebuild import rebuild
 from skcircuits.tabular import Discretizer
@@ -72,8 +71,6 @@ class StatesMixin:
     def _make_rows(self, X, sample_weight):
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         kept = weight > 0
-        if not kept.any():
-            raise ValueError(must("sample_weight", "hold a positive weight"))
         X = X if kept.all() else X[kept]  # a copy of a large table would stay during the fit
         return Rows(X, self._discretizer.encode(X), weight[kept])
 
@@ -193,8 +190,10 @@ class ValidationMixin:
             The fitted estimator.
         """
         X = self._learn_table(X)
+        sample_weight = check_weights(sample_weight, X)
+        check_observed(X, sample_weight)
         validation = None if X_val is None else self._read_table(X_val)
-        self._fit_table(X, check_weights(sample_weight, X), self._make_generator(), validation)
+        self._fit_table(X, sample_weight, self._make_generator(), validation)
         return self
 
     def _fit_table(self, X, sample_weight, generator, validation=None):

@@ -12,7 +12,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators._density import BaseDensity
+from skcircuits.estimators._density import BaseDensity, check_observed
 from skcircuits.estimators._discrete import StatesMixin, ValidationMixin
 from skcircuits.estimators._fitting import drive
 from skcircuits.estimators._moat_queries import TreeQueriesMixin
@@ -218,6 +218,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         sample_weight = check_weights(sample_weight, X)
         generator = make_generator(self.random_state)
         if first:
+            check_observed(X, sample_weight)
             self._learn_states(X, sample_weight)
         rows = self._make_rows(X, sample_weight)
         codes = self._complete(rows.codes, rows.weight, generator)

@@ -10,7 +10,6 @@ from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, RealNotInt, StrOptions
 from skcircuits.estimators._density import CircuitDensity
 from skcircuits.estimators._fitting import drive
-from skcircuits.exceptions import must
 from skcircuits.learning.learn_spn import SplitSettings, learn_structure, structure_to_unit
 from skcircuits.learning.mixed_columns import describe_column
 from skcircuits.learning.polynomial_leaves import PolynomialSettings
@@ -177,8 +176,6 @@ class WMISPNDensity(CircuitDensity):
     def _fit_table(self, X, sample_weight, generator):
         self._mark_integers()
         weights = np.ones(len(X)) if sample_weight is None else sample_weight
-        if not weights.sum() > 0:
-            raise ValueError(must("sample_weight", "have a positive sum", total=weights.sum()))
         columns = tuple(
             describe_column(j, X[:, j], weights, int(cardinality))
             for j, cardinality in enumerate(self._schema.cardinalities)

@@ -382,5 +382,5 @@ def check_positive(name: str, value: object) -> float:
     """
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (number and np.isfinite(value) and value > 0):  # type: ignore[call-overload, operator]
-        raise ValueError(must(f"{name} of a kernel", "be a positive number", **{name: value}))
+        raise ValueError(must(f"{name} of a kernel", "be a positive number", "", **{name: value}))
     return float(value)  # type: ignore[arg-type]

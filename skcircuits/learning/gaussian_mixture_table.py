@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.exceptions import must
 from skcircuits.learning.leaf_statistics import ColumnMoments
 from skcircuits.numerics.patterns import (
     PatternGroup,
@@ -71,17 +70,8 @@ class MixtureTable:
         -------
         MixtureTable
             Different rows, in an order that depends on their contents only.
-
-        Raises
-        ------
-        ValueError
-            If all weights are zero.
         """
         weights = np.ones(len(X)) if sample_weight is None else sample_weight
-        if not weights.sum() > 0.0:
-            raise ValueError(
-                must("sample_weight", "have a positive sum", total=float(weights.sum()))
-            )
         kept = (weights > 0.0) & ~np.isnan(X).all(axis=1)
         X, weights = _merge_rows(X[kept], weights[kept])
         is_number = cardinalities == 0

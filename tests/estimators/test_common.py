@@ -211,6 +211,17 @@ def test_tables_without_any_cell(name, X, y):
         assert not pd.isna(values).any()
 
 
+@every_density
+def test_weights_of_observed_rows_must_not_all_be_zero(name, X):
+    X[0] = NAN
+    weight = np.zeros(len(X))
+    with pytest.raises(ValueError, match="non-zero"):
+        make(name).fit(X, sample_weight=weight)
+    weight[0] = 1.0
+    with pytest.raises(ValueError, match="rows of positive weight must have an observed cell"):
+        make(name).fit(X, sample_weight=weight)
+
+
 @every_estimator
 def test_columns_with_a_single_value(name, X, y):
     X[:, 1] = 7.25

@@ -194,11 +194,6 @@ def test_the_search_finds_the_groups_and_stops():
     assert [state.lower_bound for state in again] == [state.lower_bound for state in states]
 
 
-def test_weights_must_not_all_be_zero():
-    with pytest.raises(ValueError, match=r"sample_weight must have a positive sum; got total=0\.0"):
-        MixtureTable.prepare(np.ones((2, 1)), NUMBERS[:1], np.zeros(2))
-
-
 def test_parameters_are_counted():
     table = MixtureTable.prepare(*mixed_table())
     categories = Categories.marginal(table, 1.0).repeat(2)
