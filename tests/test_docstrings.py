@@ -24,7 +24,16 @@ MODULES = [
     ),
 ]
 # Packages that users import from
-PUBLIC = {"circuits", "estimators", "graphical", "inspection", "kernels", "stein"}
+PUBLIC = {
+    "circuits",
+    "estimators",
+    "graphical",
+    "inspection",
+    "kernels",
+    "learning",
+    "particles",
+    "stein",
+}
 PACKAGES = ["skcircuits", *(name for name in MODULES if name.removeprefix("skcircuits.") in PUBLIC)]
 
 

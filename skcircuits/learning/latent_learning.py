@@ -37,6 +37,20 @@ class LatentSchedule:
         How many of them, at the end, update once with the statistics of all rows.
     first_step, last_step : float, default=.3, .03
         Share of a block in the running statistics, falling geometrically in between.
+
+    Examples
+    --------
+    A short schedule ends after its passes:
+
+    >>> import numpy as np
+    >>> from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
+    >>> from skcircuits.trees import StateLayout
+    >>> codes = np.repeat([[0, 0, 0], [1, 1, 1]], 20, axis=0)
+    >>> rows = LatentRows(codes.astype(float), np.ones(40), codes, StateLayout([2] * 3),
+    ...                   is_categorical=np.ones(3, dtype=bool))
+    >>> rng, schedule = np.random.default_rng(0), LatentSchedule(n_epochs=4, n_full_epochs=1)
+    >>> [step.converged for step in learn_latent_tree(rows, 2, rng, schedule=schedule)]
+    [False, False, False, True]
     """
 
     n_epochs: int = 60
@@ -117,6 +131,18 @@ def learn_latent_tree(
     ------
     LatentStep
         The tree after each epoch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning import LatentRows, learn_latent_tree
+    >>> from skcircuits.trees import StateLayout
+    >>> codes = np.repeat([[0, 0, 0], [1, 1, 1]], 20, axis=0)
+    >>> rows = LatentRows(codes.astype(float), np.ones(40), codes, StateLayout([2] * 3),
+    ...                   is_categorical=np.ones(3, dtype=bool))
+    >>> *_, last = learn_latent_tree(rows, 2, np.random.default_rng(0))
+    >>> np.exp(last.circuit.log_prob([[1, 1, np.nan], [1, 0, np.nan]])).round(2)
+    array([0.48, 0.02])
     """
     schedule = LatentSchedule() if schedule is None else schedule
     X, weight = rows.X, rows.weight

@@ -54,6 +54,22 @@ class LatentRows:
         Numbering of these states.
     is_categorical : ndarray of bool of shape (n_variables,)
         Columns with categorical emissions; the others have Gaussian ones.
+
+    Examples
+    --------
+    A column of labels and one of numbers, cut into two bins for the tree:
+
+    >>> import numpy as np
+    >>> from skcircuits.learning import LatentRows, learn_latent_tree
+    >>> from skcircuits.trees import StateLayout
+    >>> rng, labels = np.random.default_rng(0), np.repeat([0, 1], 20)
+    >>> X = np.column_stack([labels, 2 * labels - 1 + rng.normal(scale=0.1, size=40)])
+    >>> states = (X > 0).astype(int)
+    >>> rows = LatentRows(X, np.ones(40), states, StateLayout([2, 2]), np.array([True, False]))
+    >>> *_, last = learn_latent_tree(rows, 2, rng)
+    >>> last.circuit.expectation([[0, np.nan], [1, np.nan]]).round(1)
+    array([[ 0. , -0.9],
+           [ 1. ,  0.9]])
     """
 
     X: FloatArray

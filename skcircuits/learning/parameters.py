@@ -110,6 +110,19 @@ def expectation_maximization(
     ------
     EMStep
         New parameters and the mean log density under those before.
+
+    Examples
+    --------
+    The rows become more likely with each step:
+
+    >>> from skcircuits.circuits import Bernoulli, Circuit
+    >>> from skcircuits.learning import expectation_maximization
+    >>> start = Circuit(0.5 * (Bernoulli(0, 0.4) * Bernoulli(1, 0.4))
+    ...                 + 0.5 * (Bernoulli(0, 0.6) * Bernoulli(1, 0.6)))
+    >>> rows = [[0, 0], [0, 0], [1, 1], [1, float("nan")]]
+    >>> steps = expectation_maximization(start, rows, pseudo_count=0.1)
+    >>> [round(step.log_density, 2) for step, _ in zip(steps, range(4))]
+    [-1.18, -1.1, -1.02, -0.92]
     """
     rows = np.array(X, dtype=np.float64, ndmin=2)
     weight = _checked_weight(sample_weight, len(rows))
@@ -139,6 +152,18 @@ class EMStep:
     log_density : float
         Weighted mean log density of the rows under the parameters *before* the step, over
         the rows that are possible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits import Bernoulli, Circuit
+    >>> from skcircuits.learning import expectation_maximization
+    >>> start = Circuit(Bernoulli(0, 0.5))
+    >>> step = next(expectation_maximization(start, [[0], [0], [0], [1]], pseudo_count=0))
+    >>> np.exp(step.circuit.log_prob([[0], [1]])).round(2)  # after the step
+    array([0.75, 0.25])
+    >>> round(step.log_density, 2)  # before
+    -0.69
     """
 
     plan: Plan

@@ -91,6 +91,21 @@ class StrudelLearner:
         The Chow-Liu tree, rooted at its centre.
     root : SumNode
         Root of the growing circuit.
+
+    Examples
+    --------
+    Splits follow the rows; the circuits of earlier steps stay available:
+
+    >>> import numpy as np
+    >>> from skcircuits.circuits import is_deterministic
+    >>> from skcircuits.learning import StrudelLearner
+    >>> from skcircuits.trees import StateLayout
+    >>> codes = np.random.default_rng(0).integers(2, size=(50, 4))
+    >>> steps = list(StrudelLearner(codes, StateLayout([2] * 4), codes).steps())
+    >>> steps[-1].log_density > steps[0].log_density
+    True
+    >>> is_deterministic(steps[2].circuit)
+    True
     """
 
     def __init__(
@@ -238,7 +253,18 @@ class StrudelLearner:
         node.record(self.n_splits, counts[:, 0])
 
     def shares(self, counts: FloatArray) -> FloatArray:
-        """Weights of a sum's edges from the weights of the rows they carry."""
+        """Weights of a sum's edges from the weights of the rows they carry.
+
+        Parameters
+        ----------
+        counts : ndarray of shape (n_edges,)
+            Weight of the rows of each edge.
+
+        Returns
+        -------
+        ndarray of shape (n_edges,)
+            Positive shares with sum one, `pseudo_count` spread evenly before.
+        """
         smoothed = counts + self.pseudo_count / len(counts)
         weights: FloatArray = smoothed / smoothed.sum()
         return weights

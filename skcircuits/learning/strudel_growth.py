@@ -33,6 +33,17 @@ class GrowthLimits:
         Splits in a row that may leave the validation score without improvement.
     n_parameters : int
         Most free parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning import GrowthLimits, StrudelLearner, grow
+    >>> from skcircuits.trees import StateLayout
+    >>> codes = np.random.default_rng(0).integers(2, size=(50, 4))
+    >>> learner = StrudelLearner(codes, StateLayout([2] * 4), codes)
+    >>> limits = GrowthLimits(n_splits=100, patience=10, n_parameters=9)
+    >>> [step.n_parameters for step in grow(learner, limits)]
+    [7, 8, 11]
     """
 
     n_splits: int
@@ -100,6 +111,19 @@ def learn_mixture(
     ------
     SharedMixture
         The mixture after each step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
+    >>> from skcircuits.trees import StateLayout
+    >>> rng = np.random.default_rng(0)
+    >>> codes = (rng.random((200, 6)) < np.repeat([0.1, 0.9], 100)[:, None]).astype(int)
+    >>> learner = StrudelLearner(codes, StateLayout([2] * 6), codes[::2])
+    >>> *_, single = grow(learner, GrowthLimits(2, 10, 1000))
+    >>> *_, mixture = learn_mixture(single, 2, rng)
+    >>> mixture.validation_log_density > single.validation_log_density
+    True
     """
     learner = step.learner
     training = learner.weights[:, 0] > 0

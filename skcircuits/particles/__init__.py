@@ -3,7 +3,7 @@
 from skcircuits.particles.bandwidths import median_bandwidths
 from skcircuits.particles.blanket_check import nodes_outside_blankets
 from skcircuits.particles.directions import kernel_direction, svgd_direction
-from skcircuits.particles.discrepancy import coordinate_discrepancies, node_discrepancies
+from skcircuits.particles.discrepancy import node_discrepancies
 from skcircuits.particles.fields import (
     Field,
     KernelField,
@@ -13,7 +13,7 @@ from skcircuits.particles.fields import (
     make_field,
 )
 from skcircuits.particles.linear_term import linear_direction
-from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
+from skcircuits.particles.neighborhoods import Neighborhoods
 from skcircuits.particles.optimizers import (
     AdaGrad,
     Adam,
@@ -30,7 +30,6 @@ from skcircuits.particles.threads import chunk_threads
 __all__ = [
     "AdaGrad",
     "Adam",
-    "Bucket",
     "Field",
     "GradientAscent",
     "KernelField",
@@ -45,7 +44,6 @@ __all__ = [
     "StepSchedule",
     "SumField",
     "chunk_threads",
-    "coordinate_discrepancies",
     "kernel_direction",
     "linear_direction",
     "make_field",

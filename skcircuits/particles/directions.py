@@ -103,6 +103,15 @@ def kernel_direction(
     -------
     ndarray of shape (n_coordinates, n_particles)
         φ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.particles import Neighborhoods, kernel_direction
+    >>> from skcircuits.particles.clouds import centred_rows
+    >>> x = np.array([[-2.0, 2.0]])
+    >>> kernel_direction(centred_rows(x), -x, Neighborhoods.complete(1), np.array([4.0])).round(2)
+    array([[ 0.96, -0.96]])
     """
     direction = np.empty_like(scores)
     bandwidths = bandwidths.astype(rows.dtype, copy=False)

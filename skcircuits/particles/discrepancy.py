@@ -47,6 +47,18 @@ def node_discrepancies(
     -------
     ndarray of shape (n_nodes,)
         Non-negative; their sum is the squared Stein discrepancy.
+
+    Examples
+    --------
+    Particles for two independent standard normal variables, the second ones too far right:
+
+    >>> import numpy as np
+    >>> from skcircuits.particles import Neighborhoods, node_discrepancies
+    >>> from skcircuits.particles.clouds import centred_rows
+    >>> x = np.array([[-1.0, 0.0, 1.0], [1.0, 2.0, 3.0]])
+    >>> apart = Neighborhoods.from_graph([[], []])
+    >>> node_discrepancies(centred_rows(x), -x, apart, np.ones(2)).round(2)
+    array([0.14, 2.14])
     """
     per_coordinate = coordinate_discrepancies(rows, scores, neighborhoods, bandwidths, run)
     totals = np.zeros(neighborhoods.n_nodes)

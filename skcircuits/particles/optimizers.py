@@ -21,10 +21,39 @@ DAMPING = 1e-6
 
 
 class Optimizer(Protocol):
-    """What every rule offers."""
+    """What every rule offers.
+
+    Examples
+    --------
+    A rule of one's own for `svgd_steps`, steps of bounded length:
+
+    >>> import numpy as np
+    >>> from skcircuits.particles import KernelField, Neighborhoods, StepSchedule, svgd_steps
+    >>> class Clipped:
+    ...     def displacement(self, direction, step_size):
+    ...         return step_size * np.clip(direction, -1.0, 1.0)
+    >>> steps = svgd_steps(np.array([[50.0], [60.0]]), lambda x: -x,
+    ...                    KernelField(Neighborhoods.complete(1)), Clipped(), StepSchedule(0.5))
+    >>> next(steps).particles
+    array([[49.5],
+           [59.5]])
+    """
 
     def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
-        """Give the displacement of all particles, shape of ``direction``."""
+        """Give the displacement of all particles.
+
+        Parameters
+        ----------
+        direction : ndarray
+            Ascent direction.
+        step_size : float
+            Length of a step, as the rule reads it.
+
+        Returns
+        -------
+        ndarray
+            Displacement, shape of ``direction``.
+        """
 
 
 class GradientAscent:
@@ -57,7 +86,18 @@ class GradientAscent:
 
 
 class AdaGrad:
-    """Divide by the root of the sum of all squared directions (Duchi et al., 2011)."""
+    """Divide by the root of the sum of all squared directions (Duchi et al., 2011).
+
+    Examples
+    --------
+    Equal directions move the particles less and less:
+
+    >>> import numpy as np
+    >>> from skcircuits.particles import AdaGrad
+    >>> rule = AdaGrad()
+    >>> [rule.displacement(np.array([3.0]), 0.5).round(3).item() for _ in range(3)]
+    [0.5, 0.354, 0.289]
+    """
 
     def __init__(self) -> None:
         self._squares: FloatArray | None = None
@@ -91,6 +131,15 @@ class RMSprop:
     ----------
     decay : float, default=0.9
         Share of the past in the running mean.
+
+    Examples
+    --------
+    Large and small directions move the particles equally far:
+
+    >>> import numpy as np
+    >>> from skcircuits.particles import RMSprop
+    >>> RMSprop().displacement(np.array([200.0, -0.1]), 0.5).round(3)
+    array([ 0.5, -0.5])
     """
 
     def __init__(self, decay: float = 0.9) -> None:
@@ -132,6 +181,16 @@ class Adam:
         Share of the past in the mean of directions.
     decay_squares : float, default=0.999
         Share of the past in the mean of squares.
+
+    Examples
+    --------
+    Directions that contradict each other move the particles less:
+
+    >>> import numpy as np
+    >>> from skcircuits.particles import Adam
+    >>> rule = Adam()
+    >>> [rule.displacement(np.array([s]), 0.5).round(3).item() for s in (2.0, -2.0, 2.0)]
+    [0.5, -0.026, 0.168]
     """
 
     def __init__(self, decay: float = 0.9, decay_squares: float = 0.999) -> None:
@@ -199,6 +258,13 @@ def make_optimizer(name: str) -> Optimizer:
     ------
     ValueError
         If there is no such rule.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.particles import make_optimizer
+    >>> make_optimizer("sgd").displacement(np.array([2.0, -1.0]), 0.5)
+    array([ 1. , -0.5])
     """
     if name not in OPTIMIZERS:
         raise ValueError(must("optimizer", f"be one of {sorted(OPTIMIZERS)}", optimizer=name))

@@ -41,6 +41,18 @@ class SVGDState:
         over the particles' own deviation: 0 at a fixed point.
     converged : bool
         Whether the particles count as settled (`StepSchedule.settled`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.particles import (
+    ...     GradientAscent, KernelField, Neighborhoods, StepSchedule, svgd_steps)
+    >>> steps = svgd_steps(np.array([[-3.0], [5.0]]), lambda x: -x,
+    ...                    KernelField(Neighborhoods.complete(1)), GradientAscent(),
+    ...                    StepSchedule(step_size=1.0, max_iter=100, tol=0.01))
+    >>> state = next(state for state in steps if state.converged)
+    >>> state.n_iter < 100, state.force <= 0.01, state.particles.shape
+    (True, True, (2, 1))
     """
 
     particles: FloatArray

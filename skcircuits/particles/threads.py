@@ -50,6 +50,19 @@ def chunk_threads(n_threads: int) -> Iterator[ChunkRunner]:
     ------
     callable
         ``run(function, chunks)`` calls the function on every chunk.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.graphical import GaussianMRF
+    >>> from skcircuits.particles import SVGDProblem, chunk_threads
+    >>> target = GaussianMRF([[2.0, -1.0], [-1.0, 2.0]], [1.0, 0.0])
+    >>> problem = SVGDProblem(target, 2, target.neighbors)
+    >>> start = target.sample(10, random_state=0)
+    >>> with chunk_threads(2) as run:
+    ...     threaded = next(problem.steps(start, seed=0, run=run)).particles
+    >>> bool((threaded == next(problem.steps(start, seed=0)).particles).all())
+    True
     """
     with single_threaded_blas():
         if n_threads == 1:

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from skcircuits.particles import Neighborhoods, coordinate_discrepancies, node_discrepancies
+from skcircuits.particles import Neighborhoods, node_discrepancies
 from skcircuits.particles.clouds import centred_rows
+from skcircuits.particles.discrepancy import coordinate_discrepancies
 
 
 def brute_force(particles, scores, scopes, bandwidths):
