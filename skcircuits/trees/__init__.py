@@ -4,18 +4,12 @@ from skcircuits.trees.all_trees import MixtureOfAllTrees, distinct_rows
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.block_inverse import invert_in_place
 from skcircuits.trees.chow_liu import ChowLiuTree, TreeMixture, chow_liu_tree, learn_tree_mixture
-from skcircuits.trees.circuit import InputMaker, sampled_circuit, tree_unit
+from skcircuits.trees.circuit import sampled_circuit, tree_unit
 from skcircuits.trees.completion import complete_rows
 from skcircuits.trees.conditionals import conditional_marginals
 from skcircuits.trees.contrasts import from_contrasts, sum_contrasts, to_contrasts
-from skcircuits.trees.enumeration import (
-    MAX_COMPLETIONS,
-    enumerate_evidence,
-    enumerate_marginals,
-    n_completions,
-)
+from skcircuits.trees.enumeration import enumerate_evidence, enumerate_marginals, n_completions
 from skcircuits.trees.evidence_trees import (
-    WeightedMarginals,
     estimate_evidence,
     estimate_marginals,
     sample_completions,
@@ -29,8 +23,8 @@ from skcircuits.trees.laplacian import (
     log_tree_sums,
     spanning_tree_laws,
 )
-from skcircuits.trees.layout import PairGroup, StateLayout
-from skcircuits.trees.learning import Epoch, Schedule, Training, learn_all_trees, start_training
+from skcircuits.trees.layout import StateLayout
+from skcircuits.trees.learning import Schedule, learn_all_trees, start_training
 from skcircuits.trees.margins import margin_gradient, scale_to_margins
 from skcircuits.trees.parameters import Parameterization
 from skcircuits.trees.prior_trees import sample_rows, sample_trees
@@ -40,29 +34,22 @@ from skcircuits.trees.rooted import (
     top_down_order,
     vertex_depths,
 )
-from skcircuits.trees.spanning import UniformSource, sample_spanning_trees
+from skcircuits.trees.spanning import sample_spanning_trees
 from skcircuits.trees.statistics import PairStatistics, mutual_information, pair_statistics
 from skcircuits.trees.tree_proposals import TreeProposal
 
 __all__ = [
-    "MAX_COMPLETIONS",
     "AllTreesMixture",
     "ChowLiuTree",
-    "Epoch",
-    "InputMaker",
     "MixtureOfAllTrees",
-    "PairGroup",
     "PairStatistics",
     "Parameterization",
     "RowLaplacians",
     "Schedule",
     "StateLayout",
-    "Training",
     "TreeInference",
     "TreeMixture",
     "TreeProposal",
-    "UniformSource",
-    "WeightedMarginals",
     "blocked_gibbs",
     "chow_liu_tree",
     "complete_rows",
