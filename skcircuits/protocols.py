@@ -28,16 +28,19 @@ LARGEST_CELL = 1e150
 
 @runtime_checkable
 class DiscreteTarget(Protocol):
-    """An unnormalised distribution over categorical variables.
+    """An unnormalised distribution over categorical variables: a target of Stein methods.
 
-    A graph may be known: then ``neighbors`` holds, per variable, the indices of the
-    variables in its Markov blanket (without itself).
+    Rows hold codes 0, 1, ... of the states and are complete. Optional attributes:
+    ``log_full_conditionals(X)`` (per variable an array of shape (n, n_states), up to a
+    constant per row) saves evaluating every row at every state; `BBISWeighter` also reads
+    ``state_names`` (per variable the labels of its states) and ``variable_names``. An object
+    with ``grad_log_prob`` is taken for a `DifferentiableTarget`.
     """
 
-    cardinalities: Any  # number of states per variable
+    cardinalities: Any  # number of states per variable, shape (d,); of a circuit a dict
 
     def log_prob_unnormalized(self, X: FloatArray) -> FloatArray:
-        """Log of the unnormalised probability of each row, shape (n,)."""
+        """Log of the unnormalised probability of each row, ``-inf`` where impossible."""
 
 
 @runtime_checkable
@@ -54,15 +57,36 @@ class DifferentiableTarget(Protocol):
 
 @runtime_checkable
 class Density(Protocol):
-    """A fitted density: what estimators need of one another."""
+    """A density estimator that `ExpectedPredictionSVR` and `CircuitImputer` learn rows with.
+
+    They clone it, fit the clone and go on with its ``circuit_``; a search over densities has
+    that on its ``best_estimator_``. Deriving from ``sklearn.base.BaseEstimator`` gives what
+    cloning needs. Where the outer fit has sample weights, `fit` is given ``sample_weight``.
+
+    The columns of the table are the variables 0, 1, ... of the circuit. Numbers are in
+    original units, labels are codes: positions among the sorted labels of the column, or
+    among the labels that its dtype declares.
+    """
+
+    circuit_: Any  # a Circuit over all columns; set by fit
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        """Learn from the kind of table that the outer estimator got; return the density."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; a ``random_state`` of None is filled in before fit."""
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Log density of each row, NaN cells marginalised, shape (n,)."""
+        """Log density of each row, shape (n,): what tells a density from other estimators."""
 
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A kernel function of two tables of rows."""
+    """A kernel function of two tables of rows: enough for Stein methods over categories.
+
+    Targets over numbers need a kernel with ``profile`` (`InverseMultiquadric` is one), exact
+    expectations one of `skcircuits.kernels`.
+    """
 
     def __call__(self, X: FloatArray, Y: FloatArray) -> FloatArray:
         """Kernel values of all pairs of rows, shape (n, m)."""

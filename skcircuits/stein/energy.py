@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import expit
 
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 from skcircuits.stein.targets import full_conditionals
 
 __all__ = ["energy_residuals", "with_energy"]
@@ -17,7 +15,7 @@ __all__ = ["energy_residuals", "with_energy"]
 _SHARE = 0.01
 
 
-def energy_residuals(target: Any, X: FloatArray) -> FloatArray:
+def energy_residuals(target: DiscreteTarget, X: FloatArray) -> FloatArray:
     """Apply the Barker operator to the log probability of a target.
 
     With the rates ``g_{i,d}(x) = p(x +_i d) / (p(x) + p(x +_i d))`` it is
@@ -27,7 +25,7 @@ def energy_residuals(target: Any, X: FloatArray) -> FloatArray:
 
     Parameters
     ----------
-    target : object
+    target : DiscreteTarget
         A categorical target.
     X : ndarray of shape (n, d)
         Possible rows; NaN where collapsed, and then p is the marginal of the others.

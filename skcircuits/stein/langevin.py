@@ -11,7 +11,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import DifferentiableTarget, FloatArray
 
 __all__ = [
     "InverseMultiquadric",
@@ -152,12 +152,12 @@ class ScoredPoints:
         return ScoredPoints(self.X[rows], self.scores[rows])
 
 
-def score_points(target: Any, X: FloatArray) -> ScoredPoints:
+def score_points(target: DifferentiableTarget, X: FloatArray) -> ScoredPoints:
     """Evaluate the score function of a target.
 
     Parameters
     ----------
-    target : object
+    target : DifferentiableTarget
         A continuous target.
     X : ndarray of shape (n, d)
         Points.

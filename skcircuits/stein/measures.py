@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import FloatArray, IntArray, Kernel
+from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray, Kernel
 from skcircuits.stein.operators import OPERATORS, Atoms
 from skcircuits.stein.product_terms import ProductTerm
 from skcircuits.stein.targets import full_conditionals, state_counts
@@ -68,12 +68,12 @@ class Measures:
             )
 
 
-def stein_measures(target: Any, X: FloatArray, operator: str) -> Measures:
+def stein_measures(target: DiscreteTarget, X: FloatArray, operator: str) -> Measures:
     """Evaluate a Stein operator at some rows.
 
     Parameters
     ----------
-    target : object
+    target : DiscreteTarget
         A categorical target.
     X : ndarray of shape (n, d)
         States; NaN where collapsed.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 
 __all__ = ["full_conditionals", "is_continuous", "log_probabilities", "state_counts"]
 
@@ -42,12 +42,12 @@ def is_continuous(target: Any) -> bool:
     )
 
 
-def state_counts(target: Any, n_columns: int) -> IntArray:
+def state_counts(target: DiscreteTarget, n_columns: int) -> IntArray:
     """Give the number of states of every column; 1 where the target has no variable.
 
     Parameters
     ----------
-    target : object
+    target : DiscreteTarget
         A categorical target.
     n_columns : int
         Columns of the rows.
@@ -72,7 +72,7 @@ def state_counts(target: Any, n_columns: int) -> IntArray:
     return counts
 
 
-def _check_all_categorical(target: Any) -> None:
+def _check_all_categorical(target: DiscreteTarget) -> None:
     """Refuse circuits with continuous variables: they do not give a score function."""
     continuous = sorted(set(getattr(target, "variables", ())) - set(target.cardinalities))
     if continuous:
@@ -86,12 +86,12 @@ def _check_all_categorical(target: Any) -> None:
         )
 
 
-def log_probabilities(target: Any, X: FloatArray) -> FloatArray:
+def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
     """Evaluate a categorical target and check what comes back.
 
     Parameters
     ----------
-    target : object
+    target : DiscreteTarget
         A categorical target.
     X : ndarray of shape (n, d)
         Rows; NaN cells are summed out by the target.
@@ -122,12 +122,12 @@ def log_probabilities(target: Any, X: FloatArray) -> FloatArray:
     return values
 
 
-def full_conditionals(target: Any, X: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+def full_conditionals(target: DiscreteTarget, X: FloatArray) -> Iterator[tuple[int, FloatArray]]:
     """Evaluate a categorical target at every state of each variable, all else fixed.
 
     Parameters
     ----------
-    target : object
+    target : DiscreteTarget
         A categorical target.
     X : ndarray of shape (n, d)
         Rows; NaN cells are summed out by the target.
@@ -153,7 +153,9 @@ def full_conditionals(target: Any, X: FloatArray) -> Iterator[tuple[int, FloatAr
         yield variable, _log_full_conditional(target, observed, variable, int(counts[variable]))
 
 
-def _log_full_conditional(target: Any, X: FloatArray, variable: int, n_states: int) -> FloatArray:
+def _log_full_conditional(
+    target: DiscreteTarget, X: FloatArray, variable: int, n_states: int
+) -> FloatArray:
     # Every row in every state, which also serves collapsed rows.
     moved = np.repeat(X, n_states, axis=0)
     moved[:, variable] = np.tile(np.arange(n_states), len(X))

@@ -3,7 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import BaseEstimator
 from sklearn.metrics import root_mean_squared_error
+from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVR
 
 from skcircuits import (
@@ -15,6 +17,8 @@ from skcircuits import (
     StrudelDensity,
     WMISPNDensity,
 )
+from skcircuits.circuits import Circuit, Gaussian, Product
+from skcircuits.protocols import Density
 
 DISCRETE = [
     ChowLiuDensity(),
@@ -105,3 +109,36 @@ def test_imputation(density, make, strategy):
         hidden = ~observed[:, 0]
         hits = np.mean(completed["w"][hidden] == X["w"][hidden])
         assert hits > 0.5  # one in three by chance
+
+
+class IndependentNormals(BaseEstimator):
+    """A density of one's own, with no more than `protocols.Density` asks for."""
+
+    def fit(self, X, y=None):
+        cells = np.asarray(X, dtype=float)
+        moments = zip(np.nanmean(cells, axis=0), np.nanvar(cells, axis=0))
+        self.circuit_ = Circuit(Product([Gaussian(j, *m) for j, m in enumerate(moments)]))
+        return self
+
+    def score_samples(self, X):
+        return self.circuit_.log_prob(X)
+
+
+def mean_log_density(density, X, y=None):
+    return density.score_samples(X).mean()
+
+
+@pytest.mark.parametrize(
+    "density",
+    [IndependentNormals(), GridSearchCV(IndependentNormals(), {}, scoring=mean_log_density)],
+    ids=["alone", "searched"],
+)
+def test_a_density_of_ones_own(density):
+    X = np.random.default_rng(0).normal([1.0, -2.0], size=(60, 2))
+    y = X.sum(axis=1)
+    assert isinstance(IndependentNormals().fit(X), Density)
+    incomplete = [[np.nan, 0.0], [3.0, np.nan]]
+    completed = CircuitImputer(density=density).fit(X).transform(incomplete)
+    np.testing.assert_allclose(completed, [[X[:, 0].mean(), 0.0], [3.0, X[:, 1].mean()]])
+    predicted = ExpectedPredictionSVR(density=density, C=10).fit(X, y).predict(incomplete)
+    np.testing.assert_allclose(predicted, [1.0, 1.0], atol=0.5)
