@@ -179,8 +179,7 @@ class DensityDisplay:
         return np.unique(np.concatenate(own)) if own else np.empty(0)
 
     def _name(self, which: int) -> str:
-        name = self.density._schema.names[self._positions[which]]
-        return name if isinstance(name, str) else f"x{name}"
+        return self.density._schema.columns[self._positions[which]].text_name
 
     def _labels(self, which: int) -> list[str]:
         return [str(label) for label in self._categories[self._positions[which]]]
@@ -264,7 +263,7 @@ def describe_density(density: Any) -> str:
     input units: 2 PiecewisePolynomial (degree 2: 2)
     """
     check_is_fitted(density)
-    names = [name if isinstance(name, str) else f"x{name}" for name in density._schema.names]
+    names = [column.text_name for column in density._schema.columns]
     root = density.circuit_.root
     groups = root.children if isinstance(root, Product) else (root,)
     lines = [f"{len(groups)} independent groups of columns"] if len(groups) > 1 else []

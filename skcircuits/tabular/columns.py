@@ -46,6 +46,41 @@ class Column:
         """
         return 0 if self.categories is None else max(1, len(self.categories))
 
+    @property
+    def text_name(self) -> str:
+        """Name in texts and drawings: columns of an array are x0, x1, ...."""
+        return self.name if isinstance(self.name, str) else f"x{self.name}"
+
+    def code_of(self, label: object) -> int:
+        """Find the code of a label in a query.
+
+        Parameters
+        ----------
+        label : object
+            One label.
+
+        Returns
+        -------
+        int
+            Its position in ``categories``.
+
+        Raises
+        ------
+        ValueError
+            If the label is no category.
+        """
+        known = [] if self.categories is None else self.categories.tolist()
+        if label in known:
+            return known.index(label)
+        raise ValueError(
+            must(
+                f"Labels of column {self.name!r} in a query",
+                "be among its categories",
+                f"They are {known}.",
+                label=label,
+            )
+        )
+
     def encode(
         self, values: NDArray[Any], *, missing_value: object = np.nan, refuse_unknown: bool = False
     ) -> FloatArray:

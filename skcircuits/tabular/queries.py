@@ -219,19 +219,7 @@ def _bad_interval(column: Column, constraint: object, way_out: str) -> ValueErro
 
 def _read_labels(column: Column, constraint: Any) -> States:
     """Read the allowed codes of a column of labels."""
-    assert column.categories is not None
     # A string is a collection of letters, but means one label
     is_label = isinstance(constraint, str | bytes) or not isinstance(constraint, Collection)
     labels = [constraint] if is_label else list(constraint)
-    known = column.categories.tolist()
-    unknown = [label for label in labels if label not in known]
-    if unknown:
-        raise ValueError(
-            must(
-                f"Labels of column {column.name!r} in a query",
-                "be among its categories",
-                f"They are {known}.",
-                label=unknown[0],
-            )
-        )
-    return States(frozenset(known.index(label) for label in labels), column.cardinality)
+    return States(frozenset(map(column.code_of, labels)), column.cardinality)

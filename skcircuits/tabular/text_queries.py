@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.tabular.columns import Column
 from skcircuits.tabular.regions import Interval, Region, States, complement, intersect, unite
 from skcircuits.tabular.schema import TableSchema
 
@@ -159,7 +157,7 @@ class _Reader:
         assert column.categories is not None
         labels = column.categories
         if isinstance(op, ast.Eq | ast.NotEq):
-            codes = {self._code(column, value)}
+            codes = {column.code_of(value)}
             if isinstance(op, ast.NotEq):
                 codes = set(range(column.cardinality)) - codes
         elif labels.dtype.kind in "iuf" and isinstance(value, int | float):
@@ -170,24 +168,11 @@ class _Reader:
             raise self._error(f"compare labels of column {column.name!r} by ==, != or in")
         return [{position: States(frozenset(codes), column.cardinality)}] if codes else []
 
-    def _code(self, column: Column, label: Any) -> int:
-        known: Collection[Any] = column.categories.tolist()  # type: ignore[union-attr]
-        if label in known:
-            return list(known).index(label)
-        raise ValueError(
-            must(
-                f"Labels of column {column.name!r} in a query",
-                "be among its categories",
-                f"They are {known}.",
-                label=label,
-            )
-        )
-
     def _column(self, identifier: str) -> int:
         """Position of a column by its name in the text."""
         hidden = identifier.removeprefix("_quoted_")
         name = self.quoted[int(hidden)] if hidden != identifier else identifier
-        known = [name if isinstance(name, str) else f"x{name}" for name in self.schema.names]
+        known = [column.text_name for column in self.schema.columns]
         if name in known:
             return known.index(name)
         raise ValueError(

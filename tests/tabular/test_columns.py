@@ -172,3 +172,15 @@ def test_columns_of_only_unknown_labels_warn():
 def test_new_labels_among_known_ones_are_only_missing(cells):
     column = Column("job", np.array(["1", "2"], dtype=object), False)
     column.encode(np.array(cells, dtype=object))
+
+
+def test_names_in_texts():
+    assert Column("job", None, False).text_name == "job"
+    assert Column(3, None, False).text_name == "x3"
+
+
+def test_code_of_a_label():
+    column = Column("job", np.array(["cook", "nurse"], dtype=object), False)
+    assert column.code_of("nurse") == 1
+    with pytest.raises(ValueError, match=r"'job'.*be among its categories; got label='smith'"):
+        column.code_of("smith")
