@@ -9,6 +9,7 @@ from typing import Any, Literal
 from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.units import Unit
 from skcircuits.exceptions import must
+from skcircuits.inspection._axes import make_axes
 from skcircuits.inspection.layered_graph import layered_positions
 
 __all__ = ["CircuitDisplay"]
@@ -99,11 +100,8 @@ class CircuitDisplay:
         CircuitDisplay
             The display itself.
         """
-        import matplotlib.pyplot as plt
-
-        if ax is None:
-            _, ax = plt.subplots(layout="constrained")
-        self.ax_, self.figure_ = ax, ax.figure
+        self.ax_ = ax = make_axes(ax)
+        self.figure_ = ax.figure
         small = self.circuit.n_units <= SMALL
         if self.detail == "units" or (self.detail == "auto" and small):
             _draw_units(ax, self.circuit)

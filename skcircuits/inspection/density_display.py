@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skcircuits.circuits import PiecewisePolynomial, Product, Sum
+from skcircuits.circuits import Circuit, PiecewisePolynomial, Product, Sum
 from skcircuits.exceptions import must
 from skcircuits.inspection._axes import make_axes
 
@@ -30,7 +30,7 @@ class DensityDisplay:
     Parameters
     ----------
     density : fitted density
-        One with ``circuit_``.
+        One of this package with ``circuit_``.
     columns : sequence of str or int
         One or two columns.
     rows : dataframe or ndarray of shape (n, d), default=None
@@ -85,7 +85,7 @@ class DensityDisplay:
         Parameters
         ----------
         estimator : fitted density
-            One with ``circuit_``.
+            One of this package with ``circuit_``.
         X : dataframe or ndarray of shape (n, d), default=None
             Rows that set the range, and the histogram behind a single curve; draws of the
             density by default.
@@ -117,6 +117,11 @@ class DensityDisplay:
         -------
         DensityDisplay
             The display.
+
+        Raises
+        ------
+        ValueError
+            If the density has no circuit, or not these columns.
         """
         check_is_fitted(self.density)
         self._prepare()
@@ -135,6 +140,7 @@ class DensityDisplay:
 
     def _prepare(self) -> None:
         """Find the columns, their ranges and the circuit of what is drawn."""
+        self._circuit = _circuit_of(self.density)
         schema = self.density._schema
         self._categories = schema.categories
         if not 1 <= len(self.columns) <= 2:
@@ -148,7 +154,7 @@ class DensityDisplay:
             cell = np.array([value], dtype=object)
             evidence[0, j] = schema.columns[j].encode(cell, refuse_unknown=True)[0]
         self._evidence = evidence
-        self._log_evidence = float(self.density.circuit_.log_prob(evidence)[0])
+        self._log_evidence = float(self._circuit.log_prob(evidence)[0])
 
     def _density(self, *cells: Any) -> Any:
         """Conditional density at values of the columns, of the broadcast shape."""
@@ -156,7 +162,7 @@ class DensityDisplay:
         X = np.repeat(self._evidence, cells[0].size, axis=0)
         for j, values in zip(self._positions, cells):
             X[:, j] = values.ravel()
-        log_prob = self.density.circuit_.log_prob(X) - self._log_evidence
+        log_prob = self._circuit.log_prob(X) - self._log_evidence
         return np.exp(log_prob).reshape(cells[0].shape)
 
     def _grid(self, which: int, n: int = N_GRID) -> Any:
@@ -170,10 +176,9 @@ class DensityDisplay:
 
     def _atoms(self, which: int) -> Any:
         """Point masses of a column."""
-        units = self.density.circuit_.plan.units
         own = [
             u.atoms
-            for u in units
+            for u in self._circuit.plan.units
             if isinstance(u, PiecewisePolynomial) and u.variable == self._positions[which]
         ]
         return np.unique(np.concatenate(own)) if own else np.empty(0)
@@ -242,13 +247,18 @@ def describe_density(density: Any) -> str:
     Parameters
     ----------
     density : fitted density
-        One with ``circuit_``.
+        One of this package with ``circuit_``.
 
     Returns
     -------
     str
         Groups of independent columns, with the numbers of their parts, and the families of
         input units.
+
+    Raises
+    ------
+    ValueError
+        If the density has no circuit.
 
     Examples
     --------
@@ -263,14 +273,15 @@ def describe_density(density: Any) -> str:
     input units: 2 PiecewisePolynomial (degree 2: 2)
     """
     check_is_fitted(density)
+    circuit = _circuit_of(density)
     names = [column.text_name for column in density._schema.columns]
-    root = density.circuit_.root
+    root = circuit.root
     groups = root.children if isinstance(root, Product) else (root,)
     lines = [f"{len(groups)} independent groups of columns"] if len(groups) > 1 else []
     for group in groups:
         parts = f"mixture of {len(group.children)}" if isinstance(group, Sum) else "1 leaf"
         lines.append(f"  {', '.join(names[j] for j in group.scope)}: {parts}")
-    leaves = [unit for unit in density.circuit_.plan.units if not unit.children]
+    leaves = [unit for unit in circuit.plan.units if not unit.children]
     families = Counter(type(unit).__name__ for unit in leaves)
     degrees = Counter(u.degree for u in leaves if isinstance(u, PiecewisePolynomial))
     shown = [f"{count} {name}" for name, count in sorted(families.items())]
@@ -278,6 +289,30 @@ def describe_density(density: Any) -> str:
         orders = ", ".join(f"degree {degree}: {n}" for degree, n in sorted(degrees.items()))
         shown[-1] += f" ({orders})"
     return "\n".join([*lines, f"input units: {', '.join(shown)}"])
+
+
+def _circuit_of(density: Any) -> Circuit:
+    """Give the circuit of a fitted density, or say where else to look."""
+    if not hasattr(density, "circuit_"):
+        if hasattr(density, "best_estimator_"):
+            way_out = "Pass the best_estimator_ of the search."
+        elif hasattr(density, "to_circuit"):
+            way_out = "Its to_circuit() gives a circuit; draw that with CircuitDisplay."
+        else:
+            way_out = "Use a density that learns a circuit, such as HiddenChowLiuDensity."
+        raise ValueError(
+            must("A density to inspect", "have a circuit_ after fit", way_out, density=density)
+        )
+    if not hasattr(density, "_schema"):
+        raise ValueError(
+            must(
+                "A density to inspect",
+                "be one of this package, which know their columns",
+                "Draw the circuit_ of another one with CircuitDisplay.",
+                density=density,
+            )
+        )
+    return density.circuit_
 
 
 def _position(column: str | int, names: list[str | int]) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skcircuits.exceptions import must
 from skcircuits.inspection._axes import make_axes
 from skcircuits.protocols import FloatArray
 
@@ -65,6 +66,7 @@ class EdgeMarginalsDisplay:
         EdgeMarginalsDisplay
             The display, drawn.
         """
+        _check_kind(kind)
         check_is_fitted(estimator)
         edges = np.tensordot(estimator.weights_, estimator.edge_marginals_, axes=1)
         default = [f"x{column}" for column in range(len(edges))]
@@ -86,7 +88,13 @@ class EdgeMarginalsDisplay:
         -------
         EdgeMarginalsDisplay
             The display.
+
+        Raises
+        ------
+        ValueError
+            If there is no such kind.
         """
+        _check_kind(kind)
         self.ax_ = make_axes(ax)
         self.figure_ = self.ax_.figure
         if kind == "graph":
@@ -115,3 +123,8 @@ class EdgeMarginalsDisplay:
             self.ax_.annotate(name, 1.15 * point, ha=side, va="center")
         self.ax_.set(xlim=(-1.8, 1.8), ylim=(-1.4, 1.4), aspect="equal")
         self.ax_.axis("off")
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in ("heatmap", "graph"):
+        raise ValueError(must("kind", "be 'heatmap' or 'graph'", kind=kind))

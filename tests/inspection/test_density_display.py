@@ -7,6 +7,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KernelDensity
 
 from skcircuits import WMISPNDensity
 from skcircuits.inspection import DensityDisplay, describe_density
@@ -69,6 +71,18 @@ def test_errors(density):
         DensityDisplay.from_estimator(density, columns=["wages"])
     with pytest.raises(ValueError, match="be one or two"):
         DensityDisplay.from_estimator(density, columns=["job", "wage", "gain"])
+
+
+def test_searches_and_foreign_densities(density, table):
+    search = GridSearchCV(WMISPNDensity(), {"alpha": [0.01]}, cv=2).fit(table)
+    with pytest.raises(ValueError, match="best_estimator_ of the search"):
+        describe_density(search)
+    foreign = KernelDensity().fit(table[["wage"]])
+    with pytest.raises(ValueError, match="a density that learns a circuit"):
+        describe_density(foreign)
+    foreign.circuit_ = density.circuit_
+    with pytest.raises(ValueError, match="with CircuitDisplay"):
+        describe_density(foreign)
 
 
 def test_description(density):

@@ -6,7 +6,14 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from skcircuits import MoATDensity
-from skcircuits.inspection import EdgeMarginalsDisplay, LossCurveDisplay
+from skcircuits.circuits import Bernoulli, Circuit
+from skcircuits.inspection import (
+    CircuitDisplay,
+    DensityDisplay,
+    EdgeMarginalsDisplay,
+    LossCurveDisplay,
+    describe_density,
+)
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
@@ -44,6 +51,23 @@ def test_edges(density, kind):
     assert display.feature_names == list("abcd")
 
 
+def test_a_misspelt_kind_draws_nothing(density):
+    with pytest.raises(ValueError, match="kind must be 'heatmap' or 'graph'; got kind='grahp'"):
+        EdgeMarginalsDisplay.from_estimator(density, kind="grahp")
+    with pytest.raises(ValueError, match="kind must be"):
+        EdgeMarginalsDisplay(np.zeros((2, 2)), ["a", "b"]).plot("tree")
+    assert not plt.get_fignums()
+
+
+@pytest.mark.parametrize(
+    "inspect", [describe_density, lambda density: DensityDisplay(density, ["a"]).plot()]
+)
+def test_densities_without_a_circuit_name_the_way_out(density, inspect):
+    with pytest.raises(ValueError, match=r"have a circuit_ after fit; .*to_circuit\(\)"):
+        inspect(density)
+    CircuitDisplay.from_circuit(density.to_circuit(2, random_state=0))
+
+
 def test_unfitted():
     with pytest.raises(NotFittedError):
         LossCurveDisplay.from_estimator(MoATDensity())
@@ -60,3 +84,5 @@ def test_without_matplotlib(density, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match=r"skcircuits\[plot\]"):
         LossCurveDisplay.from_estimator(density)
+    with pytest.raises(ImportError, match=r"skcircuits\[plot\]"):
+        CircuitDisplay.from_circuit(Circuit(Bernoulli(0, 0.5)))
