@@ -16,11 +16,15 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators._impossible_evidence import completed_or_marginal
-from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.stein.targets import state_counts
 from skcircuits.tabular.queries import compile_queries
 
 __all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
+
+
+class _NoStatesError(CircuitPropertyError, AttributeError):
+    """What an attribute raises that densities of discrete columns only have."""
 
 
 class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator, metaclass=ABCMeta):
@@ -143,32 +147,39 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         return self._schema.decode_array(self._draw(n_samples, self._read_table(X), generator))
 
     def log_prob_unnormalized(self, X):
-        """Log density of each row, under the name that Stein methods ask of their targets.
+        """Log density of each row, as Stein methods ask it of a target.
 
         Parameters
         ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Rows.
+        X : array-like of shape (n_samples, n_features)
+            Rows of numbers, labels as codes into ``categories_``. A number that is no state
+            of its column is impossible here, while `score_samples` takes it for missing.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            What `score_samples` returns.
+            Log density; ``-inf`` where the row is impossible.
         """
-        return self.score_samples(X)
+        check_is_fitted(self)
+        return self._target().log_prob_unnormalized(np.asarray(X, dtype=np.float64))
 
     @property
     def cardinalities(self):
-        """Number of states of each column, shape (n_features_in_,).
+        """Number of states of each column, shape (n_features_in_,), as of a target.
+
+        Stein methods move a column through the states 0, 1, ... k - 1.
 
         Raises
         ------
         CircuitPropertyError
-            If a column is continuous, or holds other numbers than 0, 1, ... k - 1: Stein
-            methods move a column through its states.
+            If a column has no such states. It is an AttributeError too: a density of numbers
+            does not have this attribute.
         """
         check_is_fitted(self)
-        return state_counts(self._target(), self.n_features_in_)
+        try:
+            return state_counts(self._target(), self.n_features_in_)
+        except CircuitPropertyError as error:
+            raise _NoStatesError(str(error)) from error
 
     def bic(self, X):
         """Bayesian information criterion on given rows; lower is better.

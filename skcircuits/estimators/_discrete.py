@@ -113,7 +113,9 @@ class DiscreteDensity(StatesMixin, CircuitDensity):
         return super()._log_density(self._known(X))
 
     def _draw(self, n_samples, X, generator):
-        return super()._draw(n_samples, None if X is None else self._known(X), generator)
+        if X is None:
+            return super()._draw(n_samples, None, generator)
+        return np.where(np.isnan(X), super()._draw(n_samples, self._known(X), generator), X)
 
     def _in_original_units(self, circuit):
         """Replace units over states by units over the numbers behind them."""

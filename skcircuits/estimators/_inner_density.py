@@ -55,6 +55,22 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             return encoded
         return self._schema.encode(self._check_table(X, reset=False))
 
+    def _as_known(self, encoded):
+        """Take numbers that the density never saw for missing, as labels are.
+
+        Parameters
+        ----------
+        encoded : ndarray of shape (n, d)
+            Encoded rows with missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            What the density makes of them.
+        """
+        fitted = getattr(self.density_, "best_estimator_", self.density_)
+        return fitted._known(encoded) if hasattr(fitted, "_known") else encoded
+
     def _choose_categorical(self):
         """Both sides share one schema: a choice made on the density counts for both."""
         own = super()._choose_categorical()

@@ -249,6 +249,9 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         encoded = self._read_table(X)
+        # Complete rows need no density
+        incomplete = np.isnan(encoded).any(axis=1, keepdims=True)
+        encoded = np.where(incomplete, self._as_known(encoded), encoded)
         expansion = self.support_vectors_, self.dual_coef_[0]
         settings = {"circuit": self.circuit_, "kernel": self.kernel_, "n_jobs": self.n_jobs}
         mean = self._or_without_evidence(

@@ -50,8 +50,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
           deterministic; elsewhere the completion of the largest term of every sum, the
           usual approximation.
         - ``"sample"``: a draw from the conditional distribution. Draws are keyed by the
-          cells of the row: order, subset and repeated calls do not change them, and equal
-          rows have equal draws.
+          cells of the row: order, subset and repeated calls do not change them. Equal rows
+          have draws of their own, told apart by the order in which they come.
     missing_values : number, str or None, default=nan
         A cell that counts as missing, beside None, NaN and a library's own NA.
     add_indicator : bool, default=False
@@ -239,13 +239,19 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
         holes = np.flatnonzero(np.isnan(encoded).any(axis=1))
-        chunks = [holes[rows] for rows in row_slices(len(holes), CHUNK_ROWS)]
+        # Keyed by the cells as they came, also where evidence has to be dropped
+        streams = RowStreams(encoded[holes], self._seed)
+        known = self._as_known(encoded[holes])
+        chunks = row_slices(len(holes), CHUNK_ROWS)
         parts = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(_complete_rows)(self.circuit_, encoded[rows], strategy, (self._seed, n_draws))
+            delayed(_complete_rows)(
+                self.circuit_, known[rows], strategy, streams.take(rows), n_draws
+            )
             for rows in chunks
         )
         for rows, part in zip(chunks, parts, strict=True):
-            completed[:, rows] = part
+            cells = encoded[holes[rows]]
+            completed[:, holes[rows]] = np.where(np.isnan(cells), part, cells)
         return completed
 
     def _make_schema_out(self):
@@ -259,14 +265,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return replace(self._schema, columns=(*columns, *indicators))
 
 
-def _complete_rows(circuit, X, strategy, draws):
+def _complete_rows(circuit, X, strategy, streams, n_draws):
     """Complete rows with holes, shape (n_draws, n, d) or (n, d) for a single answer."""
     if strategy == "sample":
-        seed, n_draws = draws
 
         def answer(rows):
-            # Keyed by the cells as they came, also where evidence had to be dropped
-            streams = RowStreams(X, seed)
             return circuit.sample(n_draws, X=rows, random_state=streams)
 
     elif strategy == "mpe":

@@ -27,10 +27,13 @@ MIX_2 = np.uint64(0x94D049BB133111EB)
 class RowStreams:
     """One stream of random numbers per row, keyed by the cells of the row and a seed.
 
+    Equal rows (NaN equals NaN) have streams of their own, in the order in which they come;
+    the first of them has that of a row without equals.
+
     Parameters
     ----------
     X : ndarray of shape (n, d)
-        Rows; equal rows (NaN equals NaN) have equal streams.
+        Rows.
     seed : int
         Seed shared by all rows.
 
@@ -51,6 +54,7 @@ class RowStreams:
         self.keys = np.full(len(X), _mix(np.array([seed], dtype=np.uint64)))
         for column in cells.T:
             self.keys = _mix(self.keys ^ column)
+        self.keys = _mix(self.keys + GOLDEN * _occurrence(self.keys))
 
     def take(self, rows: slice) -> RowStreams:
         """Give the streams of some rows.
@@ -170,6 +174,18 @@ def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice
         return cast(np.random.Generator, keyed)
 
     return draw_keyed
+
+
+def _occurrence(keys: UInt64Array) -> UInt64Array:
+    """Count for each key how many equal ones come before it."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    is_first = np.r_[True, ordered[1:] != ordered[:-1]][: len(keys)]
+    position = np.arange(len(keys))
+    start = np.maximum.accumulate(np.where(is_first, position, 0))
+    occurrence = np.empty(len(keys), dtype=np.uint64)
+    occurrence[order] = position - start
+    return occurrence
 
 
 def _mix(keys: UInt64Array) -> UInt64Array:

@@ -150,6 +150,13 @@ def test_no_split_is_the_tree(X):
     np.testing.assert_allclose(density.score_samples(X), tree.score_samples(X), atol=0.05)
 
 
+@every_density
+def test_completions_keep_numbers_never_seen(name, X):
+    density = fit(make(name), X)
+    drawn = density.sample(20, random_state=0, X=[[1.0, 0.0, np.nan, 1.0, 0.0, 7.0]])
+    assert (drawn[:, 0, 5] == 7).all() and set(drawn[:, 0, 2]) <= {0, 1}
+
+
 # -------------------------------------------------------------------- warm start
 
 

@@ -205,6 +205,15 @@ def test_impossible_evidence_falls_back_to_the_constant():
     assert predicted[0] == predicted[1]
 
 
+def test_numbers_never_seen_count_as_missing_like_labels_do():
+    X = np.random.default_rng(0).integers(4, size=(300, 3)).astype(float)
+    model = ExpectedPredictionSVR(random_state=0).fit(X, X[:, 0] + X[:, 2])
+    strange, missing, complete = model.predict([[3, np.nan, 7], [3, np.nan, np.nan], [3, 1, 7]])
+    assert strange == missing
+    expected = model.predict([[3, 1, 3]]) - complete  # complete rows need no density
+    assert abs(expected[0]) > 1e-3
+
+
 def test_weights_reach_the_density(table):
     X, y, _ = table
     weights = np.r_[np.ones(75), np.zeros(75)]

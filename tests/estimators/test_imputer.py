@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 
-from skcircuits import CircuitImputer, GaussianMixtureDensity
+from skcircuits import ChowLiuDensity, CircuitImputer, GaussianMixtureDensity
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Indicator, MultivariateGaussian
 
 NAN = np.nan
@@ -126,12 +126,36 @@ def test_samples_of_different_rows_are_independent(gaussian):
 @pytest.mark.parametrize("strategy", ["mean", "mpe", "sample"])
 def test_order_subset_and_jobs_do_not_matter(gaussian, strategy):
     X = holes(gaussian.sample(4500, random_state=0))
+    X = X[~np.isnan(X).all(axis=1)]  # the order tells equal rows apart
     imputer = CircuitImputer(density=gaussian, strategy=strategy, random_state=0).fit(X)
     expected = imputer.transform(X)
     order = np.random.default_rng(0).permutation(len(X))
     np.testing.assert_allclose(imputer.transform(X[order]), expected[order], rtol=1e-9)
     np.testing.assert_allclose(imputer.transform(X[100:103]), expected[100:103], rtol=1e-9)
     np.testing.assert_array_equal(imputer.set_params(n_jobs=2).transform(X), expected)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_equal_rows_are_drawn_one_by_one(n_jobs):
+    rng = np.random.default_rng(0)
+    X = (rng.random((5000, 2)) < [0.5, 0.3]).astype(float)
+    holes = np.r_[np.zeros(2000, dtype=bool), np.ones(3000, dtype=bool)]
+    X[holes, 1] = np.nan
+    imputer = CircuitImputer(strategy="sample", random_state=0, n_jobs=n_jobs)
+    drawn = imputer.fit_transform(X)[holes]
+    for state in (0.0, 1.0):
+        shares = drawn[drawn[:, 0] == state, 1].mean()
+        assert shares == pytest.approx(0.3, abs=0.06)
+    means = imputer.sample_imputations(X, 20)[:, holes, 1].mean(axis=1)
+    assert 0.003 < means.std() < 0.02  # sqrt(.21 / 3000) = .008
+
+
+def test_numbers_never_seen_count_as_missing_and_stay():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.integers(3, size=(500, 1)), 3, axis=1).astype(float)
+    imputer = CircuitImputer(density=ChowLiuDensity(), strategy="mpe").fit(X)
+    completed = imputer.transform([[2.0, np.nan, 7.0], [2.0, np.nan, np.nan]])
+    np.testing.assert_array_equal(completed, [[2, 2, 7], [2, 2, 2]])
 
 
 def test_transform_is_the_first_imputation(gaussian):
