@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.circuits.evaluation import log_values
-from skcircuits.circuits.inputs import DiscreteLayer, InputLayer
+from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs.base import DensityLayer, DiscreteInputLayer, StateFlows
 from skcircuits.circuits.passes import backward
 from skcircuits.circuits.plan import Plan
@@ -118,12 +118,7 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
     ZeroProbabilityError
         If the observed cells of a row are impossible.
     """
-    result = {
-        int(variable): np.zeros((len(X), int(layer.cardinalities[units].max())))
-        for _, layer in plan.inputs
-        if isinstance(layer, DiscreteLayer)
-        for variable, units in _units_by_variable(layer)
-    }
+    result = {variable: np.zeros((len(X), n)) for variable, n in plan.cardinalities.items()}
     compact = _compact(plan, len(X))
     for rows, flows in _flows(compact, X):
         for variable, unknown, shares in _state_flows(compact, flows, X[rows]):
@@ -215,12 +210,6 @@ def _per_column(layer: InputLayer, values: FloatArray, n_columns: int) -> FloatA
         (ones, (columns, np.arange(len(columns)))), (n_columns, len(columns))
     )
     return collect @ terms
-
-
-def _units_by_variable(layer: DiscreteLayer) -> Iterator[tuple[int, np.ndarray]]:
-    """Units of each variable of a discrete layer."""
-    for variable in np.unique(layer.scopes):
-        yield int(variable), np.flatnonzero(layer.scopes[:, 0] == variable)
 
 
 def _put_observed(table: FloatArray, cells: FloatArray) -> None:

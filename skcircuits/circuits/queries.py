@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skcircuits.circuits import boxes, completion, evaluation, moments, sampling
-from skcircuits.circuits.inputs import Box, DiscreteLayer
+from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.properties import is_decomposable, is_deterministic, is_smooth
 from skcircuits.circuits.units import Unit
@@ -45,12 +45,7 @@ class CircuitQueries:
     @cached_property
     def cardinalities(self) -> dict[int, int]:
         """Number of states of each discrete variable."""
-        found: dict[int, int] = {}
-        for _, layer in self.plan.inputs:
-            if isinstance(layer, DiscreteLayer):
-                for variable, n_states in zip(layer.scopes[:, 0], layer.cardinalities):
-                    found[int(variable)] = max(found.get(int(variable), 0), int(n_states))
-        return dict(sorted(found.items()))
+        return dict(self.plan.cardinalities)
 
     @cached_property
     def log_partition(self) -> float:

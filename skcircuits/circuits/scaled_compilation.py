@@ -77,7 +77,8 @@ def _compile(outputs: Sequence[int], graph: ScaledGraph) -> ScaledPlan:
         else:
             steps.append(Lookup(out, _table(graph, node.table_scope, node.units), len(scopes)))
             scopes.append(node.table_scope)
-    return ScaledPlan(CodeBook.of(scopes, graph.cardinalities), steps, n_rows, rows_of(outputs))
+    codebook = CodeBook.of(scopes, graph.plan.cardinalities)
+    return ScaledPlan(codebook, steps, n_rows, rows_of(outputs))
 
 
 def _depth_first(outputs: Iterable[Node]) -> list[Node]:
@@ -128,9 +129,10 @@ def _table(graph: ScaledGraph, scope: Scope, units: Sequence[int]) -> FloatArray
     n_codes = graph.n_codes(scope)
     states = np.full((n_codes, graph.plan.n_columns), np.nan)
     codes = np.arange(n_codes)
-    for variable, stride in zip(scope, code_strides([graph.cardinalities[v] for v in scope])):
-        state = codes // stride % (graph.cardinalities[variable] + 1)
-        states[:, variable] = np.where(state < graph.cardinalities[variable], state, np.nan)
+    shape = [graph.plan.cardinalities[variable] for variable in scope]
+    for variable, n_states, stride in zip(scope, shape, code_strides(shape)):
+        state = codes // stride % (n_states + 1)
+        states[:, variable] = np.where(state < n_states, state, np.nan)
     table = np.zeros((len(units), n_codes + 1))
     # The masses of input units are their table; unknown has mass one.
     if all(unit in graph.masses for unit in units):

@@ -72,8 +72,6 @@ class ScaledGraph:
         The node after which a unit can be read.
     tables : dict of tuple to list of int
         Units of each table by the variables of the table.
-    cardinalities : dict of int to int
-        Number of states of the discrete variables.
     masses : dict of int to ndarray
         Masses of the discrete input units.
     """
@@ -82,30 +80,26 @@ class ScaledGraph:
         self, plan: Plan, most_codes: int = 0, outputs: Sequence[int] | None = None
     ) -> None:
         self.plan = plan
-        self.cardinalities: dict[int, int] = {}
         self.masses: dict[int, FloatArray] = {}
         self.producer: dict[int, Node] = {}
         self.tables: dict[Scope, list[int]] = defaultdict(list)
         self.n_codes = cache(self._count_codes)
         self._most_codes = most_codes
-        self._find_discrete_inputs()
+        self._note_masses()
         self._needed = self._find_needed([plan.root] if outputs is None else outputs)
         self._add_nodes()
         self._connect()
 
     def _count_codes(self, scope: Scope) -> int:
         """Joint states of a scope, unknown counted as a state."""
-        return prod(self.cardinalities[variable] + 1 for variable in scope)
+        return prod(self.plan.cardinalities[variable] + 1 for variable in scope)
 
-    def _find_discrete_inputs(self) -> None:
-        """Note masses and numbers of states."""
+    def _note_masses(self) -> None:
+        """Note the masses of the discrete input units, each with its own number of states."""
         for units, layer in self.plan.inputs:
             if isinstance(layer, DiscreteLayer):
-                variables, counts = layer.scopes[:, 0].tolist(), layer.cardinalities.tolist()
-                for i, (variable, n_states) in enumerate(zip(variables, counts)):
+                for i, n_states in enumerate(layer.cardinalities.tolist()):
                     self.masses[units.start + i] = layer.masses[i, :n_states]
-                    known = self.cardinalities.get(variable, 0)
-                    self.cardinalities[variable] = max(n_states, known)
 
     def _is_tabulated(self, unit: int) -> bool:
         """Tell whether a unit is looked up: small enough, over discrete variables only."""
@@ -113,7 +107,7 @@ class ScaledGraph:
         if unit in self.masses:
             return True
         scope = self.plan.units[unit].scope
-        discrete = self._most_codes > 0 and all(v in self.cardinalities for v in scope)
+        discrete = self._most_codes > 0 and self.plan.discrete_variables.issuperset(scope)
         return discrete and self.n_codes(scope) <= self._most_codes
 
     def _children(self, unit: int) -> list[int]:

@@ -13,7 +13,6 @@ from math import prod
 
 import numpy as np
 
-from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.inputs.joint_table import JointTable, joint_states
 from skcircuits.circuits.passes import Move, feedforward, input_buffer
 from skcircuits.circuits.plan import Plan, compile_plan
@@ -89,7 +88,7 @@ class _Border:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._n_states = _cardinalities(plan)
+        self._plan = plan
         self.tables: dict[Scope, list[int]] = defaultdict(list)
         found = {plan.root}
         stack = [plan.root]
@@ -108,11 +107,12 @@ class _Border:
 
     def shape(self, scope: Scope) -> tuple[int, ...]:
         """Number of states of each variable of a scope."""
-        return tuple(self._n_states[variable] for variable in scope)
+        return tuple(self._plan.cardinalities[variable] for variable in scope)
 
     def is_small(self, scope: Scope) -> bool:
         """Tell whether all variables are discrete with few joint states."""
-        return all(v in self._n_states for v in scope) and self.n_pairs(scope) <= MOST_COMPLETIONS
+        is_discrete = self._plan.discrete_variables.issuperset(scope)
+        return is_discrete and self.n_pairs(scope) <= MOST_COMPLETIONS
 
     def n_pairs(self, scope: Scope) -> int:
         """Pairs of a joint state, unknown included, and a completion."""
@@ -121,20 +121,6 @@ class _Border:
     def n_rows(self, scope: Scope, move: Move) -> int:
         """Rows that fill a table; best completions are traced for unknown states too."""
         return prod(n + (move == "max") for n in self.shape(scope))
-
-
-def _cardinalities(plan: Plan) -> dict[int, int]:
-    """Number of states of each variable that only discrete units see."""
-    n_states: dict[int, int] = {}
-    for _, layer in plan.inputs:
-        if isinstance(layer, DiscreteLayer):
-            for variable, n in zip(layer.scopes[:, 0].tolist(), layer.cardinalities.tolist()):
-                n_states[variable] = max(n, n_states.get(variable, 0))
-    for _, layer in plan.inputs:
-        if not layer.is_discrete:
-            for variable in np.unique(layer.scopes).tolist():
-                n_states.pop(variable, None)
-    return n_states
 
 
 def _rounds(scopes: dict[Scope, list[int]]) -> list[list[Scope]]:

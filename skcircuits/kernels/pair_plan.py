@@ -11,7 +11,6 @@ from collections.abc import Hashable
 import numpy as np
 
 from skcircuits.circuits.compatibility import Conflict, Partition, Scope, common_blocks
-from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.units import Product, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
@@ -85,7 +84,6 @@ class _Side:
         for number, (units, _) in enumerate(plan.inputs):
             for place, position in enumerate(range(units.start, units.stop)):
                 self._layer_of[position] = number, place
-        self.n_states = _discrete_variables(plan)
         self._first_edge: dict[int, int] = {}
         for layer in plan.sum_layers:
             positions = range(layer.units.start, layer.units.stop)
@@ -152,19 +150,6 @@ class _Side:
         return sorted(found.values(), key=self.position)
 
 
-def _discrete_variables(plan: Plan) -> dict[int, int]:
-    """Number of states of the variables whose input units are all discrete."""
-    sizes: dict[int, int] = {}
-    other: set[int] = set()
-    for _, layer in plan.inputs:
-        if isinstance(layer, DiscreteLayer):
-            for variable, size in zip(layer.scopes[:, 0].tolist(), layer.cardinalities):
-                sizes[variable] = max(sizes.get(variable, 0), int(size))
-        else:
-            other.update(layer.scopes.ravel().tolist())
-    return {variable: size for variable, size in sizes.items() if variable not in other}
-
-
 def _name(node: Key | Sum) -> Hashable:
     """Identity of a node: products of the same factors are the same base."""
     if isinstance(node, Sum):
@@ -210,9 +195,10 @@ def _compile_region(scope: Scope, left: _Side, right: _Side) -> Region:
 
 def _states(scope: Scope, left: _Side, right: _Side) -> tuple[int, ...]:
     """Number of states of each variable; empty where one is not discrete on both sides."""
-    sizes = [max(left.n_states.get(v, 0), right.n_states.get(v, 0)) for v in scope]
-    discrete = all(v in left.n_states and v in right.n_states for v in scope)
-    return tuple(sizes) if discrete else ()
+    plans = left.plan, right.plan
+    if not all(plan.discrete_variables.issuperset(scope) for plan in plans):
+        return ()
+    return tuple(max(plan.cardinalities[v] for plan in plans) for v in scope)
 
 
 def _by_kind(side: _Side, bases: list[Key]) -> dict[int | Partition, list[int]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import config_context
 
-from skcircuits.circuits import Bernoulli, Categorical, Circuit, Product, Sum
+from skcircuits.circuits import Bernoulli, Categorical, Circuit, Gaussian, Product, Sum
 from skcircuits.circuits.evaluation import log_values
 from skcircuits.circuits.layers import SumLayer, SumWeights
 from skcircuits.circuits.passes import backward, feedforward, input_buffer
@@ -152,3 +152,16 @@ def test_flows_add_up(dense):
     np.testing.assert_allclose(totals, 1.0, rtol=1e-10)
     doubled = backward(plan, values, root_flow=np.full(len(X), 2.0))
     np.testing.assert_allclose(doubled, 2 * flows, rtol=1e-12)
+
+
+def test_states_are_counted_per_variable_and_mixed_variables_are_told_apart():
+    """Variable 2 has states and densities; variable 0 has units of two and of three states."""
+    p = Bernoulli(0, 0.5) * Gaussian(1, 0.0, 1.0) * Categorical(2, [0.5, 0.5])
+    q = Categorical(0, [0.2, 0.3, 0.5]) * Gaussian(1, 1.0, 1.0) * Gaussian(2, 0.0, 1.0)
+    circuit = Circuit(0.5 * p + 0.5 * q)
+    assert circuit.plan.cardinalities == circuit.cardinalities == {0: 3, 2: 2}
+    assert circuit.plan.discrete_variables == {0}
+    assert {v: t.shape for v, t in circuit.marginals([[np.nan] * 3]).items()} == {
+        0: (1, 3),
+        2: (1, 2),
+    }
