@@ -21,6 +21,8 @@ __all__ = ["ProductLayer", "SumLayer", "SumWeights"]
 
 # Fewer values per unit pay for the number of calls, not for what these compute.
 MANY_VALUES = 64
+# The largest double is exp(709): room is left for what such numbers are multiplied with.
+LARGEST_EXPONENT = 600.0
 
 
 class SumWeights:
@@ -379,31 +381,66 @@ class SumLayer:
         weights : SumWeights
             Weights of all edges of the plan.
         """
-        if self._use_blocks(weights) and self._backward_blocks(flows, log_values, weights):
+        scaled = self._scaled_blocks(flows, log_values, weights)
+        if scaled is not None:
+            matrices, ratios, children = scaled
+            received = matrices.transpose(0, 2, 1) @ ratios
+            received *= children
+            self._block_scatter.add(flows, received.reshape(-1, received.shape[-1]))
             return
         edge_flows = self.posteriors(log_values, weights)
         edge_flows *= np.repeat(flows[self.units], self.lengths, axis=0)
         self._scatter.add(flows, edge_flows)
 
-    def _backward_blocks(
+    def edge_counts(
         self, flows: FloatArray, log_values: FloatArray, weights: SumWeights
-    ) -> bool:
-        """Backward by one matrix product per block; False where that would overflow."""
+    ) -> FloatArray:
+        """Add up the flows of each edge over rows: expected counts of the weights.
+
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows after a backward pass.
+        log_values : ndarray of shape (n_units, n)
+            Log values after a forward pass.
+        weights : SumWeights
+            Weights of all edges of the plan.
+
+        Returns
+        -------
+        ndarray of shape (n_edges,)
+            Counts of the layer's edges.
+        """
+        scaled = self._scaled_blocks(flows, log_values, weights)
+        if scaled is not None:
+            matrices, ratios, children = scaled
+            return (ratios @ children.transpose(0, 2, 1) * matrices).ravel()
+        posteriors = self.posteriors(log_values, weights)
+        counts: FloatArray = np.einsum("en,en->e", posteriors, flows[self.sum_of_edge])
+        return counts
+
+    def _scaled_blocks(
+        self, flows: FloatArray, log_values: FloatArray, weights: SumWeights
+    ) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+        """Weights, flows over values of the sums, and values of the children of all blocks.
+
+        The flow of an edge is the product of one number of each; the largest child is taken
+        out of the values. None where there are no blocks, or numbers would overflow.
+        """
+        if not self._use_blocks(weights):
+            return None
         assert self.block_shape is not None
-        n_blocks, n_sums, n_children = self.block_shape
+        n_blocks, n_sums, _ = self.block_shape
         children = self.block_values(log_values)
         peak = children.max(axis=1, keepdims=True)
         peak[np.isneginf(peak)] = 0.0
         own = log_values[self.units].reshape(n_blocks, n_sums, -1)
         flow = flows[self.units].reshape(own.shape)
         exponent = np.where(flow > 0, peak - own, 0.0)
-        if exponent.max(initial=0.0) > 600.0:
-            return False
+        if exponent.max(initial=0.0) > LARGEST_EXPONENT:
+            return None
         matrices = weights.linear[self.edges].reshape(self.block_shape)
-        received = matrices.transpose(0, 2, 1) @ (flow * np.exp(exponent))
-        received *= np.exp(children - peak)
-        self._block_scatter.add(flows, received.reshape(n_blocks * n_children, -1))
-        return True
+        return matrices, flow * np.exp(exponent), np.exp(children - peak)
 
     def backward_linear(
         self, derivatives: FloatArray, values: FloatArray, weights: SumWeights

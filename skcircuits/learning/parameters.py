@@ -204,7 +204,7 @@ class _Totals:
         values = log_values(plan, X)
         flows = backward(plan, values, root_flow=weight)
         for layer in plan.sum_layers:
-            self.counts[layer.edges] += _edge_counts(layer, flows, values, plan.weights)
+            self.counts[layer.edges] += layer.edge_counts(flows, values, plan.weights)
         for units, _, statistics in self.leaves:
             statistics.add(X, flows[units])
         possible = ~np.isneginf(values[plan.root])
@@ -249,38 +249,6 @@ class _Totals:
         with np.errstate(divide="ignore", invalid="ignore"):
             # A sum whose weights are all zero stays as it is.
             return np.where(total > 0, np.log(counts) - np.log(total), -np.inf)
-
-
-def _edge_counts(
-    layer: SumLayer, flows: FloatArray, log_values: FloatArray, weights: SumWeights
-) -> FloatArray:
-    """Flows of a layer's edges, summed over rows, shape (n_edges,)."""
-    if layer.block_shape is not None:
-        counts = _block_counts(layer, flows, log_values, weights)
-        if counts is not None:
-            return counts
-    posteriors = layer.posteriors(log_values, weights)
-    own = np.repeat(np.arange(layer.units.start, layer.units.stop), layer.lengths)
-    counts = np.einsum("en,en->e", posteriors, flows[own])
-    return counts
-
-
-def _block_counts(
-    layer: SumLayer, flows: FloatArray, log_values: FloatArray, weights: SumWeights
-) -> FloatArray | None:
-    """The same by one matrix product per block; None where that would overflow."""
-    assert layer.block_shape is not None
-    n_blocks, n_sums, _ = layer.block_shape
-    children = log_values[layer.block_children]
-    peak = children.max(axis=1, keepdims=True)
-    peak[np.isneginf(peak)] = 0.0
-    own = log_values[layer.units].reshape(n_blocks, n_sums, -1)
-    flow = flows[layer.units].reshape(own.shape)
-    exponent = np.where(flow > 0, peak - own, 0.0)
-    if exponent.max(initial=0.0) > 600.0:
-        return None
-    shares = (flow * np.exp(exponent)) @ np.exp(children - peak).transpose(0, 2, 1)
-    return (shares * weights.linear[layer.edges].reshape(layer.block_shape)).ravel()
 
 
 def _check_structure(circuit: Circuit) -> None:

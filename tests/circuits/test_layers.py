@@ -71,6 +71,8 @@ def test_posteriors_and_flows(layer, weights, values):
     expected = np.zeros_like(values)
     np.add.at(expected, layer.children, 0.5 * posteriors)
     np.testing.assert_allclose(flows[:6], expected[:6], rtol=1e-12)
+    counts = layer.edge_counts(flows, values, log_weights(weights))
+    np.testing.assert_allclose(counts, 0.5 * posteriors.sum(axis=1), rtol=1e-12)
 
 
 def test_flows_that_would_overflow_take_the_plain_way():
@@ -84,6 +86,8 @@ def test_flows_that_would_overflow_take_the_plain_way():
     flows[6:8] = 1.0
     BLOCKS.backward(flows, values, log_weights(weights))
     np.testing.assert_allclose(flows[:2, 0], [1.0, 1.0])
+    counts = BLOCKS.edge_counts(flows, values, log_weights(weights))
+    np.testing.assert_allclose(counts, [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
 
 
 def test_edges_are_listed_sum_by_sum():
