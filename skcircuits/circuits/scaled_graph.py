@@ -192,13 +192,11 @@ class ScaledGraph:
         if not units:
             return
         chosen = np.array(units) - layer.units.start
-        lengths = layer.lengths[chosen]
-        # The layer's other sums are not needed: list the edges of the chosen ones.
-        edges = np.repeat(layer.starts[chosen] - np.cumsum(lengths) + lengths, lengths)
-        edges += np.arange(len(edges))
+        # The layer's other sums are not needed.
+        edges, first = layer.edges_of(chosen)
         children = layer.children[edges].tolist()
         weights = self.plan.weights.linear[layer.edges][edges]
-        indptr = np.append(0, np.cumsum(lengths))
+        indptr = np.append(first, len(edges))
 
         def make(out: slice, rows_of: RowsOf, n_rows: int) -> Step:
             matrix = (weights, rows_of(children), indptr)
