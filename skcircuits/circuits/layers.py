@@ -2,7 +2,8 @@
 
 Each layer writes one contiguous run of units and reads units before it. ``values`` is the
 buffer of all units, units first: shape (n_units, *batch), where the batch is usually one axis
-of rows. Layers know four forward moves (log, linear, maximum) and one backward move.
+of rows. Layers know three forward moves (log, linear, maximum) and two backward moves: flows
+on the log scale, derivatives on the linear scale.
 """
 
 from __future__ import annotations

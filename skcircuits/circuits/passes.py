@@ -1,6 +1,9 @@
-"""The two passes: feedforward and backward. Every query on one circuit runs through here.
+"""The passes over the layers of a plan: feedforward, and backward on either scale.
 
-A query chooses input values, runs one feedforward pass and perhaps one backward pass.
+A query chooses input values, runs one feedforward pass and perhaps one backward pass. No passes
+are traces, which follow one explanation per row (``tracing.py``), the steps of the fast
+evaluator for many rows (``scaled.py``), and the entropy, which is no polynomial in the values of
+the inputs (``information.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +19,14 @@ from skcircuits.circuits.layers import SumWeights
 from skcircuits.circuits.plan import Plan
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Move", "backward", "feedforward", "input_buffer", "log_values"]
+__all__ = [
+    "Move",
+    "backward",
+    "backward_linear",
+    "feedforward",
+    "input_buffer",
+    "log_values",
+]
 
 Move = Literal["log", "max", "linear"]
 
@@ -129,3 +139,25 @@ def backward(
     for layer in reversed(plan.layers):
         layer.backward(flows, log_values, weights)
     return flows
+
+
+def backward_linear(plan: Plan, values: FloatArray) -> FloatArray:
+    """Compute the derivative of the logarithm of the root with respect to every unit.
+
+    Parameters
+    ----------
+    plan : Plan
+        The circuit.
+    values : ndarray of shape (n_units, n)
+        Result of a feedforward pass with ``move="linear"``; the root is not zero.
+
+    Returns
+    -------
+    ndarray of shape (n_units, n)
+        Derivatives; times the values they are the flows.
+    """
+    derivatives = np.zeros_like(values)
+    derivatives[plan.root] = 1.0 / values[plan.root]
+    for layer in reversed(plan.layers):
+        layer.backward_linear(derivatives, values, plan.weights)
+    return derivatives

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.circuits.passes import feedforward, input_buffer, log_values
+from skcircuits.circuits.passes import backward_linear, feedforward, input_buffer, log_values
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.properties import units_are_tractable
 from skcircuits.protocols import FloatArray
@@ -105,11 +105,7 @@ def linear_flows(plan: Plan, values: FloatArray) -> FloatArray:
     root is a polynomial of degree one in each value and at most one, hence so are its
     derivatives: as with values, what underflows is far below the sixteenth digit.
     """
-    derivatives = np.zeros_like(values)
-    derivatives[plan.root] = 1.0 / values[plan.root]
-    for layer in reversed(plan.layers):
-        layer.backward_linear(derivatives, values, plan.weights)
     n_inputs = plan.inputs[-1][0].stop
-    flows: FloatArray = derivatives[:n_inputs]
+    flows = backward_linear(plan, values)[:n_inputs]
     flows *= values[:n_inputs]
     return flows
