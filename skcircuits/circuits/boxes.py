@@ -213,10 +213,14 @@ def _log_pass(plan: Plan, box: Box) -> FloatArray:
 def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
     """The circuit of some variables alone, from a few that are remembered."""
     known: dict[frozenset[int], Plan] = plan.remember("boxes", dict)
-    if kept not in known:
-        if len(known) >= MAX_KEPT:
-            del known[next(iter(known))]
+    part = known.get(kept)
+    if part is None:
         root = marginalize(plan, frozenset(plan.units[-1].scope) - kept)
         assert root is not None
-        known[kept] = compile_plan(flatten(root))
-    return known[kept]
+        part = compile_plan(flatten(root))
+        if len(known) >= MAX_KEPT:
+            # Another thread with the same plan may have taken it out by now
+            for oldest in list(known)[:1]:
+                known.pop(oldest, None)
+        known[kept] = part
+    return part

@@ -92,6 +92,23 @@ def test_reduced_circuits_are_small_and_remembered():
     assert _plan_over(p.plan, frozenset({0})) is alone
 
 
+class SharedDict(dict):
+    """Another thread takes everything out as soon as one looks."""
+
+    def __iter__(self):
+        seen = list(super().__iter__())
+        self.clear()
+        return iter(seen)
+
+
+def test_threads_may_take_out_the_same_reduced_circuit(monkeypatch):
+    monkeypatch.setattr("skcircuits.circuits.boxes.MAX_KEPT", 1)
+    plan = random_circuit().plan
+    plan.remember("boxes", SharedDict)
+    for variable in range(3):
+        assert _plan_over(plan, frozenset({variable})).units[-1].scope == (variable,)
+
+
 def far_tails():
     """Mixture of two far leaves on two columns: tails decide, sums of masses hide them."""
 

@@ -11,6 +11,7 @@ from skcircuits.circuits import (
     Gaussian,
     Indicator,
     MultivariateGaussian,
+    PiecewisePolynomial,
 )
 from skcircuits.circuits.inputs import FAMILIES, MultivariateGaussianLayer
 
@@ -23,6 +24,7 @@ UNITS = [
     Indicator(2, 1, 3),
     Gaussian(1, 0.5, 2.0),
     JOINT,
+    PiecewisePolynomial(0, [0.0, 1.0, 3.0], [0.2, 0.5], [2.0], [0.1], [0.1, 0.1], [1.0, 2.0]),
 ]
 
 
@@ -41,6 +43,12 @@ def test_a_unit_whose_cells_are_unknown_has_value_one(unit):
     np.testing.assert_array_equal(layer.log_prob(nothing), np.zeros((2, 3)))
     assert len(layer) == 2
     assert layer.size_in_bytes > 0
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=repr)
+def test_units_cannot_be_changed(unit):
+    arrays = [value for value in vars(unit).values() if isinstance(value, np.ndarray)]
+    assert not any(array.flags.writeable for array in arrays)
 
 
 def test_gaussian_agrees_with_scipy():

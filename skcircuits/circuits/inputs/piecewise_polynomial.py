@@ -290,8 +290,6 @@ class PiecewisePolynomial(LeafUnit):
             tail_scales = [self.knots[-1] - self.knots[0]] * 2
         self.tail_scales = _masses("tail_scales", tail_scales)
         self._check_shapes()
-        for array in (self.knots, self.weights, self.atoms, self.atom_masses):
-            array.flags.writeable = False
 
     def _check_shapes(self) -> None:
         """Check what the parameters must be together."""
@@ -396,7 +394,7 @@ class PiecewisePolynomial(LeafUnit):
 
 
 def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int = 0) -> FloatArray:
-    """Check finite, strictly increasing numbers."""
+    """Check finite, strictly increasing numbers and freeze them."""
     array = np.array(values, dtype=np.float64)
     valid = array.ndim == 1 and len(array) >= at_least and np.isfinite(array).all()
     if not (valid and (np.diff(array) > 0).all()):
@@ -407,11 +405,12 @@ def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int =
                 **{name: array.tolist()},
             )
         )
+    array.flags.writeable = False
     return array
 
 
 def _masses(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
-    """Check finite, non-negative numbers."""
+    """Check finite, non-negative numbers and freeze them."""
     array = np.array(values, dtype=np.float64)
     if not (array.ndim == 1 and np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(
@@ -421,4 +420,5 @@ def _masses(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
                 **{name: array.tolist()},
             )
         )
+    array.flags.writeable = False
     return array
