@@ -232,8 +232,8 @@ class CircuitQueries:
         X : array-like of shape (n, n_columns), default=None
             Rows to complete.
         random_state : int, Generator, RandomState, RowStreams or None, default=None
-            Source of randomness; `RowStreams` of X make the draws of a row independent of
-            the other rows.
+            Source of randomness. `RowStreams`, one per row of X (one in all without X), make
+            the draws of a row independent of the other rows.
 
         Returns
         -------
@@ -249,10 +249,10 @@ class CircuitQueries:
         if not isinstance(n_samples, int | np.integer) or n_samples < 0:
             raise ValueError(must("n_samples", "be a non-negative integer", n_samples=n_samples))
         if X is None:
-            return sampling.sample(self.plan, int(n_samples), as_generator(random_state))
-        keyed = isinstance(random_state, RowStreams)
-        rng = random_state if keyed else as_generator(random_state)
-        return sampling.sample_completions(self.plan, self._table(X), int(n_samples), rng)
+            return sampling.sample(self.plan, int(n_samples), _random_source(random_state, 1))
+        rows = self._table(X)
+        rng = _random_source(random_state, len(rows))
+        return sampling.sample_completions(self.plan, rows, int(n_samples), rng)
 
     @cached_property
     def _is_tractable(self) -> tuple[bool, bool]:
@@ -323,3 +323,19 @@ class CircuitQueries:
                 )
             )
         return array
+
+
+def _random_source(random_state: Any, n_rows: int) -> np.random.Generator | RowStreams:
+    """Make a generator, or check that there is a stream for every row."""
+    if not isinstance(random_state, RowStreams):
+        return as_generator(random_state)
+    if len(random_state) != n_rows:
+        raise ValueError(
+            must(
+                "RowStreams as random_state",
+                f"hold one stream per row, {n_rows} in all",
+                "Make them from X, or from one row to draw without X.",
+                n_streams=len(random_state),
+            )
+        )
+    return random_state

@@ -31,7 +31,7 @@ BATCH_DRAWS = 4096
 ALMOST_ONE = 1.0 - 1e-9
 
 
-def sample(plan: Plan, n_samples: int, rng: np.random.Generator) -> FloatArray:
+def sample(plan: Plan, n_samples: int, rng: np.random.Generator | RowStreams) -> FloatArray:
     """Draw rows.
 
     Parameters
@@ -40,8 +40,8 @@ def sample(plan: Plan, n_samples: int, rng: np.random.Generator) -> FloatArray:
         The circuit, normalised or not.
     n_samples : int
         Number of rows.
-    rng : numpy.random.Generator
-        Source of randomness.
+    rng : numpy.random.Generator or RowStreams
+        Source of randomness; the stream of one row.
 
     Returns
     -------

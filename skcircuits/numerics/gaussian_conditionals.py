@@ -9,6 +9,7 @@ import numpy as np
 
 from skcircuits.numerics.gaussian_stack import GaussianStack
 from skcircuits.numerics.patterns import PatternGroup, group_patterns
+from skcircuits.numerics.random import RandomNumbers
 from skcircuits.numerics.small_cholesky import (
     cholesky,
     contract,
@@ -177,7 +178,7 @@ def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
 
 
 def sample_conditional(
-    stack: GaussianStack, component: IntArray, X: FloatArray, rng: np.random.Generator
+    stack: GaussianStack, component: IntArray, X: FloatArray, rng: RandomNumbers
 ) -> FloatArray:
     """Draw the missing cells of each row from one component given its observed cells.
 
@@ -189,7 +190,7 @@ def sample_conditional(
         The component each row is drawn from.
     X : ndarray of shape (n, d)
         Rows, NaN for missing cells.
-    rng : numpy.random.Generator
+    rng : RandomNumbers
         Source of the n d standard normal numbers.
 
     Returns

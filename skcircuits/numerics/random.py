@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["as_generator", "draw_states"]
+__all__ = ["RandomNumbers", "as_generator", "draw_states"]
+
+
+class RandomNumbers(Protocol):
+    """Gives random numbers: a `numpy.random.Generator`, or draws keyed per row."""
+
+    def random(self, size: int, /) -> FloatArray:
+        """Draw uniform numbers in [0, 1)."""
+
+    def standard_normal(self, size: int | tuple[int, int], /) -> FloatArray:
+        """Draw standard normal numbers."""
 
 
 def as_generator(random_state: Any) -> np.random.Generator:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from skcircuits.numerics.random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["DrawSource", "KeyedDraws", "RowStreams", "draw_source"]
 
 UInt64Array = NDArray[np.uint64]
 # Given pairs of a draw and a row, and what each of them draws: where its numbers come from.
-DrawSource = Callable[[IntArray, IntArray], np.random.Generator]
+DrawSource = Callable[[IntArray, IntArray], RandomNumbers]
 
 # Constants of SplitMix64 (Steele, Lea and Flood, 2014): the golden ratio and a mixer that
 # turns consecutive numbers into independent-looking ones.
@@ -56,22 +56,9 @@ class RowStreams:
             self.keys = _mix(self.keys ^ column)
         self.keys = _mix(self.keys + GOLDEN * _occurrence(self.keys))
 
-    def take(self, rows: slice) -> RowStreams:
-        """Give the streams of some rows.
-
-        Parameters
-        ----------
-        rows : slice
-            Rows to keep.
-
-        Returns
-        -------
-        RowStreams
-            Their streams.
-        """
-        part = object.__new__(RowStreams)
-        part.keys = self.keys[rows]
-        return part
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.keys)
 
     def at(self, rows: IntArray, draw: IntArray | int, place: IntArray | int) -> KeyedDraws:
         """Open streams at a place.
@@ -95,7 +82,7 @@ class RowStreams:
 
 
 class KeyedDraws:
-    """Random numbers for some rows, with the two methods of a generator that draws need.
+    """Random numbers for some rows; a ``RandomNumbers``.
 
     Parameters
     ----------
@@ -161,17 +148,15 @@ def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice
     Returns
     -------
     callable
-        ``source(pairs, places)``, a source with the methods ``random`` and
-        ``standard_normal``; pair ``i`` is draw ``i // n_rows`` of row ``i % n_rows``.
+        ``source(pairs, places)``, the ``RandomNumbers`` of some pairs; pair ``i`` is draw
+        ``i // n_rows`` of row ``i % n_rows``.
     """
     if isinstance(rng, np.random.Generator):
         return lambda pairs, places: rng
 
-    def draw_keyed(pairs: IntArray, places: IntArray) -> np.random.Generator:
+    def draw_keyed(pairs: IntArray, places: IntArray) -> RandomNumbers:
         draw, row = np.divmod(pairs, rows.stop - rows.start)
-        keyed = rng.at(rows.start + row, draws.start + draw, places)
-        # It has the two methods of a generator that draws use
-        return cast(np.random.Generator, keyed)
+        return rng.at(rows.start + row, draws.start + draw, places)
 
     return draw_keyed
 

@@ -100,3 +100,18 @@ def test_a_draw_is_the_same_alone_and_among_others(dense):
     for row in range(5):
         alone = circuit.sample(3, X[[row]], random_state=RowStreams(X[[row]], 1))
         np.testing.assert_array_equal(alone[:, 0], together[:, row])
+
+
+def test_streams_draw_without_rows_too(dense):
+    circuit, X = dense
+    nothing = np.full((1, X.shape[1]), np.nan)
+    drawn = circuit.sample(3, random_state=RowStreams(nothing, 1))
+    expected = circuit.sample(3, nothing, random_state=RowStreams(nothing, 1))
+    np.testing.assert_array_equal(drawn, expected[:, 0])
+
+
+def test_there_must_be_a_stream_for_every_row(dense):
+    circuit, X = dense
+    for rows in (None, X[:3]):
+        with pytest.raises(ValueError, match="hold one stream per row"):
+            circuit.sample(2, rows, random_state=RowStreams(X[:4], 1))

@@ -18,6 +18,7 @@ import numpy as np
 
 from skcircuits.circuits.units import InputUnit
 from skcircuits.exceptions import must
+from skcircuits.numerics.random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = [
@@ -286,7 +287,7 @@ class InputLayer(ABC):
         """
 
     @abstractmethod
-    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         """Draw the NaN cells given the unit's observed ones; as ``mode`` otherwise."""
 
     @property

@@ -20,6 +20,7 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
 )
 from skcircuits.exceptions import must
+from skcircuits.numerics.random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["Bernoulli", "Categorical", "DiscreteLayer", "Indicator"]
@@ -383,7 +384,7 @@ class DiscreteLayer(DiscreteInputLayer):
         best = self.log_masses.argmax(axis=1)[units]
         return np.where(np.isnan(cells), best[:, None], cells)
 
-    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         """Fill NaN cells with random states.
 
         Parameters
@@ -392,7 +393,7 @@ class DiscreteLayer(DiscreteInputLayer):
             Which unit completes which cell.
         cells : ndarray of shape (m, 1)
             State codes or NaN.
-        rng : numpy.random.Generator
+        rng : RandomNumbers
             Source of randomness.
 
         Returns

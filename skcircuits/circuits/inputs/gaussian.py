@@ -16,6 +16,7 @@ from skcircuits.circuits.inputs.base import (
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics.logspace import log_ndtr_difference
+from skcircuits.numerics.random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["Gaussian", "GaussianLayer"]
@@ -139,7 +140,7 @@ class GaussianLayer(DensityLayer):
         """
         return np.where(np.isnan(cells), self.means[units][:, None], cells)
 
-    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         """Fill NaN cells with random values.
 
         Parameters
@@ -148,7 +149,7 @@ class GaussianLayer(DensityLayer):
             Which unit completes which cell.
         cells : ndarray of shape (m, 1)
             Values or NaN.
-        rng : numpy.random.Generator
+        rng : RandomNumbers
             Source of randomness.
 
         Returns

@@ -15,6 +15,7 @@ import numpy as np
 from skcircuits.circuits.inputs.base import Box, DiscreteInputLayer, LeafUnit, StateFlows
 from skcircuits.circuits.inputs.code_book import CodeBook, code_strides
 from skcircuits.circuits.inverse_cdf import InverseCdf
+from skcircuits.numerics.random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["JointTable", "JointTableLayer", "joint_states"]
@@ -317,7 +318,7 @@ class JointTableLayer(DiscreteInputLayer):
         firsts = np.arange(len(self))[:, None] * len(codes) + starts
         return InverseCdf(masses.ravel(), firsts.ravel(), np.tile(lengths, len(self)))
 
-    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         """Fill NaN cells with random states.
 
         Parameters
@@ -326,7 +327,7 @@ class JointTableLayer(DiscreteInputLayer):
             Which unit completes which row of cells.
         cells : ndarray of shape (m, n_variables)
             State codes or NaN.
-        rng : numpy.random.Generator
+        rng : RandomNumbers
             Source of randomness; one number completes a row of cells.
 
         Returns

@@ -24,6 +24,7 @@ from skcircuits.numerics.gaussian_conditionals import (
 )
 from skcircuits.numerics.gaussian_density import log_density
 from skcircuits.numerics.gaussian_stack import GaussianStack
+from skcircuits.numerics.random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["MultivariateGaussian", "MultivariateGaussianLayer"]
@@ -168,7 +169,7 @@ class MultivariateGaussianLayer(DensityLayer):
         """
         return conditional_mean(self.gaussians, cells)[units, np.arange(len(units))]
 
-    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         """Draw NaN cells given the observed ones.
 
         Parameters
@@ -177,7 +178,7 @@ class MultivariateGaussianLayer(DensityLayer):
             Which unit completes which row.
         cells : ndarray of shape (m, scope_size)
             Values or NaN.
-        rng : numpy.random.Generator
+        rng : RandomNumbers
             Source of randomness.
 
         Returns

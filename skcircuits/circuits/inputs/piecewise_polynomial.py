@@ -13,6 +13,7 @@ from skcircuits.circuits.inputs.polynomial_groups import MANY_POINTS, Polynomial
 from skcircuits.circuits.inputs.polynomial_pieces import PolynomialPieces
 from skcircuits.exceptions import must
 from skcircuits.numerics.bsplines import knot_windows
+from skcircuits.numerics.random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["PiecewisePolynomial", "PiecewisePolynomialLayer"]
@@ -185,7 +186,7 @@ class PiecewisePolynomialLayer(DensityLayer):
             points[group.units] = group.modes()[0]
         return np.where(np.isnan(cells), points[units][:, None], cells)
 
-    def draw(self, units: IntArray, cells: FloatArray, rng: np.random.Generator) -> FloatArray:
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         """Fill NaN cells with random values, by inverse cumulative distribution.
 
         Parameters
@@ -194,7 +195,7 @@ class PiecewisePolynomialLayer(DensityLayer):
             Which unit completes which cell.
         cells : ndarray of shape (m, 1)
             Values or NaN.
-        rng : numpy.random.Generator
+        rng : RandomNumbers
             Source of randomness.
 
         Returns
