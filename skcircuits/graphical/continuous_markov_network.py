@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from skcircuits.exceptions import must
+from skcircuits.graphical.neighbor_lists import neighbor_lists
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ContinuousFactor", "ContinuousMarkovNetwork"]
@@ -143,10 +144,7 @@ class ContinuousMarkovNetwork:
             pairs.append(np.stack([nodes[:, first.ravel()], nodes[:, second.ravel()]], axis=-1))
         row, column = np.concatenate([pair.reshape(-1, 2) for pair in pairs]).T
         shape = (len(self.blocks), len(self.blocks))
-        adjacency = sparse.csr_array((np.ones(row.size), (row, column)), shape=shape)
-        adjacency.sum_duplicates()
-        blankets = np.split(adjacency.indices.astype(np.int64), adjacency.indptr[1:-1])
-        return [blanket[blanket != node] for node, blanket in enumerate(blankets)]
+        return neighbor_lists(sparse.csr_array((np.ones(row.size), (row, column)), shape=shape))
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
         """Compute the score: the sum of the factors' gradients.

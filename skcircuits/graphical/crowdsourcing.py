@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from skcircuits.exceptions import must
+from skcircuits.graphical.neighbor_lists import neighbor_lists
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["CrowdsourcingModel"]
@@ -103,9 +104,7 @@ class CrowdsourcingModel:
     def neighbors(self) -> list[IntArray]:
         """Workers of each unknown item, unknown items of each worker, as nodes."""
         asked = self._to_unknown.T @ self._to_worker
-        adjacency = sparse.block_array([[None, asked], [asked.T, None]], format="csr")
-        adjacency.sum_duplicates()
-        return np.split(adjacency.indices.astype(np.int64), adjacency.indptr[1:-1])
+        return neighbor_lists(sparse.block_array([[None, asked], [asked.T, None]], format="csr"))
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
         """Compute the score in θ = (x, b, log v).

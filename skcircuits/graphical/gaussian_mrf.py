@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.linalg import cho_solve, solve_triangular
 
 from skcircuits.exceptions import must
+from skcircuits.graphical.neighbor_lists import neighbor_lists
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["GaussianMRF"]
@@ -90,9 +91,7 @@ class GaussianMRF:
     @cached_property
     def neighbors(self) -> list[IntArray]:
         """Markov blanket of each coordinate."""
-        matrix = self._precision
-        rows = np.split(matrix.indices.astype(np.int64), matrix.indptr[1:-1])
-        return [columns[columns != i] for i, columns in enumerate(rows)]
+        return neighbor_lists(self._precision)
 
     @cached_property
     def mean_(self) -> FloatArray:

@@ -11,6 +11,7 @@ from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.graph_distances import embed_by_graph_distances
+from skcircuits.graphical.neighbor_lists import neighbor_lists
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["SensorNetwork"]
@@ -145,8 +146,7 @@ class SensorNetwork:
         adjacency = sparse.csr_array(
             (np.ones(len(both_ways)), tuple(both_ways.T)), shape=(self.n_sensors,) * 2
         )
-        adjacency.sum_duplicates()
-        return np.split(adjacency.indices.astype(np.int64), adjacency.indptr[1:-1])
+        return neighbor_lists(adjacency)
 
     @cached_property
     def blocks(self) -> list[IntArray]:

@@ -63,7 +63,7 @@ def _input_values(
 ) -> FloatArray:
     """Rule per layer type of the left units; here for layers over one variable per unit."""
     variable = int(layer.scopes[inputs[0][1][0], 0])
-    cells, other_cells = _distinct(X[:, variable]), _distinct(Y[:, variable])
+    cells, other_cells = _one_if_missing(X[:, variable]), _one_if_missing(Y[:, variable])
     shape = (len(cells), len(inputs[0][1]), len(other_cells), len(inputs[1][1]))
     result = np.zeros((*term.axis_shape, *shape))
     for powers, factor in term.leaf_factors(variable):
@@ -71,8 +71,8 @@ def _input_values(
     return result
 
 
-def _distinct(cells: FloatArray) -> FloatArray:
-    """One NaN stands for a column that is missing everywhere."""
+def _one_if_missing(cells: FloatArray) -> FloatArray:
+    """One row of NaN stands for rows without any observed cell."""
     return cells[:1] if np.isnan(cells).all() else cells
 
 
@@ -108,7 +108,7 @@ def _(
     (_, units), (other, other_units) = inputs
     if not isinstance(other, MultivariateGaussianLayer):
         raise no_closed_form(layer, term.factor(int(layer.scopes[0, 0])), other)
-    rows, other_rows = _distinct_rows(layer.cells(X)), _distinct_rows(layer.cells(Y))
+    rows, other_rows = _one_if_missing(layer.cells(X)), _one_if_missing(layer.cells(Y))
     stack, shift = layer.gaussians, 0
     if other is not layer:
         # One stack of both sides; only the pairs across them are used.
@@ -151,8 +151,3 @@ def _joint_values(
     where = [0] * axis + [slice(None)] + [0] * (len(term.axis_shape) - axis - 1)
     result[tuple(where)] = moments
     return result
-
-
-def _distinct_rows(cells: FloatArray) -> FloatArray:
-    """One row of NaN stands for rows without any observed cell."""
-    return cells[:1] if np.isnan(cells).all() else cells

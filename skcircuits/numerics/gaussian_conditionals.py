@@ -11,6 +11,7 @@ from skcircuits.numerics.gaussian_stack import GaussianStack
 from skcircuits.numerics.patterns import PatternGroup, group_patterns
 from skcircuits.numerics.random import RandomNumbers
 from skcircuits.numerics.small_cholesky import (
+    cases_per_block,
     cholesky,
     contract,
     gather_symmetric,
@@ -31,8 +32,6 @@ __all__ = [
     "conditional_variance",
     "sample_conditional",
 ]
-
-_BLOCK_BYTES = 1 << 21  # factors of a block stay in the second-level cache
 
 
 @dataclass(frozen=True)
@@ -204,8 +203,9 @@ def sample_conditional(
         size = group.missing.shape[1]
         if size == 0:
             continue
-        for start in range(0, len(group.rows), _n_cases(size, 1)):
-            chosen = slice(start, start + _n_cases(size, 1))
+        n_rows = cases_per_block(size, 1)
+        for start in range(0, len(group.rows), n_rows):
+            chosen = slice(start, start + n_rows)
             rows, pattern = group.rows[chosen], group.pattern[chosen]
             missing = group.missing[pattern]
             deviations = _draw_deviations(
@@ -267,7 +267,7 @@ def conditional_blocks(
         size = group.missing.shape[1]
         if size == 0:
             continue
-        for block in group.blocks(_n_cases(size, n_components)):
+        for block in group.blocks(cases_per_block(size, n_components)):
             roots, half_log_precisions = _conditional_roots(
                 stack,
                 np.tile(block.missing.T, n_components),
@@ -284,7 +284,7 @@ def _deviations(
     size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
     result = np.empty((size, n_components, n_rows))
     by_pattern = roots.reshape(size, size, n_components, -1)
-    step = _n_cases(size, n_components)
+    step = cases_per_block(size, n_components)
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
         pattern = group.pattern[rows]
@@ -309,8 +309,3 @@ def _conditional_roots(
     """
     lower = cholesky(gather_symmetric(stack.precisions, missing, component))
     return invert_lower(lower), log_diagonal(lower)
-
-
-def _n_cases(size: int, n_components: int) -> int:
-    """Patterns (or rows) per block, so that their factors fit into the cache."""
-    return max(64, _BLOCK_BYTES // (8 * size**2)) // n_components + 1

@@ -7,6 +7,8 @@ import numpy as np
 from skcircuits.numerics.gaussian_stack import GaussianStack
 from skcircuits.numerics.patterns import PatternGroup, group_patterns
 from skcircuits.numerics.small_cholesky import (
+    BLOCK_BYTES,
+    cases_per_block,
     cholesky,
     gather_symmetric,
     invert_lower,
@@ -17,7 +19,6 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["log_density"]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
-_BLOCK_BYTES = 1 << 21  # temporaries of a block stay in the second-level cache
 
 
 def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
@@ -78,7 +79,7 @@ def _complete(stack: GaussianStack, columns: FloatArray) -> FloatArray:
     """Log densities of complete rows, given as columns (d, n)."""
     n_components, size = stack.means.shape
     result = np.empty((n_components, columns.shape[1]))
-    n_rows = max(16, _BLOCK_BYTES // (16 * n_components * max(size, 1)))
+    n_rows = max(16, BLOCK_BYTES // (16 * n_components * max(size, 1)))
     for start in range(0, columns.shape[1], n_rows):
         rows = slice(start, start + n_rows)
         delta = columns[:, rows] - stack.means[:, :, None]
@@ -99,7 +100,7 @@ def _write_shared(
     """Fill in rows whose pattern is shared: one whitening matrix per pattern."""
     n_components = stack.n_components
     size = group.observed.shape[1]
-    for block in group.blocks(_n_cases(size, n_components)):
+    for block in group.blocks(cases_per_block(size, n_components)):
         lower = cholesky(_gather(stack.covariances, block.observed.T))
         half_log_determinants = log_diagonal(lower).reshape(n_components, -1)
         whitening = invert_lower(lower).reshape(size, size, n_components, -1)
@@ -118,7 +119,7 @@ def _write_lone(
     """Fill in rows of rare patterns: one factorisation per row, of the smaller block."""
     size, n_observed = group.missing.shape[1], group.observed.shape[1]
     evaluate = _row_by_missing if size <= n_observed else _row_by_observed
-    n_rows = _n_cases(min(size, n_observed) + 1, stack.n_components)
+    n_rows = cases_per_block(min(size, n_observed) + 1, stack.n_components)
     for start in range(0, len(group.rows), n_rows):
         rows = group.rows[start : start + n_rows]
         pattern = group.pattern[start : start + n_rows]
@@ -174,8 +175,3 @@ def _gather(matrices: FloatArray, index: IntArray, n_sides: int = 0) -> FloatArr
         np.repeat(np.arange(n_components), n_cases),
         n_sides,
     )
-
-
-def _n_cases(size: int, n_components: int) -> int:
-    """Cases per block, so that their factors fit into the cache."""
-    return max(64, _BLOCK_BYTES // (8 * size**2)) // n_components + 1

@@ -8,12 +8,10 @@ import numpy as np
 
 from skcircuits.numerics.gaussian_conditionals import complete_rows
 from skcircuits.numerics.gaussian_stack import GaussianStack
-from skcircuits.numerics.small_cholesky import cholesky, contract, log_diagonal
+from skcircuits.numerics.small_cholesky import BLOCK_BYTES, cholesky, contract, log_diagonal
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["log_expected_rbf_pairs"]
-
-_BLOCK_BYTES = 1 << 21  # factors of a block stay in the second-level cache
 
 
 def log_expected_rbf_pairs(
@@ -67,7 +65,7 @@ def log_expected_rbf_pairs(
     left, right = _embed(stack, X, gammas), _embed(stack, Y, gammas)
     n_components, size = stack.n_components, len(left.means)
     result = np.empty((n_components, n_components, len(X), len(Y)))
-    n_columns = max(2, _BLOCK_BYTES // (8 * n_components * max(size, 1) ** 2))
+    n_columns = max(2, BLOCK_BYTES // (8 * n_components * max(size, 1) ** 2))
     rows_of_patterns = left.rows_of_patterns()
     for columns in right.column_blocks(n_columns):
         block = right.take(columns)

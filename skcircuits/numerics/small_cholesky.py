@@ -14,6 +14,8 @@ import numpy as np
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = [
+    "BLOCK_BYTES",
+    "cases_per_block",
     "cholesky",
     "contract",
     "gather_symmetric",
@@ -23,6 +25,9 @@ __all__ = [
     "multiply",
     "multiply_transposed",
 ]
+
+# What a block of matrices takes: it stays in the second-level cache.
+BLOCK_BYTES = 1 << 21
 
 
 def cholesky(trapezoid: FloatArray) -> FloatArray:
@@ -215,3 +220,21 @@ def gather_symmetric(
         # mode="clip" lets NumPy write straight into the output
         np.take(table, starts[i] + index[: i + 1], out=picked[i, : i + 1], mode="clip")
     return picked
+
+
+def cases_per_block(size: int, n_components: int) -> int:
+    """Choose how many cases are worked on at once.
+
+    Parameters
+    ----------
+    size : int
+        Rows of the matrices.
+    n_components : int
+        Matrices per case (a row, or a pattern of missing cells).
+
+    Returns
+    -------
+    int
+        As many as have matrices of ``BLOCK_BYTES``, or 64 matrices where these take more.
+    """
+    return max(64, BLOCK_BYTES // (8 * size**2)) // n_components + 1
