@@ -15,10 +15,10 @@ from operator import methodcaller
 
 import numpy as np
 
+from skcircuits.circuits.buffer_rows import Rows
 from skcircuits.circuits.conditioning import marginalize
 from skcircuits.circuits.flattening import flatten
 from skcircuits.circuits.inputs import Box, BoxMasses
-from skcircuits.circuits.inputs.base import Rows
 from skcircuits.circuits.passes import feedforward, input_buffer
 from skcircuits.circuits.plan import Plan, compile_plan
 from skcircuits.numerics.patterns import distinct_patterns

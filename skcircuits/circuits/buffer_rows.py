@@ -7,10 +7,13 @@ from scipy import sparse
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Scatter", "as_run"]
+__all__ = ["Rows", "Scatter", "as_run"]
+
+#: Some rows of an array; those of a slice are read without a copy.
+Rows = slice | IntArray
 
 
-def as_run(rows: IntArray) -> slice | IntArray:
+def as_run(rows: IntArray) -> Rows:
     """Turn rows that follow each other into a slice, which is read without a copy.
 
     Parameters

@@ -6,15 +6,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from skcircuits.circuits.properties import is_decomposable, is_smooth, scopes_are_laminar
-from skcircuits.circuits.units import InputUnit, Product, topological_order
+from skcircuits.circuits.units import InputUnit, Product, Scope, topological_order
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must
 
 if TYPE_CHECKING:
     from skcircuits.circuits.circuit import Circuit
 
-__all__ = ["Conflict", "Partition", "Scope", "are_compatible", "common_blocks", "find_conflict"]
+__all__ = ["Conflict", "Partition", "are_compatible", "common_blocks", "find_conflict"]
 
-Scope = tuple[int, ...]
 Partition = tuple[Scope, ...]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.circuits.arithmetic import dense_log_sum, segment_log_sum
-from skcircuits.circuits.buffer_rows import Scatter, as_run
+from skcircuits.circuits.buffer_rows import Rows, Scatter, as_run
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ProductLayer", "SumLayer", "SumWeights"]
@@ -253,7 +253,7 @@ class SumLayer:
         return self.block_shape is not None and not weights.is_batch
 
     @cached_property
-    def _block_rows(self) -> slice | IntArray:
+    def _block_rows(self) -> Rows:
         """Children of all blocks, one block after the other."""
         return as_run(self.block_children.ravel())
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable, Sequence
 from itertools import combinations, product
 
 from skcircuits.circuits.supports import Supports, positive_children
-from skcircuits.circuits.units import Product, Rooted, Sum, Unit, topological_order
+from skcircuits.circuits.units import Product, Rooted, Scope, Sum, Unit, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 
 __all__ = [
@@ -123,7 +123,7 @@ def is_structured_decomposable(circuit: Rooted) -> bool:
     return is_decomposable(circuit) and scopes_are_laminar(scopes)
 
 
-def scopes_are_laminar(scopes: Iterable[tuple[int, ...]]) -> bool:
+def scopes_are_laminar(scopes: Iterable[Scope]) -> bool:
     """Tell whether any two scopes are nested or disjoint.
 
     Parameters
@@ -137,7 +137,7 @@ def scopes_are_laminar(scopes: Iterable[tuple[int, ...]]) -> bool:
         True if they form a hierarchy.
     """
     # From small to large, every scope must be a union of the largest ones inside it so far.
-    largest: dict[int, tuple[int, ...]] = {}
+    largest: dict[int, Scope] = {}
     for scope in sorted(set(scopes), key=len):
         inside = {largest.get(variable, (variable,)) for variable in scope}
         if sum(map(len, inside)) != len(scope):

@@ -19,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 
 from skcircuits.circuits.inputs import Bernoulli, Indicator
-from skcircuits.circuits.units import Product, Sum, Unit
+from skcircuits.circuits.units import Product, Scope, Sum, Unit
 from skcircuits.exceptions import CircuitFileError
 
 __all__ = ["read_psdd"]
@@ -88,9 +88,9 @@ def _node(words: list[str], nodes: dict[int, Unit]) -> Unit:
     raise ValueError(f"unknown kind of node {kind!r}")
 
 
-def _vtree_scopes(path: str | PathLike[str]) -> dict[int, tuple[int, ...]]:
+def _vtree_scopes(path: str | PathLike[str]) -> dict[int, Scope]:
     """Sorted variables below each node of a vtree."""
-    scopes: dict[int, tuple[int, ...]] = {}
+    scopes: dict[int, Scope] = {}
     for number, words in _records(path, "vtree"):
         try:
             if words[0] == "L":

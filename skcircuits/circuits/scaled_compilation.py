@@ -14,9 +14,10 @@ import numpy as np
 from skcircuits.circuits.inputs.code_book import CodeBook, code_strides
 from skcircuits.circuits.plan import BATCH_ROWS, Plan
 from skcircuits.circuits.scaled import ScaledPlan
-from skcircuits.circuits.scaled_graph import Node, ScaledGraph, Scope
+from skcircuits.circuits.scaled_graph import Node, ScaledGraph
 from skcircuits.circuits.scaled_inputs import can_be_scaled
 from skcircuits.circuits.scaled_steps import Lookup, Step
+from skcircuits.circuits.units import Scope
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -16,12 +16,11 @@ from skcircuits.circuits.inputs import DiscreteLayer, InputLayer
 from skcircuits.circuits.layers import ProductLayer, SumLayer
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.scaled_steps import Block, Densities, Products, Step, Sums
-from skcircuits.circuits.units import Product
+from skcircuits.circuits.units import Product, Scope
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Node", "ScaledGraph", "Scope"]
+__all__ = ["Node", "ScaledGraph"]
 
-Scope = tuple[int, ...]
 #: Gives the rows of the buffer in which units lie.
 RowsOf = Callable[[Sequence[int]], IntArray]
 #: Builds a step from its own rows, the rows of other units and the size of the buffer.

@@ -11,6 +11,7 @@ import numpy as np
 from skcircuits.circuits.passes import backward_linear, feedforward, input_buffer, log_values
 from skcircuits.circuits.plan import Plan
 from skcircuits.circuits.properties import units_are_tractable
+from skcircuits.circuits.units import Scope
 from skcircuits.protocols import FloatArray
 
 __all__ = ["SMALLEST_ROOT", "can_be_scaled", "linear_flows", "linear_values"]
@@ -48,7 +49,7 @@ def _densities_stand_alone(plan: Plan) -> bool:
     Only then does every explanation of a row use exactly one of them, and their common
     factor can be taken out.
     """
-    met: dict[int, set[tuple[int, tuple[int, ...]]]] = {v: set() for v in plan.units[-1].scope}
+    met: dict[int, set[tuple[int, Scope]]] = {v: set() for v in plan.units[-1].scope}
     for number, (units, _) in enumerate(plan.inputs):
         for unit in plan.units[units]:
             for variable in unit.scope:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
+from skcircuits.circuits.buffer_rows import Rows
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Block", "Densities", "Lookup", "Products", "Rows", "Run", "Step", "Sums"]
-
-Rows = slice | IntArray
+__all__ = ["Block", "Densities", "Lookup", "Products", "Run", "Step", "Sums"]
 
 
 @dataclass

@@ -17,12 +17,10 @@ from skcircuits.circuits.inputs.joint_table import JointTable, joint_states
 from skcircuits.circuits.passes import Move, feedforward, input_buffer
 from skcircuits.circuits.plan import Plan, compile_plan
 from skcircuits.circuits.tracing import best_edges, trace
-from skcircuits.circuits.units import Product, Sum, Unit
+from skcircuits.circuits.units import Product, Scope, Sum, Unit
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["tabulated"]
-
-Scope = tuple[int, ...]
 
 # A table has at most so many pairs of a joint state, unknown included, and a completion:
 # five variables of two states, three of four.

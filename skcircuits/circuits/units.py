@@ -17,12 +17,16 @@ __all__ = [
     "InputUnit",
     "Product",
     "Rooted",
+    "Scope",
     "Sum",
     "Unit",
     "WeightedUnit",
     "as_unit",
     "topological_order",
 ]
+
+#: Sorted numbers of variables.
+Scope = tuple[int, ...]
 
 
 class Unit:
@@ -32,8 +36,8 @@ class Unit:
     """
 
     children: tuple[Unit, ...] = ()
-    #: Sorted numbers of the variables the unit depends on.
-    scope: tuple[int, ...] = ()
+    #: The variables the unit depends on.
+    scope: Scope = ()
 
     def __mul__(self, other: object) -> Unit | WeightedUnit:
         """Multiply with a unit (a product) or with a number (a weighted term)."""
@@ -231,7 +235,7 @@ def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:
     return units
 
 
-def _union_of_scopes(children: tuple[Unit, ...]) -> tuple[int, ...]:
+def _union_of_scopes(children: tuple[Unit, ...]) -> Scope:
     """Sorted union of the children's scopes; one tuple is shared where all agree."""
     scopes = [child.scope for child in children]
     first = scopes[0]

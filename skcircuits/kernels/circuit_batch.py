@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.circuits.compatibility import Scope
 from skcircuits.circuits.layers import SumWeights
 from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.units import Scope
 from skcircuits.kernels.restrictions import Restriction
 from skcircuits.protocols import FloatArray
 

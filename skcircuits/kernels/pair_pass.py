@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from skcircuits.circuits.compatibility import Scope
+from skcircuits.circuits.units import Scope
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_inputs import input_values
 from skcircuits.kernels.pair_mixing import mix_left, mix_right, take

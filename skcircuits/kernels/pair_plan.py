@@ -10,9 +10,9 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from skcircuits.circuits.compatibility import Conflict, Partition, Scope, common_blocks
+from skcircuits.circuits.compatibility import Conflict, Partition, common_blocks
 from skcircuits.circuits.plan import Plan
-from skcircuits.circuits.units import Product, Sum, Unit
+from skcircuits.circuits.units import Product, Scope, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels.pair_regions import (
     BasePairing,

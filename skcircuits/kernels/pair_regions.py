@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.circuits.compatibility import Scope
 from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.units import Scope
 from skcircuits.protocols import IntArray
 
 __all__ = ["BasePairing", "FactorKeys", "Level", "Mixing", "PairPlan", "Region", "unless_all"]

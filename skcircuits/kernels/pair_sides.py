@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from skcircuits.circuits.compatibility import Scope
+from skcircuits.circuits.units import Scope
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_mixing import level_matrices
 from skcircuits.kernels.pair_regions import PairPlan

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from skcircuits.circuits.compatibility import Scope
 from skcircuits.circuits.inputs import DiscreteLayer
+from skcircuits.circuits.units import Scope
 from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.pair_mixing import mix_left, mix_right, right_sums, take
 from skcircuits.kernels.pair_regions import BasePairing, Mixing, PairPlan, Region

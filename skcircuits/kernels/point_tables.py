@@ -15,6 +15,7 @@ import numpy as np
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.units import Scope
 from skcircuits.kernels.expectations import univariate_points
 from skcircuits.kernels.restrictions import Restriction
 from skcircuits.kernels.terms import KernelTerm
@@ -22,7 +23,6 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["PointTables"]
 
-Scope = tuple[int, ...]
 Tables = dict[Scope, FloatArray]
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from skcircuits.circuits.buffer_rows import Rows
 from skcircuits.circuits.units import InputUnit
 from skcircuits.exceptions import must
 from skcircuits.numerics.random import RandomNumbers
@@ -30,12 +31,9 @@ __all__ = [
     "DiscreteInputLayer",
     "InputLayer",
     "LeafUnit",
-    "Rows",
     "StateFlows",
     "check_variable",
 ]
-
-Rows = slice | IntArray
 
 #: Minus the log density of a standard normal at its peak.
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))

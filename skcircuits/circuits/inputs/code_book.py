@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 from scipy import sparse
 
+from skcircuits.circuits.units import Scope
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["CodeBook", "code_strides"]
@@ -61,7 +62,7 @@ class CodeBook:
     n_codes: FloatArray
 
     @classmethod
-    def of(cls, scopes: Sequence[tuple[int, ...]], cardinalities: Mapping[int, int]) -> CodeBook:
+    def of(cls, scopes: Sequence[Scope], cardinalities: Mapping[int, int]) -> CodeBook:
         """Number the joint states of some scopes.
 
         Parameters

@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import SMALLEST_ERROR, BoxMasses, Rows
+from skcircuits.circuits.buffer_rows import Rows
+from skcircuits.circuits.inputs.base import SMALLEST_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial_groups import (
     LARGEST_TABLE,
     PolynomialGroup,

@@ -18,6 +18,7 @@ from skcircuits.circuits.inputs.gaussian import Gaussian
 from skcircuits.circuits.inputs.histogram_rules import combine_histograms
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussian
 from skcircuits.circuits.inputs.piecewise_polynomial import PiecewisePolynomial
+from skcircuits.circuits.units import Scope
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray
 
@@ -227,7 +228,7 @@ def _no_rule(action: str, *units: LeafUnit) -> CircuitPropertyError:
     )
 
 
-def _gaussian(scope: tuple[int, ...], mean: FloatArray, covariance: FloatArray) -> LeafUnit:
+def _gaussian(scope: Scope, mean: FloatArray, covariance: FloatArray) -> LeafUnit:
     """Build the univariate or the joint unit."""
     if len(scope) == 1:
         return Gaussian(scope[0], float(mean[0]), float(np.sqrt(covariance[0, 0])))
