@@ -60,6 +60,23 @@ class RowStreams:
         """Count the rows."""
         return len(self.keys)
 
+    def take(self, rows: slice) -> RowStreams:
+        """Give the streams of some rows.
+
+        Parameters
+        ----------
+        rows : slice
+            Rows to keep.
+
+        Returns
+        -------
+        RowStreams
+            Their streams.
+        """
+        part = object.__new__(RowStreams)
+        part.keys = self.keys[rows]
+        return part
+
     def at(self, rows: IntArray, draw: IntArray | int, place: IntArray | int) -> KeyedDraws:
         """Open streams at a place.
 
