@@ -228,7 +228,7 @@ class GaussianMRF:
 
 def _as_symmetric_csr(precision: ArrayLike | sparse.sparray, size: int) -> sparse.csr_array:
     """Validate a precision matrix and drop its explicit zeros."""
-    matrix = sparse.csr_array(precision, dtype=np.float64)
+    matrix = sparse.csr_array(precision, dtype=np.float64, copy=True)  # edited below
     if matrix.shape != (size, size):
         raise ValueError(
             must("precision", f"have shape {(size, size)} like linear", shape=matrix.shape)
@@ -242,8 +242,8 @@ def _as_symmetric_csr(precision: ArrayLike | sparse.sparray, size: int) -> spars
                 "precision", "be symmetric", "Use (P + P.T) / 2.", asymmetry=float(asymmetry.max())
             )
         )
-    matrix.eliminate_zeros()
     matrix.sum_duplicates()
+    matrix.eliminate_zeros()
     return matrix
 
 

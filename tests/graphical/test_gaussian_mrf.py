@@ -118,3 +118,15 @@ def test_points_have_the_width_of_the_field(X):
     for query in (field.grad_log_prob, field.log_prob_unnormalized):
         with pytest.raises(ValueError, match=r"X must have shape \(n, 2\)"):
             query(X)
+
+
+def test_explicit_zeros_and_duplicates_of_a_sparse_precision():
+    rows, columns = [0, 0, 1, 1, 0, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0, 1]
+    values = [2.0, 1.0, 2.0, 1.0, -1.0, -1.0, 0.0, 0.0]
+    indptr, order = [0, 4, 8], np.argsort(rows, kind="stable")
+    precision = sparse.csr_array((np.array(values)[order], np.array(columns)[order], indptr))
+    before = precision.data.copy(), precision.indices.copy()
+    field = GaussianMRF(precision, [0.0, 0.0])
+    assert [len(neighbors) for neighbors in field.neighbors] == [0, 0]
+    np.testing.assert_array_equal(precision.data, before[0])
+    np.testing.assert_array_equal(precision.indices, before[1])
