@@ -25,7 +25,9 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from skcircuits.exceptions import must
 from skcircuits.numerics.random import as_generator
+from skcircuits.protocols import LARGEST_CELL
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular.frames import is_frame
 
@@ -83,10 +85,25 @@ def check_weights(sample_weight, X):
     -------
     ndarray of shape (n,) or None
         The weights as floats, None stays None.
+
+    Raises
+    ------
+    ValueError
+        If a weight is negative or not finite, none is positive, or they are too large.
     """
     if sample_weight is None:
         return None
-    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not weights.max() < LARGEST_CELL / len(weights):
+        raise ValueError(
+            must(
+                "sample_weight",
+                f"sum to less than {LARGEST_CELL:g}",
+                "Divide all weights by the largest.",
+                largest=float(weights.max()),
+            )
+        )
+    return weights
 
 
 def feature_names(estimator, input_features=None):
@@ -157,8 +174,18 @@ class TableMixin:
     def _learn_table(self, X, missing_value=np.nan):
         """Learn the schema of X and encode it, shape (n, d)."""
         X = self._check_table(X, reset=True)
-        self._set_schema(TableSchema.learn(X, self._choose_categorical(), missing_value))
-        return self._schema.encode(X)
+        schema = TableSchema.learn(X, self._choose_categorical(), missing_value)
+        encoded = schema.encode(X)
+        self._forget()
+        self._set_schema(schema)
+        return encoded
+
+    def _forget(self):
+        """Drop what the last fit has left: a fit that ends early must not answer by that."""
+        of_this_table = {"n_features_in_", "feature_names_in_"}
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            if name not in of_this_table:
+                delattr(self, name)
 
     def _choose_categorical(self):
         return getattr(self, "categorical_features", "from_dtype")
@@ -171,6 +198,10 @@ class TableMixin:
     def _read_table(self, X):
         """Encode a table by the schema learned in fit, shape (n, d)."""
         check_is_fitted(self)
+        return self._encode_table(X)
+
+    def _encode_table(self, X):
+        """Encode a table by the schema, also before the fit has ended."""
         X = self._check_table(X, reset=False)
         return self._schema.encode(X, getattr(self, "handle_unknown", "missing"))
 

@@ -49,6 +49,11 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         ``log_prob_unnormalized`` and ``cardinalities``.
     """
 
+    _model = "circuit_"  # the attribute that answers; the others tell about the table
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, self._model)
+
     @fit_context
     def fit(self, X, y=None, sample_weight=None):
         """Fit the density.
@@ -261,7 +266,8 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         check_is_fitted(self)
         boxes = compile_queries(queries, self._schema)
         if given is None:
-            return np.exp(self._log_union(boxes))
+            # Rounding, and the error of an estimate, may leave a sum of boxes above one
+            return np.exp(np.minimum(self._log_union(boxes), 0.0))
         condition = compile_queries([given], self._schema)
         log_condition = self._log_union(condition)[0]
         if np.isneginf(log_condition):

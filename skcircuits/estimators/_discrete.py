@@ -194,7 +194,7 @@ class ValidationMixin:
         X = self._learn_table(X)
         sample_weight = check_weights(sample_weight, X)
         check_observed(X, sample_weight)
-        validation = None if X_val is None else self._read_table(X_val)
+        validation = None if X_val is None else self._encode_table(X_val)
         self._fit_table(X, sample_weight, self._make_generator(), validation)
         return self
 

@@ -83,13 +83,14 @@ def drive(
 
     Raises
     ------
-    KeyboardInterrupt
+    KeyboardInterrupt, FloatingPointError
         Only before the first step has ended; later the best state so far is kept.
 
     Warns
     -----
     ConvergenceWarning
-        After Ctrl-C, and when `max_iter` came before convergence.
+        After Ctrl-C, when the learner broke down numerically, and when `max_iter` came before
+        convergence.
     """
     keeper = _Keeper(score, tol, n_iter_no_change)
     tasks = _Tasks(estimator, max_iter, X, context)
@@ -100,11 +101,12 @@ def drive(
             _print_progress(estimator, result, max_iter)
             tasks.stop |= result.converged
         result.converged |= tasks.learner_ended
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, FloatingPointError) as error:
         if result.state is None:
             raise
         result.converged = False
-        _warn(estimator, f"was interrupted after {result.n_iter} iterations and keeps the best.")
+        reason = f"broke down ({error})" if str(error) else "was interrupted"
+        _warn(estimator, f"{reason} after {result.n_iter} iterations and keeps the best.")
         return result
     if not (result.converged or tasks.stop):
         _warn(
@@ -128,12 +130,13 @@ class _Keeper:
 
     def take(self, state):
         result = self.result
+        value = None if self.score is None else float(self.score(state))
+        # Counted after an interrupt of the score could have come
         result.n_iter += 1
         result.converged = bool(getattr(state, "converged", False))
-        if self.score is None:
+        if value is None:
             result.state = state
             return
-        value = float(self.score(state))
         result.scores.append(value)
         if result.state is None or value >= self.best:  # of equals the later one
             result.state, self.best = state, value

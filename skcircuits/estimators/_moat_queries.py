@@ -45,7 +45,7 @@ class TreeQueriesMixin:
 
         Parameters
         ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
+        X : dataframe or array-like of shape (n_rows, n_features)
             Rows with missing cells.
         method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
                 default="collapsed"
@@ -63,14 +63,15 @@ class TreeQueriesMixin:
 
         Returns
         -------
-        marginals : list of ndarray of shape (n_samples, n_states_j)
+        marginals : list of ndarray of shape (n_rows, n_states_j)
             Per column the probabilities of its states; 0 and 1 where observed.
-        standard_errors : list of ndarray of shape (n_samples, n_states_j)
-            Their standard errors, with ``return_errors=True``.
-        effective_sample_sizes : ndarray of shape (n_samples,)
+        standard_errors : list of ndarray of shape (n_rows, n_states_j)
+            Their standard errors, with ``return_errors=True``; infinite where a single draw
+            counts.
+        effective_sample_sizes : ndarray of shape (n_rows,)
             Independent draws that would estimate equally well, with ``return_errors=True``.
         """
-        if method not in _METHODS:
+        if not isinstance(method, str) or method not in _METHODS:
             raise ValueError(must("method", f"be one of {sorted(_METHODS)}", method=method))
         check_scalar(n_samples, "n_samples", Integral, min_val=1)
         codes = self._codes(self._read_table(X))

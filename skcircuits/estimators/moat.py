@@ -18,8 +18,10 @@ from skcircuits.estimators._fitting import drive
 from skcircuits.estimators._moat_queries import TreeQueriesMixin
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
+    MAX_COMPLETIONS,
     Schedule,
     complete_rows,
+    draw_enumerated,
     enumerate_evidence,
     estimate_evidence,
     learn_all_trees,
@@ -74,7 +76,9 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         Number of trees drawn per row with missing cells. Rows with at most that many
         completions are enumerated instead, which is exact. The relative standard error of an
         estimated probability falls with the square root of the number; draws are fixed at
-        fit, so that scores repeat.
+        fit, so that scores repeat. Completions (``sample(X=...)``) and queries are exact up to
+        4096 completions; beyond, all completions of a row are drawn from that many trees,
+        which is exact in the limit of many.
     warm_start : bool, default=False
         Continue from the parameters of the previous fit, with its states and bins.
     random_state : int, RandomState or None, default=None
@@ -142,6 +146,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     (3, 3, 2)
     """
 
+    _model = "mixture_"
     _parameter_constraints: ClassVar[dict] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"mutual_information", "random"})],
@@ -214,7 +219,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             The estimator.
         """
         first = not hasattr(self, "_training")
-        X = self._learn_table(X) if first else self._read_table(X)
+        X = self._learn_table(X) if first else self._read_next_table(X)
         sample_weight = check_weights(sample_weight, X)
         generator = make_generator(self.random_state)
         if first:
@@ -224,6 +229,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         codes = self._complete(rows.codes, rows.weight, generator)
         if first:
             self._training = self._start(codes, rows.weight, generator)
+        if not hasattr(self, "mixture_"):
             self.loss_curve_, self.validation_scores_, self.n_iter_ = [], [], 0
         schedule = Schedule(1, self.learning_rate, self.batch_size, last_rate=1.0)
         (epoch,) = learn_all_trees(
@@ -234,6 +240,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             sample_weight=rows.weight,
             n_jobs=self.n_jobs,
         )
+        self._training.close()
         self.loss_curve_.append(epoch.loss)
         self.n_iter_ += 1
         self._set_mixture(epoch.mixture, _new_seed(generator))
@@ -246,16 +253,24 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     def _learn_table(self, X, missing_value=np.nan):
         if not self._continues:
             return super()._learn_table(X, missing_value)
+        return self._read_next_table(X)
+
+    def _read_next_table(self, X):
+        """Read rows to go on with."""
         if len(self._training.vectors) != self.n_components:
             raise ValueError(
                 must(
                     "n_components",
-                    "stay the same with warm_start=True",
-                    "Set warm_start=False to start afresh.",
+                    f"stay {len(self._training.vectors)} where learning goes on",
+                    "Call fit with warm_start=False to start afresh.",
                     n_components=self.n_components,
                 )
             )
-        return self._read_table(X)
+        return self._encode_table(X)
+
+    def _forget(self):
+        super()._forget()
+        vars(self).pop("_training", None)
 
     def _learn_states(self, X, sample_weight):
         if not self._continues:
@@ -264,13 +279,16 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     def _fit_rows(self, rows, generator, validation):
         codes, validation_codes = rows.codes, validation.codes
         if rows.has_holes or validation.has_holes:
+            # Validation rows weigh nothing: they are completed by what the others have taught
             both = self._complete(
                 np.concatenate([codes, validation_codes]),
-                np.concatenate([rows.weight, validation.weight]),
+                np.concatenate([rows.weight, np.zeros(len(validation_codes))]),
                 generator,
             )
             codes, validation_codes = np.split(both, [len(codes)])
-        if not self._continues:
+        if self._continues:
+            self._training.forget()
+        else:
             self._training = self._start(codes, rows.weight, generator)
         codes = codes.astype(np.min_scalar_type(codes.max(initial=0)))  # held during all epochs
         seed = _new_seed(generator)
@@ -292,6 +310,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
         self._training.restore(result.state)
+        self._training.close()
         self._set_mixture(result.state.mixture, seed)
 
     def _complete(self, codes, sample_weight, generator):
@@ -356,9 +375,9 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             raise ValueError(
                 must(
                     "rows of a mixture of all trees",
-                    "be complete with missing='error'",
+                    "be complete with missing='error', of values seen in fit",
                     "Use missing='estimate'.",
-                    n_missing_cells=int((codes < 0).sum()),
+                    n_missing_or_unseen_cells=int((codes < 0).sum()),
                 )
             )
 
@@ -376,8 +395,11 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             codes = sample_rows(self.mixture_, n_samples, generator)
             return self._discretizer.decode(codes, generator)
         evidence = self._layout.evidence(self._codes(X))
-        codes = sample_completions(
-            self.mixture_, evidence, n_samples, self.n_tree_samples, generator
+        few = n_completions(evidence, self.mixture_) <= _MAX_EXACT_STATES
+        codes = np.empty((n_samples, *X.shape), dtype=np.int64)
+        codes[:, few] = draw_enumerated(self.mixture_, evidence[few], n_samples, generator)
+        codes[:, ~few] = sample_completions(
+            self.mixture_, evidence[~few], n_samples, self.n_tree_samples, generator
         )
         return np.where(np.isnan(X), self._discretizer.decode(codes, generator), X)
 
@@ -387,13 +409,15 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
 
     def _log_evidence(self, evidence, most_completions):
         """Log probability of evidence, exact where it has few completions."""
+        evidence, inverse = np.unique(evidence, axis=0, return_inverse=True)
         log_evidence = np.empty(len(evidence))
+        most_completions = min(most_completions, MAX_COMPLETIONS)
         few = n_completions(evidence, self.mixture_) <= most_completions
         log_evidence[few] = enumerate_evidence(self.mixture_, evidence[few])
         log_evidence[~few] = estimate_evidence(
             self.mixture_, evidence[~few], self.n_tree_samples, self._seed
         )
-        return log_evidence
+        return log_evidence[inverse]
 
     def _target(self):
         others = [
@@ -417,7 +441,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         n_pair_parameters = (free.sum() ** 2 - (free**2).sum()) // 2
         n_ratios = max(0, len(self._layout.pairs[0]) - 1)
         per_component = n_pair_parameters + free.sum() + n_ratios
-        return int(self.n_components * per_component + self.n_components - 1)
+        n_components = len(self.mixture_.components)
+        return int(n_components * per_component + n_components - 1)
 
 
 def _new_seed(generator):

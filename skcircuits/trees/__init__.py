@@ -8,7 +8,13 @@ from skcircuits.trees.circuit import sampled_circuit, tree_unit
 from skcircuits.trees.completion import complete_rows
 from skcircuits.trees.conditionals import conditional_marginals
 from skcircuits.trees.contrasts import from_contrasts, sum_contrasts, to_contrasts
-from skcircuits.trees.enumeration import enumerate_evidence, enumerate_marginals, n_completions
+from skcircuits.trees.enumeration import (
+    MAX_COMPLETIONS,
+    draw_enumerated,
+    enumerate_evidence,
+    enumerate_marginals,
+    n_completions,
+)
 from skcircuits.trees.evidence_trees import (
     estimate_evidence,
     estimate_marginals,
@@ -39,6 +45,7 @@ from skcircuits.trees.statistics import PairStatistics, mutual_information, pair
 from skcircuits.trees.tree_proposals import TreeProposal
 
 __all__ = [
+    "MAX_COMPLETIONS",
     "AllTreesMixture",
     "ChowLiuTree",
     "MixtureOfAllTrees",
@@ -55,6 +62,7 @@ __all__ = [
     "complete_rows",
     "conditional_marginals",
     "distinct_rows",
+    "draw_enumerated",
     "edges_of",
     "enumerate_evidence",
     "enumerate_marginals",

@@ -47,6 +47,16 @@ class AllTreesMixture(NamedTuple):
         ndarray of shape (n_rows,)
             Log probabilities.
         """
+        if (codes < 0).any() or (codes >= self.cardinalities).any():
+            wrong = ((codes < 0) | (codes >= self.cardinalities)).any(axis=1)
+            raise ValueError(
+                must(
+                    "codes",
+                    f"be states of variables with {self.cardinalities.tolist()} states",
+                    "Score rows with missing cells by the density.",
+                    row=codes[wrong][0].tolist(),
+                )
+            )
         # Once here, so that the components do not each search for equal rows in all of them.
         rows, inverse = distinct_rows(codes)
         log_prob: FloatArray = logsumexp(self.log_joint(rows, n_jobs=n_jobs), axis=1)

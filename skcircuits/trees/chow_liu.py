@@ -179,8 +179,9 @@ def learn_tree_mixture(
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     responsibilities = _independent_start(codes, layout, n_components, rng, weight, pseudo_count)
     while True:
-        # A row's worth of prior keeps every component alive.
-        shares = (weight @ responsibilities + 1 / n_components) / (weight.sum() + 1)
+        # An average row's worth of prior keeps every component alive.
+        shares = weight @ responsibilities + weight.mean() / n_components
+        shares /= shares.sum()
         trees = [
             chow_liu_tree(codes, layout, sample_weight=part, pseudo_count=pseudo_count)
             for part in (weight[:, None] * responsibilities).T

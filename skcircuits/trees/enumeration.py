@@ -12,7 +12,13 @@ from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 
-__all__ = ["MAX_COMPLETIONS", "enumerate_evidence", "enumerate_marginals", "n_completions"]
+__all__ = [
+    "MAX_COMPLETIONS",
+    "draw_enumerated",
+    "enumerate_evidence",
+    "enumerate_marginals",
+    "n_completions",
+]
 
 MAX_COMPLETIONS = 2**17  # completions of one row that are enumerated at most
 
@@ -56,8 +62,12 @@ def enumerate_evidence(mixture: AllTreesMixture, evidence: FloatArray) -> FloatA
     ValueError
         If a row has more than `MAX_COMPLETIONS` completions.
     """
-    parts = [_log_sums(block) for block in _completions(mixture, evidence)]
-    return np.concatenate([np.empty(0), *parts])
+    log_evidence = np.full(len(evidence), -np.inf)
+    # A variable whose states are all ruled out leaves nothing to enumerate.
+    possible = n_completions(evidence, mixture) > 0
+    parts = [_log_sums(block) for block in _completions(mixture, evidence[possible])]
+    log_evidence[possible] = np.concatenate([np.empty(0), *parts])
+    return log_evidence
 
 
 def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> FloatArray:
@@ -68,7 +78,7 @@ def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> Float
     mixture : AllTreesMixture
         The model.
     evidence : ndarray of shape (n_rows, n_states)
-        Factors on the states.
+        Factors on the states; every variable keeps a possible state.
 
     Returns
     -------
@@ -87,6 +97,45 @@ def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> Float
         indicators = mixture.layout.one_hot(block.codes)
         parts.append(np.add.reduceat(weights[:, None] * indicators, block.starts, axis=0))
     return np.concatenate(parts)
+
+
+def draw_enumerated(
+    mixture: AllTreesMixture, evidence: FloatArray, n_samples: int, rng: np.random.Generator
+) -> IntArray:
+    """Draw complete rows given the observed cells.
+
+    Parameters
+    ----------
+    mixture : AllTreesMixture
+        The model.
+    evidence : ndarray of shape (n_rows, n_states)
+        Factors on the states; every variable keeps a possible state.
+    n_samples : int
+        Number of draws per row.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_rows, n_variables)
+        Exact independent draws.
+
+    Raises
+    ------
+    ValueError
+        If a row has more than `MAX_COMPLETIONS` completions.
+    """
+    parts = [np.empty((n_samples, 0, mixture.layout.n_variables), dtype=np.int64)]
+    for block in _completions(mixture, evidence):
+        ends = np.append(block.starts[1:], len(block.codes))
+        owner = np.repeat(np.arange(len(ends)), ends - block.starts)
+        # Row r has the numbers from r to r + 1: one search serves the draws of all rows.
+        cumulative = np.cumsum(np.exp(block.log_joint - _log_sums(block)[owner]))
+        cumulative += owner - np.append(0.0, cumulative)[block.starts][owner]
+        numbers = np.arange(len(ends)) + rng.random((n_samples, len(ends)))
+        found = np.searchsorted(cumulative, numbers.ravel(), side="right").reshape(numbers.shape)
+        parts.append(block.codes[np.clip(found, block.starts, ends - 1)])
+    return np.concatenate(parts, axis=1)
 
 
 class _Block(NamedTuple):
@@ -113,8 +162,6 @@ def _completions(mixture: AllTreesMixture, evidence: FloatArray) -> Iterator[_Bl
     for rows in memory_bound_chunks(len(evidence), 32 * layout.n_states * int(most)):
         chosen = evidence[rows]
         counts = layout.sum_states((chosen > 0).astype(float)).astype(np.int64)
-        # Impossible evidence keeps one completion, of probability zero.
-        counts = np.maximum(counts, 1)
         # Completion number c of a row has the digits of c to the bases of its counts.
         strides = np.cumprod(counts, axis=1)
         owner = np.repeat(np.arange(len(chosen)), strides[:, -1])
@@ -125,8 +172,8 @@ def _completions(mixture: AllTreesMixture, evidence: FloatArray) -> Iterator[_Bl
         # Sorted by variable, then by exclusion, the allowed states of a variable come first.
         order = np.argsort(2 * layout.owner + (chosen <= 0), axis=1, kind="stable")
         flat = order[owner[:, None], layout.offsets + ranks]
-        with np.errstate(divide="ignore"):
-            factors = np.log(chosen)[owner[:, None], flat].sum(axis=1)
+        factors = np.log(chosen, where=chosen > 0, out=np.zeros_like(chosen))
+        factors = factors[owner[:, None], flat].sum(axis=1)
         codes = flat - layout.offsets
         yield _Block(codes, factors + mixture.log_prob(codes), starts)
 

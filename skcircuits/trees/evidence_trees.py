@@ -40,7 +40,7 @@ class WeightedMarginals(NamedTuple):
     probabilities : ndarray of shape (n_rows, n_states)
         Probability of every flat state.
     standard_errors : ndarray of shape (n_rows, n_states)
-        Standard errors of the probabilities.
+        Standard errors of the probabilities, infinite where a single draw counts.
     effective_sample_size : ndarray of shape (n_rows,)
         Number of independent draws that would estimate equally well.
     """
@@ -257,9 +257,16 @@ class _CommonSource:
 
 def _average(weights: FloatArray, answers: FloatArray) -> WeightedMarginals:
     probabilities = (weights * answers).sum(axis=1)
-    # Delta method for a ratio of two means.
-    errors = np.sqrt((weights**2 * (answers - probabilities[:, None]) ** 2).sum(axis=1))
-    return WeightedMarginals(probabilities, errors, 1 / (weights**2).sum(axis=(1, 2)))
+    # Delta method for a ratio of two means, corrected as a variance of few draws is: a single
+    # draw that counts tells nothing about its error.
+    squares = (weights**2 * (answers - probabilities[:, None]) ** 2).sum(axis=1)
+    concentration = (weights**2).sum(axis=(1, 2))
+    # By the evidence; sums of weights may miss one by rounding
+    certain = np.minimum(probabilities, 1 - probabilities) < 1e-14
+    rest = np.where(certain, 1.0, np.maximum(1 - concentration, 0.0)[:, None])
+    errors = np.full(squares.shape, np.inf)
+    np.divide(squares, rest, out=errors, where=rest > np.finfo(float).eps)
+    return WeightedMarginals(probabilities, np.sqrt(errors), 1 / concentration)
 
 
 def _chunks(n_rows: int, layout: StateLayout, n_trees: int) -> list[slice]:

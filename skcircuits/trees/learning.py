@@ -112,6 +112,9 @@ class Training:
         Running means of the gradients and of their squares.
     n_steps : ndarray of shape (n_components,)
         Steps taken so far.
+    masses, earlier_masses : ndarray of shape (n_components,)
+        Weight of the rows of each component, by their responsibilities: of the rows that are
+        learned from now, and of those before them (`close`).
     """
 
     parameterization: Parameterization
@@ -122,6 +125,8 @@ class Training:
         self.means: FloatArray = np.zeros_like(self.vectors)
         self.squares: FloatArray = np.zeros_like(self.vectors)
         self.n_steps: IntArray = np.zeros(len(self.vectors), dtype=np.int64)
+        self.masses: FloatArray = np.zeros(len(self.vectors))
+        self.earlier_masses: FloatArray = np.zeros(len(self.vectors))
 
     @property
     def mixture(self) -> AllTreesMixture:
@@ -132,6 +137,20 @@ class Training:
         """Keep the current parameters."""
         kept = self.log_weights.copy(), self.vectors.copy()
         return Epoch(self.parameterization, *kept, loss, converged)
+
+    def weigh(self, masses: FloatArray, row_mass: float) -> None:
+        """Set the mixture weights by the rows of now and before."""
+        self.masses = masses
+        self.log_weights = _log_shares(masses + self.earlier_masses, row_mass)
+
+    def forget(self) -> None:
+        """Let only the rows that come now decide on the mixture weights."""
+        self.masses, self.earlier_masses = np.zeros((2, len(self.vectors)))
+
+    def close(self) -> None:
+        """Count the rows learned from so far when others follow."""
+        self.earlier_masses = self.earlier_masses + self.masses
+        self.masses = np.zeros(len(self.vectors))
 
     def restore(self, epoch: Epoch) -> None:
         """Go back to the parameters of an earlier epoch."""
@@ -211,7 +230,8 @@ def start_training(
     vectors = np.stack(
         [_estimated(parameterization, codes, part, pseudo_count) for part in parts.T]
     )
-    return Training(parameterization, _log_shares(parts.sum(axis=0)), vectors)
+    log_weights = _log_shares(parts.sum(axis=0), float(weight.mean()))
+    return Training(parameterization, log_weights, vectors)
 
 
 def learn_all_trees(
@@ -274,8 +294,9 @@ def learn_all_trees(
             chosen = order[batch]
             # One drawn component per row: an unbiased gradient at the price of one component.
             components = assignment.draw(index[chosen], rng)
+            expected = weight.mean() * len(chosen)
             log_likelihood += _step(
-                training, rows, index[chosen], weight[chosen], components, rate, n_jobs
+                training, rows, index[chosen], weight[chosen], components, expected, rate, n_jobs
             )
         if assignment.log_likelihood is not None:
             # The steps saw drawn components only; this is the likelihood of the mixture.
@@ -298,19 +319,24 @@ def _step(
     index: IntArray,
     weight: FloatArray,
     components: IntArray,
+    expected: float,
     rate: float,
     n_jobs: int | None,
 ) -> float:
-    """Move every component by its rows of the batch; equal rows are computed once."""
+    """Move every component by its rows of the batch; equal rows are computed once.
+
+    Gradients are divided by the weight that a batch is expected to have: batches that happen
+    to be light count less. The share of the component goes in too, so that Adam sees the same
+    scale for large and small components.
+    """
     n_components = len(training.vectors)
-    batch_weight = weight.sum()
+    shares = expected * np.exp(training.log_weights)
     # One component shares its rows out among the threads; several are shared out themselves.
     inner = n_jobs if n_components == 1 else 1
 
     def climb(component: int) -> float:
         mine = components == component
-        share = weight[mine].sum()
-        if share <= 0:
+        if weight[mine].sum() <= 0:
             return 0.0
         present, position = np.unique(index[mine], return_inverse=True)
         totals = np.bincount(position, weight[mine]).astype(np.float64)
@@ -319,13 +345,10 @@ def _step(
         log_likelihood, gradient = parameterization.gradient(
             model, rows[present].astype(np.int64), totals, n_jobs=inner
         )
-        # Per unit of weight: Adam then sees the same scale for large and small components.
-        gradient /= share
+        gradient /= shares[component]
         training.climb(component, gradient, rate)
         return log_likelihood
 
-    if batch_weight <= 0:
-        return 0.0
     outer = 1 if n_components == 1 else n_jobs
     return float(sum(thread_map(climb, [(c,) for c in range(n_components)], outer)))
 
@@ -342,9 +365,10 @@ def _estimated(
     return parameterization.vector(np.maximum(weights, weakest), statistics)
 
 
-def _log_shares(totals: FloatArray) -> FloatArray:
-    """Log mixture weights; half a row more each keeps an empty component alive."""
-    return np.log((totals + 0.5) / (totals + 0.5).sum())
+def _log_shares(masses: FloatArray, row_mass: float) -> FloatArray:
+    """Log mixture weights; half an average row more each keeps an empty component alive."""
+    masses = masses + row_mass / 2
+    return np.log(masses / masses.sum())
 
 
 class _Assignment:
@@ -380,7 +404,7 @@ class _Assignment:
         log_prob = logsumexp(log_joint, axis=1)
         self.log_likelihood = float(totals @ log_prob)
         self.responsibilities = np.exp(log_joint - log_prob[:, None])
-        training.log_weights = _log_shares(totals @ self.responsibilities)
+        training.weigh(totals @ self.responsibilities, float(totals.mean()))
 
     def draw(self, index: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw a component for each row."""

@@ -7,8 +7,12 @@ from typing import Protocol
 import numpy as np
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees.arborescences import sample_arborescences
 
 __all__ = ["UniformSource", "sample_spanning_trees"]
+
+# Moves of a walk beyond the square of the number of vertices: then the other way is cheaper.
+_MOVES = 1000
 
 
 class UniformSource(Protocol):
@@ -23,7 +27,10 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
 
     From every vertex that is not yet in the tree a random walk runs until it meets the tree;
     its path without the loops joins the tree (Wilson, 1996). The walks of all trees advance
-    together, one number per tree and move.
+    together, one number per tree and move. Trees whose walks take too long, because they do
+    not find out of strongly tied vertices, are drawn by `sample_arborescences` instead. That
+    changes no probability: how many moves a tree takes is independent of the tree (Propp and
+    Wilson, 1998).
 
     Parameters
     ----------
@@ -32,7 +39,7 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
     graphs : ndarray of shape (n_trees,)
         The graph each tree is drawn from.
     rng : UniformSource
-        Source of randomness; asked for ``n_trees`` numbers at every move.
+        Source of randomness; asked for ``n_trees`` numbers at a time.
 
     Returns
     -------
@@ -53,12 +60,15 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
     moves = _Moves(weights)
     parents = np.full((n_trees, n_vertices), -1)
     in_tree = np.zeros((n_trees, n_vertices), dtype=bool)
-    in_tree[np.arange(n_trees), weights.sum(axis=2).argmax(axis=1)[graphs]] = True
+    roots = weights.sum(axis=2).argmax(axis=1)
+    in_tree[np.arange(n_trees), roots[graphs]] = True
     # Finished trees leave these arrays, so the last long walks cost little.
     active = np.flatnonzero(~in_tree.all(axis=1))
     start = in_tree[active].argmin(axis=1)
     position = start.copy()
-    while len(active):
+    for _ in range(n_vertices**2 + _MOVES):
+        if not len(active):
+            return parents
         # One move per walk: its last exit from a vertex is what remains, loops vanish.
         target = moves.draw(graphs[active], position, rng.random(n_trees)[active])
         parents[active, position] = target
@@ -71,6 +81,8 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
             # The next walk starts at the first vertex outside; without one the tree is done.
             unfinished = ~in_tree[active, start]
             active, start, position = active[unfinished], start[unfinished], position[unfinished]
+    uniforms = np.stack([rng.random(n_trees)[active] for _ in range(n_vertices)])
+    parents[active] = sample_arborescences(weights, roots, graphs[active], uniforms)
     return parents
 
 

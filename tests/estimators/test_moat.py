@@ -4,13 +4,14 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import chisquare
 from sklearn.base import clone
 from sklearn.callback import ScoringMonitor
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from skcircuits import CircuitImputer, MoATDensity
-from skcircuits.exceptions import CircuitPropertyError
-from skcircuits.trees import learn_all_trees
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
+from skcircuits.trees import enumerate_evidence, learn_all_trees
 
 
 def make(**parameters):
@@ -181,7 +182,7 @@ def test_rows_with_holes_approach_the_enumeration(X):
 def test_missing_cells_can_be_refused(X):
     holes = X.copy()
     holes[0, 0] = np.nan
-    with pytest.raises(ValueError, match=r"complete.*n_missing_cells=1.*estimate"):
+    with pytest.raises(ValueError, match=r"complete.*n_missing_or_unseen_cells=1.*estimate"):
         make(missing="error").fit(holes)
     with pytest.raises(ValueError, match="complete"):
         make(missing="error").fit(X).score_samples(holes)
@@ -308,3 +309,144 @@ def test_mixture_is_a_discrete_target(fitted, X):
     np.testing.assert_allclose(
         fitted.mixture_.log_prob_unnormalized(X), fitted.score_samples(X), rtol=1e-12
     )
+
+
+def two_groups(n_rows, share, seed=0):
+    """Rows of two groups that a mixture tells apart; ``share`` of them are of the first."""
+    rng = np.random.default_rng(seed)
+    group = rng.random((n_rows, 1)) < share
+    return (rng.random((n_rows, 6)) < np.where(group, 0.95, 0.05)).astype(float)
+
+
+def test_impossible_queries_of_wide_tables():
+    X = np.random.default_rng(0).integers(2, size=(100, 40)).astype(float)
+    density = make(max_iter=1).fit(X)
+    assert density.probability({0: (5, 6)}) == 0.0
+    with pytest.raises(ZeroProbabilityError):
+        density.probability({0: 1}, given={1: (5, 6)})
+
+
+def test_estimated_probabilities_do_not_exceed_one():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({f"c{j}": rng.choice(list("abcdefgh"), 200) for j in range(6)})
+    density = make(max_iter=2, n_tree_samples=4).fit(X)
+    nothing = " and ".join(f"c{j} == 'a'" for j in range(6))
+    assert density.probability(f"not ({nothing})") <= 1.0
+
+
+def test_duplicate_columns_can_be_sampled():
+    X = np.repeat(np.random.default_rng(0).integers(2, size=(4000, 5)), 2, axis=1).astype(float)
+    density = make(batch_size=64, max_iter=50, n_iter_no_change=50).fit(X)
+    pairs = density.sample(500, random_state=0).reshape(500, 5, 2)
+    assert (pairs[:, :, 0] == pairs[:, :, 1]).mean() > 0.99
+    row = np.full((1, 10), np.nan)
+    row[0, 3] = 1.0
+    assert density.score_samples(row)[0] == pytest.approx(np.log(0.5), abs=0.05)
+
+
+def test_few_rows_hardly_change_the_weights_of_a_mixture():
+    density = make(n_components=2).fit(two_groups(1000, 0.5))
+    before = density.weights_
+    density.partial_fit(two_groups(20, 1.0, seed=1))
+    np.testing.assert_allclose(density.weights_, before, atol=0.02)
+    with pytest.raises(ValueError, match="n_components must stay 2"):
+        density.set_params(n_components=3).partial_fit(two_groups(20, 1.0))
+    assert density.bic(two_groups(100, 0.5)) == density.set_params(n_components=2).bic(
+        two_groups(100, 0.5)
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_weights_of_a_mixture_do_not_depend_on_the_unit_of_sample_weight(scale):
+    X = two_groups(1000, 0.9)
+    density = make(n_components=2, pseudo_count=1e-9).fit(X, sample_weight=np.full(1000, scale))
+    assert density.weights_.max() == pytest.approx(0.9, abs=0.03)
+
+
+def test_batches_count_by_their_weight():
+    rng = np.random.default_rng(0)
+    X = (rng.random((4000, 3)) < 0.05).astype(float)
+    X[:20] = 1.0
+    weight = np.ones(4000)
+    weight[:20] = 3980 / 20  # half of the weight
+    density = make(batch_size=128, max_iter=30, n_iter_no_change=30, validation_fraction=None)
+    density.fit(X, sample_weight=weight)
+    assert np.exp(density.score_samples([[1.0, 1.0, 1.0]])[0]) == pytest.approx(0.5, abs=0.05)
+
+
+def test_completions_of_few_missing_cells_are_exact(fitted):
+    row = np.array([[1.0, np.nan, 0.0, np.nan, 1.0, np.nan]])
+    drawn = fitted.set_params(n_tree_samples=1).sample(20_000, random_state=0, X=row)[:, 0]
+    fitted.set_params(n_tree_samples=64)
+    assert (drawn[:, [0, 2, 4]] == [1, 0, 1]).all()
+    consistent = ALL_ROWS[(ALL_ROWS[:, [0, 2, 4]] == [1, 0, 1]).all(axis=1)]
+    law = np.exp(fitted.score_samples(consistent))
+    counts = np.bincount((drawn[:, [1, 3, 5]] @ [4, 2, 1]).astype(int), minlength=8)
+    assert chisquare(counts, 20_000 * law / law.sum()).pvalue > 1e-3
+
+
+def test_validation_rows_do_not_teach():
+    rng = np.random.default_rng(0)
+    X = rng.integers(2, size=(400, 2)).astype(float)
+    X[::2, 0] = X[1::2, 1] = np.nan  # the columns never meet
+    together = np.repeat(rng.integers(2, size=(400, 1)), 2, axis=1).astype(float)
+    density = make().fit(X, X_val=together)
+    assert density.probability({1: 1}, given={0: 1}) < 0.8
+
+
+def test_a_breakdown_keeps_the_best(X, monkeypatch):
+    def breaks_down(*args, **kwargs):
+        epochs = learn_all_trees(*args, **kwargs)
+        yield next(epochs)
+        yield next(epochs)
+        raise FloatingPointError("Laplacians must be positive definite")
+
+    monkeypatch.setattr("skcircuits.estimators.moat.learn_all_trees", breaks_down)
+    with pytest.warns(ConvergenceWarning, match="broke down .Laplacians.* after 2 iterations"):
+        density = make().fit(X)
+    assert density.n_iter_ == 2 and np.isfinite(density.score(X))
+
+
+def test_an_interrupted_fit_leaves_nothing_of_the_last(X, monkeypatch):
+    density = make().fit(X)
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("skcircuits.estimators.moat.learn_all_trees", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        density.fit(X + 5)
+    with pytest.raises(NotFittedError):
+        density.score_samples(X)
+    monkeypatch.undo()
+    scores = density.partial_fit(X + 5).score_samples(X + 5)
+    assert scores.mean() > -np.log(64) and density.n_iter_ == len(density.loss_curve_) == 1
+
+
+def test_one_draw_tells_nothing_about_its_error(fitted):
+    row = [[1.0, np.nan, 0.0, np.nan, np.nan, np.nan]]
+    _, errors, sizes = fitted.conditional_marginals(row, n_samples=1, return_errors=True)
+    assert sizes[0] == pytest.approx(1) and np.isinf(errors[1]).all() and (errors[0] == 0).all()
+
+
+def test_states_that_do_not_exist_are_refused(fitted):
+    with pytest.raises(ValueError, match=r"codes must be states .*row=\[2, 0, 0, 0, 0, 0\]"):
+        fitted.mixture_.log_prob(np.array([[1, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0]]))
+
+
+def test_equal_rows_with_holes_are_scored_once(fitted, monkeypatch):
+    asked = []
+    original = enumerate_evidence
+    monkeypatch.setattr(
+        "skcircuits.estimators.moat.enumerate_evidence",
+        lambda mixture, evidence: asked.append(len(evidence)) or original(mixture, evidence),
+    )
+    rows = np.tile([[1.0, np.nan, 0.0, 1.0, 1.0, 0.0], [0.0, np.nan, 0.0, 1.0, 1.0, 0.0]], (50, 1))
+    scores = fitted.score_samples(rows)
+    assert asked == [2] and (scores[::2] == scores[0]).all() and scores[0] != scores[1]
+
+
+def test_huge_weights_are_refused(X):
+    with pytest.raises(ValueError, match="sample_weight must sum to less than 1e"):
+        make().fit(X, sample_weight=np.full(len(X), 1e307))

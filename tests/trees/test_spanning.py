@@ -73,3 +73,39 @@ def test_single_vertex(n_trees):
 def test_same_seed_same_trees():
     one, two = (_draw(1 - np.eye(20), 10) for _ in range(2))
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("tie", [1.0, 1e7])
+@pytest.mark.parametrize("n_moves", [-100, 1000])
+def test_tied_pairs_and_trees_drawn_parent_by_parent(tie, n_moves, monkeypatch):
+    # With -100 moves every tree is drawn parent by parent.
+    monkeypatch.setattr("skcircuits.trees.spanning._MOVES", n_moves)
+    weights = random_model([2] * 5, seed=4).weights
+    weights[[0, 1], [1, 0]] = weights[[2, 3], [3, 2]] = tie
+    trees = all_spanning_trees(5)
+    law = np.array([np.prod([weights[u, v] for u, v in tree]) for tree in trees])
+    law /= law.sum()
+    observed = _observed(_draw(weights, 20_000), trees)
+    rare = 20_000 * law < 10
+    assert observed[rare].sum() < 20_000 * law[rare].sum() + 30
+    pooled = np.r_[observed[~rare], observed[rare].sum()]
+    expected = np.r_[20_000 * law[~rare], 20_000 * law[rare].sum()]
+    used = expected > 1
+    assert (
+        chisquare(pooled[used], expected[used] * pooled[used].sum() / expected[used].sum()).pvalue
+        > 1e-3
+    )
+
+
+def test_many_tied_pairs_take_no_forever():
+    weights = np.full((40, 40), 1.0)
+    pairs = np.arange(40).reshape(20, 2)
+    weights[pairs[:, 0], pairs[:, 1]] = weights[pairs[:, 1], pairs[:, 0]] = 1e9
+    np.fill_diagonal(weights, 0.0)
+    edges = np.sort(edges_of(_draw(weights, 300)), axis=2)
+    is_tie = (edges[:, :, 1] == edges[:, :, 0] + 1) & (edges[:, :, 0] % 2 == 0)
+    assert (is_tie.sum(axis=1) == 20).all()
+    # Between the pairs all edges are alike.
+    others = edges[~is_tie]
+    counts = np.bincount(others.ravel(), minlength=40)
+    assert chisquare(counts).pvalue > 1e-3
