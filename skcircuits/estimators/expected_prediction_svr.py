@@ -211,6 +211,8 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         ExpectedPredictionSVR
             The fitted model.
         """
+        # Ctrl-C after the density leaves no regression, and that of an earlier fit is no match
+        vars(self).pop("dual_coef_", None)
         n_columns = self._learn_table(X).shape[1]
         self._check_kernel_parameters(n_columns)
         y = self._check_target(y, X)
@@ -264,6 +266,9 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
             lambda rows: expansion_variance(rows, *expansion, **settings), encoded
         )
         return mean, np.sqrt(variance)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "dual_coef_")
 
     def _check_kernel_parameters(self, n_columns):
         """Refuse kernels that do not fit to the parameters or the table, before any work."""
@@ -367,9 +372,9 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
             solver.fit(gram, y, sample_weight)
         self.support_ = used[solver.support_]
         self.support_vectors_ = encoded[solver.support_]
-        self.dual_coef_ = solver.dual_coef_
         self.intercept_ = solver.intercept_
         self.n_iter_ = solver.n_iter_
+        self.dual_coef_ = solver.dual_coef_  # the last: from here on the model is fitted
 
     def _or_without_evidence(self, answer, encoded):
         """Answer a query on rows; again without impossible evidence where there is some."""

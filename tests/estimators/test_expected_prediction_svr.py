@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -84,6 +85,23 @@ def test_holes_are_integrated_out(kernel):
     predictions = model.predict(completed)
     error = predictions.std() / np.sqrt(len(predictions))
     assert model.predict(row)[0] == pytest.approx(predictions.mean(), abs=5 * error)
+
+
+@pytest.mark.parametrize("is_second_fit", [False, True])
+def test_interrupted_after_the_density_it_is_not_fitted(table, monkeypatch, is_second_fit):
+    X, y, X_test = table
+    model = ExpectedPredictionSVR(density=ONE)
+    if is_second_fit:
+        model.fit(X, y)
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SVR, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(2 * X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X_test)
 
 
 def test_without_any_cell_it_is_the_constant_mean(table):
