@@ -31,12 +31,15 @@ class FitResult:
         False after Ctrl-C, after a stop by a callback, and when `max_iter` came first.
     scores : list of float
         The score after each step; empty where there is no score.
+    finished : object
+        What `finish` made of the state; None where there is no `finish`, or Ctrl-C came first.
     """
 
     state: Any = None
     n_iter: int = 0
     converged: bool = False
     scores: list = field(default_factory=list)
+    finished: Any = None
 
 
 def drive(
@@ -50,6 +53,7 @@ def drive(
     attributes=None,
     X=None,
     context=None,
+    finish=None,
 ):
     """Run a learner to its end and keep the best state.
 
@@ -75,6 +79,9 @@ def drive(
         Encoded training data, for callbacks.
     context : CallbackContext, default=None
         Task whose steps these are, where one fit runs several loops. None: the whole fit.
+    finish : callable, default=None
+        ``finish(state)``, the work that remains once the steps are over, where it is long
+        enough to be interrupted.
 
     Returns
     -------
@@ -100,6 +107,8 @@ def drive(
             keeper.take(state)
             _print_progress(estimator, result, max_iter)
             tasks.stop |= result.converged
+        if finish is not None:
+            result.finished = finish(result.state)
         result.converged |= tasks.learner_ended
     except (KeyboardInterrupt, FloatingPointError) as error:
         if result.state is None:

@@ -104,6 +104,9 @@ class WMISPNDensity(CircuitDensity):
     `score_components` tells them apart. A column without any observed cell is uniform on
     [-0.5, 0.5], with tails.
 
+    Ctrl-C during the fit keeps the groups found so far; numbers then have histograms where
+    they would have polynomials.
+
     References
     ----------
     .. [1] Gens and Domingos, "Learning the Structure of Sum-Product Networks", ICML 2013.
@@ -183,7 +186,7 @@ class WMISPNDensity(CircuitDensity):
         table = MixedTable(X, weights, columns)
         leaves = self._leaf_settings()
 
-        def circuit(root):
+        def circuit(root, leaves=leaves):
             return Circuit(structure_to_unit(table, root, leaves))
 
         result = drive(
@@ -191,8 +194,10 @@ class WMISPNDensity(CircuitDensity):
             learn_structure(table, self._split_settings(table), generator),
             attributes=lambda root: {"circuit_": circuit(root)},
             X=X,
+            finish=circuit,
         )
-        self.circuit_ = circuit(result.state)
+        # Who interrupts does not wait for polynomials, which take longer than the structure
+        self.circuit_ = result.finished or circuit(result.state, leaves.without_degrees())
         self.n_iter_ = result.n_iter
         self.point_masses_ = [column.atoms for column in columns]
         self.resolutions_ = np.array([column.resolution for column in columns])

@@ -183,8 +183,7 @@ def _cut(
     if not is_connected:
         groups = _independent_groups(view, settings, seed)
         if len(groups) > 1:
-            region.kind = "product"
-            region.parts = [Region(region.rows, group) for group in groups]
+            _divide(region, "product", [Region(region.rows, group) for group in groups])
             return
     second = split_rows(view.normal_scores(), view.label_indicators(), weights)
     sizes = weights[~second].sum(), weights[second].sum()
@@ -192,8 +191,15 @@ def _cut(
         return
     if settings.joint and _criterion_gain(view, second) <= 0:
         return
-    region.kind = "sum"
-    region.parts = [Region(region.rows[group], region.variables) for group in (~second, second)]
+    parts = [Region(region.rows[group], region.variables) for group in (~second, second)]
+    _divide(region, "sum", parts)
+
+
+def _divide(region: Region, kind: Literal["product", "sum"], parts: list[Region]) -> None:
+    """Give a region its parts; until its kind says so, it stands without them."""
+    # In this order, so that Ctrl-C in between leaves a complete structure
+    region.parts = parts
+    region.kind = kind
 
 
 class _View:

@@ -7,7 +7,7 @@ factors of its distribution.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -81,6 +81,16 @@ class LeafSettings:
     family: LeafFamily = "polynomial"
     polynomials: PolynomialSettings = field(default_factory=PolynomialSettings)
     smoothing: float = 1.0
+
+    def without_degrees(self) -> LeafSettings:
+        """Give settings that take a small part of the time.
+
+        Returns
+        -------
+        LeafSettings
+            With histograms where there were polynomials.
+        """
+        return replace(self, polynomials=replace(self.polynomials, max_degree=0))
 
 
 def fit_leaves(

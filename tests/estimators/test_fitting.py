@@ -106,6 +106,17 @@ def test_interrupt_before_the_first_step_is_an_interrupt():
         Learner([interrupt]).fit(X)
 
 
+def test_the_rest_of_the_work_is_done_on_the_best_state():
+    result = Learner().fit(X, finish=lambda state: -state.value).result_
+    assert (result.finished, result.converged) == (-3.0, True)
+
+
+def test_interrupting_the_rest_of_the_work_keeps_the_best_state():
+    with pytest.warns(ConvergenceWarning, match="interrupted after 3 iterations"):
+        result = Learner().fit(X, finish=lambda state: interrupt()).result_
+    assert (result.state.value, result.finished, result.converged) == (3.0, None, False)
+
+
 @pytest.mark.parametrize(("verbose", "n_lines"), [(0, 0), (1, 20), (2, 40)])
 def test_verbose_lines(verbose, n_lines, capsys):
     with pytest.warns(ConvergenceWarning):

@@ -1,5 +1,6 @@
 """WMISPNDensity: exact queries, whole numbers, missing cells, and what it learns."""
 
+import importlib
 from itertools import pairwise
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy.integrate import quad
 from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits import WMISPNDensity
 from skcircuits.exceptions import ZeroProbabilityError
@@ -257,6 +259,36 @@ def test_holes_in_fit_and_score(table):
     fresh = people(400, seed=3)
     assert density.score(fresh) > complete.score(fresh) - 0.5
     assert np.isfinite(density.score_samples(holes)).all()
+
+
+@pytest.mark.parametrize(
+    ("function", "after"),
+    [
+        ("learn_spn.split_rows", 2),
+        ("learn_spn.Region", 4),
+        ("bell_densities.fit_polynomials", 0),
+        ("spn_leaves.PiecewisePolynomial", 2),
+    ],
+    ids=["cutting", "between parts", "choosing polynomials", "building leaves"],
+)
+def test_interrupt_keeps_the_groups_so_far(monkeypatch, table, function, after):
+    target = f"skcircuits.learning.{function}"
+    module, _, name = target.rpartition(".")
+    original = getattr(importlib.import_module(module), name)
+    calls = []
+
+    def interrupted_once(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == after + 1:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(target, interrupted_once)
+    density = WMISPNDensity()
+    with pytest.warns(ConvergenceWarning, match="interrupted after"):
+        density.fit(table)
+    assert np.isfinite(density.score(table))
+    assert np.exp(density.circuit_.log_partition) == pytest.approx(1.0)
 
 
 def test_iris_beats_its_factorised_model():
