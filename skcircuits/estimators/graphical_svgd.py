@@ -324,7 +324,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             field = learn_standardized_field(X)
             self.target_ = field.in_original_units()
             return field.standardized, _Units(field.mean, field.deviation)
-        self.target_ = clone(self.target).fit(X)
+        # FrozenEstimator insists on a y, others ignore it.
+        self.target_ = clone(self.target).fit(X, None)
         if not hasattr(self.target_, "grad_log_prob"):
             raise ValueError(
                 must("a density as target", "have grad_log_prob after fit", target=self.target)

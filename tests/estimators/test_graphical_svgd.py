@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -180,6 +181,14 @@ def test_a_density_as_target_is_cloned_and_fitted():
     assert not hasattr(density, "mean_")
     np.testing.assert_allclose(sampler.particles_.mean(axis=0), X.mean(axis=0), atol=0.05)
     assert not hasattr(sampler, "score_samples")
+
+
+def test_a_frozen_density_keeps_its_fit():
+    X = np.random.default_rng(0).normal(3.0, 2.0, (50, 2))
+    density = NormalDensity().fit(X + 1.0)
+    sampler = GraphicalSVGDSampler(target=FrozenEstimator(density), n_particles=20, random_state=0)
+    sampler.fit(X)
+    np.testing.assert_allclose(sampler.particles_.mean(axis=0), density.mean_, atol=0.05)
 
 
 def test_targets_may_start_their_own_particles():
