@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skcircuits.exceptions import must
 from skcircuits.graphical import GaussianMRF
 
-__all__ = ["SparseField", "learn_sparse_field", "learn_standardized_field"]
+__all__ = ["SparseField", "column_units", "learn_sparse_field", "learn_standardized_field"]
 
 # Penalties to choose from, on the scale of correlations.
 PENALTIES = np.geomspace(0.01, 0.8, 8)
@@ -85,25 +85,44 @@ def learn_standardized_field(X):
     """
     if len(X) < 2:
         raise ValueError(must("X", "have at least 2 rows to learn a field", n_samples=len(X)))
-    mean, deviation = X.mean(axis=0), X.std(axis=0)
-    # What rounding of the mean leaves of a constant column is no spread.
-    constant = deviation <= 1e-12 * np.abs(mean)
-    standardized = np.where(constant, 0.0, (X - mean) / np.where(constant, 1.0, deviation))
-    deviation[constant] = SPREAD_OF_CONSTANTS * np.where(mean == 0, 1.0, np.abs(mean))[constant]
+    mean, deviation, constant = column_units(X)
     precision = np.eye(len(mean))
     varying = np.flatnonzero(~constant)
     if varying.size > 1 and len(X) >= MIN_ROWS_FOR_LINKS:
-        precision[np.ix_(varying, varying)] = _lasso_precision(standardized[:, varying])
+        standardized = (X[:, varying] - mean[varying]) / deviation[varying]
+        precision[np.ix_(varying, varying)] = _lasso_precision(standardized)
     return SparseField(mean, deviation, GaussianMRF(precision, np.zeros(len(mean))))
+
+
+def column_units(X):
+    """Give zero and unit of each column in standardised coordinates.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Numeric rows without holes.
+
+    Returns
+    -------
+    mean, deviation : ndarray of shape (n_features,)
+        Zero and unit; the deviation is never 0.
+    constant : ndarray of bool of shape (n_features,)
+        Columns whose deviation is a small share of their value.
+    """
+    mean, deviation = X.mean(axis=0), X.std(axis=0)
+    # What rounding of the mean leaves of a constant column is no spread.
+    constant = deviation <= 1e-12 * np.abs(mean)
+    deviation[constant] = SPREAD_OF_CONSTANTS * np.where(mean == 0, 1.0, np.abs(mean))[constant]
+    return mean, deviation, constant
 
 
 def _lasso_precision(standardized):
     """Give the sparse precision of standardised columns."""
     n_folds = min(5, len(standardized) // 2)
     lasso = GraphicalLassoCV(alphas=PENALTIES, cv=n_folds, assume_centered=True)
-    with warnings.catch_warnings():
-        # Small penalties may not converge on near-collinear columns; they then lose the
-        # cross-validation, which is all that is asked of them.
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        # Small penalties may not converge on near-collinear columns, or diverge where a fold
+        # has an outlier; they then lose the cross-validation, which is all that is asked.
         warnings.simplefilter("ignore", ConvergenceWarning)
         precision = lasso.fit(standardized).precision_
     return (precision + precision.T) / 2

@@ -14,7 +14,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators._learned_target import learn_target
+from skcircuits.estimators._learned_target import StandardizedTarget, learn_target
 from skcircuits.estimators._target_labels import align_labels
 from skcircuits.estimators._weighted_samples import (
     complete_rows,
@@ -51,7 +51,8 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         (``log_prob_unnormalized`` and ``cardinalities``), a continuous one
         (``grad_log_prob``), or a density estimator, which is cloned and fitted on the
         samples. None learns one from the samples: a sparse Gaussian field of numeric
-        columns, a Chow-Liu tree of categorical ones.
+        columns, a Chow-Liu tree of categorical ones. The kernel then compares standardised
+        columns, so that weights do not depend on units.
     kernel : "auto" or kernel object, default="auto"
         Base kernel. ``"auto"``: ``InverseMultiquadric`` with the median heuristic, or for
         categorical targets ``Hamming`` with 16 times the number of variables as scale; with
@@ -83,7 +84,8 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
     weights_ : ndarray of shape (n_samples,)
         Non-negative, sum to one; equal samples have equal weights.
     stein_discrepancy_ : float
-        Squared Stein discrepancy of the weighted samples.
+        Squared Stein discrepancy of the weighted samples; to a field learned from them, in
+        standardised columns.
     effective_sample_size_ : float
         ``1 / sum(weights_ ** 2)``.
     target_ : object
@@ -190,7 +192,10 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         self._set_schema(align_labels(self._schema, self.target_, state_names))
         samples = self._read_samples(X)
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
-        self.kernel_ = self._choose_kernel(samples)
+        # A learned field has no units of its own: the weights do not depend on them.
+        is_field = self.target is None and is_continuous(self.target_)
+        self._standardized = StandardizedTarget.by(self.target_, samples) if is_field else None
+        self.kernel_ = self._choose_kernel(self._stein_problem(samples)[0])
         possible = possible_rows(self.target_, self.samples_)
         K, which = self._distinct_gram(possible)
         # Equal samples are one point of the problem and share its weight.
@@ -337,9 +342,8 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         float
             Minus their squared Stein discrepancy.
         """
-        return -stein_discrepancy(
-            self._read_samples(X), self.target_, self.kernel_, operator=self._operator()
-        )
+        samples, target = self._stein_problem(self._read_samples(X))
+        return -stein_discrepancy(samples, target, self.kernel_, operator=self._operator())
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -406,13 +410,16 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         return with_energy(K, energy_residuals(self.target_, distinct), np.bincount(which))
 
     def _distinct_gram(self, rows):
+        samples, target = self._stein_problem(self.samples_[rows])
         return distinct_gram(
-            self.samples_[rows],
-            self.target_,
-            self.kernel_,
-            operator=self._operator(),
-            n_jobs=self.n_jobs,
+            samples, target, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
         )
+
+    def _stein_problem(self, samples):
+        """Give samples and target in the coordinates of the kernel."""
+        if self._standardized is None:
+            return samples, self.target_
+        return self._standardized.inward(samples), self._standardized
 
     def _operator(self):
         return None if self.operator == "auto" else self.operator

@@ -124,13 +124,11 @@ def _check_gram(K: FloatArray) -> None:
     if (np.abs(K) > np.outer(roots, roots) + slack).any() or not np.allclose(
         K, K.T, rtol=0, atol=slack
     ):
-        raise ValueError(
-            must(
-                "K",
-                "be symmetric and positive semi-definite",
-                "Entries may not exceed the geometric mean of their diagonal entries.",
-            )
-        )
+        raise _no_gram("Entries may not exceed the geometric mean of their diagonal entries.")
+
+
+def _no_gram(way_out: str) -> ValueError:
+    return ValueError(must("K", "be symmetric and positive semi-definite", way_out))
 
 
 def _duality_gap(K: FloatArray, weights: FloatArray) -> float:
@@ -151,16 +149,19 @@ def _interior_point(K: FloatArray, start: FloatArray) -> FloatArray:
     from cvxopt import matrix, solvers, spdiag
 
     n = len(K)
-    solution = solvers.coneqp(
-        P=matrix(2.0 * K),
-        q=matrix(0.0, (n, 1)),
-        G=spdiag([-1.0] * n),
-        h=matrix(0.0, (n, 1)),
-        A=matrix(1.0, (1, n)),
-        b=matrix(1.0),
-        initvals={"x": matrix(start)},
-        options={"show_progress": False, "abstol": 1e-12, "reltol": 1e-9, "feastol": 1e-10},
-    )
+    try:
+        solution = solvers.coneqp(
+            P=matrix(2.0 * K),
+            q=matrix(0.0, (n, 1)),
+            G=spdiag([-1.0] * n),
+            h=matrix(0.0, (n, 1)),
+            A=matrix(1.0, (1, n)),
+            b=matrix(1.0),
+            initvals={"x": matrix(start)},
+            options={"show_progress": False, "abstol": 1e-12, "reltol": 1e-9, "feastol": 1e-10},
+        )
+    except ValueError as error:  # the first step met a negative eigenvalue
+        raise _no_gram("It has a negative eigenvalue; rescale what it was made of.") from error
     return _onto_simplex(np.array(solution["x"]).ravel(), start)
 
 

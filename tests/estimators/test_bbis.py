@@ -214,6 +214,25 @@ def test_estimators_as_target_are_cloned_and_fitted(anywhere):
     assert_allclose(weighter.target_.mean_, anywhere.mean(axis=0))
 
 
+def test_weights_by_a_learned_field_do_not_depend_on_units():
+    X = np.random.default_rng(0).normal(size=(80, 3)) @ (np.eye(3) + 0.5 * np.eye(3, k=1))
+    converted = np.array([1e6, -5.0, 0.0]) + X * [100.0, 1.0, 0.01]
+    one, other = BBISWeighter().fit(X), BBISWeighter().fit(converted)
+    assert_allclose(other.weights_, one.weights_, rtol=1e-5, atol=1e-8)
+    assert_allclose(other.stein_discrepancy_, one.stein_discrepancy_, rtol=1e-6)
+    assert_allclose(other.score(converted), one.score(X), rtol=1e-6)
+    assert_array_equal(one.thin(5), other.thin(5))
+
+
+@pytest.mark.parametrize("far", [1e4, 1e10, 1e12, 1e100])
+@pytest.mark.filterwarnings("error")
+def test_an_outlier_does_not_stop_a_learned_field(far):
+    X = np.vstack([np.random.default_rng(0).normal(size=(100, 3)), [far, 0.0, 0.0]])
+    weighter = BBISWeighter().fit(X)
+    assert weighter.effective_sample_size_ > 20
+    assert weighter.weights_[-1] < 0.02
+
+
 def test_frozen_density_keeps_its_fit(anywhere):
     density = FittedField().fit(anywhere + 3)
     weighter = BBISWeighter(target=FrozenEstimator(density))
