@@ -225,9 +225,11 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         query : dict or str
             Text such as ``"30 <= age < 40 and not job in ('nurse', 'cook')"``, or a dict:
             column to interval or label: ``{"age": (30, 40), "income": (50_000, None),
-            "job": {"nurse", "cook"}}``. Intervals are closed, None is unbounded; a single
-            whole number stands for what rounds to it. Columns have their position as name
-            where the density was fitted on an array.
+            "job": {"nurse", "cook"}}``. Intervals are closed, None is unbounded, and a
+            single number is an interval from itself to itself. In a column whose numbers
+            were all whole in fit, a single whole number stands for what rounds to it, and an
+            interval for what rounds to the whole numbers inside. Columns have their position
+            as name where the density was fitted on an array.
         given : dict or str, default=None
             Condition, of the same form.
 
@@ -281,6 +283,8 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
 
     def _log_union(self, boxes):
         """Log probability of each query, a union of disjoint boxes, shape (n_queries,)."""
+        # Not before conditions are intersected: whole numbers meet where their cells only touch
+        boxes = boxes.around_whole_numbers(self._schema.is_integral)
         log_probability = np.full(boxes.n_queries, -np.inf)
         if len(boxes.query):
             np.logaddexp.at(log_probability, boxes.query, self._log_box(boxes))

@@ -216,7 +216,7 @@ class WMISPNDensity(CircuitDensity):
                 for column, is_chosen in zip(self._schema.columns, chosen, strict=True)
             )
             self._set_schema(replace(self._schema, columns=columns))
-        self.is_integer_ = np.array([column.is_integral for column in self._schema.columns])
+        self.is_integer_ = self._schema.is_integral
 
     def _leaf_settings(self):
         degree = 0 if self.leaf == "histogram" else self.max_degree
@@ -231,16 +231,6 @@ class WMISPNDensity(CircuitDensity):
             least = least * total
         is_joint = self.leaf == "multivariate"
         return SplitSettings(self.alpha, float(least), self.independence, is_joint)
-
-    def _log_box(self, boxes):
-        """Probabilities of boxes; whole numbers stand for what rounds to them."""
-        whole = self.is_integer_
-        if not whole.any():
-            return super()._log_box(boxes)
-        lower, upper = boxes.lower.copy(), boxes.upper.copy()
-        lower[:, whole] = np.ceil(lower[:, whole]) - 0.5
-        upper[:, whole] = np.floor(upper[:, whole]) + 0.5
-        return super()._log_box(replace(boxes, lower=lower, upper=upper))
 
     def _draw(self, n_samples, X, generator):
         drawn = super()._draw(n_samples, X, generator)

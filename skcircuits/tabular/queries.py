@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -78,6 +78,27 @@ class Boxes:
             self.n_queries,
         )._without_empty()
 
+    def around_whole_numbers(self, is_whole: BoolArray) -> Boxes:
+        """Let intervals of whole numbers cover what rounds to the numbers inside.
+
+        Parameters
+        ----------
+        is_whole : ndarray of bool of shape (d,)
+            Columns of whole numbers.
+
+        Returns
+        -------
+        Boxes
+            The same whole numbers, and of a density of real numbers what stands for them.
+        """
+        inside = replace(
+            self,
+            lower=np.where(is_whole, np.ceil(self.lower), self.lower),
+            upper=np.where(is_whole, np.floor(self.upper), self.upper),
+        )._without_empty()
+        half = np.where(is_whole, 0.5, 0.0)
+        return replace(inside, lower=inside.lower - half, upper=inside.upper + half)
+
     def _without_empty(self) -> Boxes:
         filled = ~(self.lower > self.upper).any(axis=1)
         # Comparisons with NaN are false: an unbounded side empties nothing
@@ -99,9 +120,9 @@ def compile_queries(queries: Sequence[str | Mapping[Any, Any]], schema: TableSch
     ----------
     queries : sequence of mappings or texts
         Text (see `skcircuits.tabular.text_queries`), or column to constraint. A column of
-        numbers takes a closed interval ``(lower, upper)``, None unbounded, or, where its
-        numbers are whole, a single whole number: what rounds to it. A column of labels takes
-        a label or a collection of labels. Columns are named, or counted from 0.
+        numbers takes a closed interval ``(lower, upper)``, None unbounded, or a single
+        number. A column of labels takes a label or a collection of labels. Columns are
+        named, or counted from 0.
     schema : TableSchema
         The table the queries are about.
 
@@ -183,12 +204,7 @@ def _unknown_column(key: object, schema: TableSchema) -> ValueError:
 def _read_interval(column: Column, constraint: Any) -> Interval:
     """Read the closed interval of a column of numbers."""
     if _is_number(constraint):
-        if column.is_integral and float(constraint).is_integer():
-            # What rounds to it: the same set for whole numbers, and under a density of
-            # real numbers one of positive probability
-            return Interval(constraint - 0.5, constraint + 0.5)
-        way_out = "A single value of a continuous column has probability zero; give an interval."
-        raise _bad_interval(column, constraint, way_out)
+        return Interval(float(constraint), float(constraint))
     if not isinstance(constraint, tuple | list) or len(constraint) != 2:
         raise _bad_interval(column, constraint, "Use None for a missing bound.")
     low, high = constraint
@@ -210,7 +226,7 @@ def _bad_interval(column: Column, constraint: object, way_out: str) -> ValueErro
     return ValueError(
         must(
             f"The query about column {name!r}",
-            "be an interval (lower, upper)",
+            "be a number or an interval (lower, upper)",
             way_out,
             query=constraint,
         )

@@ -103,6 +103,11 @@ class TableSchema:
         return np.array([column.categories is not None for column in self.columns])
 
     @property
+    def is_integral(self) -> BoolArray:
+        """Mask of the columns of whole numbers, shape (d,)."""
+        return np.array([column.is_integral for column in self.columns])
+
+    @property
     def cardinalities(self) -> IntArray:
         """Number of categories per column, 0 for numbers, shape (d,)."""
         return np.array([column.cardinality for column in self.columns], dtype=np.int64)

@@ -137,9 +137,7 @@ class _Reader:
             raise self._error(f"compare column {column.name!r} with a number")
         bound = float(value)
         if isinstance(op, ast.Eq | ast.NotEq):
-            # Of whole numbers, what rounds to it; else the number itself
-            half = 0.5 if column.is_integral and bound.is_integer() else 0.0
-            point: Region = [{position: Interval(bound - half, bound + half)}]
+            point: Region = [{position: Interval(bound, bound)}]
             return point if isinstance(op, ast.Eq) else complement(point)
         if isinstance(op, ast.Lt):
             return [{position: Interval(-np.inf, float(np.nextafter(bound, -np.inf)))}]

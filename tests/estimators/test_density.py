@@ -10,6 +10,13 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from skcircuits import (
+    ChowLiuDensity,
+    GaussianMixtureDensity,
+    HiddenChowLiuDensity,
+    MoATDensity,
+    WMISPNDensity,
+)
 from skcircuits.circuits import Circuit, Gaussian, Indicator
 from skcircuits.estimators._impossible_evidence import completed_or_marginal
 from skcircuits.exceptions import ZeroProbabilityError
@@ -138,6 +145,33 @@ def test_probabilities_of_queries(fitted, frame):
     assert both.shape == (2,)
     assert both[0] == fitted.probability(query)
     assert fitted.probabilities([]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "density",
+    [
+        ChowLiuDensity(),
+        HiddenChowLiuDensity(n_latent_states=2, random_state=0),
+        GaussianMixtureDensity(n_components=1, random_state=0),
+        WMISPNDensity(),
+        MoATDensity(max_iter=1, random_state=0),
+    ],
+    ids=lambda density: type(density).__name__,
+)
+def test_the_same_question_has_the_same_answer_in_every_form(density, frame):
+    frame["debt"] = frame["income"].where(frame["income"] > 10.0, 0.0)
+    density = clone(density).fit(frame[["age", "debt", "job"]])
+    ages = ["age == 30", {"age": 30}, {"age": (30, 30)}, {"age": (29.5, 30.5)}, "29 < age < 31"]
+    probabilities = density.probabilities(ages)
+    assert probabilities[0] > 0
+    np.testing.assert_allclose(probabilities, probabilities[0], rtol=1e-10)
+    assert density.probability({"age": 30.5}) == density.probability("age == 30.5") == 0.0
+    no_debt = density.probabilities(["debt == 0", {"debt": 0}, {"debt": (0, 0)}])
+    share = (frame["debt"] == 0).mean() if isinstance(density, WMISPNDensity) else 0.0
+    np.testing.assert_allclose(no_debt, share, atol=0.01)
+    condition = {"given": {"age": 30}}
+    assert density.probability("age == 30", **condition) == 1.0
+    assert density.probability({"age": (31, None)}, **condition) == 0.0
 
 
 def test_conditional_probabilities(fitted):
