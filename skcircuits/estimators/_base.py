@@ -29,7 +29,7 @@ from skcircuits.exceptions import must
 from skcircuits.numerics.random import as_generator
 from skcircuits.protocols import LARGEST_CELL
 from skcircuits.tabular import TableSchema
-from skcircuits.tabular.frames import is_frame
+from skcircuits.tabular.frames import is_frame, with_index_of
 
 __all__ = [
     "CATEGORICAL_CONSTRAINTS",
@@ -44,7 +44,6 @@ __all__ = [
     "feature_names",
     "fit_context",
     "make_generator",
-    "output_container",
 ]
 
 # Parameter constraints of the estimators that let users choose the categorical columns
@@ -140,23 +139,6 @@ def make_generator(random_state):
     return as_generator(check_random_state(random_state))
 
 
-def output_container(estimator):
-    """Give the container that ``set_output`` asks of ``transform``.
-
-    Parameters
-    ----------
-    estimator : transformer
-        The estimator.
-
-    Returns
-    -------
-    str or None
-        ``"pandas"``, ``"polars"``, or None for an array.
-    """
-    container = _get_output_config("transform", estimator)["dense"]
-    return None if container == "default" else container
-
-
 class TableMixin:
     """Read dataframes and arrays with labels and missing cells as float arrays.
 
@@ -204,6 +186,13 @@ class TableMixin:
         """Encode a table by the schema, also before the fit has ended."""
         X = self._check_table(X, reset=False)
         return self._schema.encode(X, getattr(self, "handle_unknown", "missing"))
+
+    def _write_table(self, codes, schema, X):
+        """Give the output of `transform` for X: an array, or what ``set_output`` asks for."""
+        container = _get_output_config("transform", self)["dense"]
+        if container == "default":
+            return schema.decode_array(codes)
+        return with_index_of(schema.decode(codes, container), X)
 
     def _check_table(self, X, *, reset):
         """Check width and names; keep a dataframe as it is, since its dtypes matter."""

@@ -141,15 +141,18 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         -------
         ndarray or dataframe of shape (n_samples, n_features), or \
                 ndarray of shape (n_samples, n, n_features)
-            Draws: a dataframe with the fitted columns and dtypes when fitted on one. With
-            `X`: its completions, one set of rows per draw.
+            Draws: a dataframe with the fitted columns and dtypes when fitted on one (floats
+            where draws leave the range of an integer dtype). With `X`: its completions, one
+            set of rows per draw. Draws of a column whose numbers were all whole in fit are
+            rounded, as queries about it are understood.
         """
         check_is_fitted(self)
         check_scalar(n_samples, "n_samples", Integral, min_val=1)
-        generator = make_generator(random_state)
-        if X is None:
-            return self._schema.decode(self._draw(n_samples, None, generator))
-        return self._schema.decode_array(self._draw(n_samples, self._read_table(X), generator))
+        X = None if X is None else self._read_table(X)
+        drawn = self._draw(n_samples, X, make_generator(random_state))
+        is_open = True if X is None else np.isnan(X)
+        drawn = np.where(self._schema.is_integral & is_open, np.round(drawn), drawn)
+        return self._schema.decode(drawn) if X is None else self._schema.decode_array(drawn)
 
     def log_prob_unnormalized(self, X):
         """Log density of each row, as Stein methods ask it of a target.

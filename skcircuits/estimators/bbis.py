@@ -1,5 +1,6 @@
 """Weights that turn samples from anywhere into calibrated estimates."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -224,9 +225,15 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            The cells of X, checked; a dataframe where ``set_output`` asks for one.
+            The cells of X, checked; where ``set_output`` asks for a dataframe, it gets the
+            dtypes of the fitted one.
         """
-        return self._schema.decode_array(self._read_samples(X))
+        samples = self._read_samples(X)
+        names = self.get_feature_names_out()
+        columns = tuple(
+            replace(column, name=name) for column, name in zip(self._schema.columns, names)
+        )
+        return self._write_table(samples, replace(self._schema, columns=columns), X)
 
     def marginals(self, weights=None):
         """Estimate the distribution of every variable of a categorical target.

@@ -14,14 +14,12 @@ from skcircuits.estimators._base import (
     check_is_fitted,
     feature_names,
     fit_context,
-    output_container,
 )
 from skcircuits.estimators._impossible_evidence import completed_or_marginal
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.numerics.row_streams import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular.columns import Column
-from skcircuits.tabular.frames import with_index_of
 
 __all__ = ["CircuitImputer"]
 
@@ -187,10 +185,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         completed = self._complete(encoded, self.strategy)[0][:, self._kept]
         if self.indicator_ is not None:
             completed = np.hstack([completed, self.indicator_.transform(encoded)])
-        container = output_container(self)
-        if container is None:
-            return self._schema_out.decode_array(completed)
-        return with_index_of(self._schema_out.decode(completed, container), X)
+        return self._write_table(completed, self._schema_out, X)
 
     def sample_imputations(self, X, n_imputations=5):
         """Draw several completions of each row, as multiple imputation needs.

@@ -232,11 +232,6 @@ class WMISPNDensity(CircuitDensity):
         is_joint = self.leaf == "multivariate"
         return SplitSettings(self.alpha, float(least), self.independence, is_joint)
 
-    def _draw(self, n_samples, X, generator):
-        drawn = super()._draw(n_samples, X, generator)
-        unknown = self.is_integer_ if X is None else self.is_integer_ & np.isnan(X)
-        return np.where(unknown, np.round(drawn), drawn)
-
     def score_components(self, X):
         """Log density of numbers and log mass of labels, apart.
 

@@ -232,11 +232,19 @@ def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool
     dtype = known.schema[name]
     if dtype.is_integer() and values.dtype.kind == "f":
         # A decoded column may hold missing cells or fractions: both stay floats
-        whole = np.isfinite(values) & (values == np.floor(values))
-        return bool(whole.all()) and _fits(dtype, values)
+        numbers = values[~np.isnan(values)]
+        holds_all = len(numbers) == len(values) or _is_nullable(known, name)
+        return holds_all and bool((numbers == np.floor(numbers)).all()) and _fits(dtype, numbers)
     if dtype == nw.Boolean:
-        return all(value is not None for value in values.tolist())
+        return _is_nullable(known, name) or all(value is not None for value in values.tolist())
     return True
+
+
+def _is_nullable(known: nw.DataFrame[Any], name: Any) -> bool:
+    """Tell whether a pandas column of numbers or booleans has a mark for missing cells."""
+    if not known.implementation.is_pandas_like():
+        return False
+    return hasattr(known.to_native().dtypes[name], "na_value")
 
 
 def _fits(dtype: Any, values: NDArray[Any]) -> bool:

@@ -233,6 +233,19 @@ def test_an_outlier_does_not_stop_a_learned_field(far):
     assert weighter.weights_[-1] < 0.02
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dtypes_come_back_from_transform(library):
+    X = pd.DataFrame({"a": pd.Categorical(["x", "y", "y", "x"]), "b": [True, False, True, True]})
+    weighter = BBISWeighter().set_output(transform=library).fit(X)
+    if library == "pandas":
+        X.index = list("uvwx")
+        pd.testing.assert_frame_equal(weighter.transform(X), X)
+    else:
+        assert weighter.transform(X)["b"].to_list() == X["b"].tolist()
+    array = BBISWeighter(target=GaussianMRF(np.eye(2), [0, 0])).set_output(transform=library)
+    assert list(array.fit_transform(np.eye(2)).columns) == ["x0", "x1"]
+
+
 def test_frozen_density_keeps_its_fit(anywhere):
     density = FittedField().fit(anywhere + 3)
     weighter = BBISWeighter(target=FrozenEstimator(density))

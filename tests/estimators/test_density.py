@@ -95,6 +95,7 @@ def test_bad_weights_are_refused(independent_density, frame, bad):
 def test_samples_are_tables_of_the_fitted_kind(independent_density, fitted, frame):
     drawn = fitted.sample(2000, random_state=0)
     assert list(drawn.columns) == list(frame.columns)
+    assert drawn["age"].dtype == frame["age"].dtype
     assert drawn["income"].dtype == np.float32
     assert drawn["member"].dtype == bool
     assert drawn["job"].dtype == frame["job"].dtype
@@ -112,6 +113,17 @@ def test_samples_are_tables_of_the_fitted_kind(independent_density, fitted, fram
     assert as_polars.schema["income"] == pl.Float32
     array = clone(independent_density).fit(np.eye(4)).sample(random_state=0)
     assert array.shape == (1, 4)
+
+
+def test_draws_of_whole_numbers_are_what_queries_count(fitted, frame):
+    drawn = fitted.sample(20_000, random_state=0)
+    share = (drawn["age"] == 40).mean()
+    assert share == pytest.approx(fitted.probability({"age": 40}), abs=0.005)
+    # Observed cells stay as they are, whole or not
+    rows = frame.iloc[:2].assign(age=[30.5, np.nan])
+    completed = fitted.sample(50, random_state=0, X=rows)[:, :, 0].astype(float)
+    assert (completed[:, 0] == 30.5).all()
+    assert (completed[:, 1] == np.round(completed[:, 1])).all()
 
 
 def test_sampling_is_reproducible(fitted):

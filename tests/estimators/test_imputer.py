@@ -273,6 +273,21 @@ def test_densities_of_every_kind(independent_density, frame):
         assert imputer.categories_[2].tolist() == ["red", "blue"]
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dtypes_come_back_from_a_search(independent_density, library):
+    cells = {"member": [True, None, False, True] * 3, "n": [1, 2, None, 4] * 3}
+    if library == "pandas":
+        X = pd.DataFrame({"member": pd.array(cells["member"]), "n": pd.array(cells["n"])})
+    else:
+        X = pl.DataFrame(cells)
+    search = GridSearchCV(independent_density, {"random_state": [0, 1]}, cv=2)
+    imputer = CircuitImputer(density=search, strategy="mpe").set_output(transform=library)
+    completed = imputer.fit_transform(X)
+    assert completed["member"].dtype == X["member"].dtype
+    alone = clone(imputer).set_params(density=independent_density).fit_transform(X)
+    assert completed["n"].dtype == alone["n"].dtype
+
+
 def test_choice_of_categories_reaches_the_density(independent_density):
     X = np.array([[3.0, 0.1], [3.0, 0.2], [8.0, 0.3], [NAN, 0.4]])
     imputer = CircuitImputer(density=independent_density, categorical_features=[0]).fit(X)

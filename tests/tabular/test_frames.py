@@ -60,6 +60,22 @@ def test_truths_with_holes_stay_objects():
     assert build_frame({"a": cells}, like)["a"].tolist() == [True, None]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "cells", "expected"),
+    [
+        ("Int64", np.array([3.0, np.nan]), "Int64"),
+        ("Int64", np.array([3.5, np.nan]), "float64"),
+        ("UInt8", np.array([np.nan, np.nan]), "UInt8"),
+        ("boolean", np.array([True, None], dtype=object), "boolean"),
+    ],
+)
+def test_nullable_dtypes_hold_missing_cells(dtype, cells, expected):
+    like = pd.DataFrame({"a": pd.array([1, 0], dtype=dtype)})
+    frame = build_frame({"a": cells}, like)
+    assert str(frame["a"].dtype) == expected
+    assert frame["a"].isna().tolist() == [pd.isna(cell) for cell in cells]
+
+
 def test_unknown_names_and_no_frame_at_all():
     cells = {"a": np.array([1.0]), "b": np.array(["x"], dtype=object)}
     frame = build_frame(cells, pd.DataFrame({"b": pd.Categorical(["x"])}))
