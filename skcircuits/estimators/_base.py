@@ -5,6 +5,8 @@ tables that users pass; densities build on `skcircuits.estimators._density`, fit
 in `skcircuits.estimators._fitting`.
 """
 
+from collections import Counter
+
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
@@ -192,6 +194,16 @@ class TableMixin:
         container = _get_output_config("transform", self)["dense"]
         if container == "default":
             return schema.decode_array(codes)
+        repeated = [name for name, n in Counter(schema.names).items() if n > 1]
+        if repeated:
+            raise ValueError(
+                must(
+                    "Names of the columns of a dataframe",
+                    "be unique",
+                    "Rename these columns of the input.",
+                    repeated=repeated,
+                )
+            )
         return with_index_of(schema.decode(codes, container), X)
 
     def _check_table(self, X, *, reset):

@@ -241,7 +241,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         Parameters
         ----------
         weights : array-like of shape (n_samples,), default=None
-            Other weights than ``weights_``; they sum to one.
+            Other weights than ``weights_``: non-negative, they sum to one.
 
         Returns
         -------
@@ -272,7 +272,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             Maps complete rows of numbers, shape (m, n_features), to values of shape
             (m,) or (m, ...).
         weights : array-like of shape (n_samples,), default=None
-            Other weights than ``weights_``; they sum to one.
+            Other weights than ``weights_``: non-negative, they sum to one.
 
         Returns
         -------
@@ -440,6 +440,8 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
             raise ValueError(
                 must("weights", f"have shape {self.weights_.shape}", shape=weights.shape)
             )
+        if (weights < 0).any():
+            raise ValueError(must("weights", "not be negative", least=float(weights.min())))
         # Unnormalised importance weights would give unnormalised answers; NaN fails too.
         if not abs(weights.sum() - 1.0) <= 1e-6:
             raise ValueError(

@@ -1,6 +1,7 @@
 """Particles that follow the graph of a continuous graphical model."""
 
 from dataclasses import dataclass
+from itertools import count
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, clone
 from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
@@ -26,6 +28,7 @@ from skcircuits.estimators._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
 from skcircuits.parallel import Parallel, delayed
 from skcircuits.particles import StepSchedule, SVGDProblem, SVGDState, chunk_threads
+from skcircuits.tabular.columns import refuse_extremes
 
 __all__ = ["GraphicalSVGDSampler"]
 
@@ -227,6 +230,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         """
         if X is not None:
             X = validate_data(self, X, dtype=np.float64)
+            for name, column in zip(getattr(self, "feature_names_in_", count()), X.T):
+                refuse_extremes(name, column)
         rng = make_generator(self.random_state)
         target, units = self._resolve_target(X)
         problem = self._pose_problem(target, X)
@@ -261,6 +266,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             Copies of particles.
         """
         check_is_fitted(self)
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
         rows = make_generator(random_state).integers(len(self.particles_), size=n_samples)
         return self.particles_[rows]
 

@@ -16,7 +16,7 @@ from skcircuits.exceptions import must
 from skcircuits.protocols import LARGEST_CELL, FloatArray
 from skcircuits.tabular.frames import RawColumn
 
-__all__ = ["Column", "holds_labels", "is_missing", "learn_column"]
+__all__ = ["Column", "holds_labels", "is_missing", "learn_column", "refuse_extremes"]
 
 
 @dataclass(frozen=True)
@@ -298,12 +298,25 @@ def _to_numbers(name: str | int, values: NDArray[Any], missing_value: object) ->
         numbers = _objects_to_numbers(name, values, missing_value)
     if isinstance(missing_value, Real):
         numbers[numbers == missing_value] = np.nan
-    _refuse_extremes(name, numbers)
+    refuse_extremes(name, numbers)
     return numbers
 
 
-def _refuse_extremes(name: str | int, numbers: FloatArray) -> None:
-    """Refuse infinite cells, and those whose square, a term of every variance, would be."""
+def refuse_extremes(name: str | int, numbers: FloatArray) -> None:
+    """Refuse infinite cells, and those whose square, a term of every variance, would be.
+
+    Parameters
+    ----------
+    name : str or int
+        Name of the column.
+    numbers : ndarray of shape (n,)
+        Its cells.
+
+    Raises
+    ------
+    ValueError
+        If there is such a cell.
+    """
     extreme = np.abs(numbers) > LARGEST_CELL
     if not extreme.any():
         return

@@ -70,10 +70,15 @@ class _Reader:
         self.quoted: list[str] = []
         source = QUOTED_OR_NAME.sub(self._hide_name, text.strip())
         try:
-            tree = ast.parse(source, mode="eval")
-        except (SyntaxError, ValueError, RecursionError) as error:
+            self.region = self._read(self._parse(source))
+        except (RecursionError, MemoryError) as error:
+            raise self._error("be nested less deeply") from error
+
+    def _parse(self, source: str) -> ast.expr:
+        try:
+            return ast.parse(source, mode="eval").body
+        except (SyntaxError, ValueError) as error:
             raise self._error(f"be an expression ({error.args[0]})") from error
-        self.region = self._read(tree.body)
 
     def _hide_name(self, match: re.Match[str]) -> str:
         """Replace a name in backticks by an identifier; leave strings alone."""

@@ -322,11 +322,18 @@ def test_interruption_keeps_the_particles():
         ),
         (GraphicalSVGDSampler(target=StandardScaler()), np.eye(3), "grad_log_prob after fit"),
         (GraphicalSVGDSampler(), np.ones((1, 2)), "n_samples=1"),
+        (GraphicalSVGDSampler(), 1e160 * np.eye(3), "column 0 must be at most 1e.150"),
     ],
 )
 def test_impossible_requests_say_what_to_do(sampler, X, message):
     with pytest.raises(ValueError, match=message):
         sampler.fit(X)
+
+
+@pytest.mark.parametrize("n_samples", [0, -1, 2.5])
+def test_number_of_samples_is_checked(fitted, n_samples):
+    with pytest.raises((ValueError, TypeError), match="n_samples"):
+        fitted.sample(n_samples)
 
 
 @pytest.mark.slow

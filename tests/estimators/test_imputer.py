@@ -288,6 +288,14 @@ def test_dtypes_come_back_from_a_search(independent_density, library):
     assert completed["n"].dtype == alone["n"].dtype
 
 
+def test_indicators_need_names_of_their_own(independent_density):
+    X = pd.DataFrame({"a": [1.0, NAN, 2.5], "missingindicator_a": [0.5, 1.0, 0.0]})
+    imputer = CircuitImputer(density=independent_density, add_indicator=True).fit(X)
+    assert imputer.transform(X).shape == (3, 3)
+    with pytest.raises(ValueError, match=r"unique; got repeated=\['missingindicator_a'\]"):
+        imputer.set_output(transform="pandas").transform(X)
+
+
 def test_choice_of_categories_reaches_the_density(independent_density):
     X = np.array([[3.0, 0.1], [3.0, 0.2], [8.0, 0.3], [NAN, 0.4]])
     imputer = CircuitImputer(density=independent_density, categorical_features=[0]).fit(X)

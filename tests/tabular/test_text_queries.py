@@ -120,6 +120,13 @@ def test_errors_say_what_would_do(table, text, message):
         parse_query(text, TableSchema.learn(table))
 
 
+def test_deep_nesting_is_refused(table):
+    schema = TableSchema.learn(table)
+    assert parse_query("not " * 100 + "age > 40", schema) == parse_query("age > 40", schema)
+    with pytest.raises(ValueError, match="A query must be nested less deeply"):
+        parse_query("not " * 2000 + "age > 40", schema)
+
+
 def test_region_algebra():
     low, codes = {0: Interval(-np.inf, 1.0)}, {1: States(frozenset({0}), 3)}
     both = intersect([low], [codes])
