@@ -211,8 +211,6 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         ExpectedPredictionSVR
             The fitted model.
         """
-        # Ctrl-C after the density leaves no regression, and that of an earlier fit is no match
-        vars(self).pop("dual_coef_", None)
         n_columns = self._learn_table(X).shape[1]
         self._check_kernel_parameters(n_columns)
         y = self._check_target(y, X)

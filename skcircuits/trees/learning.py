@@ -325,18 +325,19 @@ def _step(
 ) -> float:
     """Move every component by its rows of the batch; equal rows are computed once.
 
-    Gradients are divided by the weight that a batch is expected to have: batches that happen
-    to be light count less. The share of the component goes in too, so that Adam sees the same
-    scale for large and small components.
+    Gradients are means over the rows of a component, so that Adam sees the same scale for
+    large and small ones, times the weight of the batch over that of an average batch: batches
+    that happen to be light count less.
     """
     n_components = len(training.vectors)
-    shares = expected * np.exp(training.log_weights)
+    importance = weight.sum() / expected
     # One component shares its rows out among the threads; several are shared out themselves.
     inner = n_jobs if n_components == 1 else 1
 
     def climb(component: int) -> float:
         mine = components == component
-        if weight[mine].sum() <= 0:
+        share = weight[mine].sum()
+        if share <= 0:
             return 0.0
         present, position = np.unique(index[mine], return_inverse=True)
         totals = np.bincount(position, weight[mine]).astype(np.float64)
@@ -345,7 +346,7 @@ def _step(
         log_likelihood, gradient = parameterization.gradient(
             model, rows[present].astype(np.int64), totals, n_jobs=inner
         )
-        gradient /= shares[component]
+        gradient *= importance / share
         training.climb(component, gradient, rate)
         return log_likelihood
 
