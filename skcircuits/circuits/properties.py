@@ -150,8 +150,12 @@ def is_deterministic(circuit: Rooted) -> bool:
     """Tell whether at most one child of each sum unit is positive at any row.
 
     The check is a certificate: True means provably so. It finds disjoint supports by
-    comparing possible states variable by variable and, for units that decompose alike,
+    comparing possible values variable by variable and, for units that decompose alike,
     factor by factor; deciding determinism in general is intractable.
+
+    Pieces of densities that only touch count as disjoint: the point between them has
+    probability zero, and most probable completions of a row observed there take the larger
+    of the limits from both sides. A point mass is not disjoint from a piece around it.
 
     Parameters
     ----------

@@ -1,13 +1,16 @@
-"""Which states are possible under which unit: a quick proof that two units never meet."""
+"""Which values are possible under which unit: a quick proof that two units never meet."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
 
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
+from skcircuits.circuits.inputs.piecewise_polynomial import PiecewisePolynomial
 from skcircuits.circuits.units import Product, Sum, Unit
+from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["Supports", "positive_children"]
 
@@ -29,12 +32,13 @@ def positive_children(unit: Sum) -> list[Unit]:
 
 
 class Supports:
-    """Possible states of every discrete variable under every unit.
+    """Possible values of every variable under every unit.
 
-    The support of a unit is over-approximated by a set of states per variable. All sets of
-    a unit are the bits of one integer, a field per variable, so that comparing two units
-    takes four operations whatever the number of variables. A variable that the unit does
-    not constrain has all bits.
+    The support of a unit is over-approximated by a set per variable: of the states of a
+    discrete variable, of the intervals into which piecewise polynomial units cut the line.
+    All sets of a unit are the bits of one integer, a field per variable, so that comparing
+    two units takes four operations whatever the number of variables. A variable that the
+    unit does not constrain has all bits.
 
     Parameters
     ----------
@@ -63,27 +67,50 @@ class Supports:
             self._states[id(unit)] = known.setdefault(states, states)
 
     def _place_fields(self, units: list[Unit]) -> None:
-        """Give each variable a bit per state and a guard bit above them."""
+        """Give each variable a bit per state or interval and a guard bit above them."""
         n_states: dict[int, int] = {}
+        ends: dict[int, list[FloatArray]] = defaultdict(list)
         for unit in units:
             if isinstance(unit, DiscreteUnit):
                 known = n_states.get(unit.variable, 0)
                 n_states[unit.variable] = max(known, unit.n_states)
-        self._field: dict[int, tuple[int, int]] = {}
-        self._lowest = self._guards = end = 0
+            elif isinstance(unit, PiecewisePolynomial):
+                ends[unit.variable].append(_support(unit).ravel())
+        self._ends = {v: np.unique(np.concatenate(found)) for v, found in ends.items()}
+        self._field: dict[tuple[type, int], tuple[int, int]] = {}
+        self._lowest = self._guards = self._n_bits = 0
         for variable, size in n_states.items():
-            self._field[variable] = end, ((1 << size) - 1) << end
-            self._lowest |= 1 << end
-            self._guards |= 1 << (end + size)
-            end += size + 1
-        self._everything = ((1 << end) - 1) ^ self._guards
+            self._place_field(DiscreteUnit, variable, size)
+        for variable, own in self._ends.items():
+            self._place_field(PiecewisePolynomial, variable, len(own) - 1)
+        self._everything = ((1 << self._n_bits) - 1) ^ self._guards
+
+    def _place_field(self, kind: type, variable: int, size: int) -> None:
+        """Append a field."""
+        start, end = self._n_bits, self._n_bits + size
+        self._field[kind, variable] = start, ((1 << size) - 1) << start
+        self._lowest |= 1 << start
+        self._guards |= 1 << end
+        self._n_bits = end + 1
+
+    def _only(self, kind: type, variable: int, possible: BoolArray) -> int:
+        """Mask that constrains one variable."""
+        start, field = self._field[kind, variable]
+        bits = int.from_bytes(np.packbits(possible, bitorder="little").tobytes(), "little")
+        return self._everything ^ field | bits << start
 
     def _states_of(self, unit: Unit) -> int:
-        """Combine the masks of the children."""
+        """Find the mask of an input unit, or combine the masks of the children."""
         if isinstance(unit, DiscreteUnit):
-            start, field = self._field[unit.variable]
-            possible = np.flatnonzero(unit.probabilities > 0)
-            return self._everything ^ field | sum(1 << (start + int(s)) for s in possible)
+            return self._only(DiscreteUnit, unit.variable, unit.probabilities > 0)
+        if isinstance(unit, PiecewisePolynomial):
+            ends = self._ends[unit.variable]
+            opened, closed = (
+                np.bincount(np.searchsorted(ends, side), minlength=len(ends))
+                for side in _support(unit).T
+            )
+            inside = np.cumsum(opened - closed)[:-1] > 0
+            return self._only(PiecewisePolynomial, unit.variable, inside)
         if isinstance(unit, Product):
             states = self._everything
             for child in unit.children:
@@ -130,3 +157,21 @@ class Supports:
         # Taking one from each field takes the guard bit of those that are empty
         guarded = ((left & right) | self._guards) - self._lowest
         return guarded & self._guards == self._guards
+
+
+def _support(unit: PiecewisePolynomial) -> FloatArray:
+    """Intervals outside of which a unit is zero, shape (n_intervals, 2).
+
+    Pieces are open intervals: what two of them share at an end point has no length. A point
+    mass is the shortest interval around the point, so that it meets itself and any piece
+    that reaches the point.
+    """
+    # A piece is a mixture of the basis functions that do not vanish on it
+    windows = np.lib.stride_tricks.sliding_window_view(unit.weights, unit.degree + 1)
+    lower_tail, upper_tail = np.split(unit.tail_masses, 2)
+    masses = np.concatenate([[0.0], lower_tail, windows.sum(axis=1), upper_tail, [0.0]])
+    changes = np.diff(masses > 0)
+    ends = np.concatenate([[-np.inf], unit.knots, [np.inf]])[changes]
+    atoms = unit.atoms[unit.atom_masses > 0]
+    around = np.stack([np.nextafter(atoms, -np.inf), np.nextafter(atoms, np.inf)], axis=1)
+    return np.concatenate([ends.reshape(-1, 2), around])

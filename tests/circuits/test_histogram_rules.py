@@ -1,4 +1,4 @@
-"""Products and quotients of histograms against their values and quadrature."""
+"""Rules for histograms against their values, quadrature and enumeration."""
 
 from itertools import pairwise
 
@@ -12,20 +12,29 @@ from skcircuits.circuits import (
     Gaussian,
     PiecewisePolynomial,
     divide,
+    entropy,
+    kl_divergence,
     multiply,
 )
 from skcircuits.exceptions import CircuitPropertyError
 
 
-def histogram(rng, first, last, tails=(0.0, 0.0), zeros=0.0):
+def histogram(rng, first, last, tails=(0.0, 0.0), zeros=0.0, atoms=()):
     inner = np.sort(rng.uniform(first, last, rng.integers(1, 6)))
     knots = np.array([first, *inner, last])
     masses = rng.dirichlet(np.ones(len(knots) + 1))
     masses[3:][rng.random(len(knots) - 2) < zeros] = 0.0
     masses[:2] *= tails
-    masses /= masses.sum()
+    atom_masses = rng.dirichlet(np.ones(len(atoms))) if len(atoms) else np.empty(0)
+    rest = masses.sum() + atom_masses.sum()
     return PiecewisePolynomial(
-        0, knots, masses[2:], tail_masses=masses[:2], tail_scales=rng.uniform(0.5, 2.0, 2)
+        0,
+        knots,
+        masses[2:] / rest,
+        atoms,
+        atom_masses / rest,
+        tail_masses=masses[:2] / rest,
+        tail_scales=rng.uniform(0.5, 2.0, 2),
     )
 
 
@@ -120,20 +129,75 @@ def test_circuits_of_histograms():
     np.testing.assert_allclose(p.marginalize([1]).log_prob(X), p.log_prob(alone), rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        (PiecewisePolynomial(0, [0.0, 1.0], [0.5, 0.5]), PiecewisePolynomial(0, [0, 1.0], [1.0])),
-        (
-            PiecewisePolynomial(0, [0.0, 1.0], [0.5], atoms=[0.5], atom_masses=[0.5]),
-            PiecewisePolynomial(0, [0.0, 1.0], [1.0]),
-        ),
-    ],
-)
-def test_what_is_no_histogram_is_refused(left, right):
+def log_ratio_integral(p, q, atoms):
+    """E_p[log p - log q] by quadrature between knots and enumeration of atoms; q may be 1."""
+
+    def log_ratio(x):
+        own = p.log_prob([[x]])[0]
+        return 0.0 if np.isneginf(own) else np.exp(own) * (own - (q.log_prob([[x]])[0] if q else 0))
+
+    knots = [c.root.knots for c in (p, q) if c]
+    ends = np.unique(np.concatenate([[-60.0], *knots, [60.0]]))
+    total = sum(integrate.quad(log_ratio, a, b, epsabs=1e-12)[0] for a, b in pairwise(ends))
+    return total + sum(log_ratio(x) for x in atoms)
+
+
+@pytest.mark.parametrize("atoms", [[], [-1.5, 0.5, 4.0]])
+@pytest.mark.parametrize("tails", [0.0, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_entropies_and_divergences_by_quadrature(seed, tails, atoms):
+    rng = np.random.default_rng(seed)
+    p, q = (Circuit(histogram(rng, 0.0, 3.0, (tails, tails), atoms=atoms)) for _ in "pq")
+    expected = -log_ratio_integral(p, None, atoms)
+    assert entropy(p) == pytest.approx(expected, rel=1e-7, abs=1e-9)
+    expected = log_ratio_integral(p, q, atoms)
+    assert kl_divergence(p, q) == pytest.approx(expected, rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_point_masses_multiply(seed):
+    rng = np.random.default_rng(seed)
+    p = Circuit(histogram(rng, 0.0, 3.0, atoms=[-1.0, 0.5, 4.0]))
+    q = Circuit(histogram(rng, 0.0, 3.0, atoms=[-1.0, 0.5, 5.0]))
+    X = np.append(points(p, q), [[-1.0], [0.5], [4.0], [5.0]], axis=0)
+    own, other = np.exp(p.log_prob(X)), np.exp(q.log_prob(X))
+    np.testing.assert_allclose(np.exp(multiply(p, q).log_prob(X)), own * other, rtol=1e-12)
+    ratio = np.divide(own, other, where=other > 0, out=np.zeros_like(own))
+    np.testing.assert_allclose(np.exp(divide(p, q).log_prob(X)), ratio, rtol=1e-12)
+    # The mass of p at 4 is missed by q.
+    assert kl_divergence(p, q) == np.inf
+
+
+def test_point_masses_alone():
+    """Intervals without mass may lie anywhere."""
+    p = Circuit(PiecewisePolynomial(0, [-9.0, -8.0], [0.0], [1.0, 2.0], [0.25, 0.75]))
+    q = Circuit(PiecewisePolynomial(0, [5.0, 6.0], [0.0], [2.0, 3.0], [0.5, 0.5]))
+    X = [[1.0], [2.0], [3.0], [-8.5]]
+    np.testing.assert_allclose(np.exp(multiply(p, q).log_prob(X)), [0.0, 0.375, 0.0, 0.0])
+    np.testing.assert_allclose(np.exp(divide(q, p).log_prob(X)), [0.0, 2 / 3, 0.0, 0.0])
+    assert entropy(q) == pytest.approx(np.log(2.0))
+
+
+def test_smooth_pieces_are_refused():
+    smooth = Circuit(PiecewisePolynomial(0, [0.0, 1.0], [0.5, 0.5]))
+    flat = Circuit(PiecewisePolynomial(0, [0, 1.0], [1.0]))
+    for operation in (multiply, divide, kl_divergence):
+        with pytest.raises(CircuitPropertyError, match="must be histograms"):
+            operation(smooth, flat)
+    with pytest.raises(CircuitPropertyError, match="must be discrete, Gaussian or histograms"):
+        entropy(smooth)
+
+
+@pytest.mark.parametrize("atom", [0.0, 0.5, 1.0])
+def test_a_mass_within_a_piece_of_the_other_is_refused(atom):
+    heavy = Circuit(PiecewisePolynomial(0, [0.0, 1.0], [0.5], [atom], [0.5]))
+    flat = Circuit(PiecewisePolynomial(0, [0.0, 1.0], [1.0]))
     for operation in (multiply, divide):
-        with pytest.raises(CircuitPropertyError, match="be histograms without atoms"):
-            operation(Circuit(left), Circuit(right))
+        for pair in ((heavy, flat), (flat, heavy)):
+            with pytest.raises(CircuitPropertyError, match="has a point mass or is zero"):
+                operation(*pair)
+    assert kl_divergence(heavy, flat) == np.inf
+    assert kl_divergence(flat, heavy) == pytest.approx(np.log(2.0))
 
 
 def test_tails_that_reach_into_the_other_unit_are_refused():

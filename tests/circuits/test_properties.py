@@ -9,6 +9,7 @@ from skcircuits.circuits import (
     Circuit,
     Gaussian,
     Indicator,
+    PiecewisePolynomial,
     Product,
     Sum,
     is_decomposable,
@@ -93,6 +94,25 @@ def test_overlapping_children_are_not_deterministic():
 
 def test_continuous_mixtures_are_not_provably_deterministic():
     assert not is_deterministic(Circuit(0.5 * Gaussian(0, 0.0, 1.0) + 0.5 * Gaussian(0, 1.0, 1.0)))
+
+
+def test_pieces_that_only_touch_are_deterministic():
+    low, high = (PiecewisePolynomial(0, [a, a + 1.0], [1.0]) for a in (0.0, 1.0))
+    left, right = Gaussian(1, 0.0, 0.5), Gaussian(1, 3.0, 1.0)
+    circuit = Circuit(0.7 * Product([low, left]) + 0.3 * Product([high, right]))
+    assert is_deterministic(circuit)
+    # At the point they share, the larger of the limits from both sides.
+    completed = circuit.mpe([[0.999, np.nan], [1.0, np.nan], [1.001, np.nan]])[:, 1]
+    np.testing.assert_array_equal(completed, [0.0, 0.0, 3.0])
+    wide = PiecewisePolynomial(0, [0.5, 1.5], [1.0])
+    assert not is_deterministic(Circuit(0.5 * low + 0.5 * wide))
+
+
+def test_point_masses_are_deterministic_where_no_piece_reaches_them():
+    piece = PiecewisePolynomial(0, [0.0, 1.0], [1.0])
+    inside, beyond = (PiecewisePolynomial(0, [0.0, 1.0], [0.0], [x], [1.0]) for x in (1.0, 2.0))
+    assert is_deterministic(Circuit(0.5 * piece + 0.5 * beyond))
+    assert not is_deterministic(Circuit(0.5 * piece + 0.5 * inside))
 
 
 def test_children_of_weight_zero_do_not_count():

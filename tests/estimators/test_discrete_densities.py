@@ -3,6 +3,7 @@
 import importlib
 import pickle
 import warnings
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,13 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, StrudelDensity
-from skcircuits.circuits import is_deterministic, is_structured_decomposable
+from skcircuits.circuits import (
+    divide,
+    entropy,
+    is_deterministic,
+    is_structured_decomposable,
+    kl_divergence,
+)
 
 DENSITIES = {
     "tree": ChowLiuDensity(random_state=0),
@@ -117,6 +124,65 @@ def test_single_circuits_are_deterministic(name, X):
     assert is_structured_decomposable(circuit)
     holes = np.where(np.random.default_rng(4).random(X.shape) < 0.5, np.nan, X)
     assert not np.isnan(circuit.mpe(holes)).any()
+
+
+def regions(density, values):
+    """A point of every region of constant density, and the size of the region."""
+    points, sizes = [], []
+    for edges, known in zip(density.bin_edges_, values):
+        points.append(known if edges is None else (edges[1:] + edges[:-1]) / 2)
+        sizes.append(np.ones(len(known)) if edges is None else np.diff(edges))
+    return np.array(list(product(*points))), np.prod(list(product(*sizes)), axis=1)
+
+
+@pytest.mark.parametrize("name", ["tree", "strudel"])
+def test_exact_queries_whatever_the_numbers(name):
+    """Bins, negative and large whole numbers: the circuit is deterministic over them, too."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=400)
+    signs = np.sign(x + rng.normal(size=400))
+    table = np.column_stack([signs, x, 1024.0 + (x + rng.normal(size=400) > 0)])
+    density = fit(make(name), table)
+    p = density.circuit_
+    assert is_deterministic(p)
+    X, sizes = regions(density, [np.unique(column) for column in table.T])
+    log_p = p.log_prob(X)
+    masses = np.exp(log_p) * sizes
+    assert masses.sum() == pytest.approx(1.0)
+    assert entropy(p) == pytest.approx(-masses @ log_p, rel=1e-9)
+    for holes in ([np.nan, np.nan, np.nan], [-1.0, np.nan, 1025.0], [np.nan, 0.3, np.nan]):
+        seen = [j for j in range(3) if not np.isnan(holes[j])]
+        rows = X.copy()
+        rows[:, seen] = np.array(holes)[seen]
+        best = p.mpe([holes])
+        assert p.log_prob(best)[0] == pytest.approx(p.log_prob(rows).max())
+
+
+@pytest.mark.parametrize("name", ["tree", "strudel"])
+def test_divergence_and_quotient_of_two_fits(name):
+    rng = np.random.default_rng(0)
+    tables = []
+    for shift in (0.0, 0.5):
+        x = rng.uniform(0.0, 1.0, 400)
+        x[:2] = 0.0, 1.0  # both fits have the same range
+        tables.append(np.column_stack([np.where(x + rng.normal(size=400) > shift, 1, -1), x]))
+    p, q = (fit(make(name), table).circuit_ for table in tables)
+    # Between any two knots of either the densities are constant
+    ends = np.unique(
+        [
+            k
+            for c in (p, q)
+            for u in c.plan.units
+            if u.scope == (1,)
+            for k in getattr(u, "knots", [])
+        ]
+    )
+    points, sizes = (ends[1:] + ends[:-1]) / 2, np.diff(ends)
+    X = np.array([[sign, x] for sign in (-1.0, 1.0) for x in points])
+    log_p, log_q = p.log_prob(X), q.log_prob(X)
+    expected = np.exp(log_p) * np.tile(sizes, 2) @ (log_p - log_q)
+    assert kl_divergence(p, q) == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_allclose(divide(p, q).log_prob(X), log_p - log_q, rtol=1e-9, atol=1e-9)
 
 
 # -------------------------------------------------------------------- validation

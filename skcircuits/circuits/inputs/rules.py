@@ -15,7 +15,11 @@ import numpy as np
 from skcircuits.circuits.inputs.base import LOG_SQRT_2PI, LeafUnit
 from skcircuits.circuits.inputs.discrete import Categorical, DiscreteUnit
 from skcircuits.circuits.inputs.gaussian import Gaussian
-from skcircuits.circuits.inputs.histogram_rules import combine_histograms
+from skcircuits.circuits.inputs.histogram_rules import (
+    combine_histograms,
+    histogram_divergence,
+    histogram_entropy,
+)
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussian
 from skcircuits.circuits.inputs.piecewise_polynomial import PiecewisePolynomial
 from skcircuits.circuits.units import Scope
@@ -124,7 +128,7 @@ def divergence(left: LeafUnit, right: LeafUnit) -> tuple[float, float]:
     Parameters
     ----------
     left, right : LeafUnit
-        Both discrete or both Gaussian.
+        Both discrete, both Gaussian or both histograms.
 
     Returns
     -------
@@ -144,6 +148,8 @@ def divergence(left: LeafUnit, right: LeafUnit) -> tuple[float, float]:
         # States that the right unit excludes count as missing mass, not as infinity.
         ratios = np.log(own[inside] / other[inside])
         return float(own[inside].sum()), float(own[inside] @ ratios)
+    if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
+        return histogram_divergence(left, right)
     (mean, covariance), (other_mean, other_covariance) = _gaussians(left, right, "compared")
     # ½ (tr B⁻¹A - d + (a - b)ᵀ B⁻¹ (a - b) - log |B⁻¹A|)
     ratio = np.linalg.solve(other_covariance, covariance)
@@ -159,7 +165,7 @@ def entropy(unit: LeafUnit) -> float:
     Parameters
     ----------
     unit : LeafUnit
-        A discrete or Gaussian unit.
+        A discrete or Gaussian unit, or a histogram.
 
     Returns
     -------
@@ -174,6 +180,8 @@ def entropy(unit: LeafUnit) -> float:
     if isinstance(unit, DiscreteUnit):
         possible = unit.probabilities[unit.probabilities > 0]
         return float(-possible @ np.log(possible))
+    if isinstance(unit, PiecewisePolynomial) and unit.degree == 0:
+        return histogram_entropy(unit)
     # ½ log |2πe Σ| is half the dimension less the log density at the mean.
     _, covariance = _moments(unit, "measured")
     return float(0.5 * len(covariance) - _log_density(np.zeros(len(covariance)), covariance))
@@ -222,7 +230,7 @@ def _no_rule(action: str, *units: LeafUnit) -> CircuitPropertyError:
     return CircuitPropertyError(
         must(
             f"input units that are {action}",
-            "be discrete, Gaussian or (for products) histograms, alike in both circuits",
+            "be discrete, Gaussian or histograms, alike in both circuits",
             families=[type(unit).__name__ for unit in units],
         )
     )
