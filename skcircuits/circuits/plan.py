@@ -18,6 +18,7 @@ import numpy as np
 from skcircuits.circuits.inputs import DiscreteLayer, InputLayer, LeafUnit
 from skcircuits.circuits.layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.units import Product, Sum, Unit, topological_order
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
@@ -163,11 +164,17 @@ def compile_plan(root: Unit, *, fold: bool = True) -> Plan:
     -------
     Plan
         The numeric circuit.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If some units have masses and others densities at points of one variable.
     """
     order = topological_order(root)
     builder = _PlanBuilder()
     leaves = [unit for unit in order if isinstance(unit, LeafUnit)]
     builder.add_inputs(leaves)
+    builder.require_common_measures()
     for units in _levels(order):
         products = [unit for unit in units if isinstance(unit, Product)]
         for same_arity in _groups(products, lambda unit: len(unit.children)):
@@ -207,6 +214,32 @@ class _PlanBuilder:
         for family in _groups(leaves, lambda unit: unit.layer_key):
             family.sort(key=lambda unit: unit.scope)
             self._inputs.append((self._place(family), family[0].layer_type.stack(family)))
+
+    def require_common_measures(self) -> None:
+        """Refuse masses of one layer among densities of another: they do not add up.
+
+        At a point with a mass densities count for nothing. A layer heeds the point masses of
+        its own units (see `PiecewisePolynomialLayer`), not those of others.
+        """
+        layers = [layer for _, layer in self._inputs]
+        variables = [np.unique(layer.scopes) for layer in layers]
+        found, counts = np.unique(np.concatenate(variables), return_counts=True)
+        dense = [own for own, layer in zip(variables, layers) if not layer.is_discrete]
+        massive = np.concatenate([layer.massive_variables for layer in layers])
+        mixed = np.intersect1d(found[counts > 1], massive)
+        mixed = mixed[np.isin(mixed, np.concatenate([*dense, mixed[:0]]))]
+        if len(mixed):
+            variable = int(mixed[0])
+            families = {type(unit).__name__ for unit in self._units if variable in unit.scope}
+            raise CircuitPropertyError(
+                must(
+                    f"input units over variable {variable}",
+                    "be all discrete or all continuous, and of one family where some have point "
+                    "masses",
+                    "PiecewisePolynomial units hold point masses beside a density.",
+                    families=sorted(families),
+                )
+            )
 
     def add_products(self, products: list[Product]) -> None:
         """Add a layer of products with equally many factors."""

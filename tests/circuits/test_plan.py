@@ -4,11 +4,21 @@ import numpy as np
 import pytest
 from sklearn import config_context
 
-from skcircuits.circuits import Bernoulli, Categorical, Circuit, Gaussian, Product, Sum
+from skcircuits.circuits import (
+    Bernoulli,
+    Categorical,
+    Circuit,
+    Gaussian,
+    MultivariateGaussian,
+    PiecewisePolynomial,
+    Product,
+    Sum,
+)
 from skcircuits.circuits.evaluation import log_values
 from skcircuits.circuits.layers import SumLayer, SumWeights
 from skcircuits.circuits.passes import backward, feedforward, input_buffer
 from skcircuits.circuits.plan import compile_plan
+from skcircuits.exceptions import CircuitPropertyError
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows
 
@@ -154,14 +164,47 @@ def test_flows_add_up(dense):
     np.testing.assert_allclose(doubled, 2 * flows, rtol=1e-12)
 
 
-def test_states_are_counted_per_variable_and_mixed_variables_are_told_apart():
-    """Variable 2 has states and densities; variable 0 has units of two and of three states."""
+def test_states_are_counted_per_variable():
+    """Variable 0 has units of two and of three states."""
     p = Bernoulli(0, 0.5) * Gaussian(1, 0.0, 1.0) * Categorical(2, [0.5, 0.5])
-    q = Categorical(0, [0.2, 0.3, 0.5]) * Gaussian(1, 1.0, 1.0) * Gaussian(2, 0.0, 1.0)
+    q = Categorical(0, [0.2, 0.3, 0.5]) * Gaussian(1, 1.0, 1.0) * Bernoulli(2, 0.5)
     circuit = Circuit(0.5 * p + 0.5 * q)
     assert circuit.plan.cardinalities == circuit.cardinalities == {0: 3, 2: 2}
-    assert circuit.plan.discrete_variables == {0}
     assert {v: t.shape for v, t in circuit.marginals([[np.nan] * 3]).items()} == {
         0: (1, 3),
         2: (1, 2),
     }
+
+
+SPIKE = PiecewisePolynomial(0, [-1.0, 1.0], [0.5], [0.0], [0.5])
+
+
+@pytest.mark.parametrize(
+    ("massive", "dense"),
+    [
+        (SPIKE, Gaussian(0, 0.0, 0.001)),
+        (Categorical(0, [0.5, 0.5]), Gaussian(0, 0.0, 1.0)),
+        (Categorical(0, [0.5, 0.5]), PiecewisePolynomial(0, [0.0, 1.0], [1.0])),
+        (Categorical(0, [0.5, 0.5]), SPIKE),
+    ],
+)
+def test_masses_of_one_family_among_densities_of_another_are_refused(massive, dense):
+    circuit = Circuit(0.5 * massive * Bernoulli(1, 0.9) + 0.5 * dense * Bernoulli(1, 0.1))
+    with pytest.raises(CircuitPropertyError, match="over variable 0 must be all discrete or all"):
+        circuit.marginals([[0.0, np.nan]])
+
+
+def test_joint_densities_among_masses_are_refused():
+    pair = MultivariateGaussian([0, 1], [0.0, 0.0], np.eye(2))
+    with pytest.raises(CircuitPropertyError, match="MultivariateGaussian', 'PiecewisePolynomial"):
+        Circuit(0.5 * pair + 0.5 * SPIKE * Gaussian(1, 0.0, 1.0)).log_prob([[0.0, 0.0]])
+
+
+def test_families_of_one_measure_may_be_mixed():
+    """A mass beats the densities of its own family; densities of all families add up."""
+    flat = PiecewisePolynomial(0, [-1.0, 1.0], [1.0])
+    p = Circuit(0.5 * SPIKE * Bernoulli(1, 0.9) + 0.5 * flat * Bernoulli(1, 0.1))
+    np.testing.assert_allclose(p.marginals([[0.0, np.nan]])[1], [[0.1, 0.9]], rtol=1e-12)
+    mixed = Circuit(0.5 * flat + 0.5 * Gaussian(0, 0.0, 1.0))
+    expected = 0.25 + 0.5 / np.sqrt(2.0 * np.pi)
+    assert np.exp(mixed.log_prob([[0.0]])[0]) == pytest.approx(expected)

@@ -167,10 +167,3 @@ def test_circuits_that_tables_do_not_make_smaller_are_left_alone():
     assert tabulated(small, "max") is small
     many_states = latent_tree(rng, 16, 8, n_categories=40).plan
     assert tabulated(many_states) is many_states
-
-
-def test_variables_that_are_sometimes_continuous_get_no_table(tables_everywhere):
-    discrete = Product([Bernoulli(0, 0.3), Bernoulli(1, 0.6)])
-    mixed = Product([Bernoulli(0, 0.5), Gaussian(1, 0.0, 1.0)])
-    circuit = Circuit(Sum([discrete, mixed], weights=[0.5, 0.5]))
-    assert not has_tables(tabulated(circuit.plan))

@@ -303,11 +303,21 @@ class InputLayer(ABC):
         """Temporary memory that evaluating one row takes."""
         return 4 * 8 * self.scopes.size
 
+    @property
+    @abstractmethod
+    def massive_variables(self) -> IntArray:
+        """Variables with points of positive mass under some unit."""
+
 
 class DensityLayer(InputLayer):
     """Input units over continuous variables."""
 
     is_discrete = False
+
+    @property
+    def massive_variables(self) -> IntArray:
+        """Variables with points of positive mass under some unit: none."""
+        return np.empty(0, dtype=np.intp)
 
     @abstractmethod
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -347,6 +357,11 @@ class DiscreteInputLayer(InputLayer):
     """Input units over discrete variables."""
 
     is_discrete = True
+
+    @property
+    def massive_variables(self) -> IntArray:
+        """Variables with points of positive mass under some unit: all."""
+        return np.unique(self.scopes)
 
     @abstractmethod
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:

@@ -77,6 +77,11 @@ class PiecewisePolynomialLayer(DensityLayer):
         """Memory the stacked parameters take."""
         return sum(v.nbytes for v in vars(self.pieces).values() if isinstance(v, np.ndarray))
 
+    @property
+    def massive_variables(self) -> IntArray:
+        """Variables with points of positive mass under some unit."""
+        return np.array([g.variable for g in self.groups if g.atom_masses.any()], dtype=np.intp)
+
     def log_prob(self, X: FloatArray) -> FloatArray:
         """Log density of each unit at each row, log mass at point masses.
 
