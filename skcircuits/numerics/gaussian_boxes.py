@@ -16,6 +16,7 @@ __all__ = ["log_box_probability"]
 
 _MAX_BOUNDED = 3
 _DROP = 40.0  # nats below its peak from where on an integrand is left out
+_FAR = 1e140  # deviations from where on no mass is left, and whose square is still a float
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _BLOCK_CASES = 256  # boxes integrated at once
 
@@ -94,8 +95,10 @@ def _standardized_boxes(
     deviations = np.sqrt(covariances[np.arange(n_bounded), np.arange(n_bounded)])
     correlations = covariances / (deviations[:, None] * deviations[None])
     rows = np.arange(n_rows)
-    low = (lower[rows, columns][:, None] - means) / deviations
-    high = (upper[rows, columns][:, None] - means) / deviations
+    # bounds that overflow are as good as infinite
+    with np.errstate(over="ignore"):
+        low = (lower[rows, columns][:, None] - means) / deviations
+        high = (upper[rows, columns][:, None] - means) / deviations
     empty = (high <= low).any(axis=0)
     # an empty box would have no peak: any other stands in
     low, high = np.where(empty, -1.0, low), np.where(empty, 1.0, high)
@@ -111,6 +114,7 @@ def _log_box(low: FloatArray, high: FloatArray, correlations: FloatArray) -> Flo
     """Log probabilities (n,) of boxes (r, n) under standardised normals (r, r, n)."""
     if len(low) == 1:
         return log_ndtr_difference(low[0], high[0])
+    low, high = np.clip(low, -_FAR, _FAR), np.clip(high, -_FAR, _FAR)
     slopes = correlations[0, 1:]
     remaining = correlations[1:, 1:] - slopes[:, None] * slopes[None]
     scales = np.sqrt(remaining[np.arange(len(slopes)), np.arange(len(slopes))])

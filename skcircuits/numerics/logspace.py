@@ -105,8 +105,8 @@ def log_ndtr_difference(lower: FloatArray, upper: FloatArray) -> FloatArray:
     flip = lower > -upper
     low, high = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
     log_high = log_ndtr(high)
-    # both bounds infinite on one side, or crossed: no mass, and no invalid difference
-    empty = ~(upper > lower)
+    # bounds crossed, or both so far out that no float holds the log mass
+    empty = ~(upper > lower) | np.isneginf(log_high)
     gap = np.where(empty, 0.0, log_ndtr(low) - np.where(empty, 0.0, log_high))
     result = np.asarray(log_high + log1mexp(np.minimum(gap, 0.0)))
     close = ~empty & (gap > -1e-2)

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Categorical, Circuit, Gaussian, PiecewisePolynomial, Product, Sum
+from skcircuits.circuits import (
+    Categorical,
+    Circuit,
+    Gaussian,
+    MultivariateGaussian,
+    PiecewisePolynomial,
+    Product,
+    Sum,
+)
 from skcircuits.circuits.boxes import MANY_ROWS, _log_pass, _plan_over
 from skcircuits.circuits.inputs import Box
 
@@ -53,6 +61,19 @@ def test_tiny_probabilities_keep_their_digits():
     found = p.log_prob_box(far, far * np.nan)
     np.testing.assert_allclose(found, _log_pass(p.plan, Box(far, far * np.nan)), rtol=1e-12)
     assert found[-1] < -2e3
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("far", [1e155, 1e200, 1e308])
+def test_bounds_that_no_density_reaches(far):
+    pair = MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]])
+    single = Product([Gaussian(0, 1.0, 1e-3), Gaussian(1, 0.0, 1e3)])
+    p = Circuit(Sum([pair, single], weights=[0.5, 0.5]))
+    bound, unbounded = np.array([[far, np.nan], [far, far]]), np.full((2, 2), np.nan)
+    assert (p.log_prob_box(bound, unbounded) == -np.inf).all()
+    assert (p.log_prob_box(unbounded, -bound) == -np.inf).all()
+    for lower, upper in ((unbounded, bound), (-bound, unbounded), (-bound, bound)):
+        np.testing.assert_allclose(p.log_prob_box(lower, upper), 0.0, atol=1e-9)
 
 
 def test_complements_add_up_to_one():

@@ -88,6 +88,22 @@ def test_boxes_add_up():
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("far", [1e145, 1e160, 1e250, 1e308])
+@pytest.mark.parametrize("n_columns", [1, 2, 3])
+def test_bounds_that_no_density_reaches(n_columns, far):
+    covariances = np.array([0.5 + np.eye(n_columns), 1e-10 * (0.5 + np.eye(n_columns))])
+    stack = GaussianStack(np.zeros((2, n_columns)), covariances)
+    bounds = np.full((1, n_columns), far)
+    for lower, upper in ((bounds, np.inf), (-np.inf, -bounds), (bounds, 1.5 * bounds)):
+        found = log_box_probability(stack, *np.broadcast_arrays(lower, np.minimum(upper, 1.7e308)))
+        assert (found < -1e280).all()
+    half = np.append(0.0, np.full(n_columns - 1, -far))[None]
+    for lower, upper in ((half, bounds), (-bounds, -half)):
+        found = log_box_probability(stack, lower, upper)
+        np.testing.assert_allclose(found, np.log(0.5), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("error")
 def test_empty_boxes():
     stack = random_stack(2, 3)
     lower, upper = np.full((2, 3), np.nan), np.full((2, 3), np.nan)

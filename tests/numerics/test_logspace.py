@@ -46,4 +46,11 @@ def test_log_ndtr_difference_at_the_limits():
     np.testing.assert_allclose(log_ndtr_difference(50.0, np.inf), log_ndtr(-50.0))
     empty = log_ndtr_difference([1.0, 2.0, np.inf, -np.inf], [1.0, 1.0, np.inf, -np.inf])
     assert (empty == -np.inf).all()
+    far = np.array([1e153, 1e155, 1e200, 1e307])
+    beyond = [-5e305, -np.inf, -np.inf, -np.inf]
+    np.testing.assert_allclose(log_ndtr_difference(far, np.inf), beyond)
+    np.testing.assert_allclose(log_ndtr_difference(-np.inf, -far), beyond)
+    np.testing.assert_allclose(log_ndtr_difference(far, 1.5 * far), beyond)
+    for low in (-np.inf, -far, -far[::-1]):
+        assert (log_ndtr_difference(low, far) == 0.0).all()
     assert log_ndtr_difference(np.zeros((3, 1)), np.ones(2)).shape == (3, 2)

@@ -101,8 +101,10 @@ class GaussianLayer(DensityLayer):
             Log probabilities.
         """
         column = self.scopes[:, 0]
-        lower = (box.lower.T[column] - self.means[:, None]) / self.stds[:, None]
-        upper = (box.upper.T[column] - self.means[:, None]) / self.stds[:, None]
+        # Bounds that overflow are as good as infinite
+        with np.errstate(over="ignore"):
+            lower = (box.lower.T[column] - self.means[:, None]) / self.stds[:, None]
+            upper = (box.upper.T[column] - self.means[:, None]) / self.stds[:, None]
         return log_ndtr_difference(
             np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
         )
