@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "LARGEST_CELL",
+    "SMALLEST_RANGE",
     "BoolArray",
     "Density",
     "DifferentiableTarget",
@@ -24,6 +25,8 @@ BoolArray = NDArray[np.bool_]
 
 # Magnitude that a cell may have: products of two differences stay below the largest float.
 LARGEST_CELL = 1e150
+# Range that the numbers of a column must have if they differ: inverse variances stay floats.
+SMALLEST_RANGE = 1e-150
 
 
 @runtime_checkable

@@ -172,8 +172,9 @@ def _left_out_likelihoods(samples: Samples, log_masses: FloatArray) -> FloatArra
     last = (samples.counts > 0).cumsum(axis=1).argmax(axis=1)
     for end in (np.zeros_like(last), last):
         count = samples.counts[rows, end]
-        width = samples.upper[rows, end] - samples.lower[rows, end]
-        in_tail = np.log(tail * width / np.maximum(spread, width))
+        # Beside large numbers a cell may be too narrow for its ends to differ
+        width = np.maximum(samples.upper[rows, end] - samples.lower[rows, end], TINY)
+        in_tail = np.log(tail) + np.log(width) - np.log(np.maximum(spread, width))
         value += np.where(count <= 1.0, count * (in_tail - log_masses[rows, end]), 0.0)
     return value
 

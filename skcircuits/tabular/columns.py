@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import LARGEST_CELL, FloatArray
+from skcircuits.protocols import LARGEST_CELL, SMALLEST_RANGE, FloatArray
 from skcircuits.tabular.frames import RawColumn
 
 __all__ = ["Column", "holds_labels", "is_missing", "learn_column", "refuse_extremes"]
@@ -169,7 +169,8 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     TypeError
         If labels of different kinds cannot be sorted.
     ValueError
-        If a cell of a numeric column is no finite number.
+        If a cell of a numeric column is no finite number, or its numbers differ by less than
+        densities can resolve.
 
     Examples
     --------
@@ -182,7 +183,9 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     """
     if is_categorical:
         return Column(raw.name, _learn_categories(raw, missing_value), False)
-    return Column(raw.name, None, _are_whole(_to_numbers(raw.name, raw.values, missing_value)))
+    numbers = _to_numbers(raw.name, raw.values, missing_value)
+    _refuse_tiny_range(raw.name, numbers)
+    return Column(raw.name, None, _are_whole(numbers))
 
 
 def holds_labels(raw: RawColumn, missing_value: object = np.nan) -> bool:
@@ -327,6 +330,20 @@ def refuse_extremes(name: str | int, numbers: FloatArray) -> None:
         way_out = "Replace infinite cells by NaN or by a finite bound."
         value = float(numbers[np.isinf(numbers)][0])
     raise ValueError(must(f"Cells of column {name!r}", condition, way_out, value=value))
+
+
+def _refuse_tiny_range(name: str | int, numbers: FloatArray) -> None:
+    """Refuse numbers that differ by so little that the inverse of their variance overflows."""
+    spread = np.fmax.reduce(numbers, initial=-np.inf) - np.fmin.reduce(numbers, initial=np.inf)
+    if 0.0 < spread < SMALLEST_RANGE:
+        raise ValueError(
+            must(
+                f"Numbers of column {name!r}",
+                f"be all the same or differ by at least {SMALLEST_RANGE:g}",
+                "Rescale the column.",
+                range=float(spread),
+            )
+        )
 
 
 def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: object) -> FloatArray:

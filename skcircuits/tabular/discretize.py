@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import SMALLEST_RANGE, BoolArray, FloatArray, IntArray
 from skcircuits.tabular.queries import Boxes
 
 __all__ = ["Discretizer"]
@@ -234,6 +234,10 @@ def _cut(numbers: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
     shares = np.linspace(0, 1, n_bins + 1)
     # Edges are numbers seen, so equal numbers never fall on both sides of an edge
     edges = np.unique(np.quantile(numbers, shares, weights=weight, method="inverted_cdf"))
+    # The density of a narrower bin might overflow
+    inner = edges[1:-1]
+    is_far = (inner - edges[0] >= SMALLEST_RANGE) & (np.diff(edges)[1:] >= SMALLEST_RANGE)
+    edges = np.concatenate([edges[:1], inner[is_far], edges[-1:]])
     # Bins are closed on the left: the last one has to reach just past the greatest number
     edges[0], edges[-1] = numbers.min(), np.nextafter(numbers.max(), np.inf)
     span = edges[-1] - edges[0]

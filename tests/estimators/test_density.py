@@ -12,9 +12,11 @@ from sklearn.exceptions import NotFittedError
 
 from skcircuits import (
     ChowLiuDensity,
+    CircuitImputer,
     GaussianMixtureDensity,
     HiddenChowLiuDensity,
     MoATDensity,
+    StrudelDensity,
     WMISPNDensity,
 )
 from skcircuits.circuits import Circuit, Gaussian, Indicator
@@ -229,3 +231,51 @@ def test_impossible_evidence_falls_back_to_the_marginal():
     with pytest.warns(UserWarning, match=r"cells of 2 rows have probability zero.*example \[ ?2"):
         completed = completed_or_marginal(circuit.expectation, X, circuit)
     np.testing.assert_allclose(completed, [[0, -5], [2, 0], [1, 5], [7, 3]])
+
+
+LEARNERS = {
+    "mixture": GaussianMixtureDensity(random_state=0),
+    "tree": ChowLiuDensity(),
+    "strudel": StrudelDensity(max_iter=3, random_state=0),
+    "hidden": HiddenChowLiuDensity(max_iter=3, random_state=0),
+    "moat": MoATDensity(max_iter=3, random_state=0),
+    "polynomial": WMISPNDensity(),
+    "histogram": WMISPNDensity(leaf="histogram"),
+    "joint": WMISPNDensity(leaf="multivariate"),
+}
+every_learner = pytest.mark.parametrize("name", LEARNERS)
+
+
+@every_learner
+@pytest.mark.parametrize("scale", [1e-155, 1e-200, 1e-310])
+def test_columns_of_a_tiny_range_are_refused_by_name(name, scale):
+    X = np.random.default_rng(0).normal(size=(100, 2)) * [1.0, scale]
+    with pytest.raises(ValueError, match="Numbers of column 'b' must be all the same or differ"):
+        clone(LEARNERS[name]).fit(pd.DataFrame(X, columns=["a", "b"]))
+
+
+@every_learner
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_extreme_numbers_give_no_nan(name):
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(200, 5))
+    # At both ends of what is accepted, small numbers beside one that is not, many magnitudes
+    X = numbers * [2e-150, 1e149, 1e-200, 1e-312, 1.0]
+    X[0, 2:4] = 1.0
+    X[:, 4] = 10.0 ** rng.uniform(-322.0, 0.0, 200)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[0, 2:4] = 1.0
+    density = clone(LEARNERS[name]).fit(X)
+    assert not np.isnan(density.score_samples(X)).any()
+    assert not np.isnan(density.sample(20, random_state=0)).any()
+    assert not np.isnan(density.sample(2, X=X[:20], random_state=0)).any()
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_small_numbers_are_imputed_or_refused():
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    X[::5, 0] = np.nan
+    assert not np.isnan(CircuitImputer().fit_transform(X * 1e-149)).any()
+    with pytest.raises(ValueError, match="Numbers of column 0 must be all the same or differ"):
+        CircuitImputer().fit(X * 1e-155)

@@ -147,6 +147,17 @@ def test_cells_without_a_finite_variance_are_refused(cell, message):
         Column("x", None, False).encode(np.array([1.0, cell, np.nan]))
 
 
+@pytest.mark.parametrize("cells", [[1e-151, 0.0], [np.nan, 3e-310, 1e-310, 2e-310]])
+def test_numbers_too_close_for_a_density_are_refused(cells):
+    with pytest.raises(ValueError, match=r"'x' must be all the same or differ by at least 1e-150"):
+        learn_column(raw(cells, False, dtype=float), False)
+
+
+@pytest.mark.parametrize("cells", [[1e-310] * 2, [0.0, 1e-310, 1.0], [np.nan] * 2, [0.0, 2e-150]])
+def test_small_numbers_are_welcome(cells):
+    assert learn_column(raw(cells, False, dtype=float), False).categories is None
+
+
 def test_extreme_missing_values_are_no_cells():
     encoded = Column("x", None, False).encode(np.array([1.0, -1e300]), missing_value=-1e300)
     np.testing.assert_array_equal(encoded, [1.0, np.nan])

@@ -123,3 +123,12 @@ def test_coverage_is_the_share_of_each_state_inside_a_box(X, discretizer):
         inside = ((drawn >= 0.5) & (drawn <= 2.0)).mean()
         assert shares[0][0, state] == pytest.approx(inside, abs=0.02)
     assert shares[4][2].tolist() == [1.0] * 7
+
+
+def test_bins_are_wide_enough_for_a_density():
+    """Heavy values that differ by less than the inverse of any float share a bin."""
+    cells = np.repeat([0.0, 1e-310, 2e-310, 1.0, 1.0 + 1e-15, 3.0], 50)[:, None]
+    edges = Discretizer.fit(cells, np.zeros(1, dtype=np.int64)).bin_edges[0]
+    assert (np.diff(edges) >= 1e-150).all()
+    np.testing.assert_array_equal(edges[1:3], [0.0, 1.0])
+    assert edges[-2] == np.nextafter(3.0, 4.0)
