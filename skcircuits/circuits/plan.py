@@ -98,21 +98,13 @@ class Plan:
 
     @cached_property
     def cardinalities(self) -> dict[int, int]:
-        """Number of states of each variable that a discrete unit sees, sorted by variable."""
+        """Number of states of each discrete variable, sorted by variable."""
         n_states = np.zeros(self.n_columns, dtype=np.int64)
         for _, layer in self.inputs:
             if isinstance(layer, DiscreteLayer):
                 np.maximum.at(n_states, layer.scopes[:, 0], layer.cardinalities)
         seen = np.flatnonzero(n_states)
         return dict(zip(seen.tolist(), n_states[seen].tolist()))
-
-    @cached_property
-    def discrete_variables(self) -> frozenset[int]:
-        """Variables that discrete units see and no other units."""
-        # A variable of both has states, but no table of its states says all about it
-        others = [layer for _, layer in self.inputs if not isinstance(layer, DiscreteLayer)]
-        seen = (np.unique(layer.scopes).tolist() for layer in others)
-        return frozenset(self.cardinalities).difference(*seen)
 
     @cached_property
     def position(self) -> dict[int, int]:

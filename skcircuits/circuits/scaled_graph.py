@@ -106,7 +106,7 @@ class ScaledGraph:
         if unit in self.masses:
             return True
         scope = self.plan.units[unit].scope
-        discrete = self._most_codes > 0 and self.plan.discrete_variables.issuperset(scope)
+        discrete = self._most_codes > 0 and self.plan.cardinalities.keys() >= set(scope)
         return discrete and self.n_codes(scope) <= self._most_codes
 
     def _children(self, unit: int) -> list[int]:

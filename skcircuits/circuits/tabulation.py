@@ -109,7 +109,7 @@ class _Border:
 
     def is_small(self, scope: Scope) -> bool:
         """Tell whether all variables are discrete with few joint states."""
-        is_discrete = self._plan.discrete_variables.issuperset(scope)
+        is_discrete = self._plan.cardinalities.keys() >= set(scope)
         return is_discrete and self.n_pairs(scope) <= MOST_COMPLETIONS
 
     def n_pairs(self, scope: Scope) -> int:

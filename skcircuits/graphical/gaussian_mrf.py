@@ -51,7 +51,7 @@ class GaussianMRF:
 
     def __init__(self, precision: ArrayLike | sparse.sparray, linear: ArrayLike) -> None:
         self.linear = np.asarray(linear, dtype=np.float64).ravel()
-        self._precision = _as_symmetric_csr(precision, self.linear.size)
+        self._precision = _as_symmetric_csr(precision, self.linear.size, "precision", "linear")
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, covariance: ArrayLike) -> GaussianMRF:
@@ -72,10 +72,11 @@ class GaussianMRF:
         Raises
         ------
         ValueError
-            If the covariance is not positive definite.
+            If the covariance is not symmetric and positive definite, or does not fit the mean.
         """
         mean = np.asarray(mean, dtype=np.float64)
-        factor = _cholesky(np.asarray(covariance, dtype=np.float64), "covariance")
+        checked = _as_symmetric_csr(covariance, mean.size, "covariance", "mean")
+        factor = _cholesky(checked.toarray(), "covariance")
         precision = cho_solve((factor, True), np.eye(mean.size))
         return cls((precision + precision.T) / 2, precision @ mean)
 
@@ -226,21 +227,21 @@ class GaussianMRF:
         return max(float(value), 0.0)
 
 
-def _as_symmetric_csr(precision: ArrayLike | sparse.sparray, size: int) -> sparse.csr_array:
-    """Validate a precision matrix and drop its explicit zeros."""
-    matrix = sparse.csr_array(precision, dtype=np.float64, copy=True)  # edited below
+def _as_symmetric_csr(
+    values: ArrayLike | sparse.sparray, size: int, name: str, companion: str
+) -> sparse.csr_array:
+    """Validate a matrix by the size of the vector that comes with it; drop explicit zeros."""
+    matrix = sparse.csr_array(values, dtype=np.float64, copy=True)  # edited below
     if matrix.shape != (size, size):
         raise ValueError(
-            must("precision", f"have shape {(size, size)} like linear", shape=matrix.shape)
+            must(name, f"have shape {(size, size)} like {companion}", shape=matrix.shape)
         )
     if not (np.isfinite(matrix.data).all()):
-        raise ValueError(must("precision", "be finite"))
+        raise ValueError(must(name, "be finite"))
     asymmetry = abs(matrix - matrix.T)
     if asymmetry.nnz and asymmetry.max() > 1e-10 * abs(matrix).max():
         raise ValueError(
-            must(
-                "precision", "be symmetric", "Use (P + P.T) / 2.", asymmetry=float(asymmetry.max())
-            )
+            must(name, "be symmetric", "Use (A + A.T) / 2.", asymmetry=float(asymmetry.max()))
         )
     matrix.sum_duplicates()
     matrix.eliminate_zeros()

@@ -157,7 +157,17 @@ class KernelFamily(Kernel):
             Kernel values.
         """
         X = self._columns(X)
-        return self._gram(X, X if Y is None else self._columns(Y))
+        Y = X if Y is None else self._columns(Y)
+        if X.shape[1] != Y.shape[1]:
+            raise ValueError(
+                must(
+                    "X and Y of a kernel",
+                    "have the same columns",
+                    "Name the variables of the kernel to compare some columns of wider tables.",
+                    n_columns=(X.shape[1], Y.shape[1]),
+                )
+            )
+        return self._gram(X, Y)
 
     def _columns(self, X: Any) -> FloatArray:
         """Select the kernel's own columns of a table of complete rows."""

@@ -196,7 +196,7 @@ def _compile_region(scope: Scope, left: _Side, right: _Side) -> Region:
 def _states(scope: Scope, left: _Side, right: _Side) -> tuple[int, ...]:
     """Number of states of each variable; empty where one is not discrete on both sides."""
     plans = left.plan, right.plan
-    if not all(plan.discrete_variables.issuperset(scope) for plan in plans):
+    if not all(plan.cardinalities.keys() >= set(scope) for plan in plans):
         return ()
     return tuple(max(plan.cardinalities[v] for plan in plans) for v in scope)
 

@@ -69,7 +69,7 @@ def fit_parameters(
     CircuitPropertyError
         If the circuit is not smooth and decomposable.
     ValueError
-        If every row is impossible under the circuit, or `sample_weight` does not fit.
+        If every row is impossible under the circuit, or X or `sample_weight` do not fit.
 
     Examples
     --------
@@ -124,10 +124,10 @@ def expectation_maximization(
     >>> [round(step.log_density, 2) for step, _ in zip(steps, range(4))]
     [-1.18, -1.1, -1.02, -0.92]
     """
-    rows = np.array(X, dtype=np.float64, ndmin=2)
+    plan = circuit.plan
+    rows = _checked_rows(X, plan.n_columns)
     weight = _checked_weight(sample_weight, len(rows))
     _check_structure(circuit)
-    plan = circuit.plan
     leaves: list[list[LeafUnit]] = [list(plan.units[units]) for units, _ in plan.inputs]  # type: ignore[arg-type]
     moments = ColumnMoments.of(rows, weight)
     while True:
@@ -262,6 +262,20 @@ def _check_structure(circuit: Circuit) -> None:
                 "disjoint ones.",
             )
         )
+
+
+def _checked_rows(X: Any, n_columns: int) -> FloatArray:
+    """Rows as floats, with a column for each variable."""
+    rows = np.array(X, dtype=np.float64, ndmin=2)
+    if rows.ndim != 2 or rows.shape[1] < n_columns:
+        raise ValueError(
+            must(
+                "X",
+                f"be a table with at least {n_columns} columns, as variables are column numbers",
+                shape=rows.shape,
+            )
+        )
+    return rows
 
 
 def _checked_weight(sample_weight: Any, n_rows: int) -> FloatArray:

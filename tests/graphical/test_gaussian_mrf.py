@@ -105,6 +105,19 @@ def test_wrong_precisions_are_refused(precision, linear, message):
         GaussianMRF(precision, linear)
 
 
+@pytest.mark.parametrize(
+    ("covariance", "message"),
+    [
+        (np.eye(3), r"covariance must have shape \(2, 2\) like mean"),
+        ([[1.0, 0.5], [0.0, 1.0]], "covariance must be symmetric; got asymmetry=0.5"),
+        ([[1.0, np.nan], [np.nan, 1.0]], "covariance must be finite"),
+    ],
+)
+def test_wrong_covariances_are_refused(covariance, message):
+    with pytest.raises(ValueError, match=message):
+        GaussianMRF.from_moments([0.0, 0.0], covariance)
+
+
 def test_indefinite_precisions_are_refused_when_it_matters():
     with pytest.raises(ValueError, match="positive definite"):
         _ = GaussianMRF([[1.0, 2.0], [2.0, 1.0]], [0, 0]).mean_

@@ -77,3 +77,10 @@ def test_other_operands_are_refused():
         RBF() * "two"
     with pytest.raises(TypeError):
         RBF() + 1.0
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.0), Delta(), RBF(1.0) * Hamming(1.0) + Delta()], ids=repr)
+def test_tables_of_different_widths_are_refused(kernel):
+    with pytest.raises(ValueError, match=r"have the same columns; got n_columns=\(3, 2\)"):
+        kernel(np.zeros((4, 3)), np.zeros((5, 2)))
+    assert RBF(1.0, variables=[1])(np.zeros((4, 3)), np.zeros((5, 2))).shape == (4, 5)

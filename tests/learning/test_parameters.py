@@ -202,6 +202,8 @@ def test_clear_errors():
     ragged = Circuit(0.5 * Bernoulli(0, 0.2) + 0.5 * Bernoulli(1, 0.2))
     with pytest.raises(CircuitPropertyError, match="smooth and decomposable"):
         fit_parameters(ragged, [[0.0, 1.0]])
+    with pytest.raises(ValueError, match=r"X must be a table with at least 3 columns.*\(5, 2\)"):
+        fit_parameters(Circuit(Bernoulli(2, 0.5)), np.zeros((5, 2)))
     with pytest.raises(ValueError, match="sample_weight must hold 1"):
         fit_parameters(Circuit(Bernoulli(0, 0.2)), [[0.0]], [1.0, 2.0])
 
