@@ -22,6 +22,8 @@ __all__ = ["ProductLayer", "SumLayer", "SumWeights"]
 
 # Fewer values per unit pay for the number of calls, not for what these compute.
 MANY_VALUES = 64
+# Beyond this size ten digits after the point of a logarithm are left, for ratios of values.
+LARGE_LOG = 1e6
 # The largest double is exp(709): room is left for what such numbers are multiplied with.
 LARGEST_EXPONENT = 600.0
 
@@ -368,7 +370,11 @@ class SumLayer:
         terms = self._terms(log_values, weights)
         own = log_values[self.units]
         terms -= np.repeat(np.where(np.isneginf(own), 0.0, own), self.lengths, axis=0)
-        return np.exp(terms, out=terms)
+        np.exp(terms, out=terms)
+        if _has_large_logs(own):
+            total = np.add.reduceat(terms, self.starts, axis=0)
+            terms /= np.repeat(np.where(total > 0.0, total, 1.0), self.lengths, axis=0)
+        return terms
 
     def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
         """Divide the flow of each sum among its children.
@@ -426,7 +432,8 @@ class SumLayer:
         """Weights, flows over values of the sums, and values of the children of all blocks.
 
         The flow of an edge is the product of one number of each; the largest child is taken
-        out of the values. None where there are no blocks, or numbers would overflow.
+        out of the values. None where there are no blocks, or numbers would overflow or have
+        lost digits.
         """
         if not self._use_blocks(weights):
             return None
@@ -438,7 +445,7 @@ class SumLayer:
         own = log_values[self.units].reshape(n_blocks, n_sums, -1)
         flow = flows[self.units].reshape(own.shape)
         exponent = np.where(flow > 0, peak - own, 0.0)
-        if exponent.max(initial=0.0) > LARGEST_EXPONENT:
+        if exponent.max(initial=0.0) > LARGEST_EXPONENT or _has_large_logs(own):
             return None
         matrices = weights.linear[self.edges].reshape(self.block_shape)
         return matrices, flow * np.exp(exponent), np.exp(children - peak)
@@ -466,3 +473,8 @@ class SumLayer:
         matrices = weights.linear[self.edges].reshape(self.block_shape)
         received = matrices.transpose(0, 2, 1) @ own.reshape(*self.block_shape[:2], -1)
         self._block_scatter.add(derivatives, received.reshape(-1, own.shape[1]))
+
+
+def _has_large_logs(log_values: FloatArray) -> bool:
+    """Tell whether possible values are so small or large that their ratios lose digits."""
+    return bool(((np.abs(log_values) > LARGE_LOG) & ~np.isneginf(log_values)).any())

@@ -90,6 +90,19 @@ def test_flows_that_would_overflow_take_the_plain_way():
     np.testing.assert_allclose(counts, [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
 
 
+@pytest.mark.parametrize("far", [-1e8, -1e16, -1e100, 1e16])
+@pytest.mark.parametrize(("layer", "weights"), layers()[:2])
+def test_flows_of_hardly_possible_rows_are_divided_without_loss(layer, weights, values, far):
+    values[:6] += far
+    log = log_weights(weights)
+    layer.forward_log(values, log)
+    flows = np.zeros_like(values)
+    flows[layer.units] = 1.0
+    layer.backward(flows, values, log)
+    n_possible = np.isfinite(values[layer.units]).sum(axis=0)
+    np.testing.assert_allclose(flows[:6].sum(axis=0), n_possible, rtol=1e-12)
+
+
 def test_edges_are_listed_sum_by_sum():
     edges, first = IRREGULAR.edges_of(np.array([2, 0, 0, 1]))
     np.testing.assert_array_equal(edges, [5, 0, 1, 0, 1, 2, 3, 4])
