@@ -50,8 +50,8 @@ KERNELS = {
 BASIC = {"density", "missing", "moments", "sampling", "interval"}
 EXACT = {
     **dict.fromkeys(["Bernoulli", "Categorical", "Indicator"], BASIC | set(KERNELS)),
-    "Gaussian": BASIC | {"rbf", "laplacian", "linear", "polynomial"},
-    "MultivariateGaussian": BASIC | {"rbf", "linear", "polynomial"},
+    "Gaussian": BASIC | {"score", "rbf", "laplacian", "linear", "polynomial"},
+    "MultivariateGaussian": BASIC | {"score", "rbf", "linear", "polynomial"},
     "PiecewisePolynomial": BASIC | {"rbf", "laplacian", "linear", "polynomial"},
 }
 POINT = np.array([[1.0, -0.5]])
@@ -132,6 +132,14 @@ def check_interval(circuit):
     assert probability == pytest.approx(expected, abs=1e-12, rel=1e-9)
 
 
+def check_score(circuit):
+    score = circuit.grad_log_prob(POINT)
+    # Log densities of single units are quadratic: central differences are exact
+    steps = np.eye(2)
+    rise = circuit.log_prob(POINT + steps) - circuit.log_prob(POINT - steps)
+    np.testing.assert_allclose(score[0], rise / 2, rtol=1e-9)
+
+
 def box_of_joint(unit):
     """P(x_0 in [a, b], x_1 <= c) by integrating over x_0."""
     x, w = leggauss(60)
@@ -156,6 +164,7 @@ CHECKS = {
     "moments": check_moments,
     "sampling": check_sampling,
     "interval": check_interval,
+    "score": check_score,
     **{name: lambda c, k=kernel: check_kernel(c, k) for name, kernel in KERNELS.items()},
 }
 
@@ -167,7 +176,8 @@ def test_capability(family, query):
     if query in EXACT[family]:
         CHECKS[query](circuit)
     else:
-        with pytest.raises(CircuitPropertyError, match="closed-form expectation"):
+        missing = "gradient of the log density" if query == "score" else "closed-form expectation"
+        with pytest.raises(CircuitPropertyError, match=missing):
             CHECKS[query](circuit)
 
 

@@ -1,9 +1,10 @@
-"""Log densities of a stack of Gaussians on rows with missing cells."""
+"""Log densities of a stack of Gaussians on rows with missing cells, and their gradients."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from skcircuits.numerics.gaussian_conditionals import conditional_blocks
 from skcircuits.numerics.gaussian_stack import GaussianStack
 from skcircuits.numerics.patterns import PatternGroup, group_patterns
 from skcircuits.numerics.small_cholesky import (
@@ -16,7 +17,7 @@ from skcircuits.numerics.small_cholesky import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["log_density"]
+__all__ = ["log_density", "weighted_score"]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -72,6 +73,56 @@ def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
             shared = group.counts * (smaller + 1) ** 3 > 3 * n_observed**3
             _write_shared(stack, columns, group.take(shared), result)
             _write_lone(stack, columns, group.take(~shared), result)
+    return result
+
+
+def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> FloatArray:
+    r"""Weighted sum over the Gaussians of the gradients of their log densities.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells; all are held in memory once per Gaussian.
+    weights : ndarray of shape (K, n)
+        Weights of the Gaussians at each row: responsibilities give the score function of a
+        mixture.
+
+    Returns
+    -------
+    ndarray of shape (d, n)
+        Weighted sums, one row per column of X; 0 where a cell is missing.
+
+    Notes
+    -----
+    With missing cells at their conditional means, one matrix per component serves all patterns:
+
+    .. math::
+
+        \Sigma^{-1} (\mu - x) = \begin{pmatrix}
+        \Sigma_{oo}^{-1} (\mu_o - x_o) \\ 0 \end{pmatrix}.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics.gaussian_density import weighted_score
+    >>> from skcircuits.numerics.gaussian_stack import GaussianStack
+    >>> stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.5, 1.0]]]))
+    >>> weighted_score(stack, np.array([[1.5, 0.0], [1.5, np.nan]]), np.ones((1, 2))).T
+    array([[-2. ,  1. ],
+           [-1.5,  0. ]])
+    """
+    deviations = np.ascontiguousarray(X.T) - stack.means[:, :, None]  # (K, d, n)
+    missing = np.isnan(X)
+    if missing.any():
+        for block in conditional_blocks(stack, X):
+            columns = block.group.missing[block.group.pattern].T
+            deviations[:, columns, block.group.rows] = block.deviations.transpose(1, 0, 2)
+    deviations *= weights[:, None]
+    # The product sums over the components, too
+    result = -np.tensordot(stack.precisions, deviations, ([0, 1], [0, 1]))
+    result[missing.T] = 0.0
     return result
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from skcircuits.numerics.gaussian_density import log_density
+from skcircuits.numerics.gaussian_density import log_density, weighted_score
 from skcircuits.numerics.gaussian_stack import GaussianStack
 from tests.numerics.conftest import random_rows, random_stack
 
@@ -30,10 +30,31 @@ def test_against_scipy(n_columns, share):
     np.testing.assert_allclose(log_density(stack, X), reference(stack, X), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.5, 0.85])
+@pytest.mark.parametrize("n_columns", [1, 4, 12])
+def test_gradients_against_the_marginals(n_columns, share):
+    stack = random_stack(3, n_columns)
+    X = random_rows(60, n_columns, share)
+    weights = np.random.default_rng(0).random((3, 60))
+    expected = np.zeros(X.shape)
+    for k in range(3):
+        for i, x in enumerate(X):
+            seen = ~np.isnan(x)
+            within = stack.covariances[k][np.ix_(seen, seen)]
+            pull = np.linalg.solve(within, (stack.means[k] - x)[seen])
+            expected[i, seen] += weights[k, i] * pull
+    score = weighted_score(stack, X, weights).T
+    np.testing.assert_allclose(score, expected, rtol=1e-9, atol=1e-11)
+    assert (score[np.isnan(X)] == 0.0).all()
+
+
 def test_rows_without_observed_cells_and_no_rows():
     stack = random_stack(2, 3)
-    assert (log_density(stack, np.full((2, 3), np.nan)) == 0.0).all()
+    nothing = np.full((2, 3), np.nan)
+    assert (log_density(stack, nothing) == 0.0).all()
+    assert (weighted_score(stack, nothing, np.ones((2, 2))) == 0.0).all()
     assert log_density(stack, np.empty((0, 3))).shape == (2, 0)
+    assert weighted_score(stack, np.empty((0, 3)), np.ones((2, 0))).shape == (3, 0)
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e8])

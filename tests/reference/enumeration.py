@@ -49,6 +49,38 @@ def leaf_values(unit, X: np.ndarray) -> np.ndarray:
     return masses[np.minimum(states, unit.n_states)]
 
 
+def unit_gradients(circuit: Circuit, X: np.ndarray) -> np.ndarray:
+    """Gradient of the root at complete rows by the product rule, unit by unit, shape (n, d)."""
+    values: dict[int, np.ndarray] = {}
+    gradients: dict[int, np.ndarray] = {}
+    for unit in topological_order(circuit.root):
+        below = [values[id(child)] for child in unit.children]
+        slopes = [gradients[id(child)] for child in unit.children]
+        if isinstance(unit, Sum):
+            values[id(unit)] = sum(w * value for w, value in zip(unit.weights, below))
+            gradients[id(unit)] = sum(w * slope for w, slope in zip(unit.weights, slopes))
+        elif isinstance(unit, Product):
+            values[id(unit)] = np.prod(below, axis=0)
+            gradients[id(unit)] = sum(
+                slope * np.prod(below[:i] + below[i + 1 :], axis=0)[:, None]
+                for i, slope in enumerate(slopes)
+            )
+        else:
+            values[id(unit)] = leaf_values(unit, X)
+            gradients[id(unit)] = values[id(unit)][:, None] * leaf_scores(unit, X)
+    return gradients[id(circuit.root)]
+
+
+def leaf_scores(unit, X: np.ndarray) -> np.ndarray:
+    """Gradient of the log density of a Gaussian unit at complete rows, shape (n, d)."""
+    joint = isinstance(unit, MultivariateGaussian)
+    covariance = unit.covariance if joint else np.array([[unit.std**2]])
+    own = list(unit.scope)
+    scores = np.zeros(X.shape)
+    scores[:, own] = -np.linalg.solve(covariance, (X[:, own] - unit.mean).T).T
+    return scores
+
+
 class Completions:
     """All completions of a row: nodes, quadrature weights and densities.
 

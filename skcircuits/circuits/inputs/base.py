@@ -28,6 +28,7 @@ __all__ = [
     "Box",
     "BoxMasses",
     "DensityLayer",
+    "DifferentiableLayer",
     "DiscreteInputLayer",
     "InputLayer",
     "LeafUnit",
@@ -332,6 +333,24 @@ class DensityLayer(InputLayer):
         -------
         mean, variance : ndarray of shape (n_units, n, scope_size)
             Observed cells have themselves as mean and variance 0.
+        """
+
+
+class DifferentiableLayer(DensityLayer):
+    """Input units whose log density has a gradient everywhere."""
+
+    @abstractmethod
+    def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
+        """Add the gradients of the units' log densities, each times the flow of the unit.
+
+        Parameters
+        ----------
+        score : ndarray of shape (n_columns, n)
+            Changed in place; what a unit cannot see, or is NaN, receives nothing.
+        flows : ndarray of shape (n_units, n)
+            Flows.
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN marginalised.
         """
 
 

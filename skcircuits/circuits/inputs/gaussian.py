@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from skcircuits.circuits.buffer_rows import Scatter
 from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
-    DensityLayer,
+    DifferentiableLayer,
     LeafUnit,
     check_variable,
 )
@@ -22,7 +24,7 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["Gaussian", "GaussianLayer"]
 
 
-class GaussianLayer(DensityLayer):
+class GaussianLayer(DifferentiableLayer):
     """Many univariate Gaussian units.
 
     Parameters
@@ -180,6 +182,30 @@ class GaussianLayer(DensityLayer):
         mean = np.where(missing, self.means[:, None], cells)
         variance = np.where(missing, np.square(self.stds)[:, None], 0.0)
         return mean[..., None], variance[..., None]
+
+    def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
+        """Add flow times (mean - x) / variance of each unit.
+
+        Parameters
+        ----------
+        score : ndarray of shape (n_columns, n)
+            Changed in place.
+        flows : ndarray of shape (n_units, n)
+            Flows.
+        X : ndarray of shape (n, n_columns)
+            Rows; NaN cells add nothing.
+        """
+        pulls = self.means[:, None] - X.T[self.scopes[:, 0]]
+        pulls[np.isnan(pulls)] = 0.0
+        pulls /= self.stds[:, None]
+        # Flows come first: a narrow unit far away has none, but perhaps an infinite gradient.
+        pulls *= flows
+        pulls /= self.stds[:, None]
+        self._scatter.add(score, pulls)
+
+    @cached_property
+    def _scatter(self) -> Scatter:
+        return Scatter(self.scopes[:, 0])
 
 
 class Gaussian(LeafUnit):

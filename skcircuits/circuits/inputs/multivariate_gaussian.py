@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
-    DensityLayer,
+    DifferentiableLayer,
     LeafUnit,
     check_variable,
 )
@@ -22,7 +22,7 @@ from skcircuits.numerics.gaussian_conditionals import (
     conditional_variance,
     sample_conditional,
 )
-from skcircuits.numerics.gaussian_density import log_density
+from skcircuits.numerics.gaussian_density import log_density, weighted_score
 from skcircuits.numerics.gaussian_stack import GaussianStack
 from skcircuits.numerics.random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -30,7 +30,7 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["MultivariateGaussian", "MultivariateGaussianLayer"]
 
 
-class MultivariateGaussianLayer(DensityLayer):
+class MultivariateGaussianLayer(DifferentiableLayer):
     """Many Gaussian units over the same variables.
 
     Parameters
@@ -203,6 +203,20 @@ class MultivariateGaussianLayer(DensityLayer):
         """
         cells = self.cells(X)
         return conditional_mean(self.gaussians, cells), conditional_variance(self.gaussians, cells)
+
+    def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
+        """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit.
+
+        Parameters
+        ----------
+        score : ndarray of shape (n_columns, n)
+            Changed in place.
+        flows : ndarray of shape (n_units, n)
+            Flows.
+        X : ndarray of shape (n, n_columns)
+            Rows; NaN cells add nothing.
+        """
+        score[self.variables] += weighted_score(self.gaussians, self.cells(X), flows)
 
 
 class MultivariateGaussian(LeafUnit):
