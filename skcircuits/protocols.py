@@ -37,7 +37,8 @@ class DiscreteTarget(Protocol):
     ``log_full_conditionals(X)`` (per variable an array of shape (n, n_states), up to a
     constant per row) saves evaluating every row at every state; `BBISWeighter` also reads
     ``state_names`` (per variable the labels of its states) and ``variable_names``. An object
-    with ``grad_log_prob`` is taken for a `DifferentiableTarget`.
+    with ``grad_log_prob`` is taken for a `DifferentiableTarget`; a circuit for the one that
+    its variables make it.
     """
 
     cardinalities: Any  # number of states per variable, shape (d,); of a circuit a dict
@@ -50,6 +51,7 @@ class DiscreteTarget(Protocol):
 class DifferentiableTarget(Protocol):
     """A continuous distribution known through its score function.
 
+    Circuits of Gaussian input units have one, and so have densities fitted with such circuits.
     Optional attributes: ``neighbors`` (per node an index array without the node) and
     ``blocks`` (per node its coordinates; default one coordinate each).
     """

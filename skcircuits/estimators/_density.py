@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_scalar
+from sklearn.utils.metaestimators import available_if
 
 from skcircuits.estimators._base import (
     TableMixin,
@@ -17,7 +18,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators._impossible_evidence import completed_or_marginal
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
-from skcircuits.stein.targets import state_counts
+from skcircuits.stein.targets import is_continuous, state_counts
 from skcircuits.tabular.queries import compile_queries
 
 __all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
@@ -318,11 +319,37 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         """Give the fitted model over encoded rows."""
 
 
+def _is_over_numbers(density):
+    """Tell whether a density is fitted, and to numbers alone."""
+    return is_continuous(density.circuit_)
+
+
 class CircuitDensity(BaseDensity):
     """Base class of densities whose ``_fit_table`` sets ``circuit_``.
 
     The circuit speaks original units, labels as codes into ``categories_[j]``.
     """
+
+    @available_if(_is_over_numbers)
+    def grad_log_prob(self, X):
+        """Gradient of the log density, as Stein methods ask it of a continuous target.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of numbers; missing cells are marginalised.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Derivatives by the observed cells, NaN where a cell is missing.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If a column has another density than mixtures of Gaussians.
+        """
+        return self.circuit_.grad_log_prob(X)
 
     def _log_density(self, X):
         return self.circuit_.log_prob(X)

@@ -50,10 +50,12 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
     target : object, default=None
         The distribution the samples should represent: a categorical target
         (``log_prob_unnormalized`` and ``cardinalities``), a continuous one
-        (``grad_log_prob``), or a density estimator, which is cloned and fitted on the
-        samples. None learns one from the samples: a sparse Gaussian field of numeric
-        columns, a Chow-Liu tree of categorical ones. The kernel then compares standardised
-        columns, so that weights do not depend on units.
+        (``grad_log_prob``), a circuit over variables of one of these kinds, or a density
+        estimator, which is cloned and fitted on the samples, or kept where it comes in a
+        ``FrozenEstimator``. Circuits over numbers need Gaussian input units, as those of
+        `GaussianMixtureDensity`. None learns one from the samples: a sparse Gaussian field
+        of numeric columns, a Chow-Liu tree of categorical ones. Of a density and of a learned
+        field the kernel compares standardised columns, so that weights do not depend on units.
     kernel : "auto" or kernel object, default="auto"
         Base kernel. ``"auto"``: ``InverseMultiquadric`` with the median heuristic, or for
         categorical targets ``Hamming`` with 16 times the number of variables as scale; with
@@ -85,7 +87,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
     weights_ : ndarray of shape (n_samples,)
         Non-negative, sum to one; equal samples have equal weights.
     stein_discrepancy_ : float
-        Squared Stein discrepancy of the weighted samples; to a field learned from them, in
+        Squared Stein discrepancy of the weighted samples; to a density or learned field, in
         standardised columns.
     effective_sample_size_ : float
         ``1 / sum(weights_ ** 2)``.
@@ -193,9 +195,7 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         self._set_schema(align_labels(self._schema, self.target_, state_names))
         samples = self._read_samples(X)
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
-        # A learned field has no units of its own: the weights do not depend on them.
-        is_field = self.target is None and is_continuous(self.target_)
-        self._standardized = StandardizedTarget.by(self.target_, samples) if is_field else None
+        self._standardized = self._standardize(samples)
         self.kernel_ = self._choose_kernel(self._stein_problem(samples)[0])
         possible = possible_rows(self.target_, self.samples_)
         K, which = self._distinct_gram(possible)
@@ -421,6 +421,16 @@ class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstim
         return distinct_gram(
             samples, target, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
         )
+
+    def _standardize(self, samples):
+        """See what was learned from a table of numbers in units of the columns, or None.
+
+        Such a target has no units of its own: the weights do not depend on them.
+        """
+        is_learned = self.target is None or hasattr(self.target, "fit")
+        if is_learned and is_continuous(self.target_):
+            return StandardizedTarget.by(self.target_, samples)
+        return None
 
     def _stein_problem(self, samples):
         """Give samples and target in the coordinates of the kernel."""

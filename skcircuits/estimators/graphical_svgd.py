@@ -23,6 +23,7 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators._fitting import drive
+from skcircuits.estimators._learned_target import StandardizedTarget
 from skcircuits.estimators._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
 from skcircuits.estimators._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
@@ -57,8 +58,10 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         A continuous target: ``grad_log_prob(X)`` and, where a graph is known,
         ``neighbors`` (per node the indices of its blanket) and ``blocks`` (per node its
         coordinates; default one each). Without a graph every coordinate is every other's
-        neighbour. A density estimator is cloned and fitted on X. None: a sparse Gaussian
-        field learned from X by the graphical lasso.
+        neighbour. A density estimator is cloned and fitted on X, or kept where it comes in a
+        ``FrozenEstimator``; those whose circuit has Gaussian input units alone, as
+        `GaussianMixtureDensity` of numbers, have a score function then. None: a sparse
+        Gaussian field learned from X by the graphical lasso.
     n_particles : int, default=100
         Number of particles, where `fit` is not given the particles to start from.
     kernel : {"graphical", "global", "combine", "random"}, default="graphical"
@@ -110,7 +113,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     target_ : object
         The target that they approximate.
     stein_discrepancy_ : float
-        Squared Stein discrepancy to the target, kernels over the blankets. To a field
+        Squared Stein discrepancy to the target, kernels over the blankets. To a target
         learned from X it is measured in standardised coordinates.
     stein_discrepancy_per_node_ : ndarray of shape (n_nodes,)
         Its parts: how well the conditional of each node is matched.
@@ -238,7 +241,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         self.n_features_in_ = problem.n_coordinates
         starts = [
             units.inward(start).astype(self.dtype)
-            for start in self._starts(target, X, problem.n_coordinates, rng)
+            for start in self._starts(X, problem.n_coordinates, rng)
         ]
         warn_of_wrong_graph(problem, starts[0], rng)
         warn_of_shrinkage(problem, len(starts[0]))
@@ -316,7 +319,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     def _resolve_target(self, X):
         """Set `target_`; give the target of the run and the units of its coordinates.
 
-        A field learned from X is approached in standardised coordinates, so that one step
+        A target learned from X is approached in standardised coordinates, so that one step
         size serves tables of any scale.
         """
         if self._given_a_target():
@@ -334,17 +337,23 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         self.target_ = clone(self.target).fit(X, None)
         if not hasattr(self.target_, "grad_log_prob"):
             raise ValueError(
-                must("a density as target", "have grad_log_prob after fit", target=self.target)
+                must(
+                    "a density as target",
+                    "have grad_log_prob after fit",
+                    "GaussianMixtureDensity has it where all columns are numbers.",
+                    target=self.target,
+                )
             )
-        return self.target_, _Units()
+        standardized = StandardizedTarget.by(self.target_, X)
+        return standardized, _Units(standardized.mean, standardized.deviation)
 
     def _given_a_target(self):
         return self.target is not None and not hasattr(self.target, "fit")
 
     def _pose_problem(self, target, X):
         """Describe the run: the target, its graph, and the parameters."""
-        neighbors = getattr(target, "neighbors", None)
-        blocks = getattr(target, "blocks", None)
+        neighbors = getattr(self.target_, "neighbors", None)
+        blocks = getattr(self.target_, "blocks", None)
         n_coordinates = self._count_coordinates(neighbors, blocks, X)
         if X is not None and X.shape[1] != n_coordinates:
             raise ValueError(
@@ -384,18 +393,18 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     def _continues(self):
         return self.warm_start and hasattr(self, "particles_")
 
-    def _starts(self, target, X, n_coordinates, rng):
+    def _starts(self, X, n_coordinates, rng):
         """Give the starting particles of every run, in the coordinates of X."""
         if X is not None and self._given_a_target():
             return [X]
         if self._continues():
             return [self.particles_]
-        return [self._draw_start(target, X, n_coordinates, rng) for _ in range(self.n_init)]
+        return [self._draw_start(X, n_coordinates, rng) for _ in range(self.n_init)]
 
-    def _draw_start(self, target, X, n_coordinates, rng):
+    def _draw_start(self, X, n_coordinates, rng):
         """Draw from the target's own proposal, around the data, or from a standard normal."""
-        if hasattr(target, "draw_start"):
-            return target.draw_start(self.n_particles, rng)
+        if hasattr(self.target_, "draw_start"):
+            return self.target_.draw_start(self.n_particles, rng)
         noise = rng.standard_normal((self.n_particles, n_coordinates))
         return noise if X is None else X.mean(axis=0) + X.std(axis=0) * noise
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 
@@ -20,14 +21,16 @@ def is_continuous(target: Any) -> bool:
     ----------
     target : object
         Anything with ``log_prob_unnormalized`` and ``cardinalities``, or with
-        ``grad_log_prob``.
+        ``grad_log_prob``. A circuit has all of these; it counts by its variables.
 
     Returns
     -------
     bool
-        False for categorical targets.
+        False for categorical targets, and for circuits with any discrete variable.
     """
-    # A target that has both is continuous: states have no gradient.
+    if isinstance(target, Circuit):
+        return not target.cardinalities
+    # Another target that has both is continuous: states have no gradient.
     if hasattr(target, "grad_log_prob"):
         return True
     if hasattr(target, "log_prob_unnormalized") and hasattr(target, "cardinalities"):
@@ -73,14 +76,15 @@ def state_counts(target: DiscreteTarget, n_columns: int) -> IntArray:
 
 
 def _check_all_categorical(target: DiscreteTarget) -> None:
-    """Refuse circuits with continuous variables: they do not give a score function."""
+    """Refuse circuits with continuous variables: these have no states."""
     continuous = sorted(set(getattr(target, "variables", ())) - set(target.cardinalities))
     if continuous:
         raise CircuitPropertyError(
             must(
                 "circuit as target",
-                "be over categorical variables",
-                "For continuous ones pass an object with grad_log_prob, such as GaussianMRF.",
+                "be over categorical variables to have states",
+                "Stein methods take circuits of one kind of variables: condition() or "
+                "marginalize() removes the others.",
                 continuous_variables=continuous,
             )
         )

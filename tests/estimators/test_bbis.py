@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
+from skcircuits.circuits import Circuit, MultivariateGaussian
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
@@ -360,7 +361,55 @@ def test_density_of_labels_as_target():
     shares = frame["a"].value_counts(normalize=True)[["x", "y", "z"]]
     assert_allclose(weighter.marginals()[0], shares, atol=0.02)
     with pytest.raises(CircuitPropertyError, match="circuit as target must be over categorical"):
-        BBISWeighter(target=GaussianMixtureDensity(n_components=1)).fit(rng.normal(size=(30, 2)))
+        BBISWeighter(target=GaussianMixtureDensity(n_components=1)).fit(frame.assign(c=1.5))
+
+
+@pytest.fixture
+def mixture():
+    """Two overlapping components, one of them narrow and tilted."""
+    return Circuit(
+        0.4 * MultivariateGaussian([0, 1], [-1.0, 0.0], [[1.0, 0.5], [0.5, 0.6]])
+        + 0.6 * MultivariateGaussian([0, 1], [1.0, 1.0], [[0.5, 0.0], [0.0, 1.0]])
+    )
+
+
+def test_density_of_numbers_as_target(mixture):
+    X = 100.0 * mixture.sample(300, random_state=0)
+    density = GaussianMixtureDensity(n_components=2, random_state=0)
+    weighter = BBISWeighter(target=density).fit(X)
+    assert weighter.target_.variables == (0, 1)
+    # The samples are those that the density has learned from.
+    assert weighter.effective_sample_size_ > 250
+    fitted = density.fit(X)
+    assert_allclose(weighter.score_samples(X), fitted.score_samples(X))
+    frozen = BBISWeighter(target=FrozenEstimator(fitted)).fit(X)
+    assert_allclose(frozen.weights_, weighter.weights_)
+    units = [1e-3, 1e4]
+    density = GaussianMixtureDensity(n_components=2, random_state=0)
+    assert_allclose(BBISWeighter(target=density).fit(X * units).weights_, weighter.weights_)
+    assert stein_discrepancy(X, fitted, RBF(1e-4), weighter.weights_) < stein_discrepancy(
+        X, fitted, RBF(1e-4)
+    )
+
+
+def test_weights_move_biased_samples_towards_a_mixture(mixture):
+    rng = np.random.default_rng(0)
+    samples = 1.3 * mixture.sample(400, random_state=0) + [0.3, -0.4]
+    samples = np.append(samples, samples[rng.integers(400, size=40)], axis=0)
+    weighter = BBISWeighter(target=mixture).fit(samples)
+    functions = {
+        "mean": lambda X: X,
+        "second moment": lambda X: X[:, [0, 0, 1]] * X[:, [0, 1, 1]],
+    }
+    exact = mixture.sample(200_000, random_state=1)
+    for name, f in functions.items():
+        before, after = f(samples).mean(axis=0), weighter.expectation(f)
+        expected = f(exact).mean(axis=0)
+        error = np.linalg.norm(after - expected) / np.linalg.norm(before - expected)
+        assert error < 0.5, name
+    repeated = [np.isclose(samples, row).all(axis=1) for row in samples[-3:]]
+    for copies in repeated:
+        assert np.ptp(weighter.weights_[copies]) == 0.0
 
 
 @pytest.mark.parametrize("density", [MoATDensity(max_iter=3), ChowLiuDensity()])

@@ -13,7 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skcircuits import GraphicalSVGDSampler
+from skcircuits import GaussianMixtureDensity, GraphicalSVGDSampler, WMISPNDensity
+from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import GaussianMRF, SensorNetwork
 
 
@@ -189,6 +190,52 @@ def test_a_frozen_density_keeps_its_fit():
     sampler = GraphicalSVGDSampler(target=FrozenEstimator(density), n_particles=20, random_state=0)
     sampler.fit(X)
     np.testing.assert_allclose(sampler.particles_.mean(axis=0), density.mean_, atol=0.05)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_a_mixture_as_target(scale):
+    """The step size is in units of the columns: their scale does not matter."""
+    rng = np.random.default_rng(0)
+    centers = rng.choice([-1.3, 1.3], size=(500, 1)) * [1.0, 0.5]
+    X = scale * (5.0 + centers + rng.normal(size=(500, 2)))
+    density = GaussianMixtureDensity(n_components=2, random_state=0)
+    sampler = GraphicalSVGDSampler(target=density, random_state=0).fit(X)
+    mixture = sampler.target_.circuit_
+    nothing = np.full((1, 2), np.nan)
+    deviation = np.sqrt(mixture.variance(nothing)[0])
+    error = (sampler.particles_.mean(axis=0) - mixture.expectation(nothing)[0]) / deviation
+    np.testing.assert_allclose(error, 0.0, atol=0.05)
+    np.testing.assert_allclose(sampler.particles_.std(axis=0) / deviation, 1.0, atol=0.05)
+    np.testing.assert_allclose(
+        np.corrcoef(sampler.particles_.T)[0, 1],
+        np.corrcoef(mixture.sample(100_000, random_state=0).T)[0, 1],
+        atol=0.05,
+    )
+    np.testing.assert_array_equal(sampler.score_samples(X), sampler.target_.score_samples(X))
+
+
+def test_a_circuit_and_a_frozen_density_are_targets():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    density = GaussianMixtureDensity(n_components=1).fit(X + 7.0)
+    mean = density.means_[0]
+    frozen = GraphicalSVGDSampler(target=FrozenEstimator(density), random_state=0).fit(X)
+    np.testing.assert_allclose(frozen.particles_.mean(axis=0), mean, atol=0.02)
+    direct = GraphicalSVGDSampler(target=density.circuit_).fit(X[:30])
+    np.testing.assert_allclose(direct.particles_.mean(axis=0), mean, atol=0.02)
+    single = GraphicalSVGDSampler(target=density.circuit_, dtype="float32").fit(X[:30])
+    np.testing.assert_allclose(single.particles_, direct.particles_, atol=0.02)
+
+
+def test_densities_without_a_score_are_refused():
+    rng = np.random.default_rng(0)
+    labels = GraphicalSVGDSampler(
+        target=GaussianMixtureDensity(n_components=1, categorical_features=[0])
+    )
+    with pytest.raises(ValueError, match=r"GaussianMixtureDensity has it where all columns"):
+        labels.fit(rng.integers(2, size=(30, 2)))
+    pieces = GraphicalSVGDSampler(target=WMISPNDensity())
+    with pytest.raises(CircuitPropertyError, match=r"input_units=\['PiecewisePolynomial'\]"):
+        pieces.fit(rng.normal(size=(100, 2)))
 
 
 def test_targets_may_start_their_own_particles():

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian
 from skcircuits.graphical import GaussianMRF
 from skcircuits.kernels import RBF, Laplacian
-from skcircuits.stein import InverseMultiquadric, stein_discrepancy, stein_gram
+from skcircuits.stein import InverseMultiquadric, stein_discrepancy, stein_gram, stein_test
 
 KERNELS = [RBF(gamma=0.7), InverseMultiquadric(scale=1.3), InverseMultiquadric(0.8, exponent=-0.3)]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=["rbf", "imq", "imq-0.3"])
@@ -92,3 +93,16 @@ def test_kernel_values_and_errors(field):
         stein_gram([[0.0, 0.0]], field, RBF(), operator="barker")
     with pytest.raises(ValueError, match="Only categories collapse"):
         stein_gram([[0.0, np.nan]], field, RBF())
+
+
+def test_circuits_are_targets_of_stein_methods():
+    circuit = Circuit(
+        0.3 * MultivariateGaussian([0, 1], [0.0, 1.0], [[1.0, 0.5], [0.5, 1.0]])
+        + 0.7 * Gaussian(0, 2.0, 0.5) * Gaussian(1, 0.0, 1.0)
+    )
+    X = circuit.sample(200, random_state=0)
+    kernel = InverseMultiquadric(2.0)
+    own = stein_discrepancy(X, circuit, kernel)
+    assert stein_discrepancy(X + 0.5, circuit, kernel) > 3 * own
+    assert stein_test(X, circuit, kernel, random_state=0).pvalue > 0.05
+    assert stein_test(X + 0.5, circuit, kernel, random_state=0).pvalue < 0.01

@@ -84,6 +84,9 @@ def test_atoms_can_be_cut_and_spread():
 def test_kinds_of_targets():
     assert is_continuous(GaussianMRF([[1.0]], [0.0]))
     assert not is_continuous(FactorGraph([], [2]))
+    assert is_continuous(Circuit(Gaussian(0, 0.0, 1.0)))
+    assert not is_continuous(Circuit(Categorical(0, [0.5, 0.5])))
+    assert not is_continuous(Circuit(Gaussian(0, 0.0, 1.0) * Categorical(1, [0.5, 0.5])))
     with pytest.raises(TypeError, match="target must have log_prob_unnormalized"):
         is_continuous("target")
 
