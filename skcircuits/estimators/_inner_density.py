@@ -144,14 +144,10 @@ def _circuit_of(density):
     fitted = getattr(density, "best_estimator_", density)
     circuit = getattr(fitted, "circuit_", None)
     if circuit is None:
-        raise ValueError(
-            must(
-                "A density",
-                "have a circuit_ after fit",
-                "Pass a density that learns a circuit, or a Circuit itself.",
-                density=density,
-            )
-        )
+        way_out = "Pass a density that learns a circuit, or a Circuit itself."
+        if hasattr(fitted, "to_circuit"):
+            way_out = "Fit it alone and pass what its to_circuit() gives."
+        raise ValueError(must("A density", "have a circuit_ after fit", way_out, density=density))
     return circuit
 
 

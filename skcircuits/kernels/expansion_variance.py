@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import must
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels.base import Kernel
 from skcircuits.kernels.expected_kernel import check_kernel
 from skcircuits.kernels.matrix import expected_kernel_matrix
@@ -66,7 +66,7 @@ def expansion_variance(
 
     Raises
     ------
-    ValueError
+    CircuitPropertyError
         If the kernel has other factors, or a point has holes.
     ZeroProbabilityError
         If the observed cells of a row are impossible.
@@ -106,7 +106,7 @@ def _single_term(kernel: Kernel, circuit: Circuit) -> KernelTerm:
     known = RBFFactor | MismatchFactor | ConstantFactor
     simple = len(terms) == 1 and not terms[0].power_sums
     if not (simple and all(isinstance(terms[0].factor(v), known) for v in circuit.variables)):
-        raise ValueError(
+        raise CircuitPropertyError(
             must(
                 "a kernel",
                 "be a product of RBF and Hamming kernels for exact variances",
@@ -121,7 +121,7 @@ def _refuse_holes(points: FloatArray) -> None:
     """A point with holes is random too: the product of two kernels has no closed form."""
     n_incomplete = int(np.isnan(points).any(axis=1).sum())
     if n_incomplete:
-        raise ValueError(
+        raise CircuitPropertyError(
             must(
                 "points (support vectors)",
                 "be complete rows for exact variances",

@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 
-from skcircuits import ChowLiuDensity, CircuitImputer, GaussianMixtureDensity
+from skcircuits import ChowLiuDensity, CircuitImputer, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Indicator, MultivariateGaussian
 
 NAN = np.nan
@@ -323,6 +323,8 @@ def test_densities_must_have_a_circuit():
 
     with pytest.raises(ValueError, match="must have a circuit_ after fit"):
         CircuitImputer(density=KernelDensity()).fit(np.eye(3))
+    with pytest.raises(ValueError, match=r"pass what its to_circuit\(\) gives"):
+        CircuitImputer(density=MoATDensity(max_iter=1)).fit(np.eye(3))
 
 
 def test_auto_density_beats_column_means():

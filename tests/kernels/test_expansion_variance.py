@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit
+from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial
 from skcircuits.kernels.expansion_variance import _pairs_of_points, expansion_variance
 from tests.reference.enumeration import Completions
@@ -66,7 +67,7 @@ def test_pairs_are_complete():
 
 @pytest.mark.parametrize("kernel", [Laplacian(gamma=1.0), Polynomial(degree=2)])
 def test_other_kernels_are_refused(kernel):
-    with pytest.raises(ValueError, match="product of RBF and Hamming"):
+    with pytest.raises(CircuitPropertyError, match="product of RBF and Hamming"):
         expansion_variance(
             [[np.nan]], [[0.0]], np.ones(1), circuit=Circuit(Bernoulli(0, 0.5)), kernel=kernel
         )
