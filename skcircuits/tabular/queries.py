@@ -91,6 +91,8 @@ class Boxes:
         Boxes
             The same whole numbers, and of a density of real numbers what stands for them.
         """
+        if not is_whole.any():
+            return self
         inside = replace(
             self,
             lower=np.where(is_whole, np.ceil(self.lower), self.lower),

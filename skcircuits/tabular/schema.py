@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class TableSchema:
         """Mask of the columns of labels, shape (d,)."""
         return np.array([column.categories is not None for column in self.columns])
 
-    @property
+    @cached_property
     def is_integral(self) -> BoolArray:
         """Mask of the columns of whole numbers, shape (d,)."""
         return np.array([column.is_integral for column in self.columns])
