@@ -6,7 +6,6 @@ import numpy as np
 
 from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
 from skcircuits.circuits.units import Unit
-from skcircuits.learning.rooting import root_at_center
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import (
     ChowLiuTree,
@@ -16,6 +15,7 @@ from skcircuits.trees import (
     maximum_spanning_tree,
     tree_unit,
 )
+from skcircuits.trees.centers import root_at_center
 
 __all__ = ["mixture_circuit", "observed_information", "observed_tree"]
 

@@ -19,7 +19,7 @@ from skcircuits.learning.gaussian_mixture_table import MixtureTable
 from skcircuits.numerics.logspace import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["EMSettings", "MixtureState", "learn_mixture", "search_components"]
+__all__ = ["EMSettings", "MixtureState", "learn_gaussian_mixture", "search_components"]
 
 _START_STEPS = 10  # iterations each start gets before the best one goes on
 
@@ -107,7 +107,7 @@ class MixtureState:
         return penalty - 2.0 * self.log_likelihood
 
 
-def learn_mixture(
+def learn_gaussian_mixture(
     table: MixtureTable, n_components: int, settings: EMSettings, rng: np.random.Generator
 ) -> Iterator[MixtureState]:
     """Learn a mixture with a given number of components.
@@ -138,11 +138,11 @@ def learn_mixture(
     Examples
     --------
     >>> import numpy as np
-    >>> from skcircuits.learning.gaussian_mixture import EMSettings, learn_mixture
+    >>> from skcircuits.learning.gaussian_mixture import EMSettings, learn_gaussian_mixture
     >>> from skcircuits.learning.gaussian_mixture_table import MixtureTable
     >>> X = np.array([[0.0], [1.0], [9.0], [10.0], [np.nan]])
     >>> table = MixtureTable.prepare(X, cardinalities=np.zeros(1, dtype=int))
-    >>> *_, last = learn_mixture(table, 2, EMSettings(), np.random.default_rng(0))
+    >>> *_, last = learn_gaussian_mixture(table, 2, EMSettings(), np.random.default_rng(0))
     >>> last.weights.round(2)
     array([0.5, 0.5])
     """
@@ -180,7 +180,7 @@ def search_components(
     streams = rng.spawn(len(candidates))
     for n_components, stream in zip(candidates, streams, strict=True):
         bic = np.inf
-        for state in learn_mixture(table, n_components, settings, stream):
+        for state in learn_gaussian_mixture(table, n_components, settings, stream):
             bic = state.bic(table.weights.sum())
             yield state
         n_worse = 0 if bic < best else n_worse + 1

@@ -17,7 +17,6 @@ from skcircuits.learning.latent_emissions import EmissionGroup
 from skcircuits.learning.latent_messages import LatentTotals
 from skcircuits.learning.latent_tree import LatentTree
 from skcircuits.learning.leaf_statistics import ColumnMoments
-from skcircuits.learning.rooting import root_at_center
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import (
     StateLayout,
@@ -25,6 +24,7 @@ from skcircuits.trees import (
     mutual_information,
     pair_statistics,
 )
+from skcircuits.trees.centers import root_at_center
 
 __all__ = ["LatentRows", "cluster_hidden_states", "start_latent_tree"]
 

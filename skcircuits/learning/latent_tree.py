@@ -10,7 +10,7 @@ from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.units import Unit
 from skcircuits.learning.latent_emissions import EmissionGroup
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees import top_down_order
+from skcircuits.trees import children_of, top_down_order
 
 __all__ = ["LatentTree"]
 
@@ -49,10 +49,7 @@ class LatentTree:
     @cached_property
     def children(self) -> list[list[int]]:
         """Children of each variable."""
-        children: list[list[int]] = [[] for _ in self.parents]
-        for vertex in self.order[1:]:
-            children[self.parents[vertex]].append(vertex)
-        return children
+        return children_of(self.parents)
 
     @cached_property
     def emitters(self) -> list[tuple[int, int]]:

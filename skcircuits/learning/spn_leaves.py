@@ -15,7 +15,7 @@ import numpy as np
 from skcircuits.circuits import Categorical, Gaussian, MultivariateGaussian, PiecewisePolynomial
 from skcircuits.circuits.inputs import LeafUnit
 from skcircuits.learning.bell_densities import Density, fit_densities, tail_share
-from skcircuits.learning.gaussian_mixture import EMSettings, learn_mixture
+from skcircuits.learning.gaussian_mixture import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture_table import MixtureTable
 from skcircuits.learning.mixed_columns import MixedColumn
 from skcircuits.learning.polynomial_leaves import PolynomialSettings, Samples
@@ -177,7 +177,7 @@ def _fit_joint(
         table.weights[rows],
     )
     em = EMSettings(pseudo_count=max(smoothing, 1e-3), n_init=1)
-    *_, state = learn_mixture(prepared, 1, em, np.random.default_rng(0))
+    *_, state = learn_gaussian_mixture(prepared, 1, em, np.random.default_rng(0))
     means, covariances = state.gaussians.in_units(prepared.location, prepared.scale)
     # A column that is constant in the region keeps a little of its overall spread
     floor = np.diag((1e-3 * scale) ** 2)

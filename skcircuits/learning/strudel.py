@@ -19,7 +19,6 @@ import numpy as np
 from scipy.special import xlogy
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.rooting import root_at_center
 from skcircuits.learning.strudel_structure import (
     Conditioning,
     Edge,
@@ -30,6 +29,7 @@ from skcircuits.learning.strudel_structure import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import StateLayout, chow_liu_tree
+from skcircuits.trees.centers import root_at_center
 
 __all__ = ["StrudelLearner", "StrudelStep"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from skcircuits.circuits import Categorical, Indicator, Product, Sum
 from skcircuits.circuits.units import Unit
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees import top_down_order
+from skcircuits.trees import children_of, top_down_order
 
 __all__ = [
     "Conditioning",
@@ -57,9 +57,7 @@ class Shape:
         self.parents = parents
         self.cardinalities = cardinalities
         self.order = [int(v) for v in top_down_order(parents[None])[0]]
-        self.children: list[list[int]] = [[] for _ in parents]
-        for variable in self.order[1:]:
-            self.children[parents[variable]].append(variable)
+        self.children = children_of(parents)
         self._inside = np.eye(len(parents), dtype=bool)
         for variable in reversed(self.order[1:]):
             self._inside[parents[variable]] |= self._inside[variable]

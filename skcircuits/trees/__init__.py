@@ -35,6 +35,7 @@ from skcircuits.trees.margins import margin_gradient, scale_to_margins
 from skcircuits.trees.parameters import Parameterization
 from skcircuits.trees.prior_trees import sample_rows, sample_trees
 from skcircuits.trees.rooted import (
+    children_of,
     edges_of,
     maximum_spanning_tree,
     top_down_order,
@@ -58,6 +59,7 @@ __all__ = [
     "TreeMixture",
     "TreeProposal",
     "blocked_gibbs",
+    "children_of",
     "chow_liu_tree",
     "complete_rows",
     "conditional_marginals",

@@ -13,7 +13,7 @@ from skcircuits.trees.all_trees import MixtureOfAllTrees
 from skcircuits.trees.all_trees_mixture import AllTreesMixture
 from skcircuits.trees.chow_liu import ChowLiuTree
 from skcircuits.trees.prior_trees import sample_trees
-from skcircuits.trees.rooted import edges_of, top_down_order
+from skcircuits.trees.rooted import children_of, edges_of, top_down_order
 
 __all__ = ["InputMaker", "sampled_circuit", "tree_unit"]
 
@@ -89,9 +89,7 @@ def tree_unit(
         A leaf of the tree is one input unit per state of its parent, an inner variable a sum
         over its own states; subtrees are shared by all states above them.
     """
-    children: list[list[int]] = [[] for _ in parents]
-    for child in np.flatnonzero(parents >= 0):
-        children[parents[child]].append(int(child))
+    children = children_of(parents)
     below: dict[int, list[Unit]] = {}  # per variable its subtree given each parent state
     for variable in top_down_order(parents[None])[0, ::-1]:
         conditionals = _conditionals(model, variable, parents[variable])

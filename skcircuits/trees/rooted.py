@@ -6,7 +6,7 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["edges_of", "maximum_spanning_tree", "top_down_order", "vertex_depths"]
+__all__ = ["children_of", "edges_of", "maximum_spanning_tree", "top_down_order", "vertex_depths"]
 
 
 def vertex_depths(parents: IntArray) -> IntArray:
@@ -61,6 +61,32 @@ def top_down_order(parents: IntArray) -> IntArray:
     array([[2, 1, 0]])
     """
     return np.argsort(vertex_depths(parents), axis=1, kind="stable")
+
+
+def children_of(parents: IntArray) -> list[list[int]]:
+    """Children of each vertex of one tree.
+
+    Parameters
+    ----------
+    parents : ndarray of shape (n_vertices,)
+        Parent of each vertex, -1 at the root.
+
+    Returns
+    -------
+    list of list of int
+        Per vertex its children, increasing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import children_of
+    >>> children_of(np.array([-1, 0, 0]))
+    [[1, 2], [], []]
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for child in np.flatnonzero(parents >= 0).tolist():
+        children[parents[child]].append(child)
+    return children
 
 
 def edges_of(parents: IntArray) -> IntArray:

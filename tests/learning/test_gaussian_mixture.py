@@ -3,7 +3,11 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
-from skcircuits.learning.gaussian_mixture import EMSettings, learn_mixture, search_components
+from skcircuits.learning.gaussian_mixture import (
+    EMSettings,
+    learn_gaussian_mixture,
+    search_components,
+)
 from skcircuits.learning.gaussian_mixture_components import (
     Categories,
     DiagonalGaussians,
@@ -38,7 +42,9 @@ def mixed_table(n_rows=400, seed=0):
 
 def last_state(X, n_components, cardinalities=NUMBERS, sample_weight=None, **settings):
     table = MixtureTable.prepare(X, cardinalities, sample_weight)
-    *_, state = learn_mixture(table, n_components, EMSettings(**settings), np.random.default_rng(0))
+    *_, state = learn_gaussian_mixture(
+        table, n_components, EMSettings(**settings), np.random.default_rng(0)
+    )
     return table, state
 
 
@@ -47,7 +53,7 @@ def last_state(X, n_components, cardinalities=NUMBERS, sample_weight=None, **set
 def test_the_lower_bound_never_falls(covariance_type, n_components):
     table = MixtureTable.prepare(three_groups(), NUMBERS)
     settings = EMSettings(covariance_type=covariance_type, tol=1e-9, max_iter=60)
-    states = list(learn_mixture(table, n_components, settings, np.random.default_rng(0)))
+    states = list(learn_gaussian_mixture(table, n_components, settings, np.random.default_rng(0)))
     bounds = np.array([state.lower_bound for state in states])
     assert (np.diff(bounds) > -1e-12).all()
     assert all(state.n_iter == i + 1 for i, state in enumerate(states))
@@ -57,7 +63,7 @@ def test_the_lower_bound_never_falls_on_mixed_tables():
     X, cardinalities = mixed_table()
     table = MixtureTable.prepare(X, cardinalities)
     settings = EMSettings(tol=1e-9, max_iter=60)
-    states = list(learn_mixture(table, 3, settings, np.random.default_rng(0)))
+    states = list(learn_gaussian_mixture(table, 3, settings, np.random.default_rng(0)))
     assert (np.diff([state.lower_bound for state in states]) > -1e-12).all()
 
 

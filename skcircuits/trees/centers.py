@@ -25,7 +25,7 @@ def root_at_center(parents: IntArray) -> IntArray:
     Examples
     --------
     >>> import numpy as np
-    >>> from skcircuits.learning.rooting import root_at_center
+    >>> from skcircuits.trees.centers import root_at_center
     >>> root_at_center(np.array([-1, 0, 1, 2, 3]))
     array([ 1,  2, -1,  2,  3])
     """
