@@ -86,3 +86,11 @@ def test_extreme_tables_stay_finite():
     log_prob = model.log_prob(all_states([2, 2, 2]))
     assert np.isfinite(log_prob).all()
     assert np.exp(log_prob).sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_a_weakly_connected_variable_costs_no_digits():
+    tables = random_model([2] * 6, seed=1)
+    weights = np.exp(9.0) * (1 - np.eye(6))
+    weights[0, 1:] = weights[1:, 0] = np.exp(-9.0)
+    model = MixtureOfAllTrees(tables.layout, weights, tables.nodes, tables.pairs)
+    assert abs(np.exp(model.log_prob(all_states([2] * 6))).sum() - 1) < 1e-12

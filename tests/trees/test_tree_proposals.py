@@ -126,3 +126,12 @@ def test_edges_are_read_either_way():
     np.testing.assert_allclose(
         proposal.log_evidence(down, row), proposal.log_evidence(up, row), rtol=1e-12
     )
+
+
+def test_a_weakly_connected_variable_costs_no_digits():
+    tables = random_model([2] * 6, seed=1)
+    weights = np.exp(9.0) * (1 - np.eye(6))
+    weights[0, 1:] = weights[1:, 0] = np.exp(-9.0)
+    model = MixtureOfAllTrees(tables.layout, weights, tables.nodes, tables.pairs)
+    nothing = np.ones((1, model.layout.n_states))
+    assert abs(TreeProposal(model, nothing).log_mass[0]) < 1e-12
