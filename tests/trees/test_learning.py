@@ -135,3 +135,24 @@ def test_training_can_be_restored(codes):
     np.testing.assert_array_equal(
         training.mixture.log_prob(codes), epochs[0].mixture.log_prob(codes)
     )
+
+
+def test_steps_get_shorter_to_the_end(codes):
+    def moves(last_rate):
+        epochs = _learn(codes, CARDINALITIES, schedule=Schedule(8, 0.05, 50, last_rate))
+        vectors = np.concatenate([epoch.vectors for epoch in epochs])
+        return np.abs(np.diff(vectors, axis=0)).mean(axis=1)
+
+    falling, constant = moves(0.02), moves(1.0)
+    assert falling[-1] < 0.1 * falling[0]
+    assert constant[-1] > 0.2 * constant[0]
+
+
+def test_large_steps_stay_within_what_can_be_computed():
+    rng = np.random.default_rng(0)
+    column = rng.integers(2, size=200)
+    codes = np.column_stack([column, column, 1 - column, rng.integers(2, size=(200, 2))])
+    mixture = _learn(codes, [2] * 5, schedule=Schedule(15, 1.5, 50))[-1].mixture
+    weights = mixture.components[0].weights[~np.eye(5, dtype=bool)]
+    assert weights.max() / weights.min() < np.exp(18) * (1 + 1e-9)
+    assert np.exp(mixture.log_prob(all_states([2] * 5))).sum() == pytest.approx(1, abs=1e-11)
