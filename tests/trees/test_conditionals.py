@@ -1,3 +1,5 @@
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,29 @@ def test_errors_shrink_with_samples(two_components, method):
     )
     assert many.standard_errors.sum() < 0.3 * few.standard_errors.sum()
     assert (many.effective_sample_size > few.effective_sample_size).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_standard_errors_are_those_of_repetitions(two_components, method):
+    rng = np.random.default_rng(3)
+    exact = conditional_marginals(two_components, ROWS[:2], "exact", 0, rng).probabilities
+    answers = [conditional_marginals(two_components, ROWS[:2], method, 48, rng) for _ in range(20)]
+    squares = sum((answer.probabilities - exact) ** 2 for answer in answers)
+    expected = sum(answer.standard_errors**2 for answer in answers)
+    assert 0.6 < np.sqrt(squares.sum() / expected.sum()) < 1.5
+
+
+@pytest.mark.parametrize("method", ["blocked_gibbs", "gibbs"])
+def test_first_sweeps_of_chains_do_not_count(two_components, method, monkeypatch):
+    def late(mixture, start, missing, rng):
+        """Chains that are far away during their first sweeps."""
+        for sweep in count():
+            yield np.full_like(start, int(sweep >= 20))
+
+    sampler = "blocked_gibbs" if method == "blocked_gibbs" else "single_site_gibbs"
+    monkeypatch.setattr(f"skcircuits.trees.conditionals.{sampler}", late)
+    rng = np.random.default_rng(0)
+    # 16 chains of 100 sweeps
+    estimate = conditional_marginals(two_components, ROWS[2:3], method, 1600, rng)
+    layout = two_components.components[0].layout
+    np.testing.assert_array_equal(estimate.probabilities, layout.one_hot(np.ones((1, 4), int)))
