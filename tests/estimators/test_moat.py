@@ -1,3 +1,4 @@
+import copy
 import itertools
 import warnings
 
@@ -11,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from skcircuits import CircuitImputer, MoATDensity
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
+from skcircuits.parallel import thread_map
 from skcircuits.trees import enumerate_evidence, learn_all_trees
 
 
@@ -450,3 +452,141 @@ def test_equal_rows_with_holes_are_scored_once(fitted, monkeypatch):
 def test_huge_weights_are_refused(X):
     with pytest.raises(ValueError, match="sample_weight must sum to less than 1e"):
         make().fit(X, sample_weight=np.full(len(X), 1e307))
+
+
+def test_start_is_the_smoothed_weighted_table(X):
+    weight = np.where(X[:, 0] == 1, 3.0, 1.0)
+    # Steps so small that the start is all there is
+    density = make(learning_rate=1e-9, max_iter=1, pseudo_count=50, validation_fraction=None)
+    density.fit(X, sample_weight=weight)
+    expected = (weight @ X + 50 / 2) / (weight.sum() + 50)
+    learned = [nodes[0, 1] for nodes in density.node_marginals_]
+    np.testing.assert_allclose(learned, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_learning_follows_the_weights(method):
+    X = two_groups(600, 0.5)
+    weight = np.where(X.mean(axis=1) > 0.5, 9.0, 1.0)
+    # The random start knows nothing of the weights
+    density = make(
+        init="random", batch_size=50, learning_rate=0.1, max_iter=12, validation_fraction=None
+    )
+    for _ in range(1 if method == "fit" else 12):
+        getattr(density, method)(X, sample_weight=weight)
+    learned = [nodes[0, 1] for nodes in density.node_marginals_]
+    np.testing.assert_allclose(learned, np.average(X, axis=0, weights=weight), atol=0.06)
+
+
+def test_validation_scores_are_weighted(X):
+    weight = np.where(X.sum(axis=1) > 3, 5.0, 1.0)
+    density = make(validation_fraction=None, max_iter=2).fit(X, sample_weight=weight)
+    expected = np.average(density.score_samples(X), weights=weight)
+    assert max(density.validation_scores_) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    "better", [{"batch_size": 20}, {"learning_rate": 0.5}, {"init": "mutual_information"}]
+)
+def test_more_steps_larger_steps_and_a_better_start_help(X, method, better):
+    plain = {"init": "random", "batch_size": 600, "max_iter": 1, "validation_fraction": None}
+    slow, fast = (getattr(make(**plain | p), method)(X).score(X) for p in ({}, better))
+    assert fast > slow + 0.5
+
+
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_pseudo_count_is_in_the_unit_of_the_weights(X, n_components):
+    rng = np.random.default_rng(0)
+    holes = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+    weight = rng.random(len(X))
+    one, other = (
+        make(n_components=n_components, max_iter=2, pseudo_count=20 * unit)
+        .fit(holes, sample_weight=unit * weight)
+        .score_samples(ALL_ROWS)
+        for unit in (1.0, 2.0**-20)
+    )
+    np.testing.assert_allclose(other, one, rtol=1e-9)
+
+
+def test_learning_goes_on_from_the_best_pass():
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.integers(2, size=(300, 1)), 3, axis=1).astype(float)
+    # Every pass learns more of a dependence that the validation rows do not have.
+    unlike = rng.integers(2, size=(300, 3)).astype(float)
+    density = make(pseudo_count=1000, batch_size=50).fit(X, X_val=unlike)
+    assert np.argmax(density.validation_scores_) == 0
+    best = density.score_samples(ALL_ROWS[:8, 3:])
+    density.set_params(learning_rate=1e-9).partial_fit(X)
+    np.testing.assert_allclose(density.score_samples(ALL_ROWS[:8, 3:]), best, atol=1e-6)
+
+
+def test_weights_of_a_mixture_follow_the_rows_of_the_next_fit():
+    density = make(n_components=2, warm_start=True).fit(two_groups(600, 0.5))
+    X = two_groups(600, 0.9, seed=1)
+    density.fit(X)
+    assert density.weights_.max() == pytest.approx(0.9, abs=0.03)
+    # They are in the order of the components.
+    for column, nodes in enumerate(density.node_marginals_):
+        assert density.weights_ @ nodes[:, 1] == pytest.approx(X[:, column].mean(), abs=0.03)
+
+
+def test_partial_fit_notes_the_negative_log_likelihood(X):
+    density = make(learning_rate=1e-9).partial_fit(X)
+    assert density.loss_curve_ == pytest.approx([-density.score(X)], abs=1e-6)
+
+
+def test_more_trees_estimate_rows_with_holes_better(fitted, X):
+    rng = np.random.default_rng(0)
+    rows = X[:60].copy()
+    np.put_along_axis(rows, rng.random(rows.shape).argsort(axis=1)[:, :4], np.nan, axis=1)
+    agree = (np.isnan(rows[:, None]) | (rows[:, None] == ALL_ROWS)).all(axis=2)
+    exact = np.log(agree @ np.exp(fitted.score_samples(ALL_ROWS)))
+    density = copy.deepcopy(fitted)
+    few, many, enough = (
+        np.abs(density.set_params(n_tree_samples=n).score_samples(rows) - exact).mean()
+        for n in (1, 15, 16)
+    )
+    assert few > 2 * many > 1e-3
+    assert enough < 1e-12  # all 16 completions of a row are summed
+
+
+def test_completions_from_more_trees_come_closer(fitted, X, monkeypatch):
+    monkeypatch.setattr("skcircuits.estimators.moat._MAX_EXACT_STATES", 1)
+    rows = X[:3].copy()
+    rows[:, 1:4] = np.nan
+    exact = np.stack([m[:, 1] for m in fitted.conditional_marginals(rows, method="exact")], axis=1)
+    density = copy.deepcopy(fitted)
+    few, many = (
+        np.abs(
+            density.set_params(n_tree_samples=n).sample(2000, random_state=0, X=rows).mean(axis=0)
+            - exact
+        ).mean()
+        for n in (1, 256)
+    )
+    assert few > 3 * many
+
+
+def test_random_state_decides_on_the_trees_that_score_rows_with_holes(X):
+    holes = X[:20].copy()
+    holes[:, 1:5] = np.nan
+    # Fits alike but for the trees
+    options = {"learning_rate": 1e-12, "max_iter": 1, "validation_fraction": None}
+    one, other = (make(n_tree_samples=4, random_state=s, **options).fit(X) for s in (0, 1))
+    np.testing.assert_allclose(one.score_samples(X), other.score_samples(X), rtol=1e-9)
+    assert np.abs(one.score_samples(holes) - other.score_samples(holes)).max() > 1e-3
+
+
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_fits_and_scores_use_the_threads_asked_for(X, n_components, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "skcircuits.trees.laplacian.thread_map",
+        lambda function, items, n_jobs=None: asked.append(n_jobs) or thread_map(function, items),
+    )
+    density = make(n_components=n_components, max_iter=1, n_jobs=2).fit(X)
+    # Several components are learned side by side, each by one thread.
+    assert set(asked) == ({2} if n_components == 1 else {1, 2})
+    asked.clear()
+    density.score_samples(X)
+    assert set(asked) == {2}
