@@ -17,8 +17,8 @@ from skcircuits.trees.statistics import PairStatistics
 __all__ = ["Parameterization"]
 
 # Bounds of the parameters (natural logarithms): a factor exp(18) between the weakest and the
-# strongest edge, and odds ratios of two binary variables within exp(±48). Beyond, a Laplacian
-# may lose positive definiteness to rounding.
+# strongest edge, and odds ratios of two binary variables within exp(±48). Few models within them
+# are too badly conditioned to be evaluated; beyond, many are.
 _LOG_WEIGHT_BOUND = 9.0
 _CONTRAST_BOUND = 12.0
 # Least probability of a state against the most probable one: far below one row in a table.
