@@ -174,7 +174,7 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
 
     @property
     def cardinalities(self):
-        """Number of states of each column, shape (n_features_in_,), as of a target.
+        """Number of states of each column, shape (n_features,), as of a target.
 
         Stein methods move a column through the states 0, 1, ... k - 1.
 
