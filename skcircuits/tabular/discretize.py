@@ -16,6 +16,9 @@ from skcircuits.tabular.queries import Boxes
 
 __all__ = ["Discretizer"]
 
+# How far the bin of a number in many rows reaches around it, as a share of the range
+_REACH = 1e-3
+
 
 @dataclass(frozen=True)
 class Discretizer:
@@ -42,10 +45,10 @@ class Discretizer:
     >>> X = np.array([[0.0, 1.2], [3.0, 2.4], [3.0, 3.2], [0.0, np.nan]])
     >>> discretizer = Discretizer.fit(X, cardinalities=np.zeros(2), n_bins=2)
     >>> discretizer.bin_edges
-    (None, array([-0.8,  1.2,  2.4,  3.2,  5.2]))
+    (None, array([-0.8,  1.2,  2.8,  3.2,  5.2]))
     >>> discretizer.encode(X)
     array([[ 0.,  1.],
-           [ 1.,  2.],
+           [ 1.,  1.],
            [ 1.,  2.],
            [ 0., nan]])
     """
@@ -72,7 +75,8 @@ class Discretizer:
         cardinalities : ndarray of shape (d,)
             Number of labels per column, 0 for numbers.
         n_bins : int, default=8
-            Quantile bins per column, fewer where quantiles coincide.
+            Quantile bins per column. A number with the share of a bin has a narrow one to
+            itself, so that there may be some more.
         max_categories : int, default=32
             Most distinct whole numbers that count as few.
         sample_weight : ndarray of shape (n,), default=None
@@ -231,14 +235,51 @@ def _are_categories(distinct: FloatArray, max_categories: int) -> bool:
 
 def _cut(numbers: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
     """Edges of quantile bins, with a guard bin on each side."""
-    shares = np.linspace(0, 1, n_bins + 1)
-    # Edges are numbers seen, so equal numbers never fall on both sides of an edge
-    edges = np.unique(np.quantile(numbers, shares, weights=weight, method="inverted_cdf"))
+    distinct, inverse = np.unique(numbers, return_inverse=True)
+    masses = np.bincount(inverse, weight) / weight.sum()
+    is_whole = bool((distinct == np.floor(distinct)).all())
+    # Whole numbers reach half a unit around themselves. Other bins have to reach just past the
+    # greatest number.
+    first = distinct[0] - 0.5 if is_whole else distinct[0]
+    last = distinct[-1] + 0.5 if is_whole else np.nextafter(distinct[-1], np.inf)
+    span = last - first
+    inner = _inner_edges(distinct, masses, n_bins, None if is_whole else _REACH * span)
     # The density of a narrower bin might overflow
-    inner = edges[1:-1]
-    is_far = (inner - edges[0] >= SMALLEST_RANGE) & (np.diff(edges)[1:] >= SMALLEST_RANGE)
-    edges = np.concatenate([edges[:1], inner[is_far], edges[-1:]])
-    # Bins are closed on the left: the last one has to reach just past the greatest number
-    edges[0], edges[-1] = numbers.min(), np.nextafter(numbers.max(), np.inf)
-    span = edges[-1] - edges[0]
-    return np.concatenate([[edges[0] - span], edges, [edges[-1] + span]])
+    inner = inner[np.diff(inner, prepend=first) >= SMALLEST_RANGE]
+    return np.concatenate([[first - span, first], inner, [last, last + span]])
+
+
+def _inner_edges(
+    distinct: FloatArray, masses: FloatArray, n_bins: int, reach: float | None
+) -> FloatArray:
+    """Edges between increasing numbers with these shares of the rows.
+
+    A number with the share of a bin has one to itself, which reaches only so far around it;
+    None stands for whole numbers, and half a unit.
+    """
+    is_heavy = masses >= 1 / n_bins
+    heavy = np.flatnonzero(is_heavy)
+    after = np.cumsum(masses)
+    before = after - masses
+    shares = np.arange(1, n_bins) / n_bins
+    holder = np.minimum(np.searchsorted(after, shares), len(masses) - 1)
+    # On the side of the quantile's number on which fewer rows are misplaced
+    nearest = holder + (shares - before[holder] >= after[holder] - shares)
+    cuts = np.unique(np.concatenate([nearest, heavy, heavy + 1]))
+    cuts = cuts[(cuts > 0) & (cuts < len(masses))]
+    low, high = distinct[cuts - 1], distinct[cuts]
+    half = (high - low) / 2
+    if reach is None:
+        half, reach = np.floor(half) + 0.5, 0.5
+    near = np.minimum(half, reach)
+    low_is_heavy, high_is_heavy = is_heavy[cuts - 1], is_heavy[cuts]
+    # A bin is closed on the left: an edge that rounds to the lower number would not part them
+    edges = [
+        np.where(above > low, above, high)[used]
+        for above, used in (
+            (low + half, ~(low_is_heavy | high_is_heavy)),
+            (low + near, low_is_heavy),
+            (high - near, high_is_heavy),
+        )
+    ]
+    return np.unique(np.concatenate(edges))

@@ -130,5 +130,29 @@ def test_bins_are_wide_enough_for_a_density():
     cells = np.repeat([0.0, 1e-310, 2e-310, 1.0, 1.0 + 1e-15, 3.0], 50)[:, None]
     edges = Discretizer.fit(cells, np.zeros(1, dtype=np.int64)).bin_edges[0]
     assert (np.diff(edges) >= 1e-150).all()
-    np.testing.assert_array_equal(edges[1:3], [0.0, 1.0])
-    assert edges[-2] == np.nextafter(3.0, 4.0)
+    codes = np.searchsorted(edges, np.unique(cells), side="right")
+    assert codes[0] == codes[1] == codes[2] < codes[3] <= codes[4] < codes[5]
+    assert edges[1] == 0.0 and edges[-2] == np.nextafter(3.0, 4.0)
+
+
+@pytest.mark.parametrize("tie", [0.0, 3.7, 30.0])
+def test_a_number_in_many_rows_has_a_narrow_bin_to_itself(tie):
+    numbers = np.random.default_rng(0).uniform(0.0, 30.0, 2000)
+    numbers[::2] = tie
+    discretizer = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64))
+    edges, codes = discretizer.bin_edges[0], discretizer.encode(numbers[:, None])[:, 0]
+    own = int(discretizer.encode(np.array([[tie]]))[0, 0])
+    assert edges[own + 1] - edges[own] <= 2e-3 * 30
+    assert (codes == own).mean() == pytest.approx(0.5, abs=0.01)
+    others = np.bincount(codes.astype(int))
+    others[own] = 0
+    assert others.max() < 0.2 * len(numbers)
+
+
+def test_bins_of_whole_numbers_end_between_them():
+    numbers = np.random.default_rng(0).integers(0, 50, 3000).astype(float)
+    edges = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64)).bin_edges[0]
+    assert (edges[1:-1] % 1 == 0.5).all() and edges[1] == -0.5 and edges[-2] == 49.5
+    sparse = np.repeat([0.0, 100.0, 101.0, 250.0, *range(300, 340)], [400, *[10] * 43])
+    edges = Discretizer.fit(sparse[:, None], np.zeros(1, dtype=np.int64)).bin_edges[0]
+    assert {-0.5, 0.5} <= set(edges)
