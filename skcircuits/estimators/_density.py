@@ -1,6 +1,7 @@
 """What all densities share: scoring, sampling, information criteria and probabilities."""
 
 from abc import ABCMeta, abstractmethod
+from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
@@ -16,12 +17,17 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
+from skcircuits.estimators._fitting import drive
 from skcircuits.estimators._impossible_evidence import completed_or_marginal
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.stein.targets import is_continuous, state_counts
 from skcircuits.tabular.queries import compile_queries
 
 __all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
+
+# Steps of expectation maximisation that make up for missing cells
+_MAX_REFINEMENTS = 50
+_REFINEMENT_TOL = 1e-4
 
 
 class _NoStatesError(CircuitPropertyError, AttributeError):
@@ -350,6 +356,32 @@ class CircuitDensity(BaseDensity):
             If a column has another density than mixtures of Gaussians.
         """
         return self.circuit_.grad_log_prob(X)
+
+    @contextmanager
+    def _stages(self, *names):
+        """Tasks for callbacks, one per stage of the fit."""
+        fit = self._init_callback_context(max_subtasks=len(names))
+        fit.call_on_fit_task_begin(estimator=self)
+        yield [fit.subcontext(task_name=name, max_subtasks=None) for name in names]
+        fit.call_on_fit_task_end(estimator=self)
+
+    def _refine(self, steps, X, context, in_original_units=lambda circuit: circuit):
+        """Learn the parameters again where cells are missing: their flows are expectations.
+
+        A structure learned from the observed cells alone takes it for chance which these are.
+        """
+        result = drive(
+            self,
+            steps,
+            max_iter=_MAX_REFINEMENTS,
+            score=lambda step: step.log_density,
+            tol=_REFINEMENT_TOL,
+            n_iter_no_change=1,
+            attributes=lambda step: {"circuit_": in_original_units(step.circuit)},
+            X=X,
+            context=context,
+        )
+        return result.state.circuit
 
     def _log_density(self, X):
         return self.circuit_.log_prob(X)

@@ -1,7 +1,6 @@
 """Densities whose circuits are learned over states and then speak original units."""
 
 from abc import abstractmethod
-from contextlib import contextmanager
 from numbers import Real
 from typing import ClassVar, NamedTuple
 
@@ -11,7 +10,6 @@ from skcircuits.circuits import Categorical, Circuit, Indicator, PiecewisePolyno
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.estimators._base import Interval, check_weights, fit_context
 from skcircuits.estimators._density import CircuitDensity, check_observed
-from skcircuits.estimators._fitting import drive
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning.rebuild import rebuild
 from skcircuits.tabular import Discretizer
@@ -21,9 +19,6 @@ __all__ = ["DiscreteDensity", "Rows", "StatesMixin", "ValidatedDensity", "Valida
 
 # Whole numbers up to this are the states of a categorical unit themselves
 _MOST_STATES = 1024
-# Steps of expectation maximisation that make up for missing cells
-_MAX_REFINEMENTS = 50
-_REFINEMENT_TOL = 1e-4
 
 
 class Rows(NamedTuple):
@@ -131,33 +126,14 @@ class DiscreteDensity(StatesMixin, CircuitDensity):
 
         return Circuit(rebuild(circuit.root, original))
 
-    @contextmanager
-    def _stages(self, *names):
-        """Tasks for callbacks, one per stage of the fit."""
-        fit = self._init_callback_context(max_subtasks=len(names))
-        fit.call_on_fit_task_begin(estimator=self)
-        yield [fit.subcontext(task_name=name, max_subtasks=None) for name in names]
-        fit.call_on_fit_task_end(estimator=self)
-
-    def _refine(self, circuit, rows, pseudo_count, context):
-        """Learn the parameters again where cells are missing: their flows are expectations."""
+    def _refine_states(self, circuit, rows, context):
+        """Learn the parameters over states again where cells are missing."""
         if not rows.has_holes:
             return circuit
         steps = expectation_maximization(
-            circuit, rows.states, rows.weight, pseudo_count=pseudo_count
+            circuit, rows.states, rows.weight, pseudo_count=self.pseudo_count
         )
-        result = drive(
-            self,
-            steps,
-            max_iter=_MAX_REFINEMENTS,
-            score=lambda step: step.log_density,
-            tol=_REFINEMENT_TOL,
-            n_iter_no_change=1,
-            attributes=lambda step: {"circuit_": self._in_original_units(step.circuit)},
-            X=rows.X,
-            context=context,
-        )
-        return result.state.circuit
+        return self._refine(steps, rows.X, context, self._in_original_units)
 
 
 class ValidationMixin:

@@ -126,7 +126,7 @@ class ChowLiuDensity(DiscreteDensity):
         )
         with self._stages("structure", "parameters") as (structure, parameters):
             mixture, self.n_iter_ = self._learn_trees(rows, complete, generator, structure)
-            circuit = self._refine(mixture_circuit(mixture), rows, self.pseudo_count, parameters)
+            circuit = self._refine_states(mixture_circuit(mixture), rows, parameters)
         self.parents_ = np.stack([tree.parents for tree in mixture.trees])
         self.weights_ = np.exp(mixture.log_weights)
         self.circuit_ = self._in_original_units(circuit)

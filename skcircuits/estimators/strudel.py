@@ -159,7 +159,7 @@ class StrudelDensity(ValidatedDensity):
                 X=rows.X,
                 context=structure,
             )
-            circuit = self._refine(result.state.circuit, rows, self.pseudo_count, parameters)
+            circuit = self._refine_states(result.state.circuit, rows, parameters)
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
         self.n_splits_ = grown["best"].n_splits

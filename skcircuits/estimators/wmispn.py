@@ -10,6 +10,7 @@ from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, RealNotInt, StrOptions
 from skcircuits.estimators._density import CircuitDensity
 from skcircuits.estimators._fitting import drive
+from skcircuits.learning import expectation_maximization
 from skcircuits.learning.learn_spn import SplitSettings, learn_structure, structure_to_unit
 from skcircuits.learning.mixed_columns import describe_column
 from skcircuits.learning.polynomial_leaves import PolynomialSettings
@@ -189,15 +190,25 @@ class WMISPNDensity(CircuitDensity):
         def circuit(root, leaves=leaves):
             return Circuit(structure_to_unit(table, root, leaves))
 
-        result = drive(
-            self,
-            learn_structure(table, self._split_settings(table), generator),
-            attributes=lambda root: {"circuit_": circuit(root)},
-            X=X,
-            finish=circuit,
-        )
-        # Who interrupts does not wait for polynomials, which take longer than the structure
-        self.circuit_ = result.finished or circuit(result.state, leaves.without_degrees())
+        with self._stages("structure", "parameters") as (structure, parameters):
+            result = drive(
+                self,
+                learn_structure(table, self._split_settings(table), generator),
+                attributes=lambda root: {"circuit_": circuit(root)},
+                X=X,
+                context=structure,
+                finish=circuit,
+            )
+            if not result.finished:
+                # Who interrupts does not wait for polynomials: they take longer than structures
+                self.circuit_ = circuit(result.state, leaves.without_degrees())
+            elif np.isnan(X[weights > 0]).any():
+                steps = expectation_maximization(
+                    result.finished, X, weights, pseudo_count=self.smoothing
+                )
+                self.circuit_ = self._refine(steps, X, parameters)
+            else:
+                self.circuit_ = result.finished
         self.n_iter_ = result.n_iter
         self.point_masses_ = [column.atoms for column in columns]
         self.resolutions_ = np.array([column.resolution for column in columns])

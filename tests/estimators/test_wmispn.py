@@ -296,3 +296,19 @@ def test_iris_beats_its_factorised_model():
     train, test = X[::2], X[1::2]
     density = WMISPNDensity().fit(train)
     assert density.score(test) > WMISPNDensity(alpha=0.0).fit(train).score(test) + 1.5
+
+
+@pytest.mark.parametrize("missing", ["by chance", "by another column"])
+def test_missing_cells_do_not_bias_the_dependence(missing):
+    rng = np.random.default_rng(3)
+    a = rng.random(4000) < 0.4
+    c = rng.random(4000) < np.where(a, 0.7, 0.2)
+    X = np.column_stack([a, c]).astype(float)
+    if missing == "by chance":
+        X[rng.random(X.shape) < 0.3] = np.nan
+    else:
+        X[a & (rng.random(4000) < 0.7), 1] = np.nan
+    density = WMISPNDensity(categorical_features=[0, 1]).fit(X)
+    assert density.probability({1: 1}, given={0: 1}) == pytest.approx(0.7, abs=0.04)
+    assert density.probability({1: 1}, given={0: 0}) == pytest.approx(0.2, abs=0.03)
+    assert density.probability({1: 1}) == pytest.approx(0.4, abs=0.03)
