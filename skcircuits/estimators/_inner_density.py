@@ -4,11 +4,13 @@ The density is a parameter: "auto", a density estimator (cloned, then fitted on 
 a ready circuit.
 """
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_memory
 
@@ -25,6 +27,8 @@ __all__ = ["DENSITY_CONSTRAINTS", "InnerDensityMixin"]
 # average, is discrete
 _MOST_WHOLE_NUMBERS = 10
 _LEAST_REPETITIONS = 10
+# Up to that many rows per column of numbers it is asked whether covariances can be learned
+_FEW_ROWS_PER_NUMBER = 10
 
 DENSITY_CONSTRAINTS = {
     "density": [StrOptions({"auto"}), HasMethods(["fit", "score_samples"]), Circuit]
@@ -95,7 +99,9 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         numbers = encoded[:, ~self._schema.is_categorical]
         if all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T):
             return HiddenChowLiuDensity()
-        return GaussianMixtureDensity()
+        few = len(encoded) < _FEW_ROWS_PER_NUMBER * numbers.shape[1]
+        shape = _covariance_by_bic(encoded, self._schema) if few else "full"
+        return GaussianMixtureDensity(covariance_type=shape)
 
     def _fit_as_task(self, encoded, sample_weight):
         """Fit the density as a task of this fit, for callbacks."""
@@ -132,6 +138,17 @@ def _is_discrete(numbers):
     values = np.unique(numbers)
     most = min(_MOST_WHOLE_NUMBERS, len(numbers) / _LEAST_REPETITIONS)
     return len(values) <= most and (values == np.floor(values)).all()
+
+
+def _covariance_by_bic(encoded, schema):
+    """Tell whether few rows are enough to learn how columns depend on one another."""
+    criterion = {}
+    for shape in ("full", "diag"):
+        single = GaussianMixtureDensity(n_components=1, covariance_type=shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a comparison, no result
+            criterion[shape] = single._fit_encoded(encoded, schema).bic_[1]
+    return min(criterion, key=criterion.get)
 
 
 def _fitted_density(density, encoded, schema, sample_weight):

@@ -38,7 +38,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     density : "auto", density estimator or Circuit, default="auto"
         What is learned of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of labels
         and of few (at most ten) often repeated whole numbers, `GaussianMixtureDensity` for
-        any other; see ``density_``. An estimator is cloned and fitted on X. A circuit is
+        any other (with diagonal covariances where few rows say so); see ``density_``. An
+        estimator is cloned and fitted on X. A circuit is
         used as it is, one variable per column.
     strategy : {"mean", "mpe", "sample"}, default="mean"
         How holes are filled.

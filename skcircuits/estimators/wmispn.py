@@ -105,6 +105,9 @@ class WMISPNDensity(CircuitDensity):
     `score_components` tells them apart. A column without any observed cell is uniform on
     [-0.5, 0.5], with tails.
 
+    Where cells are missing, the structure is learned from the observed ones, then all
+    parameters by expectation maximisation.
+
     Ctrl-C during the fit keeps the groups found so far; numbers then have histograms where
     they would have polynomials.
 

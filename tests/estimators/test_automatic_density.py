@@ -54,3 +54,18 @@ def test_discrete_tables_are_predicted_and_completed(name):
         assert (std[::3] > 0).all()
     completed = CircuitImputer(random_state=0, strategy="mpe").fit(X).transform(values)
     assert not pd.isna(completed).any(axis=None)
+
+
+def test_few_rows_of_independent_columns_are_not_taken_for_dependent():
+    X = np.random.default_rng(0).normal(size=(60, 30))
+    missing = np.random.default_rng(1).random(X.shape) < 0.1
+    imputer = CircuitImputer(random_state=0)
+    completed = imputer.fit_transform(np.where(missing, np.nan, X))
+    assert imputer.density_.covariance_type == "diag"
+    assert np.sqrt(((completed - X)[missing] ** 2).mean()) < 1.15  # their deviation is 1
+
+
+def test_few_rows_of_dependent_columns_keep_their_covariances():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 12)) + 0.1 * rng.normal(size=(60, 12))
+    assert CircuitImputer(random_state=0).fit(X).density_.covariance_type == "full"
