@@ -99,7 +99,9 @@ def divide(p: Circuit, q: Circuit) -> Circuit:
     return _circuit(fold_pairs(p.root, q.root, _Multiplication(divide_inputs, -1.0)), p)
 
 
-def cyclic_shift(p: Circuit, variable: int, shift: int = 1) -> Circuit:
+def cyclic_shift(
+    p: Circuit, variable: int, shift: int = 1, *, n_states: int | None = None
+) -> Circuit:
     """Move the states of a discrete variable around the cycle before evaluating.
 
     Parameters
@@ -110,6 +112,9 @@ def cyclic_shift(p: Circuit, variable: int, shift: int = 1) -> Circuit:
         A discrete variable with k states.
     shift : int, default=1
         How far.
+    n_states : int, default=None
+        Length k of the cycle, where the variable has states that p does not know: at least as
+        many as p knows, which is the default.
 
     Returns
     -------
@@ -120,7 +125,7 @@ def cyclic_shift(p: Circuit, variable: int, shift: int = 1) -> Circuit:
     Raises
     ------
     ValueError
-        If the variable is not a discrete variable of the circuit.
+        If the variable is not a discrete variable of the circuit, or has more states.
 
     Examples
     --------
@@ -138,7 +143,12 @@ def cyclic_shift(p: Circuit, variable: int, shift: int = 1) -> Circuit:
                 variable=variable,
             )
         )
-    n_states = p.cardinalities[variable]
+    known = p.cardinalities[variable]
+    n_states = known if n_states is None else n_states
+    if n_states < known:
+        raise ValueError(
+            must("n_states", f"be at least the {known} states of the variable", n_states=n_states)
+        )
     moved: dict[int, Unit] = {}
     for unit in topological_order(p.root):
         children = [moved[id(child)] for child in unit.children]

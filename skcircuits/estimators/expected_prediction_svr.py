@@ -56,8 +56,8 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         and of few (at most ten) often repeated whole numbers; for any other
         `GaussianMixtureDensity`, multivariate Gaussians with columns of labels as factors
         inside each component (with diagonal covariances where few rows say so, and for
-        ``kernel="laplacian"``, which has no closed form under joint ones); see ``density_``. An estimator is cloned and
-        fitted on X. A circuit is used as it is, one variable per column.
+        ``kernel="laplacian"``, which has no closed form under joint ones); see ``density_``.
+        An estimator is cloned and fitted on X. A circuit is used as it is, one variable per column.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Columns of labels: strings, booleans, categories and enumerations of a dataframe
         or object array, or a mask, indices or names.

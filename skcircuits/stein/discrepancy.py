@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.circuits import Circuit, cyclic_shift, divide, multiply
+from skcircuits.circuits import (
+    Circuit,
+    Product,
+    Sum,
+    cyclic_shift,
+    divide,
+    is_deterministic,
+    multiply,
+)
+from skcircuits.circuits.inputs.discrete import DiscreteUnit
+from skcircuits.circuits.units import topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels import expected_kernel
 from skcircuits.kernels.base import Kernel
@@ -42,7 +53,7 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
     Raises
     ------
     CircuitPropertyError
-        Where p is not deterministic, has zeros, or does not fit to q.
+        Where p is not deterministic, has zeros, lacks states of q, or does not fit to q.
 
     Examples
     --------
@@ -65,10 +76,12 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
             )
     # Each term is <u, K u> for u = forward - moved, by bilinearity of M_k.
     _check_positive(p)
+    _check_states(q, p)
     total = 0.0
     for variable in p.variables:
         forward = multiply(q, divide(cyclic_shift(p, variable), p))
-        moved = cyclic_shift(q, variable)
+        # Around the cycle of p, of which q may know a part
+        moved = cyclic_shift(q, variable, n_states=p.cardinalities[variable])
         total += (
             expected_kernel(forward, forward, kernel)
             - 2.0 * expected_kernel(forward, moved, kernel)
@@ -79,19 +92,49 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
 
 
 def _check_positive(p: Circuit) -> None:
-    """Compare the size of the support with the number of states: p / p is one on it."""
+    """Compare the size of the support with the number of states."""
     if len(p.cardinalities) < len(p.variables):
         raise CircuitPropertyError(
             must("target of kdsd", "be over categorical variables", variables=p.variables)
         )
-    log_n_states = float(np.log(list(p.cardinalities.values())).sum())
-    if not np.isclose(divide(p, p).log_partition, log_n_states, rtol=1e-9, atol=1e-9):
+    n_states = prod(p.cardinalities.values())
+    # Others are refused when they are divided
+    if is_deterministic(p) and _support_size(p) < n_states:
         raise CircuitPropertyError(
             must(
                 "target of kdsd",
                 "be positive everywhere",
                 "The ratios p(¬x) / p(x) are not defined otherwise: smooth its parameters.",
-                n_states=round(np.exp(log_n_states)),
+                n_states=n_states,
+            )
+        )
+
+
+def _support_size(p: Circuit) -> int:
+    """Number of possible states of a deterministic circuit, exact however many there are."""
+    sizes: dict[int, int] = {}
+    for unit in topological_order(p.root):
+        below = [sizes[id(child)] for child in unit.children]
+        if isinstance(unit, Sum):
+            sizes[id(unit)] = sum(n for n, w in zip(below, unit.weights, strict=True) if w > 0)
+        elif isinstance(unit, Product):
+            sizes[id(unit)] = prod(below)
+        else:
+            assert isinstance(unit, DiscreteUnit)
+            sizes[id(unit)] = int(np.count_nonzero(unit.probabilities))
+    return sizes[id(p.root)]
+
+
+def _check_states(q: Circuit, p: Circuit) -> None:
+    """The ratios of p are defined for its own states only."""
+    wider = [v for v, k in q.cardinalities.items() if k > p.cardinalities.get(v, k)]
+    if wider:
+        raise CircuitPropertyError(
+            must(
+                "q of kdsd",
+                "have no more states than its target",
+                "Give the target a positive probability of each of them.",
+                variables=wider,
             )
         )
 

@@ -12,7 +12,7 @@ from skcircuits.kernels import RBF, Hamming
 from skcircuits.numerics.random import as_generator
 from skcircuits.protocols import FloatArray
 from skcircuits.stein.gram import distinct_gram
-from skcircuits.stein.targets import is_continuous, log_probabilities
+from skcircuits.stein.targets import is_continuous, log_probabilities, without_other_columns
 
 __all__ = ["SteinTestResult", "median_gamma", "stein_test"]
 
@@ -91,6 +91,7 @@ def stein_test(
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or len(rows) < 2:
         raise ValueError(must("X", "have at least two rows", shape=rows.shape))
+    rows = without_other_columns(target, rows)
     if not 0 < change_probability <= 0.5:
         raise ValueError(
             must("change_probability", "be in (0, 0.5]", change_probability=change_probability)

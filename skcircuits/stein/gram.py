@@ -26,7 +26,7 @@ from skcircuits.stein.measures import (
 )
 from skcircuits.stein.operators import OPERATORS
 from skcircuits.stein.product_terms import ProductTerm, product_terms
-from skcircuits.stein.targets import is_continuous
+from skcircuits.stein.targets import is_continuous, without_other_columns
 
 __all__ = ["collapse_cells", "distinct_gram", "stein_gram"]
 
@@ -170,6 +170,7 @@ def distinct_gram(
     which : ndarray of int of shape (n,)
         Position of each row among the distinct ones.
     """
+    X = without_other_columns(target, X)
     # Chains stay in place and samples repeat: equal rows are computed once.
     first, which = unique_rows(X)
     block, rows = _prepare(X[first], target, kernel, operator)

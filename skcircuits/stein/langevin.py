@@ -12,6 +12,7 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF
 from skcircuits.protocols import DifferentiableTarget, FloatArray
+from skcircuits.stein.targets import own_columns
 
 __all__ = [
     "InverseMultiquadric",
@@ -165,12 +166,14 @@ def score_points(target: DifferentiableTarget, X: FloatArray) -> ScoredPoints:
     Returns
     -------
     ScoredPoints
-        The points around their mean: only their differences matter, and so no digits go
-        to a far origin.
+        The points around their mean (only their differences matter, and so no digits go to a
+        far origin), in the columns of the target.
     """
     scores = np.asarray(target.grad_log_prob(X), dtype=np.float64)
     if scores.shape != X.shape:
         raise ValueError(must("grad_log_prob(X)", f"have shape {X.shape}", shape=scores.shape))
+    columns = own_columns(target, X.shape[1])
+    X, scores = X[:, columns], scores[:, columns]
     return ScoredPoints(X - X.mean(axis=0), scores)
 
 

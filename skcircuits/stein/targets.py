@@ -11,7 +11,14 @@ from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 
-__all__ = ["full_conditionals", "is_continuous", "log_probabilities", "state_counts"]
+__all__ = [
+    "full_conditionals",
+    "is_continuous",
+    "log_probabilities",
+    "own_columns",
+    "state_counts",
+    "without_other_columns",
+]
 
 
 def is_continuous(target: Any) -> bool:
@@ -43,6 +50,49 @@ def is_continuous(target: Any) -> bool:
             target=type(target).__name__,
         )
     )
+
+
+def own_columns(target: Any, n_columns: int) -> IntArray:
+    """Give the columns of the rows that the target is about.
+
+    Parameters
+    ----------
+    target : object
+        A target.
+    n_columns : int
+        Columns of the rows.
+
+    Returns
+    -------
+    ndarray of int
+        The columns: all of them, but for circuits, which may leave some out.
+    """
+    if isinstance(target, Circuit):
+        return np.array(target.variables, dtype=np.int64)
+    return np.arange(n_columns)
+
+
+def without_other_columns(target: Any, X: FloatArray) -> FloatArray:
+    """Set the cells to 0 in columns that a target is not about: all rows are alike there.
+
+    Parameters
+    ----------
+    target : object
+        A target.
+    X : ndarray of shape (n, d)
+        Rows.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+        The rows; a copy where the target leaves columns out.
+    """
+    columns = own_columns(target, X.shape[1])
+    if len(columns) >= X.shape[1]:
+        return X
+    rows = np.zeros_like(X)
+    rows[:, columns] = X[:, columns]
+    return rows
 
 
 def state_counts(target: DiscreteTarget, n_columns: int) -> IntArray:

@@ -7,10 +7,11 @@ import pytest
 from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skcircuits.circuits import Circuit, Gaussian
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 from skcircuits.kernels import RBF, Delta, Hamming, Polynomial
-from skcircuits.stein import expected_tables, stein_discrepancy, stein_gram
+from skcircuits.stein import expected_tables, stein_discrepancy, stein_gram, stein_test
 from skcircuits.stein.gram import collapse_cells
 
 STATES = [(3, 3, 3), (2, 2, 2, 2), (3, 2, 4)]
@@ -402,3 +403,21 @@ def test_nothing_to_collapse():
 def test_discrepancy_of_no_samples():
     with pytest.raises(ValueError, match="X must have at least one row"):
         stein_discrepancy(STATES[:0], Odd(np.zeros), Hamming(2.0))
+
+
+def test_columns_of_other_variables_are_ignored():
+    rng = np.random.default_rng(0)
+    model = IsingModel.grid(2, 2, couplings=0.4).compile().marginalize([1])
+    states = rng.integers(2, size=(30, 4)).astype(float)
+    expected = stein_gram(states * [1, 0, 1, 1], model, Hamming(3.0))
+    for other in (0.0, 7.0, np.nan):
+        states[:, 1] = other
+        assert_allclose(stein_gram(states, model, Hamming(3.0)), expected, rtol=1e-12)
+        assert 0 <= stein_test(states, model, random_state=0).pvalue <= 1
+    dense = Circuit(Gaussian(0, 0.0, 1.0) * Gaussian(1, 1.0, 2.0))
+    sparse = Circuit(Gaussian(0, 0.0, 1.0) * Gaussian(3, 1.0, 2.0))
+    points = rng.normal(size=(20, 4))
+    expected = stein_gram(points[:, [0, 3]], dense, RBF(0.5))
+    for other in (0.0, 7.0 * points[:, [1, 2]], np.nan):
+        points[:, [1, 2]] = other
+        assert_allclose(stein_gram(points, sparse, RBF(0.5)), expected, rtol=1e-12)

@@ -60,3 +60,23 @@ def test_models_are_compiled_first():
     model = IsingModel.grid(1, 2, couplings=0.5)
     with pytest.raises(TypeError, match=r"be circuits; got kind='IsingModel'"):
         kdsd(model, model.compile(), Delta())
+
+
+def test_states_that_only_the_target_knows():
+    p = Circuit(Categorical(0, [0.2, 0.3, 0.5]))
+    few, same = Circuit(Categorical(0, [0.6, 0.4])), Circuit(Categorical(0, [0.6, 0.4, 0.0]))
+    assert kdsd(few, p, Delta()) == pytest.approx(kdsd(same, p, Delta()), rel=1e-12)
+    with pytest.raises(CircuitPropertyError, match="q of kdsd must have no more states"):
+        kdsd(p, few, Delta())
+
+
+def test_a_single_impossible_state_among_many():
+    n = 34
+    table = np.array([[0.5, 0.5], [0.3, 0.7]])
+    factors = [((0,), [0.4, 0.6]), *(((v - 1, v), table) for v in range(1, n))]
+    ones = np.ones((2, 2))
+    ones[1, 1] = 0.0
+    factors.append(((n - 2, n - 1), ones))
+    p = FactorGraph(factors, [2] * n).compile(order=list(range(n)))
+    with pytest.raises(CircuitPropertyError, match="positive everywhere; got n_states=17179869184"):
+        kdsd(p, p, Hamming(1.0))
