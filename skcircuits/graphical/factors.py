@@ -21,7 +21,7 @@ class Factor:
     Parameters
     ----------
     scope : tuple of int
-        The variables it depends on, one per axis of the table.
+        The variables it depends on, one per axis of the table; none for a constant.
     log_table : ndarray
         Logarithm of its values, ``-inf`` where it is zero.
 
@@ -37,6 +37,11 @@ class Factor:
     log_table: FloatArray
 
     def __post_init__(self) -> None:
+        # Shared by models made from one another, so nobody may write into it: a copy, which
+        # also is an array where numpy gave a scalar for the table of an empty scope.
+        log_table = np.array(self.log_table, dtype=np.float64)
+        log_table.flags.writeable = False
+        object.__setattr__(self, "log_table", log_table)
         if len(set(self.scope)) != len(self.scope):
             raise ValueError(must("scope of a factor", "name each variable once", scope=self.scope))
         if self.log_table.ndim != len(self.scope):
@@ -52,8 +57,6 @@ class Factor:
             raise ValueError(
                 must("table of a factor", "be finite", "Remove NaN and inf.", scope=self.scope)
             )
-        # Shared by models made from one another, so nobody may write into it.
-        self.log_table.flags.writeable = False
 
     @classmethod
     def from_table(cls, scope: Iterable[int], table: ArrayLike) -> Factor:

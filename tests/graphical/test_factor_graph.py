@@ -330,3 +330,23 @@ def test_repr_and_read_only():
     assert repr(graph) == "FactorGraph(1 variables, 1 factors)"
     with pytest.raises(ValueError, match="read-only"):
         graph.factors[0].log_table[0] = 1.0
+
+
+def test_constant_factors_scale_and_nothing_else():
+    plain = FactorGraph([((0, 1), [[1, 2, 3], [4, 5, 7]])], [2, 3])
+    scaled = FactorGraph([((), 2.5), *plain.factors, Factor((), np.log(2.0))], [2, 3])
+    X = np.array([[0, 1], [1, np.nan], [np.nan, np.nan]])
+    difference = scaled.log_prob_unnormalized(X) - plain.log_prob_unnormalized(X)
+    np.testing.assert_allclose(difference, np.log(5.0), rtol=1e-12)
+    assert scaled.log_partition() == pytest.approx(np.log(5.0 * 22))
+    for ours, theirs in zip(scaled.marginals({0: 1}), plain.marginals({0: 1})):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    np.testing.assert_allclose(scaled.compile().log_prob([[1, 2]]), np.log(7 / 22), rtol=1e-12)
+    rest = scaled.marginalize([0, 1])
+    assert rest.log_partition() == pytest.approx(np.log(5.0 * 22))
+    assert scaled.soften(1.0).log_partition() == pytest.approx(np.log(5.0 * 22))
+    assert scaled.gibbs_sample(3, burn_in=1, random_state=0).shape == (3, 2)
+    again = pickle.loads(pickle.dumps(scaled))
+    assert again.log_partition() == scaled.log_partition()
+    with pytest.raises(ValueError, match="be non-negative"):
+        FactorGraph([((), -1.0)], [2])

@@ -29,6 +29,15 @@ def test_input_stays_writeable():
     table[0, 0] = 5.0
 
 
+def test_a_factor_keeps_no_hold_of_the_array_it_is_given():
+    table = np.zeros(2)
+    factor = Factor((0,), table[:])
+    table[0] = 5.0
+    assert_array_equal(factor.log_table, [0.0, 0.0])
+    Factor((0,), table)
+    table[0] = 6.0  # still writeable
+
+
 @pytest.mark.parametrize(
     "free", [set(), {0}, {1}, {2}, {0, 2}, {0, 1, 2}], ids=lambda free: str(sorted(free))
 )
