@@ -48,7 +48,8 @@ class ContinuousFactor:
     gradient: Callable[[FloatArray], FloatArray]
 
     def __post_init__(self) -> None:
-        variables = np.atleast_2d(np.asarray(self.variables, dtype=np.int64))
+        # A copy: what networks derive from it is kept.
+        variables = np.atleast_2d(np.array(self.variables, dtype=np.int64))
         object.__setattr__(self, "variables", variables)
 
 
@@ -111,7 +112,7 @@ class ContinuousMarkovNetwork:
         if blocks is None:
             self.blocks = list(np.arange(self.n_variables)[:, None])
         else:
-            self.blocks = [np.asarray(block, dtype=np.int64) for block in blocks]
+            self.blocks = [np.array(block, dtype=np.int64) for block in blocks]
 
     def __sklearn_clone__(self) -> ContinuousMarkovNetwork:
         """Networks do not change: a clone is the network itself."""

@@ -68,9 +68,10 @@ class CrowdsourcingModel:
         shape: float = 3.0,
         rate: float = 1.0,
     ) -> None:
-        self.items = np.asarray(items, dtype=np.int64)
-        self.workers = np.asarray(workers, dtype=np.int64)
-        self.estimates = np.asarray(estimates, dtype=np.float64)
+        # Copies: what is derived from them is kept.
+        self.items = np.array(items, dtype=np.int64)
+        self.workers = np.array(workers, dtype=np.int64)
+        self.estimates = np.array(estimates, dtype=np.float64)
         self.known = dict(known or {})
         self.item_scale = item_scale
         self.bias_scale = bias_scale
@@ -83,6 +84,10 @@ class CrowdsourcingModel:
                     "be equally long",
                     lengths=(len(self.items), len(self.workers), len(self.estimates)),
                 )
+            )
+        if not np.isfinite([*self.estimates, *self.known.values()]).all():
+            raise ValueError(
+                must("estimates and known values", "be finite", "Leave out what is unknown.")
             )
         self.n_items = int(self.items.max()) + 1
         self.n_workers = int(self.workers.max()) + 1

@@ -50,7 +50,7 @@ class GaussianMRF:
     """
 
     def __init__(self, precision: ArrayLike | sparse.sparray, linear: ArrayLike) -> None:
-        self.linear = np.asarray(linear, dtype=np.float64).ravel()
+        self.linear = _finite_vector(linear, "linear")
         self._precision = _as_symmetric_csr(precision, self.linear.size, "precision", "linear")
 
     @classmethod
@@ -74,7 +74,7 @@ class GaussianMRF:
         ValueError
             If the covariance is not symmetric and positive definite, or does not fit the mean.
         """
-        mean = np.asarray(mean, dtype=np.float64)
+        mean = _finite_vector(mean, "mean")
         checked = _as_symmetric_csr(covariance, mean.size, "covariance", "mean")
         factor = _cholesky(checked.toarray(), "covariance")
         precision = cho_solve((factor, True), np.eye(mean.size))
@@ -225,6 +225,14 @@ class GaussianMRF:
         within = np.exp(-0.5 * np.log1p(4.0 * variances / bandwidth).sum())
         value = np.exp(-distances / bandwidth).mean() - 2.0 * between.mean() + within
         return max(float(value), 0.0)
+
+
+def _finite_vector(values: ArrayLike, name: str) -> FloatArray:
+    """Copy a vector: moments once computed must not differ from it later."""
+    vector = np.array(values, dtype=np.float64).ravel()
+    if not np.isfinite(vector).all():
+        raise ValueError(must(name, "be finite", values=values))
+    return vector
 
 
 def _as_symmetric_csr(

@@ -82,9 +82,10 @@ class SensorNetwork:
         prior_scale: float | None = None,
         box: tuple[float, float] | None = None,
     ) -> None:
-        self.pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-        self.distances = np.asarray(distances, dtype=np.float64).ravel()
-        self.anchors = np.asarray(anchors, dtype=np.float64).reshape(-1, 2)
+        # Copies: what is derived from them is kept.
+        self.pairs = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        self.distances = np.array(distances, dtype=np.float64).ravel()
+        self.anchors = np.array(anchors, dtype=np.float64).reshape(-1, 2)
         self.n_sensors = n_sensors
         self.noise = noise
         self.prior_scale = prior_scale
@@ -276,6 +277,9 @@ class SensorNetwork:
                     n_distances=len(self.distances),
                 )
             )
+        for name, values in (("distances", self.distances), ("anchors", self.anchors)):
+            if not np.isfinite(values).all():
+                raise ValueError(must(name, "be finite", "Leave out what is unknown."))
         if self.pairs.size and (self.pairs.min() < 0 or self.pairs.max() >= n_nodes):
             raise ValueError(
                 must("pairs", f"name nodes 0..{n_nodes - 1}", greatest=int(self.pairs.max()))

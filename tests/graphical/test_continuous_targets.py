@@ -139,6 +139,7 @@ def test_sensors_without_an_anchor_need_a_prior():
         ([[0, 9]], [1.0], {}, "name nodes"),
         ([[0, 0]], [1.0], {}, "different nodes"),
         ([[0, 1]], [1.0], {"noise": 0.0}, "noise must be positive"),
+        ([[0, 1]], [np.nan], {}, "distances must be finite"),
     ],
 )
 def test_wrong_measurements_are_refused(pairs, distances, options, message):
@@ -198,3 +199,28 @@ def test_the_crowd_is_bipartite():
 def test_crowds_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match="equally long"):
         CrowdsourcingModel([0, 1], [0], [1.0])
+
+
+def test_models_keep_no_hold_of_the_arrays_they_are_given():
+    pairs, distances, anchors = np.array([[0, 1]]), np.array([0.5]), np.array([[1.0, 0.0]])
+    items, workers, estimates = np.array([0, 1]), np.array([0, 1]), np.array([1.0, 2.0])
+    variables, block = np.array([[0, 1]]), np.array([0, 1])
+    factor = ContinuousFactor(variables, lambda x: -(x**2).sum(axis=-1), lambda x: -2 * x)
+    targets = [
+        (SensorNetwork(pairs, distances, anchors, 1), 2),
+        (CrowdsourcingModel(items, workers, estimates), 6),
+        (ContinuousMarkovNetwork([factor], 3, blocks=[block, [2]]), 3),
+    ]
+    points = [np.full((1, width), 0.25) for _, width in targets]
+    before = [target.log_prob_unnormalized(X) for (target, _), X in zip(targets, points)]
+    for array in (pairs, distances, anchors, items, workers, estimates, variables, block):
+        array[...] = array[..., ::-1].copy() + 1
+    for (target, _), X, expected in zip(targets, points, before):
+        np.testing.assert_array_equal(target.log_prob_unnormalized(X), expected)
+    assert targets[2][0].blocks[0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("estimate", "known"), [(np.nan, {}), (1.0, {0: np.inf})])
+def test_estimates_are_finite(estimate, known):
+    with pytest.raises(ValueError, match="estimates and known values must be finite"):
+        CrowdsourcingModel([0, 1], [0, 0], [estimate, 2.0], known=known)

@@ -98,6 +98,7 @@ def test_fields_survive_clone_and_pickle(field):
         (np.eye(2), [1.0], "shape"),
         ([[1.0, 0.5], [0.4, 1.0]], [0, 0], "symmetric"),
         ([[1.0, np.nan], [np.nan, 1.0]], [0, 0], "finite"),
+        (np.eye(2), [np.nan, 0], r"linear must be finite; got values=\[nan, 0\]"),
     ],
 )
 def test_wrong_precisions_are_refused(precision, linear, message):
@@ -116,6 +117,18 @@ def test_wrong_precisions_are_refused(precision, linear, message):
 def test_wrong_covariances_are_refused(covariance, message):
     with pytest.raises(ValueError, match=message):
         GaussianMRF.from_moments([0.0, 0.0], covariance)
+
+
+def test_means_are_finite():
+    with pytest.raises(ValueError, match="mean must be finite"):
+        GaussianMRF.from_moments([np.inf, 0.0], np.eye(2))
+
+
+def test_a_field_keeps_no_hold_of_the_array_it_is_given():
+    linear = np.array([1.0, 2.0])
+    field = GaussianMRF(np.eye(2), linear)
+    linear[:] = 100.0
+    np.testing.assert_array_equal(field.grad_log_prob([[0.0, 0.0]]), [[1.0, 2.0]])
 
 
 def test_indefinite_precisions_are_refused_when_it_matters():
