@@ -29,6 +29,7 @@ from skcircuits.estimators._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
 from skcircuits.parallel import Parallel, delayed
 from skcircuits.particles import StepSchedule, SVGDProblem, SVGDState, chunk_threads
+from skcircuits.particles.neighborhoods import index_lists
 from skcircuits.tabular.columns import refuse_extremes
 
 __all__ = ["GraphicalSVGDSampler"]
@@ -352,8 +353,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
     def _pose_problem(self, target, X):
         """Describe the run: the target, its graph, and the parameters."""
-        neighbors = getattr(self.target_, "neighbors", None)
-        blocks = getattr(self.target_, "blocks", None)
+        neighbors, blocks = self._lists_of_target("neighbors"), self._lists_of_target("blocks")
         n_coordinates = self._count_coordinates(neighbors, blocks, X)
         if X is not None and X.shape[1] != n_coordinates:
             raise ValueError(
@@ -375,6 +375,10 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             self.optimizer,
             StepSchedule(self.step_size, self.max_iter, self.annealing, self.tol),
         )
+
+    def _lists_of_target(self, name):
+        lists = getattr(self.target_, name, None)
+        return None if lists is None else index_lists(lists, name)
 
     def _count_coordinates(self, neighbors, blocks, X):
         """Ask whatever knows: the blocks, the graph, X, or the particles of the last fit."""
@@ -398,6 +402,15 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if X is not None and self._given_a_target():
             return [X]
         if self._continues():
+            if self.particles_.shape[1] != n_coordinates:
+                raise ValueError(
+                    must(
+                        "the last particles",
+                        f"have one column per coordinate of the target ({n_coordinates})",
+                        "Set warm_start=False for another target.",
+                        n_features=self.particles_.shape[1],
+                    )
+                )
             return [self.particles_]
         return [self._draw_start(X, n_coordinates, rng) for _ in range(self.n_init)]
 

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.particles.neighborhoods import Neighborhoods
+from skcircuits.particles.steps import scores_at
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["nodes_outside_blankets"]
@@ -61,8 +62,8 @@ def nodes_outside_blankets(
     moved = rng.random(before.shape) < 1.0 / (1.0 + typical_size)
     spread = 1.0 + before.std(axis=0)
     after = before + moved * spread * rng.uniform(0.1, 0.5, before.shape)
-    scores = np.asarray(grad_log_prob(before), dtype=np.float64)
-    change = np.abs(np.asarray(grad_log_prob(after), dtype=np.float64) - scores)
+    scores = scores_at(grad_log_prob, before)
+    change = np.abs(scores_at(grad_log_prob, after) - scores)
     changed = change > TOLERANCE * (1.0 + np.abs(scores))
     # How many coordinates that a kernel sees were moved, by probe and kernel.
     kernel_untouched = (sees @ moved.T.astype(np.float64)).T == 0

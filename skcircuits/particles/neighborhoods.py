@@ -8,7 +8,7 @@ equal size lie in one `Bucket`, so that a whole bucket is a few batched matrix p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from scipy import sparse
 from skcircuits.exceptions import must
 from skcircuits.protocols import IntArray
 
-__all__ = ["Bucket", "Neighborhoods"]
+__all__ = ["Bucket", "Neighborhoods", "index_lists"]
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,11 @@ class Neighborhoods:
         Raises
         ------
         ValueError
-            If a neighbour does not exist or the blocks do not partition the coordinates.
+            If neighbors are no lists of numbers, one does not exist, or the blocks do
+            not partition the coordinates.
         """
-        adjacency = _incidence(neighbors, len(neighbors), "neighbors")
+        lists = index_lists(neighbors, "neighbors")
+        adjacency = _incidence(lists, len(lists), "neighbors")
         # j in the blanket of i means a factor of both, so i is in the blanket of j.
         return cls._from_adjacency(adjacency + adjacency.T, blocks, share)
 
@@ -166,9 +168,11 @@ class Neighborhoods:
         Raises
         ------
         ValueError
-            If a node does not exist or the blocks do not partition the coordinates.
+            If scopes are no lists of numbers, a node does not exist, or the blocks do
+            not partition the coordinates.
         """
-        return cls._from_adjacency(_incidence(scopes, len(scopes), "scopes"), blocks, share)
+        lists = index_lists(scopes, "scopes")
+        return cls._from_adjacency(_incidence(lists, len(lists), "scopes"), blocks, share)
 
     @classmethod
     def complete(
@@ -244,16 +248,73 @@ def _membership(blocks: Sequence[ArrayLike] | None, n_coordinates: int) -> spars
     """Turn blocks into a matrix of nodes by coordinates; None is one coordinate each."""
     if blocks is None:
         return sparse.eye_array(n_coordinates, format="csr")
-    return _incidence(blocks, sum(map(np.size, blocks)), "blocks")
+    lists = index_lists(blocks, "blocks")
+    return _incidence(lists, sum(indices.size for indices in lists), "blocks")
 
 
-def _incidence(index_lists: Sequence[ArrayLike], n_columns: int, name: str) -> sparse.csr_array:
+def index_lists(values: Sequence[ArrayLike], name: str) -> list[IntArray]:
+    """Read one list of whole numbers per node, and refuse what only looks like that.
+
+    Parameters
+    ----------
+    values : sequence of n_nodes array-likes of int
+        Lists of nodes or coordinates.
+    name : str
+        What they are, for the error.
+
+    Returns
+    -------
+    list of ndarray of int
+        The same.
+
+    Raises
+    ------
+    ValueError
+        For dictionaries, graphs, adjacency matrices and fractions.
+
+    Examples
+    --------
+    >>> from skcircuits.particles.neighborhoods import index_lists
+    >>> index_lists([[1], [0.0, 2], []], "neighbors")
+    [array([1]), array([0, 2]), array([], dtype=int64)]
+    """
+    # The keys of a dictionary would be read for its lists; a sparse matrix has no length.
+    if isinstance(values, Mapping) or sparse.issparse(values):
+        raise _no_lists(name, kind=type(values).__name__)
+    arrays = [np.asarray(indices) for indices in values]
+    for node, array in enumerate(arrays):
+        if array.ndim != 1 or array.dtype.kind not in "iuf":
+            raise _no_lists(name, node=node, its=array.tolist())
+    found = np.concatenate(arrays) if arrays else np.empty(0)
+    fractional = np.flatnonzero(~np.isfinite(found) | (found != np.floor(found)))
+    if fractional.size:
+        raise _no_lists(name, one=float(found[fractional[0]]))
+    # n > 2 zeros and ones per node would name nodes twice: nobody writes such lists.
+    n = len(arrays)
+    if n > 2 and all(array.size == n for array in arrays) and np.isin(found, (0, 1)).all():
+        raise _no_lists(name, shape=(n, n))
+    return [array.astype(np.int64) for array in arrays]
+
+
+def _no_lists(name: str, **got: object) -> ValueError:
+    way_out = (
+        "Of an adjacency matrix A pass [np.flatnonzero(row) for row in A], of a dictionary its "
+        "lists in the order of the nodes."
+    )
+    return ValueError(must(name, "be one list of whole numbers per node", way_out, **got))
+
+
+def _incidence(arrays: list[IntArray], n_columns: int, name: str) -> sparse.csr_array:
     """Turn lists of column numbers into a matrix with a one for each."""
-    arrays = [np.asarray(indices, dtype=np.int64).ravel() for indices in index_lists]
     columns = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
     if columns.size and (columns.min() < 0 or columns.max() >= n_columns):
         raise ValueError(
-            must(name, f"lie in 0..{n_columns - 1}", least=columns.min(), greatest=columns.max())
+            must(
+                name,
+                f"lie in 0..{n_columns - 1}",
+                least=int(columns.min()),
+                greatest=int(columns.max()),
+            )
         )
     # Built from the row lengths: a list per node, and nodes may be a hundred thousand.
     indptr = np.concatenate([[0], np.cumsum([array.size for array in arrays])])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.particles.neighborhoods import Neighborhoods
+from skcircuits.particles.neighborhoods import Neighborhoods, index_lists
 from skcircuits.protocols import IntArray
 
 __all__ = ["RandomScopes"]
@@ -50,7 +50,7 @@ class RandomScopes:
         n_neighbors: int = 5,
         seed: int = 0,
     ) -> None:
-        lists = [np.asarray(indices, dtype=np.int64).ravel() for indices in neighbors]
+        lists = index_lists(neighbors, "neighbors")
         sizes = np.array([indices.size for indices in lists])
         self._exists = np.arange(sizes.max(initial=0)) < sizes[:, None]
         self._neighbors = np.zeros(self._exists.shape, dtype=np.int64)

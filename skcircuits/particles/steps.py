@@ -231,15 +231,7 @@ def finite_scores(
     ValueError
         If the result has the wrong shape or is not finite.
     """
-    scores = np.asarray(grad_log_prob(coordinates.T), dtype=coordinates.dtype).T
-    if scores.shape != coordinates.shape:
-        raise ValueError(
-            must(
-                "grad_log_prob of the target",
-                f"give an array of shape {coordinates.T.shape}",
-                shape=scores.T.shape,
-            )
-        )
+    scores = scores_at(grad_log_prob, coordinates.T).T
     # One NaN would spread to all particles within an iteration, silently.
     if not np.isfinite(scores).all():
         coordinate, particle = np.argwhere(~np.isfinite(scores))[0]
@@ -251,6 +243,40 @@ def finite_scores(
                 coordinate=int(coordinate),
                 value=float(scores[coordinate, particle]),
                 at=float(coordinates[coordinate, particle]),
+            )
+        )
+    return scores
+
+
+def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
+    """Evaluate the score and check its shape.
+
+    Parameters
+    ----------
+    grad_log_prob : callable
+        Score of the target, (n, n_coordinates) in and out.
+    points : ndarray of shape (n, n_coordinates)
+        Where.
+
+    Returns
+    -------
+    ndarray of shape (n, n_coordinates)
+        Scores in the precision of the points.
+
+    Raises
+    ------
+    ValueError
+        If the result has the wrong shape.
+    """
+    # A copy is next to nothing beside the kernels, and some targets write into their argument.
+    scores = np.asarray(grad_log_prob(points.copy(order="K")), dtype=points.dtype)
+    if scores.shape != points.shape:
+        raise ValueError(
+            must(
+                "grad_log_prob of the target",
+                f"give an array of shape {points.shape}",
+                "It is a gradient for every row of X.",
+                shape=scores.shape,
             )
         )
     return scores

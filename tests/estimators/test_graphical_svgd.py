@@ -2,10 +2,12 @@ import itertools
 import pickle
 import signal
 import warnings
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
@@ -135,6 +137,30 @@ def test_warm_start_goes_on(chain):
         first = sampler.fit().stein_discrepancy_
         again = sampler.fit().stein_discrepancy_
     assert again < 0.8 * first
+
+
+def test_warm_start_needs_the_same_coordinates(chain):
+    sampler = GraphicalSVGDSampler(target=chain, n_particles=5, max_iter=300, warm_start=True)
+    sampler.set_params(random_state=0, tol=10.0).fit()
+    sampler.set_params(target=GaussianMRF(np.eye(2), [0, 0]))
+    with pytest.raises(ValueError, match=r"\(2\); got n_features=\d+\. Set warm_start=False"):
+        sampler.fit()
+
+
+@pytest.mark.parametrize(
+    "score", [lambda X: -X.T, lambda X: -X.sum(axis=1), lambda X: -X[:, :1]], ids=range(3)
+)
+def test_scores_of_a_wrong_shape_are_refused(score):
+    target = SimpleNamespace(grad_log_prob=score, neighbors=[[1], [0]])
+    with pytest.raises(ValueError, match=r"give an array of shape \(\d+, 2\); got shape="):
+        GraphicalSVGDSampler(target=target, n_particles=7, random_state=0).fit()
+
+
+@pytest.mark.parametrize("neighbors", [{0: [1], 1: [0]}, sparse.eye_array(2), [[1.5], [0]]])
+def test_graphs_that_are_no_lists_are_refused(neighbors):
+    target = SimpleNamespace(grad_log_prob=lambda X: -X, neighbors=neighbors)
+    with pytest.raises(ValueError, match="neighbors must be one list of whole numbers per node"):
+        GraphicalSVGDSampler(target=target).fit()
 
 
 def test_annealing_reaches_the_same_target(chain):

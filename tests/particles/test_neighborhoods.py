@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy import sparse
 
 from skcircuits.particles import Neighborhoods, RandomScopes
 
@@ -71,6 +72,33 @@ def test_a_complete_graph_is_one_kernel():
 def test_impossible_graphs_are_refused(neighbors, blocks, message):
     with pytest.raises(ValueError, match=message):
         Neighborhoods.from_graph(neighbors, blocks)
+
+
+@pytest.mark.parametrize(
+    ("lists", "got"),
+    [
+        ({0: [1], 1: [0]}, "kind='dict'"),
+        (sparse.eye_array(3, format="csr"), "kind='csr_array'"),
+        ([[1.5], [0.0]], r"one=1\.5"),
+        ([[np.inf], [0]], "one=inf"),
+        ([1, 0], "node=0, its=1"),
+        ([["b"], ["a"]], r"node=0, its=\['b'\]"),
+        (np.ones((3, 3)) - np.eye(3), r"shape=\(3, 3\)"),
+        (np.ones((2, 2)) > 0, r"node=0, its=\[True, True\]"),
+    ],
+)
+@pytest.mark.parametrize(
+    "build", [Neighborhoods.from_graph, Neighborhoods.from_scopes, RandomScopes]
+)
+def test_what_only_looks_like_lists_is_refused(build, lists, got):
+    message = rf"one list of whole numbers per node; got {got}\. .*np\.flatnonzero\(row\)"
+    with pytest.raises(ValueError, match=message):
+        build(lists)
+
+
+def test_whole_numbers_of_any_type_are_lists():
+    pair = scopes_by_coordinate(Neighborhoods.from_graph([[1.0], np.array([0], dtype=np.uint8)]))
+    assert pair == [{0, 1}, {0, 1}]
 
 
 def test_random_scopes_are_keyed_by_seed_and_iteration():

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,20 @@ def test_starting_particles_are_not_changed(chain):
     before = start.copy()
     last_state(SVGDProblem(chain, 8, schedule=StepSchedule(max_iter=3)), start)
     np.testing.assert_array_equal(start, before)
+
+
+def test_targets_may_write_into_their_argument(chain):
+    def score(X):
+        X -= chain.mean_
+        X *= -1.0
+        return X
+
+    def last(grad_log_prob):
+        target = SimpleNamespace(grad_log_prob=grad_log_prob)
+        return last_state(SVGDProblem(target, 8, schedule=StepSchedule(max_iter=3)), starts(10, 8))
+
+    expected = last(lambda X: chain.mean_ - X).particles
+    np.testing.assert_array_equal(last(score).particles, expected)
 
 
 def test_random_neighborhoods_depend_on_the_seed_only(chain):
