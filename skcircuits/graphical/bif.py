@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,11 +16,25 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["NetworkDescription", "read_bif"]
 
-# One level of braces inside a block is all the format has.
-_VARIABLE = re.compile(r"variable\s+(\S+)\s*\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}")
-_STATES = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^{}]*)\}")
-_PROBABILITY = re.compile(r"probability\s*\(([^|)]*)(?:\|([^)]*))?\)\s*\{(.*?)\}", re.DOTALL)
-_ENTRY = re.compile(r"(?:\(([^)]*)\)|(table|default))([^;]*);")
+# A comment may stand between any two words, but a word may hold slashes ("http://x"). Commas
+# are mere space.
+_TOKEN = re.compile(
+    r"""//[^\n]* | /\*.*?\*/ | "(?P<quoted>[^"\n]*)"
+    | (?P<plain> [{}();] | (?: (?!/\*) [^\s{}();,"] )+ )""",
+    re.DOTALL | re.VERBOSE,
+)
+_DISCRETE = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{")
+_QUOTE = "Quote names that hold spaces or marks."
+
+
+class _Token(NamedTuple):
+    """A word or a mark; ``plain`` is empty where quotes make it a name and nothing else."""
+
+    text: str
+    plain: str
+
+
+_Statement = list[_Token]
 
 
 @dataclass(frozen=True)
@@ -56,17 +72,22 @@ def read_bif(path: str | PathLike[str]) -> NetworkDescription:
     NetworkDescription
         Variables, states, parents and conditional tables.
     """
-    # Comments of either style may stand anywhere; some writers quote every name.
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", Path(path).read_text(), flags=re.DOTALL)
-    text = text.replace('"', "")
-    declared = _VARIABLE.findall(text)
+    try:
+        # Some editors begin a file with a byte order mark.
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        way_out = f"Save it as UTF-8; {error}."
+        raise ValueError(must("BIF file", "be UTF-8 text", way_out, path=str(path))) from None
+    blocks_of_file = list(_blocks(_tokens(text), path))
+    declared = [
+        (_variable(head), body) for head, body in blocks_of_file if head[0].plain == "variable"
+    ]
     if not declared:
         raise ValueError(must("BIF file", "declare variables", path=str(path)))
     states = {name: _state_names(name, body) for name, body in declared}
     # Blocks may come in any order; variables keep that of their declarations.
     given = [
-        (child.strip(), _words(parents), body)
-        for child, parents, body in _PROBABILITY.findall(text)
+        (*_family(head), body) for head, body in blocks_of_file if head[0].plain == "probability"
     ]
     children = [child for child, _, _ in given]
     _check_once([name for name, _ in declared], "declare every variable once")
@@ -87,14 +108,76 @@ def read_bif(path: str | PathLike[str]) -> NetworkDescription:
     )
 
 
-def _state_names(variable: str, body: str) -> list[str]:
-    declared = _STATES.search(body)
+def _tokens(text: str) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(text):
+        quoted, plain = match.group("quoted", "plain")
+        if quoted is not None:
+            yield _Token(quoted, "")
+        elif plain is not None:
+            yield _Token(plain, plain)
+
+
+def _blocks(
+    tokens: Iterator[_Token], path: str | PathLike[str]
+) -> Iterator[tuple[_Statement, list[_Statement]]]:
+    """Give what stands before each pair of braces, and the statements within."""
+    head: _Statement = []
+    body: list[_Statement] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += (token.plain == "{") - (token.plain == "}")
+        if depth < 0:
+            break
+        if token.plain == "}" and depth == 0:
+            if head:
+                yield head, [statement for statement in body if statement]
+            head, body = [], [[]]
+        elif depth == 0:
+            head = [] if token.plain == ";" else [*head, token]
+        elif depth == 1 and token.plain == ";":
+            body.append([])
+        elif depth > 1 or token.plain != "{":
+            body[-1].append(token)
+    if depth:
+        raise ValueError(must("BIF file", "have matching braces", path=str(path)))
+
+
+def _variable(head: _Statement) -> str:
+    if len(head) != 2:
+        raise ValueError(must("variable", "have one name", _QUOTE, name=_texts(head[1:])))
+    return head[1].text
+
+
+def _family(head: _Statement) -> tuple[str, list[str]]:
+    """Read ``probability ( child | parents )``; the bar may touch the names beside it."""
+    names: _Statement = []
+    for token in head[2:-1]:
+        parts = re.findall(r"\||[^|]+", token.plain)
+        names += [_Token(part, part) for part in parts] if parts else [token]
+    bars = [position for position, token in enumerate(names) if token.plain == "|"]
+    closed = len(head) > 3 and head[1].plain == "(" and head[-1].plain == ")"
+    if not closed or bars not in ([], [1]) or (not bars and len(names) != 1):
+        raise ValueError(
+            must("probability", "be of ( child | parents )", _QUOTE, head=_texts(head[1:]))
+        )
+    return names[0].text, [token.text for token in names[2:]]
+
+
+def _texts(tokens: _Statement) -> str:
+    return " ".join(token.text for token in tokens)
+
+
+def _state_names(variable: str, body: list[_Statement]) -> list[str]:
+    types = [statement for statement in body if statement[0].plain == "type"]
+    # Quoted names have no say in what the statement is.
+    declared = _DISCRETE.match(" ".join(token.plain for token in types[0])) if types else None
     if declared is None:
         raise ValueError(must(f"variable {variable}", "be discrete"))
-    names = _words(declared.group(2))
+    marks = [token.plain for token in types[0]]
+    names = [token.text for token in types[0][marks.index("{") + 1 : marks.index("}")]]
     if len(set(names)) != int(declared.group(1)) or len(names) != len(set(names)):
         raise ValueError(
-            must(f"variable {variable}", f"name {declared.group(1)} states", states=names)
+            must(f"variable {variable}", f"name {declared.group(1)} states", _QUOTE, states=names)
         )
     return names
 
@@ -105,38 +188,48 @@ def _check_once(names: list[str], condition: str) -> None:
         raise ValueError(must("BIF file", condition, variables=repeated))
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in re.split(r"[\s,]+", text) if word]
-
-
-def _table(name: str, given: list[str], body: str, states: dict[str, list[str]]) -> FloatArray:
+def _table(
+    name: str, given: list[str], body: list[_Statement], states: dict[str, list[str]]
+) -> FloatArray:
     """Fill a conditional table from its entries; ``default`` rows come first."""
     shape = [len(states[parent]) for parent in (*given, name)]
     table = np.full(shape, np.nan)
     # Cells that stay NaN were never given.
-    entries = sorted(_ENTRY.findall(body), key=lambda entry: entry[1] != "default")
-    for context, keyword, text in entries:
-        values = _numbers(name, text, table.size if keyword == "table" else shape[-1])
-        if keyword == "table":
+    entries = [statement for statement in body if statement[0].plain != "property"]
+    for entry in sorted(entries, key=lambda entry: entry[0].plain != "default"):
+        marks = [token.plain for token in entry]
+        if marks[0] == "table":
+            values = _numbers(name, entry[1:], table.size)
             # The child runs slowest, its last parent fastest.
             table[...] = np.moveaxis(values.reshape(shape[-1], *shape[:-1]), 0, -1)
-        elif keyword == "default":
-            table[...] = values
+        elif marks[0] == "default":
+            table[...] = _numbers(name, entry[1:], shape[-1])
+        elif marks[0] == "(" and ")" in marks:
+            end = marks.index(")")
+            context = [token.text for token in entry[1:end]]
+            row = _row(name, given, context, states)
+            table[row] = _numbers(name, entry[end + 1 :], shape[-1])
         else:
-            table[_row(name, given, _words(context), states)] = values
+            raise ValueError(
+                must(
+                    f"entries of the table of {name}",
+                    "begin with table, default or (states of the parents)",
+                    entry=_texts(entry),
+                )
+            )
     if np.isnan(table).any():
         raise ValueError(must(f"table of {name}", "have a row for every state of its parents"))
     return table
 
 
-def _numbers(name: str, text: str, count: int) -> FloatArray:
+def _numbers(name: str, words: _Statement, count: int) -> FloatArray:
     try:
-        values = np.array([float(word) for word in _words(text)])
+        values = np.array([float(word.text) for word in words])
     except ValueError as error:
         raise ValueError(must(f"table of {name}", "hold numbers", str(error))) from None
     if len(values) != count:
         raise ValueError(
-            must(f"entries of the table of {name}", f"be {count} numbers", entry=text.strip())
+            must(f"entries of the table of {name}", f"be {count} numbers", entry=_texts(words))
         )
     return values
 

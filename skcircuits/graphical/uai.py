@@ -34,7 +34,8 @@ def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
     """
     # Line breaks mean nothing in this format: read it as a stream of words.
     try:
-        tokens = iter(Path(path).read_text().split())
+        # Some editors begin a file with a byte order mark.
+        tokens = iter(Path(path).read_text(encoding="utf-8-sig").split())
         factors, cardinalities = _parse(tokens)
     except StopIteration:
         raise ValueError(

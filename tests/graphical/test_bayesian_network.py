@@ -76,6 +76,12 @@ def test_bif_evidence_by_name(sprinkler):
             "probability ( Rain ) { table 0.5, 0.5; }\nprobability ( Sprinkler",
             r"give every variable one probability; got variables=\['Rain'\]",
         ),
+        ("{ dry, damp", "{ very dry, damp", "name 3 states.*Quote names that hold spaces"),
+        ("variable Rain", "variable Heavy Rain", "one name; got name='Heavy Rain'. Quote"),
+        ("( Sprinkler | Rain )", "( Sprinkler Rain )", r"be of \( child \| parents \)"),
+        ("(no) 0.6", "no 0.6", "begin with table, default or .*entry='no 0.6 0.4'"),
+        ("{ table 0.8, 0.2; }", "{ table 0.8, 0.2;", "have matching braces"),
+        ("table 0.8, 0.2; }", "table 0.8, 0.2; } }", "have matching braces"),
     ],
 )
 def test_broken_bif(tmp_path, old, new, message):
@@ -94,6 +100,42 @@ def test_quoted_names(tmp_path):
     network = BayesianNetwork.from_bif(path)
     assert network.variable_names == ("A",)
     assert_allclose(network.log_partition({"A": "b"}), np.log(0.75))
+
+
+AWKWARD = """// a "comment
+network "of variable x { type discrete [ 2 ] { p, q }; }" { property "drawn; by hand"; }
+variable "http://x" {
+  type discrete[2] { "very yes", http://no }  /* with
+  "two lines */
+  property default table (0.1, 0.9) ;
+}
+variable Other { property position = (3, 4); type discrete [ 2 ] { "a|{b}", "(c)" }; }
+probability("http://x") { property "table 0.5, 0.5"; table 0.25, 0.75; }
+probability (Other|"http://x") {
+  property (very, yes) is the default;
+  ("very yes") 0.4/* as measured */, 0.6; // (http://no) 0.5, 0.5;
+  (http://no) 0.1, 0.9;
+}
+"""
+
+
+def test_names_may_hold_anything_and_properties_say_nothing(tmp_path):
+    path = tmp_path / "awkward.bif"
+    path.write_text(AWKWARD, encoding="utf-8-sig")
+    network = BayesianNetwork.from_bif(path)
+    assert network.variable_names == ("http://x", "Other")
+    assert network.state_names == (("very yes", "http://no"), ("a|{b}", "(c)"))
+    assert_allclose(np.exp(network.factors[0].log_table), [0.25, 0.75])
+    assert_allclose(np.exp(network.factors[1].log_table), [[0.4, 0.6], [0.1, 0.9]])
+
+
+def test_files_in_other_encodings_are_named(tmp_path):
+    path = tmp_path / "latin.bif"
+    path.write_bytes(SPRINKLER.replace("damp", "d\xe4mp").encode("latin-1"))
+    with pytest.raises(ValueError, match=r"be UTF-8 text; got path='.*latin\.bif'\. Save it as"):
+        BayesianNetwork.from_bif(path)
+    path.write_text(SPRINKLER.replace("damp", "d\xe4mp"), encoding="utf-8")
+    assert BayesianNetwork.from_bif(path).state_names[2][1] == "d\xe4mp"
 
 
 def test_table_keyword_with_parents_runs_child_slowest(tmp_path):

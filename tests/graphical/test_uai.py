@@ -32,6 +32,12 @@ def test_last_variable_runs_fastest(tmp_path):
     assert_allclose(graph.log_prob_unnormalized([[1, 0, 2]]), np.log(2.0 * 3.0))
 
 
+def test_byte_order_mark(tmp_path):
+    path = tmp_path / "marked.uai"
+    path.write_text(MODEL, encoding="utf-8-sig")
+    assert len(FactorGraph.from_uai(path).factors) == 2
+
+
 def test_constant_tables(tmp_path):
     path = tmp_path / "constant.uai"
     path.write_text("MARKOV 1 2 2 0 1 0 1 2.5 2 1.0 3.0")
