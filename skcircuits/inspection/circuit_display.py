@@ -58,6 +58,10 @@ class CircuitDisplay:
     ) -> None:
         if detail not in ("auto", "units", "regions"):
             raise ValueError(must("detail", "be 'auto', 'units' or 'regions'", detail=detail))
+        if not isinstance(circuit, Circuit):
+            owner = "Pass its circuit_." if hasattr(circuit, "circuit_") else ""
+            way_out = owner or "Circuit(unit) makes one of its root unit."
+            raise TypeError(must("circuit", "be a Circuit", way_out, circuit=circuit))
         self.circuit = circuit
         self.detail = detail
 

@@ -121,7 +121,7 @@ class DensityDisplay:
         Raises
         ------
         ValueError
-            If the density has no circuit, or not these columns.
+            If the density has no circuit, or not these columns, or they are the same.
         """
         check_is_fitted(self.density)
         self._prepare()
@@ -146,6 +146,10 @@ class DensityDisplay:
         if not 1 <= len(self.columns) <= 2:
             raise ValueError(must("columns", "be one or two", columns=list(self.columns)))
         self._positions = [_position(column, schema.names) for column in self.columns]
+        if len(set(self._positions)) < len(self._positions):
+            raise ValueError(
+                must("columns", "differ", "Name one column once.", columns=list(self.columns))
+            )
         rows = self.density.sample(1000, random_state=0) if self.rows is None else self.rows
         self._X = self.density._read_table(rows)
         evidence = np.full((1, len(schema.columns)), np.nan)

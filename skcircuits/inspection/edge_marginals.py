@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from skcircuits.exceptions import must
 from skcircuits.inspection._axes import make_axes
+from skcircuits.inspection._fitted import check_has
 from skcircuits.protocols import FloatArray
 
 __all__ = ["EdgeMarginalsDisplay"]
@@ -67,7 +67,7 @@ class EdgeMarginalsDisplay:
             The display, drawn.
         """
         _check_kind(kind)
-        check_is_fitted(estimator)
+        check_has(estimator, "edge_marginals_", "Use a MoATDensity, a mixture over all trees.")
         edges = np.tensordot(estimator.weights_, estimator.edge_marginals_, axes=1)
         default = [f"x{column}" for column in range(len(edges))]
         names = getattr(estimator, "feature_names_in_", default)

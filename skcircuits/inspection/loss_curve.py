@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from skcircuits.inspection._axes import make_axes
+from skcircuits.inspection._fitted import check_has
 
 __all__ = ["LossCurveDisplay"]
 
@@ -62,7 +62,14 @@ class LossCurveDisplay:
         LossCurveDisplay
             The display, drawn.
         """
-        check_is_fitted(estimator)
+        alone = hasattr(estimator, "validation_scores_")
+        check_has(
+            estimator,
+            "loss_curve_",
+            "Draw LossCurveDisplay([], estimator.validation_scores_).plot()."
+            if alone
+            else "Use an estimator that passes over its rows, such as MoATDensity.",
+        )
         return cls(estimator.loss_curve_, estimator.validation_scores_).plot(ax)
 
     def plot(self, ax: Any = None) -> LossCurveDisplay:

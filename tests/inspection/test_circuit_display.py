@@ -1,5 +1,7 @@
 """Drawings of circuits."""
 
+from types import SimpleNamespace
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -62,6 +64,16 @@ def test_detail_can_be_chosen(small):
     assert len(ax.collections[0].get_offsets()) == 3
     with pytest.raises(ValueError, match="detail must be 'auto', 'units' or 'regions'"):
         CircuitDisplay(small, detail="all")
+
+
+def test_only_circuits_are_drawn(small):
+    for drawn, way_out in [
+        (3, r"got circuit=3\. Circuit\(unit\) makes one"),
+        (small.root, r"Circuit\(unit\) makes one"),
+        (SimpleNamespace(circuit_=small), "Pass its circuit_"),
+    ]:
+        with pytest.raises(TypeError, match=f"circuit must be a Circuit; .*{way_out}"):
+            CircuitDisplay.from_circuit(drawn)
 
 
 def test_one_unit_is_a_drawing():

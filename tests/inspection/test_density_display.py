@@ -73,6 +73,11 @@ def test_errors(density):
         DensityDisplay.from_estimator(density, columns=["job", "wage", "gain"])
 
 
+def test_a_column_is_not_drawn_against_itself(density):
+    with pytest.raises(ValueError, match=r"columns must differ; got columns=\['wage', 'wage'\]"):
+        DensityDisplay.from_estimator(density, columns=["wage", "wage"])
+
+
 def test_searches_and_foreign_densities(density, table):
     search = GridSearchCV(WMISPNDensity(), {"alpha": [0.01]}, cv=2).fit(table)
     with pytest.raises(ValueError, match="best_estimator_ of the search"):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from skcircuits import MoATDensity
+from skcircuits import ChowLiuDensity, MoATDensity
 from skcircuits.circuits import Bernoulli, Circuit
 from skcircuits.inspection import (
     CircuitDisplay,
@@ -66,6 +66,24 @@ def test_densities_without_a_circuit_name_the_way_out(density, inspect):
     with pytest.raises(ValueError, match=r"have a circuit_ after fit; .*to_circuit\(\)"):
         inspect(density)
     CircuitDisplay.from_circuit(density.to_circuit(2, random_state=0))
+
+
+@pytest.mark.parametrize("display", [EdgeMarginalsDisplay, LossCurveDisplay])
+def test_other_estimators_name_the_way_out(display):
+    tree = ChowLiuDensity().fit(np.random.default_rng(0).integers(2, size=(20, 3)))
+    with pytest.raises(ValueError, match=r"have \w+_ after fit; got .*Use an? .*MoATDensity"):
+        display.from_estimator(tree)
+    tree.best_estimator_ = None
+    with pytest.raises(ValueError, match="best_estimator_ of the search"):
+        display.from_estimator(tree)
+
+
+def test_estimators_with_validation_scores_alone():
+    tree = ChowLiuDensity().fit(np.random.default_rng(0).integers(2, size=(20, 3)))
+    tree.validation_scores_ = [-2.0, -1.5]
+    with pytest.raises(ValueError, match=r"LossCurveDisplay\(\[\], estimator.validation_scores_"):
+        LossCurveDisplay.from_estimator(tree)
+    assert len(LossCurveDisplay([], tree.validation_scores_).plot().lines_) == 1
 
 
 def test_unfitted():
