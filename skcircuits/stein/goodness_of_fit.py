@@ -63,7 +63,9 @@ def stein_test(
     kernel : kernel object, default=None
         ``Hamming(scale=d)``, or ``RBF`` with the median heuristic.
     operator : {"barker", "difference", "langevin"}, default=None
-        The Stein operator; by default "barker" or "langevin", by the kind of target.
+        The Stein operator; by default "barker" or "langevin", by the kind of target. P-values
+        of "difference" need hundreds of samples, more the more rugged the target is: its
+        kernel has heavy tails, and from too few the test rejects the target's own samples.
     n_bootstrap : int, default=1000
         Bootstrap statistics.
     change_probability : float, default=0.5

@@ -121,9 +121,9 @@ def _check_gram(K: FloatArray) -> None:
     """Refuse what no Gram matrix can be: a cheap test, not a proof of its eigenvalues."""
     roots = np.sqrt(np.maximum(K.diagonal(), 0.0))
     slack = 1e-8 * max(1.0, float(np.abs(K.diagonal()).max()))
-    if (np.abs(K) > np.outer(roots, roots) + slack).any() or not np.allclose(
-        K, K.T, rtol=0, atol=slack
-    ):
+    if not np.allclose(K, K.T, rtol=0, atol=slack):
+        raise _no_gram("It differs from its transpose: pass (K + K.T) / 2 where this is rounding.")
+    if (np.abs(K) > np.outer(roots, roots) + slack).any():
         raise _no_gram("Entries may not exceed the geometric mean of their diagonal entries.")
 
 

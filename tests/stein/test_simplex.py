@@ -81,6 +81,13 @@ def test_a_gap_is_told(monkeypatch):
         simplex_weights(random_gram(30, 40))
 
 
+def test_asymmetry_is_called_by_its_name():
+    with pytest.raises(ValueError, match="It differs from its transpose"):
+        simplex_weights([[1.0, 0.5], [0.0, 1.0]])
+    with pytest.raises(ValueError, match="geometric mean of their diagonal"):
+        simplex_weights([[1.0, 2.0], [2.0, 1.0]])
+
+
 def test_projection():
     rng = np.random.default_rng(0)
     point = rng.normal(size=12)
