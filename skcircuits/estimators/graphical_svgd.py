@@ -13,6 +13,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
+from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
     HasMethods,
     Interval,
@@ -325,6 +326,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         """
         if self._given_a_target():
             self.target_ = self.target
+            _refuse_gaps(self.target)
             return self.target_, _Units()
         if X is None:
             raise ValueError(
@@ -448,6 +450,19 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             setattr(self, name, value)
         self.stein_discrepancy_per_node_, self.bandwidths_ = problem.measure(state.particles)
         self.stein_discrepancy_ = float(self.stein_discrepancy_per_node_.sum())
+
+
+def _refuse_gaps(target):
+    """Refuse circuits without variables for some columns: nothing holds particles there."""
+    if isinstance(target, Circuit) and target.variables != tuple(range(len(target.variables))):
+        raise ValueError(
+            must(
+                "a circuit as target",
+                "have the variables 0, 1, ... d - 1",
+                "Number the variables of its input units so.",
+                variables=target.variables,
+            )
+        )
 
 
 @dataclass(frozen=True)

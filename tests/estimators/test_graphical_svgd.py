@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcircuits import GaussianMixtureDensity, GraphicalSVGDSampler, WMISPNDensity
+from skcircuits.circuits import Circuit, Gaussian
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import GaussianMRF, SensorNetwork
 
@@ -418,3 +419,9 @@ def test_restarts_run_on_dask(chain):
     with cluster, distributed.Client(cluster), joblib.parallel_config("dask"):
         together = GraphicalSVGDSampler(target=chain, n_jobs=2, **options).fit()
     np.testing.assert_array_equal(alone.particles_, together.particles_)
+
+
+def test_circuits_that_leave_columns_out_are_refused():
+    target = Circuit(Gaussian(0, 0.0, 1.0) * Gaussian(2, 1.0, 1.0))
+    with pytest.raises(ValueError, match=r"a circuit as target must have the variables 0, 1"):
+        GraphicalSVGDSampler(target=target).fit(np.zeros((5, 3)))
