@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+import unicodedata
 from functools import reduce
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,15 @@ HOW = (
     "Join comparisons of a column with a constant by and, or, not: "
     "\"30 <= age < 40 and job in ('nurse', 'cook')\"."
 )
+USABLE = "use <, <=, >, >=, ==, != or in"
 # The same comparison with its sides exchanged
 MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+ORDER: dict[type[ast.cmpop], np.ufunc] = {
+    ast.Lt: np.less,
+    ast.LtE: np.less_equal,
+    ast.Gt: np.greater,
+    ast.GtE: np.greater_equal,
+}
 QUOTED_OR_NAME = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|`([^`]+)`""")
 
 
@@ -37,6 +45,7 @@ def parse_query(text: str, schema: TableSchema) -> Region:
     text : str
         For example ``"30 <= age < 40 and (sex == 'male' or not job in ('nurse', 'cook'))"``.
         Names that are no identifiers stand in backticks; columns of an array are x0, x1, ....
+        Names without backticks are compared as Python does: in their NFKC form.
     schema : TableSchema
         The table the query is about.
 
@@ -67,8 +76,12 @@ class _Reader:
     def __init__(self, text: str, schema: TableSchema) -> None:
         self.text = text
         self.schema = schema
-        self.quoted: list[str] = []
-        source = QUOTED_OR_NAME.sub(self._hide_name, text.strip())
+        self.quoted: dict[str, str] = {}
+        # No name of the text may look like a stand-in, also not once ast has normalised it
+        plain = unicodedata.normalize("NFKC", text)
+        prefixes = (f"_quoted{k}_" for k in count())
+        self.prefix = next(prefix for prefix in prefixes if prefix not in plain)
+        source = QUOTED_OR_NAME.sub(self._hide_name, text).strip()
         try:
             self.region = self._read(self._parse(source))
         except (RecursionError, MemoryError) as error:
@@ -84,8 +97,10 @@ class _Reader:
         """Replace a name in backticks by an identifier; leave strings alone."""
         if match[1]:
             return match[1]
-        self.quoted.append(match[2])
-        return f"_quoted_{len(self.quoted) - 1}"
+        stand_in = f"{self.prefix}{len(self.quoted)}"
+        self.quoted[stand_in] = match[2]
+        # Blanks, since a keyword may stand right before or behind the backticks
+        return f" {stand_in} "
 
     def _read(self, node: ast.expr) -> Region:
         if isinstance(node, ast.BoolOp):
@@ -140,7 +155,7 @@ class _Reader:
         column = self.schema.columns[position]
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise self._error(f"compare column {column.name!r} with a number")
-        bound = float(value)
+        bound = self._as_float(column.name, value)
         if isinstance(op, ast.Eq | ast.NotEq):
             point: Region = [{position: Interval(bound, bound)}]
             return point if isinstance(op, ast.Eq) else complement(point)
@@ -152,7 +167,7 @@ class _Reader:
             return [{position: Interval(float(np.nextafter(bound, np.inf)), np.inf)}]
         if isinstance(op, ast.GtE):
             return [{position: Interval(bound, np.inf)}]
-        raise self._error("use <, <=, >, >=, ==, != or in")
+        raise self._error(USABLE)
 
     def _labels(self, position: int, op: ast.cmpop, value: Any) -> Region:
         """Compare a column of labels; labels that are numbers have an order."""
@@ -164,20 +179,37 @@ class _Reader:
             if isinstance(op, ast.NotEq):
                 codes = set(range(column.cardinality)) - codes
         elif labels.dtype.kind in "iuf" and isinstance(value, int | float):
-            order = {ast.Lt: np.less, ast.LtE: np.less_equal, ast.Gt: np.greater}
-            compare = order.get(type(op), np.greater_equal)
-            codes = set(np.flatnonzero(compare(labels, value)).tolist())
+            if type(op) not in ORDER:
+                raise self._error(USABLE)
+            self._as_float(column.name, value)
+            codes = set(np.flatnonzero(ORDER[type(op)](labels, value)).tolist())
         else:
             raise self._error(f"compare labels of column {column.name!r} by ==, != or in")
         return [{position: States(frozenset(codes), column.cardinality)}] if codes else []
 
+    def _as_float(self, name: str | int, value: float) -> float:
+        """Read a constant; whole numbers of Python may be larger than any float."""
+        try:
+            return float(value)
+        except OverflowError as error:
+            largest = np.finfo(np.float64).max
+            raise self._error(
+                f"compare column {name!r} with numbers of at most {largest:.3g} in magnitude"
+            ) from error
+
     def _column(self, identifier: str) -> int:
         """Position of a column by its name in the text."""
-        hidden = identifier.removeprefix("_quoted_")
-        name = self.quoted[int(hidden)] if hidden != identifier else identifier
+        name = self.quoted.get(identifier, identifier)
         known = [column.text_name for column in self.schema.columns]
-        if name in known:
-            return known.index(name)
+        forms = known
+        if identifier not in self.quoted:
+            # ast has normalised the identifier
+            forms = [unicodedata.normalize("NFKC", text_name) for text_name in known]
+        if forms.count(name) > 1:
+            alike = [text_name for text_name, form in zip(known, forms) if form == name]
+            raise self._error(f"put names in backticks that Python takes for the same, {alike}")
+        if name in forms:
+            return forms.index(name)
         raise ValueError(
             must("Columns of a query", "be columns of the table", f"They are {known}.", column=name)
         )
