@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import LARGEST_CELL, SMALLEST_RANGE, FloatArray
-from skcircuits.tabular.frames import RawColumn
+from skcircuits.tabular.frames import RawColumn, no_numbers_or_labels
 
 __all__ = ["Column", "holds_labels", "is_missing", "learn_column", "refuse_extremes"]
 
@@ -103,7 +103,8 @@ class Column:
         Raises
         ------
         ValueError
-            If a number is infinite, a cell is no number, or a label is unknown.
+            If a number is infinite, a cell is no number but for example a date, or a label is
+        unknown.
 
         Warns
         -----
@@ -294,6 +295,8 @@ def _are_whole(numbers: FloatArray) -> bool:
 
 def _to_numbers(name: str | int, values: NDArray[Any], missing_value: object) -> FloatArray:
     """Read a numeric column as floats, NaN where missing."""
+    if values.dtype == object:
+        values = _without_times(name, values)
     try:
         # A copy: the missing value is overwritten below
         numbers = np.array(values, dtype=float)
@@ -303,6 +306,16 @@ def _to_numbers(name: str | int, values: NDArray[Any], missing_value: object) ->
         numbers[numbers == missing_value] = np.nan
     refuse_extremes(name, numbers)
     return numbers
+
+
+def _without_times(name: str | int, cells: NDArray[Any]) -> NDArray[Any]:
+    """Refuse dates of NumPy, which would make numbers of them and of NaT; NaT is missing."""
+    kinds = np.datetime64 | np.timedelta64
+    is_time = np.array([isinstance(cell, kinds) for cell in cells.tolist()], dtype=bool)
+    for cell in cells[is_time]:
+        if not np.isnat(cell):
+            raise no_numbers_or_labels(name, cell.dtype)
+    return np.where(is_time, np.nan, cells)
 
 
 def refuse_extremes(name: str | int, numbers: FloatArray) -> None:

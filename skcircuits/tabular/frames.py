@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
 
-__all__ = ["RawColumn", "build_frame", "is_frame", "read_columns", "with_index_of"]
+__all__ = [
+    "RawColumn",
+    "build_frame",
+    "is_frame",
+    "no_numbers_or_labels",
+    "read_columns",
+    "with_index_of",
+]
 
 
 @dataclass(frozen=True)
@@ -101,9 +108,30 @@ def read_columns(X: Any) -> list[RawColumn]:
         frame = nw.from_native(X, eager_only=True)
         return [_read_series(series) for series in frame.iter_columns()]
     if X.dtype.kind in "mMV":
-        raise _no_numbers_or_labels(0, X.dtype)
+        raise no_numbers_or_labels(0, X.dtype)
     holds_labels = {"O": None, "U": True, "S": True}.get(X.dtype.kind, False)
     return [RawColumn(j, X[:, j], holds_labels) for j in range(X.shape[1])]
+
+
+def no_numbers_or_labels(name: object, dtype: object) -> ValueError:
+    """Word the error about cells such as dates.
+
+    Parameters
+    ----------
+    name : str or int
+        Name of the column.
+    dtype : object
+        What its cells are.
+
+    Returns
+    -------
+    ValueError
+        The error, to be raised.
+    """
+    way_out = "Convert dates to numbers, or nested cells to several columns."
+    return ValueError(
+        must(f"Cells of column {name!r}", "be numbers or labels", way_out, dtype=str(dtype))
+    )
 
 
 def _read_series(series: nw.Series[Any]) -> RawColumn:
@@ -124,14 +152,7 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
     if series.is_null().all():
         # A dtype of its own in polars, for cells that could have been anything
         return RawColumn(series.name, np.full(len(series), np.nan), False)
-    raise _no_numbers_or_labels(series.name, dtype)
-
-
-def _no_numbers_or_labels(name: object, dtype: object) -> ValueError:
-    way_out = "Convert dates to numbers, or nested cells to several columns."
-    return ValueError(
-        must(f"Cells of column {name!r}", "be numbers or labels", way_out, dtype=str(dtype))
-    )
+    raise no_numbers_or_labels(series.name, dtype)
 
 
 def _declared_categories(series: nw.Series[Any]) -> list[Any] | None:

@@ -279,6 +279,20 @@ def test_dates_are_refused_by_name():
         TableSchema.learn(X.to_numpy())
 
 
+@pytest.mark.parametrize("time", [np.datetime64("2020-01-01"), np.timedelta64(3, "D")])
+@pytest.mark.parametrize("make", [np.asarray, lambda X: pd.DataFrame(X, dtype=object)])
+def test_times_among_objects_are_refused_as_well(make, time):
+    X = np.full((3, 2), 1.5, dtype=object)
+    schema = TableSchema.learn(make(X))
+    X[1, 1] = time
+    for read in (TableSchema.learn, schema.encode):
+        with pytest.raises(ValueError, match="column 1 must be numbers or labels; got dtype='"):
+            read(make(X))
+    X[1, 1] = type(time)("NaT")
+    for table in (TableSchema.learn(make(X)), schema):
+        np.testing.assert_array_equal(table.encode(make(X))[:, 1], [1.5, np.nan, 1.5])
+
+
 def test_schemas_survive_pickling(pandas_frame, polars_frame):
     for frame in (pandas_frame, polars_frame):
         schema = TableSchema.learn(frame)
