@@ -50,7 +50,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
           usual approximation.
         - ``"sample"``: a draw from the conditional distribution. Draws are keyed by the
           cells of the row: order, subset and repeated calls do not change them. Equal rows
-          have draws of their own, told apart by the order in which they come.
+          have draws of their own, told apart by the order in which they come. Draws of a
+          column whose numbers were all whole in fit are rounded; means are not, so that
+          integers of a dataframe come back as floats under ``"mean"``.
     missing_values : number, str or None, default=nan
         A cell that counts as missing, beside None, NaN and a library's own NA.
     add_indicator : bool, default=False
@@ -202,7 +204,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         -------
         ndarray of shape (n_imputations, n_samples, n_features)
             Completed tables, without columns that were empty in fit (unless kept). The
-            first one is that of ``strategy="sample"``.
+            first one is that of ``strategy="sample"``, rounded alike.
         """
         check_is_fitted(self)
         check_scalar(n_imputations, "n_imputations", Integral, min_val=1)
@@ -246,6 +248,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             for rows in chunks
         )
         for rows, part in zip(chunks, parts, strict=True):
+            if strategy == "sample":
+                part = np.where(self._schema.is_integral, np.round(part), part)
             cells = encoded[holes[rows]]
             completed[:, holes[rows]] = np.where(np.isnan(cells), part, cells)
         return completed

@@ -115,6 +115,35 @@ def test_samples_have_the_conditional_distribution(gaussian):
     assert kstest(drawn, conditional.cdf).pvalue > 1e-3
 
 
+def test_draws_of_whole_numbers_are_whole():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 1000, size=200).astype(float)
+    X = np.column_stack([counts, counts + rng.normal(size=200)])
+    X[::4, 0] = np.nan
+    X[1::4, 1] = np.nan
+    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    imputer = CircuitImputer(density=density, strategy="sample", random_state=0).fit(X)
+    # A fraction where fit has seen whole numbers only: it was observed and stays
+    rows = np.vstack([X, [[7.5, np.nan]]])
+    tables = imputer.sample_imputations(rows, 3)
+    np.testing.assert_array_equal(tables[0], imputer.transform(rows))
+    assert (tables[:, :-1, 0] == np.round(tables[:, :-1, 0])).all()
+    assert (tables[:, 1::4, 1] != np.round(tables[:, 1::4, 1])).all()
+    assert (tables[:, -1, 0] == 7.5).all()
+
+
+@pytest.mark.parametrize(("strategy", "dtype"), [("sample", "Int64"), ("mean", "float64")])
+def test_integers_of_a_frame_stay_integers_when_drawn(strategy, dtype):
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 1000, size=200)
+    X = pd.DataFrame({"n": counts, "x": counts + rng.normal(size=200)}).astype({"n": "Int64"})
+    X.loc[::4, "n"] = pd.NA
+    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    imputer = CircuitImputer(density=density, strategy=strategy, random_state=0)
+    completed = imputer.set_output(transform="pandas").fit_transform(X)
+    assert completed["n"].dtype.name == dtype
+
+
 def test_samples_of_different_rows_are_independent(gaussian):
     X = np.column_stack([np.full(4000, NAN), np.zeros(4000), np.linspace(0, 1e-9, 4000)])
     imputer = CircuitImputer(density=gaussian, strategy="sample", keep_empty_features=True)
