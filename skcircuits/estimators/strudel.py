@@ -10,6 +10,7 @@ from skcircuits.estimators._discrete import ValidatedDensity
 from skcircuits.estimators._fitting import drive
 from skcircuits.exceptions import must
 from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
+from skcircuits.learning.strudel import StrudelStep
 from skcircuits.trees import complete_rows
 
 __all__ = ["StrudelDensity"]
@@ -42,7 +43,8 @@ class StrudelDensity(ValidatedDensity):
         Share of the rows held out to choose the number of splits, unless `fit` gets
         validation rows. None, and tables too small to spare a row: the training rows.
     warm_start : bool, default=False
-        Continue splitting where the previous fit on the same rows ended. Keeps the rows.
+        Continue splitting where the previous fit on the same rows ended; the best model of
+        all these fits is kept. Keeps the rows.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
@@ -138,47 +140,52 @@ class StrudelDensity(ValidatedDensity):
     def __getstate__(self):
         # A pickle carries the model, not the rows it could grow on
         state = super().__getstate__()
-        for name in ("_learner", "_training_states"):
+        for name in ("_learner", "_best", "_training_states"):
             state.pop(name, None)
         return state
 
     def _fit_table(self, X, sample_weight, generator, validation=None):
         if not self.warm_start:
-            vars(self).pop("_learner", None)
+            for name in ("_learner", "_best"):
+                vars(self).pop(name, None)
         super()._fit_table(X, sample_weight, generator, validation)
 
     def _fit_rows(self, rows, generator, validation):
         learner = self._make_learner(rows, generator, validation)
-        grown = {}
+        # By the number of components, of this fit and of those that it goes on from
+        best = dict(getattr(self, "_best", {}))
         with self._stages("structure", "parameters") as (structure, parameters):
             result = drive(
                 self,
-                self._steps(learner, generator, grown),
-                score=lambda step: step.validation_log_density,
+                self._steps(learner, generator, best),
+                score=_validation_score,
                 attributes=lambda step: {"circuit_": self._in_original_units(step.circuit)},
                 X=rows.X,
                 context=structure,
             )
-            circuit = self._refine_states(result.state.circuit, rows, parameters)
+            earlier = [best[k] for k in (self.n_components, 1) if k in best]
+            model = max(result.state, *earlier, key=_validation_score)
+            circuit = self._refine_states(model.circuit, rows, parameters)
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
-        self.n_splits_ = grown["best"].n_splits
+        self.n_splits_ = _structure_of(model).n_splits
         self.circuit_ = self._in_original_units(circuit)
         # Ctrl-C may have left a split half done
+        vars(self).pop("_learner", None)
         if self.warm_start and result.converged:
             self._learner = learner
+            self._best = {**best, self.n_components: model}
 
-    def _steps(self, learner, generator, grown):
+    def _steps(self, learner, generator, best):
         """Grow the structure, then learn a mixture on the best one."""
         limits = GrowthLimits(self.max_iter, self.patience, self.max_parameters)
         for step in grow(learner, limits):
-            best = grown.get("best")
-            if best is None or step.validation_log_density > best.validation_log_density:
-                grown["best"] = step
+            if 1 not in best or _validation_score(step) > _validation_score(best[1]):
+                best[1] = step
             yield step
         if self.n_components > 1:
             yield from learn_mixture(
-                grown["best"], self.n_components, generator, shrinkage=self.pseudo_count
+                best[1], self.n_components, generator, shrinkage=self.pseudo_count
             )
 
     def _make_learner(self, rows, generator, validation):
@@ -210,3 +217,12 @@ class StrudelDensity(ValidatedDensity):
                     n_rows=len(rows.X),
                 )
             )
+
+
+def _validation_score(model):
+    return model.validation_log_density
+
+
+def _structure_of(model):
+    """Give the single circuit whose structure the components of a mixture share."""
+    return model if isinstance(model, StrudelStep) else model.structure.step

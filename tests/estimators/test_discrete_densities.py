@@ -236,6 +236,31 @@ def test_warm_start_goes_on(X):
     np.testing.assert_allclose(density.score_samples(X), whole.score_samples(X), rtol=1e-12)
 
 
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_warm_start_keeps_the_best_of_both_fits(n_components):
+    # Of noise every split learns less than nothing
+    noise = np.random.default_rng(0).integers(2, size=(200, 6)).astype(float)
+    parameters = {"n_components": n_components, "random_state": 0}
+    density = fit(StrudelDensity(max_iter=3, warm_start=True, **parameters), noise)
+    first, score = density.score_samples(noise), density.validation_scores_[0]
+    fit(density.set_params(max_iter=8), noise)
+    # The second fit goes on from a circuit that is worse than the first one without splits
+    assert density.validation_scores_[0] < score
+    np.testing.assert_allclose(density.score_samples(noise), first, rtol=1e-12)
+    assert density.n_splits_ == 0
+    # And so does a third one, which saw the best model only through the second
+    fit(density.set_params(max_iter=12), noise)
+    np.testing.assert_allclose(density.score_samples(noise), first, rtol=1e-12)
+
+
+def test_warm_start_with_fewer_components_forgets_the_mixture(X):
+    density = StrudelDensity(max_iter=2, n_components=3, warm_start=True, random_state=0)
+    fit(density, X)
+    fit(density.set_params(n_components=1), X)
+    single = fit(StrudelDensity(max_iter=2, random_state=0), X)
+    np.testing.assert_allclose(density.score_samples(X), single.score_samples(X), rtol=1e-12)
+
+
 def test_warm_start_refuses_other_rows(X):
     density = fit(StrudelDensity(max_iter=2, warm_start=True, random_state=0), X)
     with pytest.raises(ValueError, match="must be those of the previous fit"):
