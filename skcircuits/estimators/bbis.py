@@ -15,6 +15,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
+from skcircuits.estimators._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators._learned_target import StandardizedTarget, learn_target
 from skcircuits.estimators._target_labels import align_labels
 from skcircuits.estimators._weighted_samples import (
@@ -38,7 +39,9 @@ from skcircuits.stein.targets import is_continuous, state_counts
 __all__ = ["BBISWeighter"]
 
 
-class BBISWeighter(OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstimator):
+class BBISWeighter(
+    KernelParametersMixin, OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstimator
+):
     """Black-box importance sampling: weight samples by what is known of the target.
 
     The weights minimise the Stein discrepancy between the weighted samples and the

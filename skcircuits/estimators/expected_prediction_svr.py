@@ -19,6 +19,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators._impossible_evidence import with_possible_evidence
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
@@ -30,7 +31,9 @@ from skcircuits.kernels.matrix import expected_kernel_dot
 __all__ = ["ExpectedPredictionSVR"]
 
 
-class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
+class ExpectedPredictionSVR(
+    KernelParametersMixin, InnerDensityMixin, RegressorMixin, BaseEstimator
+):
     """Support vector regression whose predictions are expectations over missing cells.
 
     For a row with holes the prediction is E[f(x) | observed cells], computed exactly under
@@ -43,7 +46,8 @@ class ExpectedPredictionSVR(InnerDensityMixin, RegressorMixin, BaseEstimator):
         The kernel between complete rows. The strings treat a column of labels as its
         one-hot columns: each mismatch costs ``exp(-2 * gamma)``. ``"hamming"`` needs a
         table of labels only. A kernel object is used as it is (``gamma`` must then stay
-        at its default); its variables are column numbers.
+        at its default); its variables are column numbers. Searches set the parameters of a
+        single kernel object by names such as ``kernel__gamma``.
     gamma : {"scale", "auto"} or float, default="scale"
         Kernel coefficient. ``"scale"``: 1 / (n_columns * variance of all cells) over the
         observed cells of the numeric and one-hot columns; ``"auto"``: 1 / n_columns.

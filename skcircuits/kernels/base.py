@@ -108,6 +108,41 @@ class KernelFamily(Kernel):
         """
         return {name: getattr(self, name) for name in self._parameters}
 
+    def with_params(self, **params: Any) -> KernelFamily:
+        """Make a kernel of the same family with some other parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            New values by name.
+
+        Returns
+        -------
+        KernelFamily
+            The new kernel; this one stays as it is.
+
+        Raises
+        ------
+        ValueError
+            If the family has no such parameter, or its value is not allowed.
+
+        Examples
+        --------
+        >>> from skcircuits.kernels import RBF
+        >>> RBF(gamma=0.5, variables=[0, 1]).with_params(gamma=2.0)
+        RBF(gamma=2.0, variables=(0, 1))
+        """
+        unknown = sorted(set(params) - set(self._parameters))
+        if unknown:
+            raise ValueError(
+                must(
+                    f"parameters of {type(self).__name__}",
+                    f"be among {self._parameters}",
+                    unknown=unknown,
+                )
+            )
+        return type(self)(**{**self.get_params(), **params})
+
     def is_positive_definite(self) -> bool:
         """Certify that every Gram matrix is positive semidefinite.
 
@@ -319,17 +354,6 @@ class KernelCircuit(Kernel):
             elif isinstance(unit, KernelUnit):
                 found[id(unit)] = unit.kernel.terms(variables)
         return found[id(self.root)]
-
-    def get_params(self) -> dict[str, Any]:
-        """List the kernels the circuit is built from.
-
-        Returns
-        -------
-        dict
-            ``kernel_0``, ``kernel_1``, ... in the order they are evaluated.
-        """
-        leaves = [u for u in topological_order(self.root) if isinstance(u, KernelUnit)]
-        return {f"kernel_{i}": unit.kernel for i, unit in enumerate(leaves)}
 
     def _unit(self) -> Unit:
         return self.root

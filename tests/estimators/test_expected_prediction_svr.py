@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 
-from skcircuits import ExpectedPredictionSVR, GaussianMixtureDensity
+from skcircuits import BBISWeighter, ExpectedPredictionSVR, GaussianMixtureDensity
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian
@@ -339,3 +339,34 @@ def test_standard_deviation_is_that_of_the_completions():
     np.testing.assert_allclose(mean, predictions.mean(axis=1), atol=5 * std.max() / 63)
     np.testing.assert_allclose(std, predictions.std(axis=1), rtol=0.1, atol=1e-12)
     assert std[3] == 0
+
+
+# ------------------------------------------------------------ parameters of kernels
+
+
+@pytest.mark.parametrize("estimator", [ExpectedPredictionSVR, BBISWeighter])
+@pytest.mark.parametrize("kernel", [RBF(1.0, variables=[0]), Hamming(1.0), RBF() + Delta()])
+def test_parameters_that_are_listed_can_be_set(estimator, kernel):
+    model = estimator(kernel=kernel)
+    assert model.set_params(**model.get_params()).kernel == kernel
+    assert estimator().set_params(**model.get_params()).kernel == kernel
+
+
+def test_parameters_of_kernels_replace_the_kernel():
+    kernel = RBF(1.0, variables=[0])
+    model = ExpectedPredictionSVR(kernel=kernel).set_params(kernel__gamma=2.0, C=3.0)
+    assert (model.kernel, model.C) == (RBF(2.0, variables=[0]), 3.0)
+    assert kernel.gamma == 1.0
+    model.set_params(kernel__scale=4.0, kernel=Hamming(1.0))
+    assert model.kernel == Hamming(4.0)
+    for other in ("rbf", RBF() + Delta()):
+        with pytest.raises(ValueError, match=r"single kernel object to set \['kernel__gamma'\]"):
+            ExpectedPredictionSVR(kernel=other).set_params(kernel__gamma=2.0)
+
+
+def test_searches_choose_parameters_of_kernels(table):
+    X, y, _ = table
+    model = ExpectedPredictionSVR(kernel=RBF(1.0), density=ONE, C=100.0)
+    search = GridSearchCV(model, {"kernel__gamma": [1e-2, 1e2]}, cv=2).fit(X, y)
+    assert search.best_estimator_.kernel == RBF(1e-2)
+    assert model.kernel == RBF(1.0)

@@ -69,7 +69,16 @@ def test_negative_weights_are_refused():
 
 def test_shows_its_formula():
     assert repr(BASE * Delta()) == ("RBF(gamma=0.5, variables=(0,)) * Delta(variables=None)")
-    assert list((BASE + Delta()).get_params()) == ["kernel_0", "kernel_1"]
+
+
+def test_other_parameters_make_another_kernel():
+    kernel = RBF(0.5, variables=[0])
+    assert kernel.with_params(gamma=2.0) == RBF(2.0, variables=[0])
+    assert kernel == RBF(0.5, variables=[0])
+    with pytest.raises(ValueError, match=r"of RBF must be among .*; got unknown=\['scale'\]"):
+        kernel.with_params(scale=2.0)
+    with pytest.raises(ValueError, match="must be a positive number"):
+        kernel.with_params(gamma=-1.0)
 
 
 def test_other_operands_are_refused():
