@@ -146,8 +146,7 @@ class StrudelDensity(ValidatedDensity):
 
     def _fit_table(self, X, sample_weight, generator, validation=None):
         if not self.warm_start:
-            for name in ("_learner", "_best"):
-                vars(self).pop(name, None)
+            self._forget_learner()
         super()._fit_table(X, sample_weight, generator, validation)
 
     def _fit_rows(self, rows, generator, validation):
@@ -171,10 +170,14 @@ class StrudelDensity(ValidatedDensity):
         self.n_splits_ = _structure_of(model).n_splits
         self.circuit_ = self._in_original_units(circuit)
         # Ctrl-C may have left a split half done
-        vars(self).pop("_learner", None)
+        self._forget_learner()
         if self.warm_start and result.converged:
             self._learner = learner
             self._best = {**best, self.n_components: model}
+
+    def _forget_learner(self):
+        for name in ("_learner", "_best"):
+            vars(self).pop(name, None)
 
     def _steps(self, learner, generator, best):
         """Grow the structure, then learn a mixture on the best one."""
