@@ -13,7 +13,8 @@ from skcircuits.circuits import conditioning, files, text
 from skcircuits.circuits.plan import Plan, compile_plan
 from skcircuits.circuits.psdd import read_psdd
 from skcircuits.circuits.queries import CircuitQueries
-from skcircuits.circuits.units import Sum, Unit, WeightedUnit, as_unit
+from skcircuits.circuits.unit_lists import UnitList
+from skcircuits.circuits.units import Sum, Unit, WeightedUnit, as_unit, topological_order
 from skcircuits.exceptions import must
 
 __all__ = ["Circuit"]
@@ -50,7 +51,10 @@ class Circuit(CircuitQueries):
 
     # Pickles and copies carry the units; the plan is compiled again when needed.
     def __getstate__(self) -> dict[str, Any]:
-        return {"root": self.root}
+        return {"units": UnitList.of(topological_order(self.root))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.root = state["units"].linked()[-1]
 
     def __sklearn_clone__(self) -> Circuit:
         """Return the circuit itself: it is immutable."""

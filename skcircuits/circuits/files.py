@@ -11,21 +11,20 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
-from itertools import islice
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs import FAMILIES, LeafUnit
-from skcircuits.circuits.units import Product, Sum, Unit, topological_order
+from skcircuits.circuits.inputs import FAMILIES
+from skcircuits.circuits.unit_lists import INPUT, SUM, UnitList
+from skcircuits.circuits.units import Unit, topological_order
 from skcircuits.exceptions import CircuitFileError
 
 __all__ = ["load", "save"]
 
 FORMAT = "skcircuits circuit"
 VERSION = 1
-SUM, PRODUCT, FIRST_FAMILY = 0, 1, 2
 
 
 def save(root: Unit, path: str | PathLike[str]) -> None:
@@ -38,35 +37,25 @@ def save(root: Unit, path: str | PathLike[str]) -> None:
     path : str or path-like
         File name; written exactly as given.
     """
-    order = topological_order(root)
-    position = {id(unit): i for i, unit in enumerate(order)}
-    families = sorted({type(unit).__name__ for unit in order if isinstance(unit, LeafUnit)})
+    units = UnitList.of(topological_order(root))
+    names = [type(unit).__name__ for unit in units.inputs]
+    families = sorted(set(names))
+    # A kind also tells the family of an input unit.
+    kinds = units.kinds.copy()
+    kinds[kinds == INPUT] = [INPUT + families.index(name) for name in names]
     header = {"format": FORMAT, "version": VERSION, "families": families}
     arrays: dict[str, Any] = {
         "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-        "kinds": np.array([_kind(unit, families) for unit in order], dtype=np.int16),
-        "n_children": np.array([len(unit.children) for unit in order], dtype=np.int64),
-        "children": np.array(
-            [position[id(child)] for unit in order for child in unit.children], dtype=np.int64
-        ),
-        "weights": np.concatenate(
-            [unit.weights for unit in order if isinstance(unit, Sum)] or [np.empty(0)]
-        ),
+        "kinds": kinds,
+        "n_children": units.n_children,
+        "children": units.children,
+        "weights": units.weights,
     }
     for name in families:
-        leaves = [unit for unit in order if type(unit).__name__ == name]
+        leaves = [unit for unit in units.inputs if type(unit).__name__ == name]
         arrays.update(_pack(name, [leaf.parameters() for leaf in leaves]))  # type: ignore[attr-defined]
     with open(path, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
-
-
-def _kind(unit: Unit, families: list[str]) -> int:
-    """Number that says what a unit is."""
-    if isinstance(unit, Sum):
-        return SUM
-    if isinstance(unit, Product):
-        return PRODUCT
-    return FIRST_FAMILY + families.index(type(unit).__name__)
 
 
 def _pack(family: str, parameters: list[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -148,21 +137,12 @@ def _check_header(arrays: Mapping[str, np.ndarray]) -> list[str]:
 def _rebuild(arrays: Mapping[str, np.ndarray], families: list[str]) -> Unit:
     """Build the units, children first."""
     _check_graph(arrays, families)
-    kinds, children = arrays["kinds"], arrays["children"]
-    ends = np.cumsum(arrays["n_children"])
-    weights = iter(arrays["weights"])
+    kinds = arrays["kinds"]
     leaves = {name: iter(_unpack(name, arrays)) for name in families}
-    built: list[Unit] = []
-    for kind, start, end in zip(kinds.tolist(), (ends - arrays["n_children"]).tolist(), ends):
-        below = [built[number] for number in children[start:end]]
-        if kind == SUM:
-            built.append(Sum(below, weights=list(islice(weights, len(below)))))
-        elif kind == PRODUCT:
-            built.append(Product(below))
-        else:
-            name = families[kind - FIRST_FAMILY]
-            built.append(FAMILIES[name](**next(leaves[name])))
-    return built[-1]
+    names = [families[kind - INPUT] for kind in kinds.tolist() if kind >= INPUT]
+    inputs: list[Unit] = [FAMILIES[name](**next(leaves[name])) for name in names]
+    units = UnitList(kinds, arrays["n_children"], arrays["children"], arrays["weights"], inputs)
+    return units.linked()[-1]
 
 
 def _check_graph(arrays: Mapping[str, np.ndarray], families: list[str]) -> None:
@@ -181,11 +161,11 @@ def _check_graph(arrays: Mapping[str, np.ndarray], families: list[str]) -> None:
     parents = np.repeat(np.arange(len(kinds)), n_children)
     if not ((children >= 0) & (children < parents)).all():
         raise CircuitFileError("Units of a circuit file must follow their children.")
-    if kinds.min() < 0 or kinds.max() >= FIRST_FAMILY + len(families):
+    if kinds.min() < 0 or kinds.max() >= INPUT + len(families):
         raise CircuitFileError("Units of a circuit file must be of the kinds its header names.")
     if arrays["weights"].shape != (n_children[kinds == SUM].sum(),):
         raise CircuitFileError("A circuit file must hold one weight per child of a sum.")
-    for number, name in enumerate(families, start=FIRST_FAMILY):
+    for number, name in enumerate(families, start=INPUT):
         if any(len(arrays[key]) != (kinds == number).sum() for key in _shape_names(name, arrays)):
             raise CircuitFileError(f"A circuit file must hold the parameters of every {name}.")
 

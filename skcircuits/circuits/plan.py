@@ -17,6 +17,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs import DiscreteLayer, InputLayer, LeafUnit
 from skcircuits.circuits.layers import ProductLayer, SumLayer, SumWeights
+from skcircuits.circuits.unit_lists import UnitList
 from skcircuits.circuits.units import Product, Sum, Unit, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.parallel import memory_bound_chunks
@@ -55,7 +56,12 @@ class Plan:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out what is cached: identities of units do not survive a pickle."""
-        return {name: vars(self)[name] for name in ("units", "inputs", "layers", "weights")}
+        state = {name: vars(self)[name] for name in ("inputs", "layers", "weights")}
+        return {"units": UnitList.of(self.units), **state}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Link the units again."""
+        vars(self).update(state, units=tuple(state["units"].linked()))
 
     @cached_property
     def _memory(self) -> dict[Hashable, Any]:

@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product, Sum
+from skcircuits.circuits.evaluation import log_values
 from skcircuits.circuits.units import WeightedUnit, as_unit, topological_order
 
 
@@ -133,3 +134,42 @@ def test_pickles_and_copies_answer_alike(a, b):
     for other in (pickle.loads(pickle.dumps(circuit)), copy.deepcopy(circuit)):
         np.testing.assert_array_equal(other.log_prob(X), expected)
         assert other.n_units == circuit.n_units
+
+
+def deep_circuit(n_levels=5000):
+    """A chain of products and sums around one shared unit."""
+    shared = Bernoulli(0, 0.3)
+    root = Sum([shared, shared], weights=[0.1, 0.9])
+    for level in range(n_levels // 2):
+        root = Sum([Product([root]), shared], weights=[0.1 + 0.2, 1 / (level + 3)])
+    return Circuit(root)
+
+
+def test_deep_circuits_are_pickled_and_copied():
+    """Linked units would be pickled level by level, by recursion."""
+    circuit = deep_circuit()
+    for other in (pickle.loads(pickle.dumps(circuit)), copy.deepcopy(circuit)):
+        assert (other.n_units, other.n_edges) == (circuit.n_units, circuit.n_edges)
+        units = zip(topological_order(circuit.root), topological_order(other.root))
+        for own, copied in units:
+            assert type(own) is type(copied) and own.scope == copied.scope
+            if isinstance(own, Sum):
+                np.testing.assert_array_equal(own.weights, copied.weights)
+                assert not copied.weights.flags.writeable
+
+
+def test_deep_plans_are_pickled():
+    plan = deep_circuit(300).plan
+    again = pickle.loads(pickle.dumps(plan))
+    assert [again.position[id(unit)] for unit in again.units] == list(range(plan.n_units))
+    X = np.array([[0.0], [1.0]])
+    np.testing.assert_array_equal(log_values(again, X), log_values(plan, X))
+
+
+def test_input_units_pickle_as_they_are():
+    """No constructor rounds them again, and units shared by circuits stay shared."""
+    leaf = Bernoulli(0, 0.1 + 0.2)
+    leaf.note = "kept"
+    first, second = pickle.loads(pickle.dumps((Circuit(leaf), Circuit(Sum([leaf])))))
+    assert first.root is second.root.children[0]
+    assert (first.root.p, first.root.note) == (leaf.p, "kept")

@@ -276,6 +276,17 @@ def test_pickles_do_not_carry_the_training_rows(X):
     assert np.isfinite(fit(again, X).score(X))
 
 
+@pytest.mark.parametrize("name", ["tree", "strudel", "hidden"])
+def test_long_chains_are_pickled(name):
+    """Their circuits are deep: a level or two for every column."""
+    rng = np.random.default_rng(0)
+    flips = rng.random((100, 250)) < 0.1
+    X = np.cumsum(flips, axis=1) % 2.0
+    density = fit(make(name, **({} if name == "tree" else {"max_iter": 1})), X)
+    again = pickle.loads(pickle.dumps(density))
+    np.testing.assert_array_equal(again.score_samples(X), density.score_samples(X))
+
+
 # ------------------------------------------------------------------ interruption
 
 

@@ -112,6 +112,20 @@ def test_joint_gaussians_beside_labels_take_products_of_kernels():
             expected_kernel_matrix(X, circuit=circuit, kernel=refused)
 
 
+def test_deep_circuits_reach_the_workers():
+    """Their plans are sent along where rows with holes meet each other."""
+    root = Gaussian(0, 0.0, 1.0)
+    for variable in range(1, 100):
+        root = Product([Sum([root]), Gaussian(variable, 0.0, 1.0)])
+    circuit = Circuit(root)
+    X = np.zeros((300, 100))
+    X[:, 0] = np.arange(300) / 100
+    X[:, 1] = np.nan
+    settings = {"circuit": circuit, "kernel": RBF(0.5)}
+    gram = expected_kernel_matrix(X, **settings)
+    np.testing.assert_array_equal(gram, expected_kernel_matrix(X, n_jobs=2, **settings))
+
+
 @pytest.mark.parametrize("make", [mixture, lambda: small_circuit(2)], ids=["mixture", "circuit"])
 def test_is_a_gram_matrix(make):
     circuit = make()
