@@ -18,14 +18,11 @@ from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.inputs.rules import Scaled, divide_inputs, multiply_inputs
 from skcircuits.circuits.pairs import fold_pairs
 from skcircuits.circuits.properties import require_deterministic
-from skcircuits.circuits.units import Product, Sum, Unit, topological_order
+from skcircuits.circuits.units import Product, Sum, Unit, scale_unit, topological_order
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 
 __all__ = ["cyclic_shift", "divide", "multiply"]
-
-# Factors are kept as weights of at most this size in log space, which a float can hold.
-LARGEST_LOG_WEIGHT = 600.0
 
 
 def multiply(p: Circuit, q: Circuit) -> Circuit:
@@ -226,12 +223,7 @@ class _Multiplication:
 
 
 def _circuit(result: _Result, p: Circuit) -> Circuit:
-    """Put the factor on top; one too large or small for a float into several sums."""
-    # The zero function keeps the scope of its factors.
+    """Put the factor on top; the zero function keeps the scope of its factors."""
     if result.unit is None:
         return Circuit(Sum([p.root], weights=[0.0]))
-    root, log_factor = result.unit, result.log_factor
-    n_sums = int(np.ceil(abs(log_factor) / LARGEST_LOG_WEIGHT))
-    for _ in range(n_sums):
-        root = Sum([root], weights=[float(np.exp(log_factor / n_sums))])
-    return Circuit(root)
+    return Circuit(scale_unit(result.unit, result.log_factor))

@@ -131,6 +131,8 @@ class Circuit(CircuitQueries):
         ------
         ValueError
             If a variable is not one of the circuit's, or none would remain.
+        ZeroProbabilityError
+            If the circuit is zero everywhere.
         """
         self._require("marginalize")
         removed = frozenset(int(variable) for variable in variables)

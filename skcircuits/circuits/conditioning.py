@@ -11,10 +11,14 @@ from skcircuits.circuits.evaluation import log_values
 from skcircuits.circuits.inputs import LeafUnit
 from skcircuits.circuits.moments import require_possible
 from skcircuits.circuits.plan import Plan
-from skcircuits.circuits.units import Product, Sum, Unit
+from skcircuits.circuits.units import LARGEST_LOG_WEIGHT, Product, Sum, Unit, scale_unit
+from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
 
 __all__ = ["condition", "marginalize", "prune"]
+
+# Smaller floats have fewer digits.
+SMALLEST_LOG_WEIGHT = float(np.log(np.finfo(np.float64).tiny))
 
 
 def condition(plan: Plan, x: FloatArray) -> Unit | None:
@@ -64,6 +68,11 @@ def marginalize(plan: Plan, variables: frozenset[int]) -> Unit | None:
     -------
     Unit or None
         The new root; None when no variable remains.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If the circuit is zero everywhere.
     """
     return prune(
         plan,
@@ -92,6 +101,11 @@ def prune(
     -------
     Unit or None
         The new root; None for a constant.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If what is left is zero everywhere.
     """
     # Children come before parents in a plan, so that one sweep rebuilds everything.
     built: list[_Remainder] = []
@@ -105,36 +119,65 @@ def prune(
             assert isinstance(unit, LeafUnit)
             built.append(_Remainder(leaf_of(unit)))
     root = built[-1]
-    if root.unit is None or root.factor == 1.0:
-        return root.unit
-    return Sum([root.unit], weights=[root.factor])
+    if np.isneginf(root.log_factor):
+        raise ZeroProbabilityError(
+            must("the circuit", "be positive somewhere", "It is zero whatever the variables are.")
+        )
+    return None if root.unit is None else scale_unit(root.unit, root.log_factor)
 
 
 class _Remainder(NamedTuple):
-    """What is left of a unit: a unit (None: nothing but the constant) times a constant."""
+    """What is left of a unit: a unit (None: nothing but the constant) times a constant.
+
+    Products of constants leave the range of floats long before the circuit does.
+    """
 
     unit: Unit | None
-    factor: float = 1.0
+    log_factor: float = 0.0
+
+
+_ZERO = _Remainder(None, -np.inf)
 
 
 def _remaining_sum(children: list[_Remainder], weights: FloatArray) -> _Remainder:
     """Sum of the remaining children; all children of a smooth sum vanish together."""
-    terms = [(child.unit, float(w) * child.factor) for child, w in zip(children, weights)]
-    if all(unit is None for unit, _ in terms):
-        return _Remainder(None, sum(weight for _, weight in terms))
-    kept = [(unit, weight) for unit, weight in terms if unit is not None and weight > 0]
-    if not kept:
-        return _Remainder(None, 0.0)
+    log_factors = np.array([child.log_factor for child in children])
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights) + log_factors
+    if all(child.unit is None for child in children):
+        return _Remainder(None, float(np.logaddexp.reduce(log_weights)))
+    kept = np.flatnonzero(~np.isneginf(log_weights))
+    units = [unit for i in kept if (unit := children[i].unit) is not None]
+    if not units:
+        return _ZERO
+    log_scale = 0.0
+    # Weights without a constant to take in stay as they are, digit by digit.
+    weights = weights[kept]
+    if log_factors[kept].any():
+        log_scale, units, weights = _weighted(units, log_weights[kept])
     # A sum that only passes its child on is no unit of its own.
-    if len(kept) == 1 and kept[0][1] == 1.0:
-        return _Remainder(kept[0][0])
-    return _Remainder(Sum([unit for unit, _ in kept], weights=[w for _, w in kept]))
+    if len(units) == 1 and weights[0] == 1.0:
+        return _Remainder(units[0], log_scale)
+    return _Remainder(Sum(units, weights=weights), log_scale)
+
+
+def _weighted(units: list[Unit], log_weights: FloatArray) -> tuple[float, list[Unit], FloatArray]:
+    """Write weights as floats: a common scale and those too small for a float stay apart."""
+    peak = float(log_weights.max())
+    log_scale = peak if abs(peak) > LARGEST_LOG_WEIGHT else 0.0
+    relative = log_weights - log_scale
+    # Not even these are dropped: the children they weigh may be as large as they are small.
+    apart = np.where(relative < SMALLEST_LOG_WEIGHT, relative, 0.0)
+    scaled = [scale_unit(unit, log_factor) for unit, log_factor in zip(units, apart.tolist())]
+    return log_scale, scaled, np.exp(relative - apart)
 
 
 def _remaining_product(children: list[_Remainder]) -> _Remainder:
     """Product of the remaining factors, constants multiplied."""
-    factor = float(np.prod([child.factor for child in children]))
+    log_factor = sum(child.log_factor for child in children)
     factors = [child.unit for child in children if child.unit is not None]
-    if not factors or factor == 0.0:
-        return _Remainder(None, factor)
-    return _Remainder(factors[0] if len(factors) == 1 else Product(factors), factor)
+    if np.isneginf(log_factor):
+        return _ZERO
+    if not factors:
+        return _Remainder(None, log_factor)
+    return _Remainder(factors[0] if len(factors) == 1 else Product(factors), log_factor)

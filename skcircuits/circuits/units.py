@@ -22,8 +22,12 @@ __all__ = [
     "Unit",
     "WeightedUnit",
     "as_unit",
+    "scale_unit",
     "topological_order",
 ]
+
+# Factors are kept as weights of at most this size in log space, which a float can hold.
+LARGEST_LOG_WEIGHT = 600.0
 
 #: Sorted numbers of variables.
 Scope = tuple[int, ...]
@@ -243,6 +247,27 @@ def _union_of_scopes(children: tuple[Unit, ...]) -> Scope:
         if scope is not first and scope != first:
             return tuple(sorted(set().union(*scopes)))
     return first
+
+
+def scale_unit(unit: Unit, log_factor: float) -> Unit:
+    """Multiply a unit by a number; one too large or small for a float goes into several sums.
+
+    Parameters
+    ----------
+    unit : Unit
+        The unit.
+    log_factor : float
+        Logarithm of the number, finite.
+
+    Returns
+    -------
+    Unit
+        Sums with one child each on top of the unit; the unit itself for a factor of one.
+    """
+    n_sums = int(np.ceil(abs(log_factor) / LARGEST_LOG_WEIGHT))
+    for _ in range(n_sums):
+        unit = Sum([unit], weights=[float(np.exp(log_factor / n_sums))])
+    return unit
 
 
 def topological_order(root: Unit) -> list[Unit]:

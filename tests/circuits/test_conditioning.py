@@ -97,6 +97,56 @@ def test_something_must_remain():
         circuit.marginalize([7])
 
 
+def test_constants_of_marginals_do_not_lose_digits():
+    """The constants of each term are e^-742: as a float it has two digits."""
+
+    def term(q):
+        constants = [
+            Sum([Bernoulli(0, 0.3)], weights=[1e-160]),
+            Sum([Bernoulli(1, 0.5)], weights=[1e-162]),
+        ]
+        return Product([*constants, Bernoulli(2, q)])
+
+    circuit = Circuit(Sum([term(0.1), term(0.8)], weights=[0.7, 0.3]))
+    X = np.array([[np.nan, np.nan, 0.0], [np.nan, np.nan, 1.0]])
+    np.testing.assert_allclose(
+        circuit.marginalize([0, 1]).log_prob(X), circuit.log_prob(X), rtol=1e-14
+    )
+
+
+@pytest.mark.parametrize("weight", [1e-30, 1e30])
+def test_marginals_of_any_size(weight):
+    n = 20
+    circuit = Circuit(Product([Sum([Gaussian(i, 0, 1)], weights=[weight]) for i in range(n)]))
+    marginal = circuit.marginalize(range(1, n))
+    assert marginal.variables == (0,)
+    assert marginal.log_partition == pytest.approx(circuit.log_partition, rel=1e-14)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_terms_too_small_for_a_weight_are_kept(sign):
+    """A term weighs e^-1382 of the other, and its unit makes up for it."""
+
+    def power(variable, exponent):
+        return [Sum([Gaussian(variable + i, 0, 1)], weights=[10.0**exponent]) for i in range(3)]
+
+    large, small = (Product([*power(1, 200 * s), *power(4, -200 * s)]) for s in (sign, -sign))
+    terms = [Product([Gaussian(0, mean, 1), unit]) for mean, unit in [(0, large), (3, small)]]
+    circuit = Circuit(Sum(terms, weights=[0.25, 0.75]))
+    marginal = circuit.marginalize([1, 2, 3])
+    X = np.zeros((2, 7))
+    X[:, 0], X[:, 1:4] = [-1.0, 4.0], np.nan
+    np.testing.assert_allclose(marginal.log_prob(X), circuit.log_prob(X), rtol=1e-13)
+
+
+def test_zero_circuits_have_no_marginals():
+    zero = Sum([Bernoulli(0, 0.5)], weights=[0.0])
+    circuit = Circuit(Product([zero, Bernoulli(1, 0.5)]))
+    for removed in ([], [0], [1]):
+        with pytest.raises(ZeroProbabilityError, match="must be positive somewhere"):
+            circuit.marginalize(removed)
+
+
 def test_nothing_to_do_keeps_the_circuit():
     circuit = Circuit(0.5 * Bernoulli(0, 0.5) + 0.5 * Bernoulli(0, 0.1))
     X = np.array([[0.0], [1.0]])
