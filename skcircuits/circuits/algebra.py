@@ -45,7 +45,12 @@ def multiply(p: Circuit, q: Circuit) -> Circuit:
     IncompatibleCircuitsError
         If the circuits decompose a scope differently; both partitions are named.
     CircuitPropertyError
-        If two input units that meet have no product within their families.
+        If two input units that meet have no product within their families, or a state of
+        their product has a mass that no float can hold.
+
+    Notes
+    -----
+    Terms of a sum that weigh less than 5e-324 of the largest one are left out.
 
     Examples
     --------
@@ -108,7 +113,7 @@ def cyclic_shift(
     variable : int
         A discrete variable with k states.
     shift : int, default=1
-        How far.
+        How far; negative to move back.
     n_states : int, default=None
         Length k of the cycle, where the variable has states that p does not know: at least as
         many as p knows, which is the default.
@@ -122,7 +127,8 @@ def cyclic_shift(
     Raises
     ------
     ValueError
-        If the variable is not a discrete variable of the circuit, or has more states.
+        If the variable is not a discrete variable of the circuit or has more states, or the
+        shift is no integer.
 
     Examples
     --------
@@ -140,6 +146,8 @@ def cyclic_shift(
                 variable=variable,
             )
         )
+    if isinstance(shift, bool) or not isinstance(shift, int | np.integer):
+        raise ValueError(must("shift", "be an integer", shift=shift))
     known = p.cardinalities[variable]
     n_states = known if n_states is None else n_states
     if n_states < known:

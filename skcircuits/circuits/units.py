@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray
 
 __all__ = [
@@ -28,6 +28,8 @@ __all__ = [
 
 # Factors are kept as weights of at most this size in log space, which a float can hold.
 LARGEST_LOG_WEIGHT = 600.0
+# More sums than this would only be a slow way to run out of memory.
+MOST_SCALING_SUMS = 100_000
 
 #: Sorted numbers of variables.
 Scope = tuple[int, ...]
@@ -257,13 +259,28 @@ def scale_unit(unit: Unit, log_factor: float) -> Unit:
     unit : Unit
         The unit.
     log_factor : float
-        Logarithm of the number, finite.
+        Logarithm of the number.
 
     Returns
     -------
     Unit
         Sums with one child each on top of the unit; the unit itself for a factor of one.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If the factor is out of all proportion.
     """
+    largest = MOST_SCALING_SUMS * LARGEST_LOG_WEIGHT
+    if not abs(log_factor) <= largest:
+        raise CircuitPropertyError(
+            must(
+                "logarithm of a factor of a circuit",
+                f"lie within ±{largest:g}",
+                "Distributions this far apart are as good as disjoint.",
+                log_factor=log_factor,
+            )
+        )
     n_sums = int(np.ceil(abs(log_factor) / LARGEST_LOG_WEIGHT))
     for _ in range(n_sums):
         unit = Sum([unit], weights=[float(np.exp(log_factor / n_sums))])

@@ -15,10 +15,12 @@ from skcircuits.circuits import (
     are_compatible,
     cyclic_shift,
     divide,
+    entropy,
     is_decomposable,
     is_deterministic,
     is_smooth,
     is_structured_decomposable,
+    kl_divergence,
     multiply,
 )
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError
@@ -218,3 +220,47 @@ def test_deep_circuits_need_no_recursion():
         unit = Sum([Product([unit, Bernoulli(variable, 0.5)])])
     circuit = Circuit(unit)
     assert multiply(circuit, circuit).log_partition == pytest.approx(-500 * np.log(2))
+
+
+def test_products_of_tiny_masses_keep_their_logarithms():
+    p = Circuit(Categorical(0, [1e-200, 1 - 1e-200, 0.0]))
+    q = Circuit(Categorical(0, [1e-200, 0.0, 1 - 1e-200]))
+    product = multiply(p, q)
+    X = np.array([[0.0], [1.0], [2.0]])
+    np.testing.assert_allclose(product.log_prob(X), [-400 * np.log(10), -np.inf, -np.inf])
+    ratio = divide(p, Circuit(Categorical(0, [1e-310, 1.0, 0.0])))
+    assert ratio.log_prob([[0.0]])[0] == pytest.approx(110 * np.log(10), rel=1e-12)
+
+
+def test_states_that_no_unit_can_hold_are_refused():
+    p = Circuit(Categorical(0, [1 - 1e-300, 1e-300]))
+    with pytest.raises(CircuitPropertyError, match=r"5e-324 .* variable=0, states=\[1\]"):
+        multiply(p, p)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
+def test_gaussian_rules_in_any_unit(unit):
+    """The squares of these standard deviations are no floats."""
+    p, q = (Circuit(Gaussian(0, mean * unit, std * unit)) for mean, std in [(1, 0.5), (-1, 2)])
+    X = unit * np.array([[-3.0], [0.0], [2.0]])
+    own, other = p.log_prob(X), q.log_prob(X)
+    np.testing.assert_allclose(multiply(p, q).log_prob(X), own + other, rtol=1e-12)
+    np.testing.assert_allclose(divide(p, q).log_prob(X), own - other, rtol=1e-12)
+    # In units of one these are the textbook numbers.
+    assert kl_divergence(p, q) == pytest.approx(np.log(4) + (0.25 + 4) / 8 - 0.5, rel=1e-12)
+    expected = 0.5 * np.log(2 * np.pi * np.e) + np.log(0.5) + np.log(unit)
+    assert entropy(p) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("std", [1e-200, 1e-8])
+def test_factors_out_of_all_proportion_are_refused(std):
+    """A factor of e^-1e16 would take millions of sums."""
+    p, q = (Circuit(Gaussian(0, mean, std)) for mean in (0.0, 1.0))
+    with pytest.raises(CircuitPropertyError, match="logarithm of a factor"):
+        multiply(p, q)
+
+
+@pytest.mark.parametrize("shift", [1.5, 1.0, True, "1"])
+def test_shifts_are_integers(shift):
+    with pytest.raises(ValueError, match="shift must be an integer"):
+        cyclic_shift(Circuit(Categorical(0, [0.2, 0.3, 0.5])), 0, shift)

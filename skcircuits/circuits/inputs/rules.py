@@ -63,11 +63,14 @@ def multiply_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
         If there is no rule for the two families.
     """
     if isinstance(left, DiscreteUnit) and isinstance(right, DiscreteUnit):
-        own, other = _padded(left, right)
-        return _discrete(left.variable, own * other)
+        own, other = _log_padded(left, right)
+        return _discrete(left.variable, own + other)
     if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
         return Scaled(*combine_histograms(left, right, 1.0))
-    (mean, covariance), (other_mean, other_covariance) = _gaussians(left, right, "multiplied")
+    _require_gaussians("multiplied", left, right)
+    if len(left.scope) == 1:
+        return _univariate_product(left, right)
+    (mean, covariance), (other_mean, other_covariance) = _moments(left), _moments(right)
     # N(x; a, A) N(x; b, B) = N(a; b, A + B) N(x; m, A (A + B)⁻¹ B)
     gain = np.linalg.solve(covariance + other_covariance, covariance).T
     log_factor = _log_density(mean - other_mean, covariance + other_covariance)
@@ -94,23 +97,19 @@ def divide_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
         If there is no rule for the two families or the quotient cannot be integrated.
     """
     if isinstance(left, DiscreteUnit) and isinstance(right, DiscreteUnit):
-        own, other = _padded(left, right)
-        return _discrete(left.variable, np.divide(own, other, where=other > 0, out=0.0 * own))
+        own, other = _log_padded(left, right)
+        ratios = np.subtract(own, other, where=other > -np.inf, out=np.full_like(own, -np.inf))
+        return _discrete(left.variable, ratios)
     if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
         return Scaled(*combine_histograms(left, right, -1.0))
-    (mean, covariance), (other_mean, other_covariance) = _gaussians(left, right, "divided")
+    _require_gaussians("divided", left, right)
+    if len(left.scope) == 1:
+        return _univariate_quotient(left, right)
+    (mean, covariance), (other_mean, other_covariance) = _moments(left), _moments(right)
     # N(x; a, A) / N(x; b, B) = N(x; m, A (B - A)⁻¹ B) c with the difference of precisions
     spread = other_covariance - covariance
     if np.linalg.eigvalsh(spread).min() <= 0:
-        raise CircuitPropertyError(
-            must(
-                "the Gaussian units of a divisor",
-                "be wider in every direction than those they divide",
-                "Otherwise the quotient has no finite integral.",
-                numerator=left,
-                divisor=right,
-            )
-        )
+        raise _too_narrow(left, right)
     gain = np.linalg.solve(spread, covariance).T
     quotient = covariance + gain @ covariance
     centre = mean + gain @ (mean - other_mean)
@@ -150,7 +149,12 @@ def divergence(left: LeafUnit, right: LeafUnit) -> tuple[float, float]:
         return float(own[inside].sum()), float(own[inside] @ ratios)
     if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
         return histogram_divergence(left, right)
-    (mean, covariance), (other_mean, other_covariance) = _gaussians(left, right, "compared")
+    _require_gaussians("compared", left, right)
+    if len(left.scope) == 1:
+        (centre, std), (other_centre, other_std) = _mean_and_std(left), _mean_and_std(right)
+        width, offset = std / other_std, (centre - other_centre) / other_std
+        return 1.0, float(0.5 * (width**2 - 1.0 + offset**2) - np.log(width))
+    (mean, covariance), (other_mean, other_covariance) = _moments(left), _moments(right)
     # ½ (tr B⁻¹A - d + (a - b)ᵀ B⁻¹ (a - b) - log |B⁻¹A|)
     ratio = np.linalg.solve(other_covariance, covariance)
     shift = mean - other_mean
@@ -182,8 +186,11 @@ def entropy(unit: LeafUnit) -> float:
         return float(-possible @ np.log(possible))
     if isinstance(unit, PiecewisePolynomial) and unit.degree == 0:
         return histogram_entropy(unit)
+    _require_gaussians("measured", unit)
     # ½ log |2πe Σ| is half the dimension less the log density at the mean.
-    _, covariance = _moments(unit, "measured")
+    if len(unit.scope) == 1:
+        return 0.5 - _log_normal(0.0, _mean_and_std(unit)[1])
+    covariance = _moments(unit)[1]
     return float(0.5 * len(covariance) - _log_density(np.zeros(len(covariance)), covariance))
 
 
@@ -196,33 +203,92 @@ def _padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatA
     return masses[0], masses[1]
 
 
-def _discrete(variable: int, masses: FloatArray) -> Scaled:
+def _log_padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatArray]:
+    """Logarithms of the masses: products and quotients leave the range of floats."""
+    with np.errstate(divide="ignore"):
+        own, other = np.log(_padded(left, right))
+    return own, other
+
+
+def _discrete(variable: int, log_masses: FloatArray) -> Scaled:
     """Normalise masses."""
-    # Quotients may be far above one: take the largest out before adding.
-    peak = masses.max()
-    if peak == 0.0:
+    peak = log_masses.max()
+    if np.isneginf(peak):
         return Scaled(None, -np.inf)
-    scaled = masses / peak
+    scaled = np.exp(log_masses - peak)
     total = scaled.sum()
-    return Scaled(Categorical(variable, scaled / total), float(np.log(peak) + np.log(total)))
+    masses = scaled / total
+    lost = np.flatnonzero((masses == 0.0) & ~np.isneginf(log_masses))
+    if len(lost):
+        # A unit holds masses, not their logarithms: these states would become impossible.
+        raise CircuitPropertyError(
+            must(
+                "masses of the states of a product or quotient",
+                "be at least 5e-324 of their sum",
+                "Set masses that small to zero first.",
+                variable=variable,
+                states=lost.tolist(),
+            )
+        )
+    return Scaled(Categorical(variable, masses), float(peak + np.log(total)))
 
 
-def _gaussians(
-    left: LeafUnit, right: LeafUnit, action: str
-) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
-    """Means and covariances of two Gaussian units."""
-    if not all(isinstance(unit, Gaussian | MultivariateGaussian) for unit in (left, right)):
-        raise _no_rule(action, left, right)
-    return _moments(left, action), _moments(right, action)
+def _require_gaussians(action: str, *units: LeafUnit) -> None:
+    """Refuse what has no rule."""
+    if not all(isinstance(unit, Gaussian | MultivariateGaussian) for unit in units):
+        raise _no_rule(action, *units)
 
 
-def _moments(unit: LeafUnit, action: str) -> tuple[FloatArray, FloatArray]:
-    """Mean vector and covariance matrix of a Gaussian unit."""
+def _moments(unit: LeafUnit) -> tuple[FloatArray, FloatArray]:
+    """Mean vector and covariance matrix of a Gaussian unit of several variables."""
+    assert isinstance(unit, MultivariateGaussian)
+    return unit.mean, unit.covariance
+
+
+def _mean_and_std(unit: LeafUnit) -> tuple[float, float]:
+    """Mean and standard deviation, whose square may be no float, of one variable."""
     if isinstance(unit, Gaussian):
-        return np.array([unit.mean]), np.array([[unit.std**2]])
-    if isinstance(unit, MultivariateGaussian):
-        return unit.mean, unit.covariance
-    raise _no_rule(action, unit)
+        return unit.mean, unit.std
+    mean, covariance = _moments(unit)
+    return float(mean[0]), float(np.sqrt(covariance[0, 0]))
+
+
+def _univariate_product(left: LeafUnit, right: LeafUnit) -> Scaled:
+    """Multiply Gaussian units of one variable without squares of standard deviations."""
+    (mean, std), (other_mean, other_std) = _mean_and_std(left), _mean_and_std(right)
+    spread = float(np.hypot(std, other_std))
+    centre = mean + (std / spread) ** 2 * (other_mean - mean)
+    unit = Gaussian(left.scope[0], centre, std * (other_std / spread))
+    return Scaled(unit, _log_normal(mean - other_mean, spread))
+
+
+def _univariate_quotient(left: LeafUnit, right: LeafUnit) -> Scaled:
+    """Divide Gaussian units of one variable without squares of standard deviations."""
+    (mean, std), (other_mean, other_std) = _mean_and_std(left), _mean_and_std(right)
+    if other_std <= std:
+        raise _too_narrow(left, right)
+    spread = float(np.sqrt(other_std - std) * np.sqrt(other_std + std))
+    centre = mean + (std / spread) ** 2 * (mean - other_mean)
+    unit = Gaussian(left.scope[0], centre, std * (other_std / spread))
+    log_factor = (
+        _log_normal(centre - mean, std)
+        - _log_normal(centre - other_mean, other_std)
+        - _log_normal(0.0, unit.std)
+    )
+    return Scaled(unit, log_factor)
+
+
+def _too_narrow(left: LeafUnit, right: LeafUnit) -> CircuitPropertyError:
+    """Say why Gaussian units have no quotient."""
+    return CircuitPropertyError(
+        must(
+            "the Gaussian units of a divisor",
+            "be wider in every direction than those they divide",
+            "Otherwise the quotient has no finite integral.",
+            numerator=left,
+            divisor=right,
+        )
+    )
 
 
 def _no_rule(action: str, *units: LeafUnit) -> CircuitPropertyError:
@@ -237,10 +303,14 @@ def _no_rule(action: str, *units: LeafUnit) -> CircuitPropertyError:
 
 
 def _gaussian(scope: Scope, mean: FloatArray, covariance: FloatArray) -> LeafUnit:
-    """Build the univariate or the joint unit."""
-    if len(scope) == 1:
-        return Gaussian(scope[0], float(mean[0]), float(np.sqrt(covariance[0, 0])))
+    """Build the joint unit; rounding differs across the diagonal."""
     return MultivariateGaussian(scope, mean, (covariance + covariance.T) / 2)
+
+
+def _log_normal(deviation: float, std: float) -> float:
+    """Log density of a centred Gaussian of one variable; ``-inf`` beyond all floats."""
+    with np.errstate(over="ignore"):
+        return float(-0.5 * np.square(deviation / std) - np.log(std) - LOG_SQRT_2PI)
 
 
 def _log_density(deviation: FloatArray, covariance: FloatArray) -> float:
