@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray
@@ -55,12 +56,7 @@ def column_mask(
     if features is None or len(features) == 0:
         return mask
     chosen = np.asarray(features)
-    is_mask, is_index = chosen.dtype == bool, chosen.dtype.kind in "iu"
-    if (
-        chosen.ndim != 1
-        or (is_mask and chosen.shape != mask.shape)
-        or (is_index and (chosen.min() < 0 or chosen.max() >= len(mask)))
-    ):
+    if not _fits(chosen, len(names)):
         raise ValueError(
             must(
                 parameter,
@@ -70,11 +66,25 @@ def column_mask(
                 **{parameter: features},
             )
         )
-    if is_mask or is_index:
-        mask[chosen] = True
-        return mask
+    is_named = chosen.dtype != bool and chosen.dtype.kind not in "iu"
+    mask[_positions(chosen.tolist(), names, parameter) if is_named else chosen] = True
+    return mask
+
+
+def _fits(chosen: NDArray[Any], n_columns: int) -> bool:
+    """Tell whether masks and indices are those of so many columns."""
+    if chosen.ndim != 1:
+        return False
+    if chosen.dtype == bool:
+        return len(chosen) == n_columns
+    is_index = chosen.dtype.kind in "iu"
+    return not is_index or bool(chosen.min() >= 0 and chosen.max() < n_columns)
+
+
+def _positions(chosen: list[Any], names: Sequence[Any], parameter: str) -> list[int]:
+    """Positions of columns by their names."""
     positions = {name: position for position, name in enumerate(names)}
-    unknown = [name for name in chosen.tolist() if name not in positions]
+    unknown = [name for name in chosen if name not in positions]
     if unknown:
         raise ValueError(
             must(
@@ -84,5 +94,4 @@ def column_mask(
                 unknown=unknown,
             )
         )
-    mask[[positions[name] for name in chosen.tolist()]] = True
-    return mask
+    return [positions[name] for name in chosen]
