@@ -19,21 +19,18 @@ from skcircuits import MoATDensity
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default="ad", help="data set")
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--rows", type=int, default=None, help="use the first rows only")
-    parser.add_argument("--batch", type=int, default=1024, help="rows per step")
     arguments = parser.parse_args()
-    train, valid, _ = load(arguments.data)
+    train, valid, _ = load("ad")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    density = MoATDensity(
-        max_iter=arguments.passes, batch_size=arguments.batch, n_jobs=2, random_state=0
-    ).fit(train[: arguments.rows], X_val=valid[: arguments.rows])
+    density = MoATDensity(max_iter=arguments.passes, n_jobs=2, random_state=0)
+    density.fit(train[: arguments.rows], X_val=valid[: arguments.rows])
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
-        f"{arguments.data}: {density.n_iter_} passes over {len(train[: arguments.rows])} rows of "
+        f"ad: {density.n_iter_} passes over {len(train[: arguments.rows])} rows of "
         f"{train.shape[1]} variables in {seconds:.0f} s, peak memory {peak * 1024 / 1e6:.0f} MB "
         f"({before * 1024 / 1e6:.0f} MB before the fit)"
     )

@@ -52,7 +52,9 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             self.density_, self.circuit_ = None, self.density
             self._set_schema(_schema_for_circuit(learned, self.circuit_))
         else:
-            self.density_ = self._make_density(encoded)
+            # Rows without weight have no say in the choice either
+            used = encoded if sample_weight is None else encoded[sample_weight > 0]
+            self.density_ = self._make_density(used)
             self._fit_as_task(encoded, sample_weight)
             self.circuit_ = _circuit_of(self.density_)
         if self._schema is learned:

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.estimators._sparse_field import column_units, learn_sparse_field
+from skcircuits.estimators._column_units import ColumnUnits
+from skcircuits.estimators._sparse_field import learn_sparse_field
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph
 from skcircuits.trees import StateLayout, chow_liu_tree
@@ -15,53 +16,18 @@ __all__ = ["StandardizedTarget", "learn_target"]
 
 @dataclass(frozen=True)
 class StandardizedTarget:
-    """A continuous target in standardised coordinates, ``z = (x - mean) / deviation``.
+    """A continuous target in standardised coordinates.
 
     Attributes
     ----------
     target : object
         The target of x, with ``grad_log_prob``.
-    mean, deviation : ndarray of shape (n_features,)
-        Zero and unit of the coordinates.
+    units : ColumnUnits
+        How coordinates z are made of x.
     """
 
     target: Any
-    mean: np.ndarray
-    deviation: np.ndarray
-
-    @classmethod
-    def by(cls, target, samples):
-        """Take the units from samples.
-
-        Parameters
-        ----------
-        target : object
-            The target of x.
-        samples : ndarray of shape (n_samples, n_features)
-            Rows x.
-
-        Returns
-        -------
-        StandardizedTarget
-            The target of z.
-        """
-        mean, deviation, _ = column_units(samples)
-        return cls(target, mean, deviation)
-
-    def inward(self, samples):
-        """Give points in these coordinates.
-
-        Parameters
-        ----------
-        samples : ndarray of shape (n_samples, n_features)
-            Rows x.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            Rows z.
-        """
-        return (samples - self.mean) / self.deviation
+    units: ColumnUnits
 
     def grad_log_prob(self, Z):
         """Compute the score in these coordinates.
@@ -76,7 +42,7 @@ class StandardizedTarget:
         ndarray of shape (n_samples, n_features)
             Gradient with respect to z.
         """
-        return self.deviation * self.target.grad_log_prob(self.mean + self.deviation * Z)
+        return self.units.deviation * self.target.grad_log_prob(self.units.outward(Z))
 
 
 def learn_target(samples, is_categorical, cardinalities):

@@ -7,17 +7,16 @@ import numpy as np
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.estimators._column_units import ColumnUnits
 from skcircuits.exceptions import must
 from skcircuits.graphical import GaussianMRF
 
-__all__ = ["SparseField", "column_units", "learn_sparse_field", "learn_standardized_field"]
+__all__ = ["SparseField", "learn_sparse_field", "learn_standardized_field"]
 
 # Penalties to choose from, on the scale of correlations.
 PENALTIES = np.geomspace(0.01, 0.8, 8)
 # Fewer rows leave none to hold out.
 MIN_ROWS_FOR_LINKS = 4
-# A constant column tells nothing about its spread: it is given this share of its value.
-SPREAD_OF_CONSTANTS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -26,14 +25,13 @@ class SparseField:
 
     Attributes
     ----------
-    mean, deviation : ndarray of shape (n_features,)
+    units : ColumnUnits
         Of the columns.
     standardized : GaussianMRF
         Field of ``(x - mean) / deviation``.
     """
 
-    mean: np.ndarray
-    deviation: np.ndarray
+    units: ColumnUnits
     standardized: GaussianMRF
 
     def in_original_units(self):
@@ -44,8 +42,9 @@ class SparseField:
         GaussianMRF
             Field of x.
         """
-        precision = self.standardized.precision / np.outer(self.deviation, self.deviation)
-        return GaussianMRF(precision, precision @ self.mean)
+        deviation = self.units.deviation
+        precision = self.standardized.precision / np.outer(deviation, deviation)
+        return GaussianMRF(precision, precision @ self.units.mean)
 
 
 def learn_sparse_field(X):
@@ -85,35 +84,14 @@ def learn_standardized_field(X):
     """
     if len(X) < 2:
         raise ValueError(must("X", "have at least 2 rows to learn a field", n_samples=len(X)))
-    mean, deviation, constant = column_units(X)
-    precision = np.eye(len(mean))
-    varying = np.flatnonzero(~constant)
+    units = ColumnUnits.of(X)
+    standardized = units.inward(X)
+    precision = np.eye(X.shape[1])
+    # Constant columns have no spread in any unit
+    varying = np.flatnonzero(standardized.std(axis=0) > 0.5)
     if varying.size > 1 and len(X) >= MIN_ROWS_FOR_LINKS:
-        standardized = (X[:, varying] - mean[varying]) / deviation[varying]
-        precision[np.ix_(varying, varying)] = _lasso_precision(standardized)
-    return SparseField(mean, deviation, GaussianMRF(precision, np.zeros(len(mean))))
-
-
-def column_units(X):
-    """Give zero and unit of each column in standardised coordinates.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Numeric rows without holes.
-
-    Returns
-    -------
-    mean, deviation : ndarray of shape (n_features,)
-        Zero and unit; the deviation is never 0.
-    constant : ndarray of bool of shape (n_features,)
-        Columns whose deviation is a small share of their value.
-    """
-    mean, deviation = X.mean(axis=0), X.std(axis=0)
-    # What rounding of the mean leaves of a constant column is no spread.
-    constant = deviation <= 1e-12 * np.abs(mean)
-    deviation[constant] = SPREAD_OF_CONSTANTS * np.where(mean == 0, 1.0, np.abs(mean))[constant]
-    return mean, deviation, constant
+        precision[np.ix_(varying, varying)] = _lasso_precision(standardized[:, varying])
+    return SparseField(units, GaussianMRF(precision, np.zeros(X.shape[1])))
 
 
 def _lasso_precision(standardized):

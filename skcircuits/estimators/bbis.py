@@ -15,6 +15,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
+from skcircuits.estimators._column_units import ColumnUnits
 from skcircuits.estimators._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators._learned_target import StandardizedTarget, learn_target
 from skcircuits.estimators._target_labels import align_labels
@@ -432,14 +433,14 @@ class BBISWeighter(
         """
         is_learned = self.target is None or hasattr(self.target, "fit")
         if is_learned and is_continuous(self.target_):
-            return StandardizedTarget.by(self.target_, samples)
+            return StandardizedTarget(self.target_, ColumnUnits.of(samples))
         return None
 
     def _stein_problem(self, samples):
         """Give samples and target in the coordinates of the kernel."""
         if self._standardized is None:
             return samples, self.target_
-        return self._standardized.inward(samples), self._standardized
+        return self._standardized.units.inward(samples), self._standardized
 
     def _operator(self):
         return None if self.operator == "auto" else self.operator

@@ -23,6 +23,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
+from skcircuits.estimators._column_units import ColumnUnits
 from skcircuits.estimators._fitting import drive
 from skcircuits.estimators._learned_target import StandardizedTarget
 from skcircuits.estimators._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
@@ -327,7 +328,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if self._given_a_target():
             self.target_ = self.target
             _refuse_gaps(self.target)
-            return self.target_, _Units()
+            return self.target_, ColumnUnits()
         if X is None:
             raise ValueError(
                 must("X", "hold data to learn the target from", "Pass a target or data.", X=X)
@@ -335,7 +336,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if self.target is None:
             field = learn_standardized_field(X)
             self.target_ = field.in_original_units()
-            return field.standardized, _Units(field.mean, field.deviation)
+            return field.standardized, field.units
         # FrozenEstimator insists on a y, others ignore it.
         self.target_ = clone(self.target).fit(X, None)
         if not hasattr(self.target_, "grad_log_prob"):
@@ -347,8 +348,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
                     target=self.target,
                 )
             )
-        standardized = StandardizedTarget.by(self.target_, X)
-        return standardized, _Units(standardized.mean, standardized.deviation)
+        units = ColumnUnits.of(X)
+        return StandardizedTarget(self.target_, units), units
 
     def _given_a_target(self):
         return self.target is not None and not hasattr(self.target, "fit")
@@ -463,20 +464,6 @@ def _refuse_gaps(target):
                 variables=target.variables,
             )
         )
-
-
-@dataclass(frozen=True)
-class _Units:
-    """Zero and unit of the coordinates of a run."""
-
-    zero: np.ndarray | None = None
-    unit: np.ndarray | None = None
-
-    def inward(self, particles):
-        return particles if self.zero is None else (particles - self.zero) / self.unit
-
-    def outward(self, particles):
-        return particles.copy() if self.zero is None else self.zero + self.unit * particles
 
 
 @dataclass(frozen=True)

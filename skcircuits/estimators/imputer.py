@@ -39,8 +39,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         What is learned of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of labels
         and of few (at most ten) often repeated whole numbers, `GaussianMixtureDensity` for
         any other (with diagonal covariances where few rows say so); see ``density_``. An
-        estimator is cloned and fitted on X. A circuit is
-        used as it is, one variable per column.
+        estimator is cloned and fitted on X. A circuit is used as it is, one variable per
+        column.
     strategy : {"mean", "mpe", "sample"}, default="mean"
         How holes are filled.
 

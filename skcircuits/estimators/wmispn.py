@@ -202,7 +202,7 @@ class WMISPNDensity(CircuitDensity):
                 context=structure,
                 finish=circuit,
             )
-            if not result.finished:
+            if result.finished is None:
                 # Who interrupts does not wait for polynomials: they take longer than structures
                 self.circuit_ = circuit(result.state, leaves.without_degrees())
             elif np.isnan(X[weights > 0]).any():

@@ -32,6 +32,5 @@ def check_has(estimator: Any, attribute: str, way_out: str) -> None:
     if not hasattr(estimator, attribute):
         if hasattr(estimator, "best_estimator_"):
             way_out = "Pass the best_estimator_ of the search."
-        raise ValueError(
-            must("estimator to draw", f"have {attribute} after fit", way_out, estimator=estimator)
-        )
+        condition = f"have {attribute} after fit"
+        raise ValueError(must("estimator to inspect", condition, way_out, estimator=estimator))

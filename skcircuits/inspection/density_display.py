@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial, Product, Sum
 from skcircuits.exceptions import must
 from skcircuits.inspection._axes import make_axes
+from skcircuits.inspection._fitted import check_has
 
 __all__ = ["DensityDisplay", "describe_density"]
 
@@ -123,7 +123,6 @@ class DensityDisplay:
         ValueError
             If the density has no circuit, or not these columns, or they are the same.
         """
-        check_is_fitted(self.density)
         self._prepare()
         self.ax_ = make_axes(ax)
         self.figure_ = self.ax_.figure
@@ -276,7 +275,6 @@ def describe_density(density: Any) -> str:
       x1: 1 leaf
     input units: 2 PiecewisePolynomial (degree 2: 2)
     """
-    check_is_fitted(density)
     circuit = _circuit_of(density)
     names = [column.text_name for column in density._schema.columns]
     root = circuit.root
@@ -297,16 +295,10 @@ def describe_density(density: Any) -> str:
 
 def _circuit_of(density: Any) -> Circuit:
     """Give the circuit of a fitted density, or say where else to look."""
-    if not hasattr(density, "circuit_"):
-        if hasattr(density, "best_estimator_"):
-            way_out = "Pass the best_estimator_ of the search."
-        elif hasattr(density, "to_circuit"):
-            way_out = "Its to_circuit() gives a circuit; draw that with CircuitDisplay."
-        else:
-            way_out = "Use a density that learns a circuit, such as HiddenChowLiuDensity."
-        raise ValueError(
-            must("A density to inspect", "have a circuit_ after fit", way_out, density=density)
-        )
+    way_out = "Use a density that learns a circuit, such as HiddenChowLiuDensity."
+    if hasattr(density, "to_circuit"):
+        way_out = "Its to_circuit() gives a circuit; draw that with CircuitDisplay."
+    check_has(density, "circuit_", way_out)
     if not hasattr(density, "_schema"):
         raise ValueError(
             must(

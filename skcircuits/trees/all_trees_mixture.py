@@ -47,14 +47,16 @@ class AllTreesMixture(NamedTuple):
         ndarray of shape (n_rows,)
             Log probabilities.
         """
-        if (codes < 0).any() or (codes >= self.cardinalities).any():
-            wrong = ((codes < 0) | (codes >= self.cardinalities)).any(axis=1)
+        wrong = (codes < 0) | (codes >= self.cardinalities)
+        if wrong.any():
+            row, variable = np.argwhere(wrong)[0]
             raise ValueError(
                 must(
-                    "codes",
-                    f"be states of variables with {self.cardinalities.tolist()} states",
+                    f"codes of variable {variable}",
+                    f"be states from 0 to {self.cardinalities[variable] - 1}",
                     "Score rows with missing cells by the density.",
-                    row=codes[wrong][0].tolist(),
+                    row=int(row),
+                    code=int(codes[row, variable]),
                 )
             )
         # Once here, so that the components do not each search for equal rows in all of them.

@@ -283,6 +283,7 @@ def learn_all_trees(
     rows = rows.astype(np.min_scalar_type(rows.max(initial=0)))  # an eighth of the memory
     totals = np.bincount(index, weight, minlength=len(rows)).astype(np.float64)
     assignment = _Assignment(len(rows), len(training.vectors))
+    mean_weight = weight.mean()
     n_batches = len(row_slices(len(codes), schedule.batch_size))
     for epoch in range(schedule.n_epochs):
         assignment.refresh(training, rows, totals, epoch, n_jobs)
@@ -294,7 +295,7 @@ def learn_all_trees(
             chosen = order[batch]
             # One drawn component per row: an unbiased gradient at the price of one component.
             components = assignment.draw(index[chosen], rng)
-            expected = weight.mean() * len(chosen)
+            expected = mean_weight * len(chosen)
             log_likelihood += _step(
                 training, rows, index[chosen], weight[chosen], components, expected, rate, n_jobs
             )

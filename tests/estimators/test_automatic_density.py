@@ -69,3 +69,11 @@ def test_few_rows_of_dependent_columns_keep_their_covariances():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 12)) + 0.1 * rng.normal(size=(60, 12))
     assert CircuitImputer(random_state=0).fit(X).density_.covariance_type == "full"
+
+
+def test_rows_without_weight_do_not_choose():
+    rng = np.random.default_rng(0)
+    whole = np.vstack([rng.integers(4, size=(60, 3)), rng.normal(size=(60, 3))])
+    weight = np.repeat([1.0, 0.0], 60)
+    model = ExpectedPredictionSVR(random_state=0).fit(whole, whole[:, 0], sample_weight=weight)
+    assert isinstance(model.density_, HiddenChowLiuDensity)

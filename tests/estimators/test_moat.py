@@ -433,7 +433,9 @@ def test_one_draw_tells_nothing_about_its_error(fitted):
 
 
 def test_states_that_do_not_exist_are_refused(fitted):
-    with pytest.raises(ValueError, match=r"codes must be states .*row=\[2, 0, 0, 0, 0, 0\]"):
+    with pytest.raises(
+        ValueError, match=r"variable 0 must be states from 0 to 1; got row=1, code=2"
+    ):
         fitted.mixture_.log_prob(np.array([[1, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0]]))
 
 

@@ -63,7 +63,7 @@ def test_a_misspelt_kind_draws_nothing(density):
     "inspect", [describe_density, lambda density: DensityDisplay(density, ["a"]).plot()]
 )
 def test_densities_without_a_circuit_name_the_way_out(density, inspect):
-    with pytest.raises(ValueError, match=r"have a circuit_ after fit; .*to_circuit\(\)"):
+    with pytest.raises(ValueError, match=r"have circuit_ after fit; .*to_circuit\(\)"):
         inspect(density)
     CircuitDisplay.from_circuit(density.to_circuit(2, random_state=0))
 
