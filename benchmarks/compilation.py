@@ -21,7 +21,7 @@ import numpy as np
 from _data import data_path
 
 from skcircuits.graphical import BayesianNetwork, FactorGraph
-from skcircuits.graphical.bif import read_bif
+from skcircuits.graphical.files._bif import read_bif
 
 NETWORKS = ("asia", "cancer", "sachs", "child", "alarm", "insurance")
 ROW = "{:10s} {:>9} {:>5} {:>7} {:>8} {:>10} {:>10} {:>12} {:>9} {:>9} {:>12}"

@@ -23,8 +23,8 @@ from _data import data_path
 from sklearn.mixture import GaussianMixture
 
 from skcircuits.circuits import Bernoulli, Circuit, MultivariateGaussian, Product, Sum
-from skcircuits.circuits.evaluation import log_values
-from skcircuits.circuits.scaled_compilation import compile_scaled
+from skcircuits.circuits.engine._evaluation import log_values
+from skcircuits.circuits.engine._scaled_compilation import compile_scaled
 from skcircuits.parallel import row_slices
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the latent trees of the tests

@@ -15,12 +15,12 @@ import time
 import numpy as np
 
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
-from skcircuits.circuits.layers import SumWeights
+from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.kernels import Hamming
-from skcircuits.kernels.circuit_batch import CircuitBatch
-from skcircuits.kernels.pair_pass import expected_term_of_pairs
-from skcircuits.kernels.pair_plan import compile_pairs
-from skcircuits.kernels.points import posterior_weights
+from skcircuits.kernels.pairs._circuit_batch import CircuitBatch
+from skcircuits.kernels.pairs._pair_pass import expected_term_of_pairs
+from skcircuits.kernels.pairs._pair_plan import compile_pairs
+from skcircuits.kernels.points._point_pass import posterior_weights
 
 N_CIRCUITS = 200
 WIDTH = 32

@@ -17,11 +17,11 @@ from sklearn.mixture import GaussianMixture
 from sklearn.svm import SVR
 
 from skcircuits import GaussianMixtureDensity
-from skcircuits.numerics.gaussian_density import log_density
-from skcircuits.numerics.gaussian_kernel_pairs import log_expected_rbf_pairs
-from skcircuits.numerics.gaussian_kernels import log_expected_rbf
-from skcircuits.numerics.gaussian_stack import GaussianStack
-from skcircuits.numerics.logspace import logsumexp
+from skcircuits.circuits.inputs._gaussian_density import log_density
+from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
+from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._logspace import logsumexp
 
 
 def best_time(function, *arguments, n_runs=5):

@@ -24,9 +24,9 @@ from sklearn.base import clone
 
 from skcircuits import GaussianMixtureDensity, WMISPNDensity
 from skcircuits.circuits import PiecewisePolynomial
+from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.inputs import Box, MultivariateGaussianLayer
-from skcircuits.circuits.passes import feedforward, input_buffer
-from skcircuits.numerics.logspace import logsumexp
+from skcircuits.numerics._logspace import logsumexp
 
 TABLES = (
     *("anneal-U", "australian", "auto", "cars", "cleve", "crx", "diabetes"),

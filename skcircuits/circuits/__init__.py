@@ -5,10 +5,9 @@ query is a choice of input values, one feedforward pass and perhaps one backward
 (``passes``).
 """
 
-from skcircuits.circuits.algebra import cyclic_shift, divide, multiply
+from skcircuits.circuits.algebra.information import entropy, kl_divergence
+from skcircuits.circuits.algebra.operations import cyclic_shift, divide, multiply
 from skcircuits.circuits.circuit import Circuit
-from skcircuits.circuits.compatibility import are_compatible
-from skcircuits.circuits.information import entropy, kl_divergence
 from skcircuits.circuits.inputs import (
     Bernoulli,
     Categorical,
@@ -17,13 +16,14 @@ from skcircuits.circuits.inputs import (
     MultivariateGaussian,
     PiecewisePolynomial,
 )
-from skcircuits.circuits.properties import (
+from skcircuits.circuits.structure.compatibility import are_compatible
+from skcircuits.circuits.structure.properties import (
     is_decomposable,
     is_deterministic,
     is_smooth,
     is_structured_decomposable,
 )
-from skcircuits.circuits.units import Product, Sum
+from skcircuits.circuits.structure.units import Product, Sum
 
 __all__ = [
     "Bernoulli",

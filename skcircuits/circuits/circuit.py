@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits import conditioning, files, text
-from skcircuits.circuits.plan import Plan, compile_plan
-from skcircuits.circuits.psdd import read_psdd
-from skcircuits.circuits.queries import CircuitQueries
-from skcircuits.circuits.unit_lists import UnitList
-from skcircuits.circuits.units import Sum, Unit, WeightedUnit, as_unit, topological_order
+from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.files import _npz as files
+from skcircuits.circuits.files import _text as text
+from skcircuits.circuits.files._psdd import read_psdd
+from skcircuits.circuits.queries import _conditioning as conditioning
+from skcircuits.circuits.queries._circuit_queries import CircuitQueries
+from skcircuits.circuits.structure._unit_lists import UnitList
+from skcircuits.circuits.structure.units import Sum, Unit, WeightedUnit, as_unit, topological_order
 from skcircuits.exceptions import must
 
 __all__ = ["Circuit"]

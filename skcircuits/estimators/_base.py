@@ -1,8 +1,8 @@
 """What all estimators share: the door to scikit-learn's private tools, and reading tables.
 
 Every private scikit-learn import of the package is in this file. `TableMixin` reads the
-tables that users pass; densities build on `skcircuits.estimators._density`, fit loops run
-in `skcircuits.estimators._fitting`.
+tables that users pass; densities build on `skcircuits.estimators.shared._density`, fit loops run
+in `skcircuits.estimators.shared._fitting`.
 """
 
 from collections import Counter
@@ -28,10 +28,10 @@ from sklearn.utils.validation import (
 )
 
 from skcircuits.exceptions import must
-from skcircuits.numerics.random import as_generator
+from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import LARGEST_CELL
 from skcircuits.tabular import TableSchema
-from skcircuits.tabular.frames import is_frame, with_index_of
+from skcircuits.tabular._frames import is_frame, with_index_of
 
 __all__ = [
     "CATEGORICAL_CONSTRAINTS",

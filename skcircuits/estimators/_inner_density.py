@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_memory
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
-from skcircuits.estimators._density import BaseDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
+from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.exceptions import must
 
 __all__ = ["DENSITY_CONSTRAINTS", "InnerDensityMixin"]

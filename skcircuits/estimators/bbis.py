@@ -15,11 +15,11 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators._column_units import ColumnUnits
-from skcircuits.estimators._kernel_parameters import KernelParametersMixin
-from skcircuits.estimators._learned_target import StandardizedTarget, learn_target
-from skcircuits.estimators._target_labels import align_labels
-from skcircuits.estimators._weighted_samples import (
+from skcircuits.estimators.shared._column_units import ColumnUnits
+from skcircuits.estimators.shared._kernel_parameters import KernelParametersMixin
+from skcircuits.estimators.shared._learned_target import StandardizedTarget, learn_target
+from skcircuits.estimators.shared._target_labels import align_labels
+from skcircuits.estimators.shared._weighted_samples import (
     complete_rows,
     possible_rows,
     refuse_missing,
@@ -32,10 +32,10 @@ from skcircuits.stein import (
     stein_discrepancy,
     stein_thinning,
 )
-from skcircuits.stein.energy import energy_residuals, with_energy
+from skcircuits.stein._energy import energy_residuals, with_energy
+from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import collapse_cells, distinct_gram
-from skcircuits.stein.targets import is_continuous, state_counts
 
 __all__ = ["BBISWeighter"]
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import Interval
-from skcircuits.estimators._discrete import DiscreteDensity
-from skcircuits.estimators._fitting import drive
-from skcircuits.learning.chow_liu import mixture_circuit, observed_tree
+from skcircuits.estimators.shared._discrete import DiscreteDensity
+from skcircuits.estimators.shared._fitting import drive
+from skcircuits.learning._chow_liu import mixture_circuit, observed_tree
 from skcircuits.trees import (
     TreeMixture,
     complete_rows,

@@ -17,15 +17,15 @@ from skcircuits.estimators._base import (
     check_weights,
     fit_context,
 )
-from skcircuits.estimators._impossible_evidence import with_possible_evidence
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
-from skcircuits.estimators._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+from skcircuits.estimators.shared._impossible_evidence import with_possible_evidence
+from skcircuits.estimators.shared._kernel_parameters import KernelParametersMixin
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
-from skcircuits.kernels.base import Kernel
-from skcircuits.kernels.expansion_variance import expansion_variance
+from skcircuits.kernels._expansion_variance import expansion_variance
 from skcircuits.kernels.expected_kernel import check_kernel
+from skcircuits.kernels.families.base import Kernel
 from skcircuits.kernels.matrix import expected_kernel_dot
 
 __all__ = ["ExpectedPredictionSVR"]

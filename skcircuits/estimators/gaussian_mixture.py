@@ -9,10 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian, Product, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
-from skcircuits.estimators._density import CircuitDensity
-from skcircuits.estimators._fitting import drive
-from skcircuits.learning.gaussian_mixture import EMSettings, search_components
-from skcircuits.learning.gaussian_mixture_table import MixtureTable
+from skcircuits.estimators.shared._density import CircuitDensity
+from skcircuits.estimators.shared._fitting import drive
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, search_components
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 __all__ = ["GaussianMixtureDensity"]
 

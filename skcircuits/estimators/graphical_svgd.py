@@ -23,16 +23,16 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators._column_units import ColumnUnits
-from skcircuits.estimators._fitting import drive
-from skcircuits.estimators._learned_target import StandardizedTarget
-from skcircuits.estimators._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
-from skcircuits.estimators._sparse_field import learn_standardized_field
+from skcircuits.estimators.shared._column_units import ColumnUnits
+from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._learned_target import StandardizedTarget
+from skcircuits.estimators.shared._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
+from skcircuits.estimators.shared._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
 from skcircuits.parallel import Parallel, delayed
 from skcircuits.particles import StepSchedule, SVGDProblem, SVGDState, chunk_threads
 from skcircuits.particles.neighborhoods import index_lists
-from skcircuits.tabular.columns import refuse_extremes
+from skcircuits.tabular._columns import refuse_extremes
 
 __all__ = ["GraphicalSVGDSampler"]
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import Interval
-from skcircuits.estimators._discrete import ValidatedDensity
-from skcircuits.estimators._fitting import drive
+from skcircuits.estimators.shared._discrete import ValidatedDensity
+from skcircuits.estimators.shared._fitting import drive
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.trees import complete_rows
 

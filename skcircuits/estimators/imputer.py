@@ -15,11 +15,11 @@ from skcircuits.estimators._base import (
     feature_names,
     fit_context,
 )
-from skcircuits.estimators._impossible_evidence import completed_or_marginal
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
-from skcircuits.numerics.row_streams import RowStreams
+from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
+from skcircuits.numerics._row_streams import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
-from skcircuits.tabular.columns import Column
+from skcircuits.tabular._columns import Column
 
 __all__ = ["CircuitImputer"]
 

@@ -12,10 +12,10 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators._density import BaseDensity, check_observed
-from skcircuits.estimators._discrete import StatesMixin, ValidationMixin
-from skcircuits.estimators._fitting import drive
-from skcircuits.estimators._moat_queries import TreeQueriesMixin
+from skcircuits.estimators.shared._density import BaseDensity, check_observed
+from skcircuits.estimators.shared._discrete import StatesMixin, ValidationMixin
+from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._moat_queries import TreeQueriesMixin
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,

@@ -6,11 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import Interval
-from skcircuits.estimators._discrete import ValidatedDensity
-from skcircuits.estimators._fitting import drive
+from skcircuits.estimators.shared._discrete import ValidatedDensity
+from skcircuits.estimators.shared._fitting import drive
 from skcircuits.exceptions import must
 from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
-from skcircuits.learning.strudel import StrudelStep
+from skcircuits.learning.strudel.learner import StrudelStep
 from skcircuits.trees import complete_rows
 
 __all__ = ["StrudelDensity"]

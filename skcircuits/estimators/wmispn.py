@@ -8,14 +8,18 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, RealNotInt, StrOptions
-from skcircuits.estimators._density import CircuitDensity
-from skcircuits.estimators._fitting import drive
+from skcircuits.estimators.shared._density import CircuitDensity
+from skcircuits.estimators.shared._fitting import drive
 from skcircuits.learning import expectation_maximization
-from skcircuits.learning.learn_spn import SplitSettings, learn_structure, structure_to_unit
-from skcircuits.learning.mixed_columns import describe_column
-from skcircuits.learning.polynomial_leaves import PolynomialSettings
-from skcircuits.learning.spn_leaves import LeafSettings, MixedTable
-from skcircuits.tabular import column_mask
+from skcircuits.learning.sum_product._learner import (
+    SplitSettings,
+    learn_structure,
+    structure_to_unit,
+)
+from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
+from skcircuits.learning.sum_product._mixed_columns import describe_column
+from skcircuits.learning.univariate._polynomials import PolynomialSettings
+from skcircuits.tabular import _column_mask as column_mask
 
 __all__ = ["WMISPNDensity"]
 

@@ -1,16 +1,16 @@
 """Graphical models: factor graphs over categorical variables, continuous Markov fields."""
 
 from skcircuits.graphical.bayesian_network import BayesianNetwork
-from skcircuits.graphical.continuous_markov_network import (
+from skcircuits.graphical.continuous.continuous_markov_network import (
     ContinuousFactor,
     ContinuousMarkovNetwork,
 )
-from skcircuits.graphical.crowdsourcing import CrowdsourcingModel
+from skcircuits.graphical.continuous.crowdsourcing import CrowdsourcingModel
+from skcircuits.graphical.continuous.gaussian_mrf import GaussianMRF
+from skcircuits.graphical.continuous.sensor_network import SensorNetwork
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.graphical.factors import Factor
-from skcircuits.graphical.gaussian_mrf import GaussianMRF
 from skcircuits.graphical.ising import IsingModel
-from skcircuits.graphical.sensor_network import SensorNetwork
 
 __all__ = [
     "BayesianNetwork",

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.graphical.bif import read_bif
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.graphical.factors import Factor
-from skcircuits.graphical.pgmpy_models import read_pgmpy_network
+from skcircuits.graphical.files._bif import read_bif
+from skcircuits.graphical.files._pgmpy_models import read_pgmpy_network
 
 __all__ = ["BayesianNetwork"]
 

@@ -11,20 +11,20 @@ from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import ZeroProbabilityError, must
-from skcircuits.graphical.blankets import (
+from skcircuits.graphical.factors import Factor, as_factors, check_cardinalities
+from skcircuits.graphical.files._pgmpy_models import read_pgmpy_factors
+from skcircuits.graphical.files._uai import read_uai
+from skcircuits.graphical.inference._blankets import (
     full_conditionals,
     log_full_conditional,
     markov_blankets,
 )
-from skcircuits.graphical.compilation import compile_posterior
-from skcircuits.graphical.exact_inference import ExactInference
-from skcircuits.graphical.factors import Factor, as_factors, check_cardinalities
-from skcircuits.graphical.gibbs import check_schedule, gibbs_chains
-from skcircuits.graphical.pgmpy_models import read_pgmpy_factors
-from skcircuits.graphical.posterior import Posterior
-from skcircuits.graphical.rows import Evidence, check_names
-from skcircuits.graphical.uai import read_uai
-from skcircuits.numerics.random import as_generator
+from skcircuits.graphical.inference._compilation import compile_posterior
+from skcircuits.graphical.inference._exact_inference import ExactInference
+from skcircuits.graphical.inference._gibbs import check_schedule, gibbs_chains
+from skcircuits.graphical.inference._posterior import Posterior
+from skcircuits.graphical.inference._rows import Evidence, check_names
+from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["FactorGraph"]

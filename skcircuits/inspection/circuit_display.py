@@ -7,10 +7,10 @@ from collections.abc import Hashable
 from typing import Any, Literal
 
 from skcircuits.circuits import Circuit, Product, Sum
-from skcircuits.circuits.units import Unit
+from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import must
 from skcircuits.inspection._axes import make_axes
-from skcircuits.inspection.layered_graph import layered_positions
+from skcircuits.inspection._layered_graph import layered_positions
 
 __all__ = ["CircuitDisplay"]
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.circuits.compatibility import are_compatible, require_compatible
-from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.structure.compatibility import are_compatible, require_compatible
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.kernels.base import Kernel
-from skcircuits.kernels.circuit_batch import CircuitBatch
-from skcircuits.kernels.pair_pass import expected_term_of_pairs
-from skcircuits.kernels.pair_plan import compile_pairs
-from skcircuits.kernels.terms import KernelTerm
+from skcircuits.kernels.families._terms import KernelTerm
+from skcircuits.kernels.families.base import Kernel
+from skcircuits.kernels.pairs._circuit_batch import CircuitBatch
+from skcircuits.kernels.pairs._pair_pass import expected_term_of_pairs
+from skcircuits.kernels.pairs._pair_plan import compile_pairs
 
 __all__ = ["check_kernel", "expected_kernel", "is_kernel_compatible", "mmd2"]
 

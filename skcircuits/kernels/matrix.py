@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.circuits.layers import SumWeights
-from skcircuits.circuits.plan import Plan
+from skcircuits.circuits.engine._layers import SumWeights
+from skcircuits.circuits.engine._plan import Plan
 from skcircuits.exceptions import IncompatibleCircuitsError, must
-from skcircuits.kernels.base import Kernel
-from skcircuits.kernels.circuit_batch import CircuitBatch
 from skcircuits.kernels.expected_kernel import check_kernel
-from skcircuits.kernels.pair_pass import expected_term_of_pairs
-from skcircuits.kernels.pair_plan import compile_pairs
-from skcircuits.kernels.pair_regions import PairPlan
-from skcircuits.kernels.points import (
+from skcircuits.kernels.families._terms import KernelTerm
+from skcircuits.kernels.families.base import Kernel
+from skcircuits.kernels.pairs._circuit_batch import CircuitBatch
+from skcircuits.kernels.pairs._pair_pass import expected_term_of_pairs
+from skcircuits.kernels.pairs._pair_plan import compile_pairs
+from skcircuits.kernels.pairs._pair_regions import PairPlan
+from skcircuits.kernels.points._point_pass import (
     bytes_per_point_row,
     expected_term_at_points,
     posterior_weights,
 )
-from skcircuits.kernels.terms import KernelTerm
-from skcircuits.numerics.patterns import distinct_patterns, unique_rows
+from skcircuits.numerics._patterns import distinct_patterns, unique_rows
 from skcircuits.parallel import (
     Parallel,
     delayed,

@@ -1,10 +1,14 @@
 """Learning circuits from rows: parameters of any circuit, and structures."""
 
-from skcircuits.learning.latent_learning import LatentSchedule, learn_latent_tree
-from skcircuits.learning.latent_start import LatentRows
-from skcircuits.learning.parameters import EMStep, expectation_maximization, fit_parameters
-from skcircuits.learning.strudel import StrudelLearner
-from skcircuits.learning.strudel_growth import GrowthLimits, grow, learn_mixture
+from skcircuits.learning.latent_tree.learner import LatentSchedule, learn_latent_tree
+from skcircuits.learning.latent_tree.start import LatentRows
+from skcircuits.learning.parameters.expectation_maximization import (
+    EMStep,
+    expectation_maximization,
+    fit_parameters,
+)
+from skcircuits.learning.strudel.growth import GrowthLimits, grow, learn_mixture
+from skcircuits.learning.strudel.learner import StrudelLearner
 
 __all__ = [
     "EMStep",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.particles.kernel_sums import kernel_chunks, negative_squared_distances
+from skcircuits.particles._kernel_sums import kernel_chunks, negative_squared_distances
 from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles.threads import ChunkRunner, run_serially
 from skcircuits.protocols import FloatArray, IntArray
@@ -54,7 +54,7 @@ def median_bandwidths(
     --------
     >>> import numpy as np
     >>> from skcircuits.particles import Neighborhoods, median_bandwidths
-    >>> from skcircuits.particles.clouds import centred_rows
+    >>> from skcircuits.particles._clouds import centred_rows
     >>> rows = centred_rows(np.array([[0.0, 1.0, 3.0]]))
     >>> median_bandwidths(rows, Neighborhoods.complete(1))
     array([4.])

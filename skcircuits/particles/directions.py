@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.particles.clouds import centred_rows
-from skcircuits.particles.kernel_sums import kernel_chunks, kernel_sums
+from skcircuits.particles._clouds import centred_rows
+from skcircuits.particles._kernel_sums import kernel_chunks, kernel_sums
 from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles.threads import ChunkRunner, run_serially
 from skcircuits.protocols import FloatArray
@@ -108,7 +108,7 @@ def kernel_direction(
     --------
     >>> import numpy as np
     >>> from skcircuits.particles import Neighborhoods, kernel_direction
-    >>> from skcircuits.particles.clouds import centred_rows
+    >>> from skcircuits.particles._clouds import centred_rows
     >>> x = np.array([[-2.0, 2.0]])
     >>> kernel_direction(centred_rows(x), -x, Neighborhoods.complete(1), np.array([4.0])).round(2)
     array([[ 0.96, -0.96]])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.particles.kernel_sums import kernel_chunks, kernel_sums
+from skcircuits.particles._kernel_sums import kernel_chunks, kernel_sums
 from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles.threads import ChunkRunner, run_serially
 from skcircuits.protocols import FloatArray
@@ -54,7 +54,7 @@ def node_discrepancies(
 
     >>> import numpy as np
     >>> from skcircuits.particles import Neighborhoods, node_discrepancies
-    >>> from skcircuits.particles.clouds import centred_rows
+    >>> from skcircuits.particles._clouds import centred_rows
     >>> x = np.array([[-1.0, 0.0, 1.0], [1.0, 2.0, 3.0]])
     >>> apart = Neighborhoods.from_graph([[], []])
     >>> node_discrepancies(centred_rows(x), -x, apart, np.ones(2)).round(2)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.particles.clouds import row_deviations
-from skcircuits.particles.kernel_sums import kernel_chunks
+from skcircuits.particles._clouds import row_deviations
+from skcircuits.particles._kernel_sums import kernel_chunks
 from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles.threads import ChunkRunner, run_serially
 from skcircuits.protocols import FloatArray
@@ -52,7 +52,7 @@ def linear_direction(
     --------
     >>> import numpy as np
     >>> from skcircuits.particles import Neighborhoods, linear_direction
-    >>> from skcircuits.particles.clouds import centred_rows
+    >>> from skcircuits.particles._clouds import centred_rows
     >>> x = np.array([[-1.0, 1.0]])  # mean 0 and variance 1: a fixed point for N(0, 1)
     >>> linear_direction(centred_rows(x), -x, Neighborhoods.complete(1))
     array([[0., 0.]])

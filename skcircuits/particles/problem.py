@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skcircuits.particles._clouds import centred_rows
 from skcircuits.particles.bandwidths import median_bandwidths
-from skcircuits.particles.clouds import centred_rows
 from skcircuits.particles.discrepancy import node_discrepancies
 from skcircuits.particles.fields import Field, make_field
 from skcircuits.particles.neighborhoods import Neighborhoods

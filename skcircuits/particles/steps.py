@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.particles.clouds import centred_rows, row_deviations
+from skcircuits.particles._clouds import centred_rows, row_deviations
 from skcircuits.particles.fields import Field
 from skcircuits.particles.optimizers import Optimizer
 from skcircuits.protocols import FloatArray

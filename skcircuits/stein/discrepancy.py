@@ -18,10 +18,10 @@ from skcircuits.circuits import (
     multiply,
 )
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
-from skcircuits.circuits.units import topological_order
+from skcircuits.circuits.structure.units import topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels import expected_kernel
-from skcircuits.kernels.base import Kernel
+from skcircuits.kernels.families.base import Kernel
 from skcircuits.stein.gram import collapse_cells, distinct_gram
 
 __all__ = ["kdsd", "stein_discrepancy"]

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming
-from skcircuits.numerics.random import as_generator
+from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray
+from skcircuits.stein._targets import is_continuous, log_probabilities, without_other_columns
 from skcircuits.stein.gram import distinct_gram
-from skcircuits.stein.targets import is_continuous, log_probabilities, without_other_columns
 
 __all__ = ["SteinTestResult", "median_gamma", "stein_test"]
 

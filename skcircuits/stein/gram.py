@@ -11,22 +11,26 @@ from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.graphical import FactorGraph
-from skcircuits.numerics.patterns import unique_rows
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.stein.collapsed import shared_block
-from skcircuits.stein.collapsed_rows import check_joint_states, row_measures, rows_block
-from skcircuits.stein.langevin import langevin_block, radial_profile, score_points
-from skcircuits.stein.measures import (
+from skcircuits.stein._targets import is_continuous, without_other_columns
+from skcircuits.stein.categorical._collapsed import shared_block
+from skcircuits.stein.categorical._collapsed_rows import (
+    check_joint_states,
+    row_measures,
+    rows_block,
+)
+from skcircuits.stein.categorical._measures import (
     Measures,
     point_block,
     product_block,
     state_vectors,
     stein_measures,
 )
-from skcircuits.stein.operators import OPERATORS
-from skcircuits.stein.product_terms import ProductTerm, product_terms
-from skcircuits.stein.targets import is_continuous, without_other_columns
+from skcircuits.stein.categorical._operators import OPERATORS
+from skcircuits.stein.categorical._product_terms import ProductTerm, product_terms
+from skcircuits.stein.langevin import langevin_block, radial_profile, score_points
 
 __all__ = ["collapse_cells", "distinct_gram", "stein_gram"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF
 from skcircuits.protocols import DifferentiableTarget, FloatArray
-from skcircuits.stein.targets import own_columns
+from skcircuits.stein._targets import own_columns
 
 __all__ = [
     "InverseMultiquadric",

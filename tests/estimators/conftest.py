@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Product
-from skcircuits.estimators._density import CircuitDensity
+from skcircuits.estimators.shared._density import CircuitDensity
 
 
 class IndependentDensity(CircuitDensity):

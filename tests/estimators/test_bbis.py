@@ -18,7 +18,7 @@ from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_discrepancy, stein_gram
-from skcircuits.stein.energy import energy_residuals
+from skcircuits.stein._energy import energy_residuals
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from skcircuits.estimators._base import TableMixin, fit_context
-from skcircuits.estimators._fitting import drive
+from skcircuits.estimators.shared._fitting import drive
 
 
 @dataclass(frozen=True)

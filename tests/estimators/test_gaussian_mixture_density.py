@@ -125,7 +125,7 @@ def test_no_convergence_is_said_once():
 
 
 def test_an_interruption_keeps_the_best_so_far(monkeypatch):
-    from skcircuits.learning import gaussian_mixture
+    from skcircuits.learning.gaussian_mixture import _learner as gaussian_mixture
 
     steps = iter(range(60))
     step = gaussian_mixture._step

@@ -12,7 +12,7 @@ import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product
 from skcircuits.inspection import CircuitDisplay
-from skcircuits.inspection.layered_graph import layered_positions
+from skcircuits.inspection._layered_graph import layered_positions
 from tests.reference.latent_trees import latent_tree
 
 

@@ -4,7 +4,7 @@ import pytest
 from skcircuits.circuits import Bernoulli, Circuit
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial
-from skcircuits.kernels.expansion_variance import _pairs_of_points, expansion_variance
+from skcircuits.kernels._expansion_variance import _pairs_of_points, expansion_variance
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import RandomCircuit, random_rows
 

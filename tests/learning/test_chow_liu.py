@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import is_deterministic, is_structured_decomposable
-from skcircuits.learning.chow_liu import mixture_circuit, observed_information, observed_tree
-from skcircuits.learning.rebuild import rebuild
+from skcircuits.learning._chow_liu import mixture_circuit, observed_information, observed_tree
+from skcircuits.learning.parameters._rebuild import rebuild
 from skcircuits.trees import (
     StateLayout,
     TreeMixture,

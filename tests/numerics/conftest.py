@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skcircuits.numerics.gaussian_stack import GaussianStack
+from skcircuits.numerics._gaussian_stack import GaussianStack
 
 
 def random_stack(n_components, n_columns, seed=0):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.numerics.gaussian_stack import GaussianStack
+from skcircuits.numerics._gaussian_stack import GaussianStack
 
 
 def test_factors():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from skcircuits.numerics import patterns
-from skcircuits.numerics.patterns import distinct_patterns, group_patterns, unique_rows
+from skcircuits.numerics import _patterns as patterns
+from skcircuits.numerics._patterns import distinct_patterns, group_patterns, unique_rows
 
 
 def table_with_holes(n_rows, n_columns, share, seed=0):

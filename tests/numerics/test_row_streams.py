@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import kstest
 
 from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian
-from skcircuits.numerics.row_streams import RowStreams
+from skcircuits.numerics._row_streams import RowStreams
 
 N = 20_000
 

@@ -3,7 +3,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from skcircuits.particles import Neighborhoods, median_bandwidths
-from skcircuits.particles.clouds import centred_rows
+from skcircuits.particles._clouds import centred_rows
 
 
 def bandwidth_of_each_node(particles, graph, **options):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.particles import Neighborhoods, kernel_direction, linear_direction, svgd_direction
-from skcircuits.particles.clouds import centred_rows
+from skcircuits.particles._clouds import centred_rows
 from skcircuits.particles.threads import chunk_threads
 
 RING = [[(i - 1) % 7, (i + 1) % 7] for i in range(7)]

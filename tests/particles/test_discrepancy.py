@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.particles import Neighborhoods, node_discrepancies
-from skcircuits.particles.clouds import centred_rows
+from skcircuits.particles._clouds import centred_rows
 from skcircuits.particles.discrepancy import coordinate_discrepancies
 
 

@@ -10,7 +10,7 @@ from skcircuits.particles import (
     node_discrepancies,
     nodes_outside_blankets,
 )
-from skcircuits.particles.clouds import centred_rows, row_deviations
+from skcircuits.particles._clouds import centred_rows, row_deviations
 
 
 class AnyNormal:

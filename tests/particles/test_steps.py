@@ -16,7 +16,7 @@ from skcircuits.particles import (
     make_field,
     svgd_steps,
 )
-from skcircuits.particles.clouds import centred_rows
+from skcircuits.particles._clouds import centred_rows
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
-from skcircuits.circuits.units import topological_order
+from skcircuits.circuits.structure.units import topological_order
 
 # The trapezoidal rule errs by exp(-2 (π NODES_PER_STD)²), the ends by exp(-REACH² / 2).
 NODES_PER_STD = 2.0

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.stein.energy import energy_residuals, with_energy
+from skcircuits.stein._energy import energy_residuals, with_energy
 
 
 def states_and_probabilities(graph, columns):

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skcircuits.tabular.columns import Column, holds_labels, is_missing, learn_column
-from skcircuits.tabular.frames import RawColumn
+from skcircuits.tabular._columns import Column, holds_labels, is_missing, learn_column
+from skcircuits.tabular._frames import RawColumn
 
 
 def raw(cells, labels=None, declared=None, dtype=object):

@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from skcircuits.tabular.frames import build_frame, is_frame, read_columns, with_index_of
+from skcircuits.tabular._frames import build_frame, is_frame, read_columns, with_index_of
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from skcircuits.tabular import TableSchema, compile_queries, parse_query
-from skcircuits.tabular.regions import Interval, States, complement, intersect, unite
+from skcircuits.tabular._regions import Interval, States, complement, intersect, unite
 
 
 @pytest.fixture

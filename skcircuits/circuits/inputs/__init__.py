@@ -1,13 +1,13 @@
 """Families of input units, one per file."""
 
-from skcircuits.circuits.inputs.base import Box, BoxMasses, InputLayer, LeafUnit
+from skcircuits.circuits.inputs._base import Box, BoxMasses, InputLayer, LeafUnit
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
-from skcircuits.circuits.inputs.piecewise_polynomial import (
+from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,
     PiecewisePolynomialLayer,
 )

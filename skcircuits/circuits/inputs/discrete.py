@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import (
+from skcircuits.circuits.inputs._base import (
     Box,
     DiscreteInputLayer,
     LeafUnit,
@@ -20,8 +20,8 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
 )
 from skcircuits.exceptions import must
-from skcircuits.numerics.random import RandomNumbers
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["Bernoulli", "Categorical", "DiscreteLayer", "Indicator"]
 
@@ -49,6 +49,10 @@ class DiscreteUnit(LeafUnit):
     def n_free_parameters(self) -> int:
         """Probabilities that can be chosen freely."""
         return self.n_states - 1
+
+    def possible_states(self) -> BoolArray:
+        """Which states have positive probability, shape (n_states,)."""
+        return self.probabilities > 0
 
     def marginalize(self, variables: frozenset[int]) -> LeafUnit | None:
         """Sum out the variable.

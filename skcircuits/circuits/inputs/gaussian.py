@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.buffer_rows import Scatter
-from skcircuits.circuits.inputs.base import (
+from skcircuits.circuits.inputs._base import (
     LOG_SQRT_2PI,
     Box,
     DifferentiableLayer,
     LeafUnit,
     check_variable,
 )
+from skcircuits.circuits.inputs._buffer_rows import Scatter
 from skcircuits.exceptions import must
-from skcircuits.numerics.logspace import log_ndtr_difference
-from skcircuits.numerics.random import RandomNumbers
+from skcircuits.numerics._logspace import log_ndtr_difference
+from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["Gaussian", "GaussianLayer"]

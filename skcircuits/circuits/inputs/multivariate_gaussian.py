@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import (
+from skcircuits.circuits.inputs._base import (
     LOG_SQRT_2PI,
     Box,
     DifferentiableLayer,
     LeafUnit,
     check_variable,
 )
+from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
+from skcircuits.circuits.inputs._gaussian_density import log_density, weighted_score
 from skcircuits.exceptions import must
-from skcircuits.numerics.gaussian_boxes import log_box_probability
-from skcircuits.numerics.gaussian_conditionals import (
+from skcircuits.numerics._gaussian_conditionals import (
     conditional_blocks,
     conditional_mean,
     conditional_variance,
     sample_conditional,
 )
-from skcircuits.numerics.gaussian_density import log_density, weighted_score
-from skcircuits.numerics.gaussian_stack import GaussianStack
-from skcircuits.numerics.random import RandomNumbers
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["MultivariateGaussian", "MultivariateGaussianLayer"]

@@ -1,0 +1,1 @@
+"""Circuits from pairs of circuits: products, quotients, shifts, divergences."""

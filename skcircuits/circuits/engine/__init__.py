@@ -1,0 +1,1 @@
+"""The numeric face of a circuit: plans, steps and passes."""

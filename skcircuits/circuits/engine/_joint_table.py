@@ -1,0 +1,398 @@
+"""Joint distributions over a few discrete variables, one number per joint state.
+
+No model is built from them: a table stands for the part of a circuit below a unit of small
+scope. Marginals, completions and draws are then one lookup instead of a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from skcircuits.circuits.engine._code_book import CodeBook, code_strides
+from skcircuits.circuits.inputs._base import Box, DiscreteInputLayer, LeafUnit, StateFlows
+from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["JointTable", "JointTableLayer", "joint_states"]
+
+
+def joint_states(shape: Sequence[int]) -> IntArray:
+    """List all joint states in the order of their numbers.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Number of states of each variable.
+
+    Returns
+    -------
+    ndarray of shape (prod(shape), n_variables)
+        States; the last variable varies fastest.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits.engine._joint_table import joint_states
+    >>> joint_states([2, 2]).tolist()
+    [[0, 0], [0, 1], [1, 0], [1, 1]]
+    """
+    return np.indices(tuple(shape)).reshape(len(shape), -1).T
+
+
+class JointTable(LeafUnit):
+    """A function of the joint states of some discrete variables.
+
+    Parameters
+    ----------
+    scope : sequence of int
+        Variables, sorted.
+    log_masses : ndarray of shape (n_states_1, n_states_2, ...)
+        Log mass of each joint state, one axis per variable; ``-inf`` where impossible.
+    modes : ndarray of int of shape (n_codes,), default=None
+        Number of the joint state that completes each code (joint states with unknown ones,
+        see ``CodeBook``); by default the most probable one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits.engine._joint_table import JointTable
+    >>> table = JointTable([0, 3], np.log([[0.1, 0.2], [0.3, 0.4]]))
+    >>> np.exp(table.marginalize(frozenset({3})).log_masses)
+    array([0.3, 0.7])
+    """
+
+    def __init__(
+        self, scope: Sequence[int], log_masses: FloatArray, modes: IntArray | None = None
+    ) -> None:
+        self.scope = tuple(scope)
+        self.log_masses = log_masses
+        self.modes = modes
+
+    @property
+    def layer_key(self) -> tuple[type, tuple[int, ...]]:
+        """Units with equally many states per variable go into one layer."""
+        return self.layer_type, self.log_masses.shape
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit.
+
+        Returns
+        -------
+        dict
+            Keyword arguments.
+        """
+        return {"scope": self.scope, "log_masses": self.log_masses, "modes": self.modes}
+
+    def marginalize(self, variables: frozenset[int]) -> JointTable | None:
+        """Sum out some variables.
+
+        Parameters
+        ----------
+        variables : frozenset of int
+            Variables to remove.
+
+        Returns
+        -------
+        JointTable or None
+            None when all are among them.
+        """
+        removed = tuple(i for i, variable in enumerate(self.scope) if variable in variables)
+        kept = [variable for variable in self.scope if variable not in variables]
+        return JointTable(kept, np.logaddexp.reduce(self.log_masses, removed)) if kept else None
+
+
+class JointTableLayer(DiscreteInputLayer):
+    """Many tables whose variables have equally many states.
+
+    Parameters
+    ----------
+    scopes : ndarray of shape (n_units, n_variables)
+        Variables of each unit, units of one scope side by side.
+    log_masses : ndarray of shape (n_units, n_states_1, n_states_2, ...)
+        Log masses of each unit.
+    modes : ndarray of shape (n_units, n_codes), default=None
+        Completions of each unit.
+    """
+
+    def __init__(
+        self, scopes: IntArray, log_masses: FloatArray, modes: IntArray | None = None
+    ) -> None:
+        self.scopes = scopes
+        self.log_masses = log_masses
+        self._shape = log_masses.shape[1:]
+        self._states = joint_states(self._shape)
+        self._strides = np.array(code_strides(self._shape))
+        self._lookup = self._with_unknown(np.logaddexp.reduce)
+        starts, counts = self._scope_runs
+        self._runs = [slice(a, a + n) for a, n in zip(starts.tolist(), counts.tolist())]
+        known = [dict(zip(scopes[start], self._shape)) for start in starts]
+        self._codebook = CodeBook.of(
+            [tuple(scope) for scope in scopes[starts].tolist()],
+            {variable: n for each in known for variable, n in each.items()},
+        )
+        self._given_modes = modes
+
+    @classmethod
+    def stack(cls, units: Sequence[JointTable]) -> JointTableLayer:
+        """Stack units.
+
+        Parameters
+        ----------
+        units : sequence of JointTable
+            Units with one ``layer_key``, sorted by scope.
+
+        Returns
+        -------
+        JointTableLayer
+            Their layer.
+        """
+        modes = [unit.modes for unit in units if unit.modes is not None]
+        return cls(
+            np.array([unit.scope for unit in units]),
+            np.stack([unit.log_masses for unit in units]),
+            np.stack(modes) if modes else None,
+        )
+
+    def _with_unknown(self, reduce: Callable[..., FloatArray]) -> FloatArray:
+        """Extend the tables by unknown states, shape (n_units, n_codes + 1)."""
+        table = self.log_masses
+        for axis in range(1, table.ndim):
+            table = np.concatenate([table, reduce(table, axis=axis, keepdims=True)], axis)
+        return self._with_no_state(table.reshape(len(self), -1), -np.inf)
+
+    def _with_no_state(self, table: FloatArray, value: float) -> FloatArray:
+        """Append the column for what is no state."""
+        return np.column_stack([table, np.full(len(self), value)])
+
+    @cached_property
+    def _linear_lookup(self) -> FloatArray:
+        return np.exp(self._lookup)
+
+    @cached_property
+    def _log_max_lookup(self) -> FloatArray:
+        return self._with_unknown(np.max)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units."""
+        return len(self) * (len(self._states) - 1)
+
+    def _gather(self, lookup: FloatArray, X: FloatArray) -> FloatArray:
+        """Look up one value per unit and row, shape (n_units, n)."""
+        values = np.empty((len(self), len(X)))
+        for units, codes in zip(self._runs, self._codebook.codes(X)):
+            # mode="clip" lets NumPy write straight into the result
+            np.take(lookup[units], codes, axis=1, out=values[units], mode="clip")
+        return values
+
+    def log_prob(self, X: FloatArray) -> FloatArray:
+        """Log mass of each unit at each row.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of state codes, NaN for unknown; what is no state has mass zero.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log masses.
+        """
+        return self._gather(self._lookup, X)
+
+    def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mass of each unit at each row.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of state codes, NaN for unknown; what is no state has mass zero.
+
+        Returns
+        -------
+        values : ndarray of shape (n_units, n)
+            Masses.
+        log_scale : ndarray of shape (n,)
+            Zeros.
+        """
+        return self._gather(self._linear_lookup, X), np.zeros(len(X))
+
+    def log_box(self, box: Box) -> FloatArray:
+        """Log mass of the joint states inside each row's box.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log masses.
+        """
+        values = np.empty((len(self), len(box.lower)))
+        for units in self._runs:
+            inside = np.ones((len(self._states), len(box.lower)))
+            for place, variable in enumerate(self.scopes[units.start].tolist()):
+                mask = box.state_mask(variable, self._shape[place])
+                inside *= mask.T[self._states[:, place]]
+            masses = np.exp(self.log_masses[units])
+            values[units] = masses.reshape(len(masses), -1) @ inside
+        with np.errstate(divide="ignore"):
+            return np.log(values)
+
+    def log_max(self, X: FloatArray) -> FloatArray:
+        """Log mass of the best completion.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of state codes, NaN for unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log masses.
+        """
+        return self._gather(self._log_max_lookup, X)
+
+    @cached_property
+    def _modes(self) -> IntArray:
+        """Number of the joint state that completes each code, shape (n_units, n_codes)."""
+        if self._given_modes is not None:
+            return self._given_modes
+        terms = self.log_masses.reshape(len(self), -1)[:, self._completions[1]]
+        starts, lengths = self._completions[2:]
+        best = np.repeat(np.maximum.reduceat(terms, starts, axis=1), lengths, axis=1)
+        # The first of the completions that tie
+        numbers = np.where(terms == best, self._completions[1], len(self._states))
+        return np.minimum.reduceat(numbers, starts, axis=1)
+
+    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
+        """Fill NaN cells with the most probable joint states.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which row of cells.
+        cells : ndarray of shape (m, n_variables)
+            State codes or NaN.
+
+        Returns
+        -------
+        ndarray of shape (m, n_variables)
+            Completed cells.
+        """
+        return self._states[self._modes[units, self._codes_of(cells)]].astype(np.float64)
+
+    def _codes_of(self, cells: FloatArray) -> IntArray:
+        """Codes of possible cells."""
+        codes = np.zeros(len(cells))
+        for column, n_states, stride in zip(cells.T, self._shape, self._strides):
+            codes += np.fmin(column, n_states) * stride
+        return codes.astype(np.intp)
+
+    @cached_property
+    def _completions(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Pairs of a code and a joint state that completes it; first pair and number of each."""
+        digits = joint_states([n + 1 for n in self._shape])
+        fits = np.ones((len(digits), len(self._states)), dtype=bool)
+        for place, n_states in enumerate(self._shape):
+            known = digits[:, place, None]
+            fits &= (known == n_states) | (known == self._states[:, place])
+        codes, completions = np.nonzero(fits)
+        lengths = fits.sum(axis=1)
+        return codes, completions, np.cumsum(lengths) - lengths, lengths
+
+    @cached_property
+    def _posterior(self) -> InverseCdf:
+        """Distribution over its completions for every unit and code."""
+        codes, completions, starts, lengths = self._completions
+        totals = self._lookup[:, codes]
+        terms = self.log_masses.reshape(len(self), -1)[:, completions]
+        masses = np.exp(terms - np.where(np.isneginf(totals), 0.0, totals))
+        firsts = np.arange(len(self))[:, None] * len(codes) + starts
+        return InverseCdf(masses.ravel(), firsts.ravel(), np.tile(lengths, len(self)))
+
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
+        """Fill NaN cells with random states.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which row of cells.
+        cells : ndarray of shape (m, n_variables)
+            State codes or NaN.
+        rng : RandomNumbers
+            Source of randomness; one number completes a row of cells.
+
+        Returns
+        -------
+        ndarray of shape (m, n_variables)
+            Completed cells.
+        """
+        codes, completions, starts, _ = self._completions
+        distributions = units * len(starts) + self._codes_of(cells)
+        outcomes = self._posterior.draw(distributions, rng.random(len(units)))
+        return self._states[completions[outcomes % len(codes)]].astype(np.float64)
+
+    @cached_property
+    def _conditionals(self) -> list[FloatArray]:
+        """Distribution of each variable given the others, shape (n_states, n_units, n_contexts).
+
+        A context is a code without the variable.
+        """
+        joint = self._linear_lookup[:, :-1].reshape(len(self), *(n + 1 for n in self._shape))
+        conditionals = []
+        for place in range(len(self._shape)):
+            table = np.moveaxis(joint, place + 1, 0)
+            total = np.where(table[-1:] > 0.0, table[-1:], 1.0)
+            conditionals.append((table[:-1] / total).reshape(len(table) - 1, len(self), -1))
+        return conditionals
+
+    @cached_property
+    def _contexts(self) -> list[IntArray]:
+        """Context of each code for each variable, shape (n_codes,) each."""
+        shape = [n + 1 for n in self._shape]
+        digits = np.indices(shape).reshape(len(shape), -1)
+        contexts = []
+        for place in range(len(shape)):
+            others = [i for i in range(len(shape)) if i != place]
+            sizes = [shape[i] for i in others]
+            codes = np.ravel_multi_index(tuple(digits[others]), tuple(sizes)) if others else 0
+            contexts.append(np.broadcast_to(codes, digits.shape[1:]).copy())
+        return contexts
+
+    def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
+        """Divide the flows of the units among the states of their unknown variables.
+
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows.
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
+
+        Yields
+        ------
+        StateFlows
+            For every variable of every scope.
+        """
+        unknown = np.isnan(X.T)
+        for units, codes in zip(self._runs, self._codebook.codes(X)):
+            own_flows = flows[units]
+            for place, variable in enumerate(self.scopes[units.start].tolist()):
+                rows = np.flatnonzero(unknown[variable])
+                contexts = self._contexts[place].take(codes.take(rows))
+                reached = own_flows.take(rows, axis=1)
+                shares = np.empty((self._shape[place], len(rows)))
+                for share, table in zip(shares, self._conditionals[place]):
+                    np.einsum("un,un->n", reached, table[units].take(contexts, axis=1), out=share)
+                yield StateFlows(variable, rows, shares)
+
+
+JointTable.layer_type = JointTableLayer

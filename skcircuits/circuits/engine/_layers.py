@@ -1,0 +1,480 @@
+"""Inner layers of a plan: many product or sum units evaluated by a few array operations.
+
+Each layer writes one contiguous run of units and reads units before it. ``values`` is the
+buffer of all units, units first: shape (n_units, *batch), where the batch is usually one axis
+of rows. Layers know three forward moves (log, linear, maximum) and two backward moves: flows
+on the log scale, derivatives on the linear scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from skcircuits.circuits.engine._arithmetic import dense_log_sum, segment_log_sum
+from skcircuits.circuits.inputs._buffer_rows import Rows, Scatter, as_run
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["ProductLayer", "SumLayer", "SumWeights"]
+
+# Fewer values per unit pay for the number of calls, not for what these compute.
+MANY_VALUES = 64
+# Beyond this size ten digits after the point of a logarithm are left, for ratios of values.
+LARGE_LOG = 1e6
+# The largest double is exp(709): room is left for what such numbers are multiplied with.
+LARGEST_EXPONENT = 600.0
+
+
+class SumWeights:
+    """The weights of all sum edges of a plan, or a batch of such weights.
+
+    Parameters
+    ----------
+    log : ndarray of shape (n_edges,) or (n_edges, *batch)
+        Log weights; a batch broadcasts against the batch of the values, so that one pass
+        evaluates many circuits with one structure.
+    """
+
+    def __init__(self, log: FloatArray) -> None:
+        self.log = log
+        self._matrices: dict[int, sparse.csr_matrix] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what is derived."""
+        return {"log": self.log, "_matrices": {}}
+
+    @cached_property
+    def linear(self) -> FloatArray:
+        """Weights on the linear scale."""
+        return np.exp(self.log)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether every element of the batch has weights of its own."""
+        return self.log.ndim > 1
+
+    def matrix(self, layer: SumLayer, n_units: int) -> sparse.csr_matrix:
+        """Give a layer's weights as a matrix from all units to its own, made at first use.
+
+        Parameters
+        ----------
+        layer : SumLayer
+            A layer of the plan that the weights belong to.
+        n_units : int
+            Number of units of the plan.
+
+        Returns
+        -------
+        sparse matrix of shape (n_sums, n_units)
+            Weights on the linear scale.
+        """
+        first = layer.edges.start
+        if first not in self._matrices:
+            indptr = np.append(layer.starts, len(layer.children))
+            parts = self.linear[layer.edges], layer.children, indptr
+            shape = len(layer.lengths), n_units
+            self._matrices[first] = sparse.csr_matrix(parts, shape)
+        return self._matrices[first]
+
+
+@dataclass(frozen=True)
+class ProductLayer:
+    """Products with equally many factors.
+
+    Parameters
+    ----------
+    units : slice
+        Positions of the products in the buffer.
+    children : ndarray of shape (n_products, arity)
+        Positions of the factors.
+    """
+
+    units: slice
+    children: IntArray
+
+    @cached_property
+    def _scatter(self) -> Scatter:
+        return Scatter(self.children.T.ravel())
+
+    def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
+        """Add the log values of the factors.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Log values; the layer's own are written.
+        weights : SumWeights
+            Not used by products.
+        """
+        out = values[self.units]
+        np.take(values, self.children[:, 0], axis=0, out=out, mode="clip")
+        for factor in self.children.T[1:]:
+            out += values[factor]
+
+    #: The best completion of a product is the best completion of its factors.
+    forward_max = forward_log
+
+    def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
+        """Multiply the values of the factors.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Linear values; the layer's own are written.
+        weights : SumWeights
+            Not used by products.
+        """
+        out = values[self.units]
+        if values[0].size < MANY_VALUES:
+            np.multiply.reduce(values.take(self.children.T, axis=0), axis=0, out=out)
+            return
+        values.take(self.children[:, 0], axis=0, out=out, mode="clip")
+        factors = np.empty_like(out)
+        for children in self.children.T[1:]:
+            values.take(children, axis=0, out=factors, mode="clip")
+            out *= factors
+
+    def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
+        """Hand the flow of each product to all its factors.
+
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows; those of the factors grow.
+        log_values : ndarray of shape (n_units, n)
+            Not used by products.
+        weights : SumWeights
+            Not used by products.
+        """
+        arity = self.children.shape[1]
+        self._scatter.add(flows, np.tile(flows[self.units], (arity, 1)))
+
+    def backward_linear(
+        self, derivatives: FloatArray, values: FloatArray, weights: SumWeights
+    ) -> None:
+        """Hand the derivative of each product, times the other factors, to each factor.
+
+        Parameters
+        ----------
+        derivatives : ndarray of shape (n_units, n)
+            Derivatives of the root with respect to the units; those of the factors grow.
+        values : ndarray of shape (n_units, n)
+            Linear values after a forward pass.
+        weights : SumWeights
+            Not used by products.
+        """
+        factors = self.children.T
+        # Products of the factors after each, then from the left: nothing is divided.
+        after = [derivatives[self.units]]
+        for factor in factors[:0:-1]:
+            after.append(after[-1] * values[factor])
+        before: FloatArray | None = None
+        received = np.empty((len(factors), *after[0].shape))
+        for out, factor, rest in zip(received, factors, reversed(after)):
+            np.multiply(rest, 1.0 if before is None else before, out=out)
+            before = values[factor] if before is None else before * values[factor]
+        self._scatter.add(derivatives, received.reshape(-1, received.shape[-1]))
+
+
+@dataclass(frozen=True)
+class SumLayer:
+    """Weighted sums.
+
+    Parameters
+    ----------
+    units : slice
+        Positions of the sums in the buffer.
+    edges : slice
+        The layer's edges in the plan's list of sum edges.
+    children : ndarray of shape (n_edges,)
+        Position of the child at each edge, the edges of one sum in a row.
+    lengths : ndarray of shape (n_sums,)
+        Number of edges of each sum.
+    block_shape : tuple of three int, default=None
+        (n_blocks, n_sums, n_children) when the layer consists of blocks of sums that share
+        their children, which makes it a batched matrix product.
+    """
+
+    units: slice
+    edges: slice
+    children: IntArray
+    lengths: IntArray
+    block_shape: tuple[int, int, int] | None = None
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """First edge of each sum, counted within the layer."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    @cached_property
+    def sum_of_edge(self) -> IntArray:
+        """Position in the buffer of the sum each edge belongs to."""
+        return np.repeat(np.arange(self.units.start, self.units.stop), self.lengths)
+
+    def edges_of(self, own: IntArray) -> tuple[IntArray, IntArray]:
+        """List the edges of some sums one after the other.
+
+        Parameters
+        ----------
+        own : ndarray of shape (m,)
+            Sums, counted within the layer.
+
+        Returns
+        -------
+        edges : ndarray of shape (n_listed,)
+            Their edges, counted within the layer.
+        first : ndarray of shape (m,)
+            Where the edges of each sum begin in the list.
+        """
+        lengths = self.lengths[own]
+        first = np.cumsum(lengths) - lengths
+        edges = np.arange(lengths.sum()) + np.repeat(self.starts[own] - first, lengths)
+        return edges, first
+
+    @cached_property
+    def block_children(self) -> IntArray:
+        """Children of each block, shape (n_blocks, n_children); a single sum is a block."""
+        if self.block_shape is None:
+            assert len(self.lengths) == 1
+            return self.children[None]
+        return self.children.reshape(self.block_shape)[:, 0]
+
+    @cached_property
+    def _scatter(self) -> Scatter:
+        return Scatter(self.children)
+
+    @cached_property
+    def _block_scatter(self) -> Scatter:
+        return Scatter(self.block_children.ravel())
+
+    def _use_blocks(self, weights: SumWeights) -> bool:
+        """Blocks need one weight matrix for the whole batch."""
+        return self.block_shape is not None and not weights.is_batch
+
+    @cached_property
+    def _block_rows(self) -> Rows:
+        """Children of all blocks, one block after the other."""
+        return as_run(self.block_children.ravel())
+
+    def block_values(self, values: FloatArray) -> FloatArray:
+        """Give the values of each block's children.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Values of all units.
+
+        Returns
+        -------
+        ndarray of shape (n_blocks, n_children, n)
+            Often a view of the values.
+        """
+        return values[self._block_rows].reshape(*self.block_children.shape, -1)
+
+    def _terms(self, values: FloatArray, weights: SumWeights) -> FloatArray:
+        """Log of weight times child at each edge, shape (n_edges, *batch)."""
+        log_weights = weights.log[self.edges]
+        terms = values[self.children]
+        terms += log_weights.reshape(log_weights.shape + (1,) * (terms.ndim - log_weights.ndim))
+        return terms
+
+    def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
+        """Log-sum-exp of the weighted children.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Log values; the layer's own are written.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        out = values[self.units]
+        if self._use_blocks(weights):
+            matrices = weights.linear[self.edges].reshape(self.block_shape)
+            out[...] = dense_log_sum(self.block_values(values), matrices).reshape(out.shape)
+        else:
+            out[...] = segment_log_sum(self._terms(values, weights), self.starts, self.lengths)
+
+    def forward_max(self, values: FloatArray, weights: SumWeights) -> None:
+        """Largest weighted child.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Log values; the layer's own are written.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        if self._use_blocks(weights) and values.ndim == 2:
+            self._max_in_blocks(values, weights)
+            return
+        terms = self._terms(values, weights)
+        np.maximum.reduceat(terms, self.starts, axis=0, out=values[self.units])
+
+    def _max_in_blocks(self, values: FloatArray, weights: SumWeights) -> None:
+        """Maximum over one shared child after the other; nothing has the size of all edges."""
+        matrices = weights.log[self.edges].reshape(self.block_shape)
+        blocks = values[self.units].reshape(*matrices.shape[:2], -1)
+        term = np.empty_like(blocks[0])
+        for best, log_weights, children in zip(blocks, matrices, self.block_children):
+            best[...] = -np.inf
+            for child, column in zip(children, log_weights.T):
+                np.add(column[:, None], values[child], out=term)
+                np.maximum(best, term, out=best)
+
+    def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
+        """Weighted sum of (possibly signed) children.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, *batch)
+            Linear values; the layer's own are written.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        out = values[self.units]
+        linear = weights.linear[self.edges]
+        if self._use_blocks(weights):
+            out[...] = (linear.reshape(self.block_shape) @ self.block_values(values)).reshape(
+                out.shape
+            )
+        elif not weights.is_batch and values[0].size >= MANY_VALUES:
+            matrix = weights.matrix(self, len(values))
+            out[...] = (matrix @ values.reshape(len(values), -1)).reshape(out.shape)
+        elif len(self.lengths) == 1:
+            # One sum (the root of a mixture): no list of terms is needed.
+            np.einsum("e...,e...->...", linear, values[self.children], out=out[0])
+        else:
+            terms = values[self.children]
+            terms *= linear.reshape(linear.shape + (1,) * (terms.ndim - linear.ndim))
+            np.add.reduceat(terms, self.starts, axis=0, out=out)
+
+    def posteriors(self, log_values: FloatArray, weights: SumWeights) -> FloatArray:
+        """Probability of each edge given that its sum is reached: θ p_child / p_sum.
+
+        Parameters
+        ----------
+        log_values : ndarray of shape (n_units, *batch)
+            Log values after a forward pass.
+        weights : SumWeights
+            Weights of all edges of the plan.
+
+        Returns
+        -------
+        ndarray of shape (n_edges, *batch)
+            Adds up to one over the edges of a sum; 0 below impossible sums.
+        """
+        terms = self._terms(log_values, weights)
+        own = log_values[self.units]
+        terms -= np.repeat(np.where(np.isneginf(own), 0.0, own), self.lengths, axis=0)
+        np.exp(terms, out=terms)
+        if _has_large_logs(own):
+            total = np.add.reduceat(terms, self.starts, axis=0)
+            terms /= np.repeat(np.where(total > 0.0, total, 1.0), self.lengths, axis=0)
+        return terms
+
+    def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
+        """Divide the flow of each sum among its children.
+
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows; those of the children grow.
+        log_values : ndarray of shape (n_units, n)
+            Log values after a forward pass.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        scaled = self._scaled_blocks(flows, log_values, weights)
+        if scaled is not None:
+            matrices, ratios, children = scaled
+            received = matrices.transpose(0, 2, 1) @ ratios
+            received *= children
+            self._block_scatter.add(flows, received.reshape(-1, received.shape[-1]))
+            return
+        edge_flows = self.posteriors(log_values, weights)
+        edge_flows *= np.repeat(flows[self.units], self.lengths, axis=0)
+        self._scatter.add(flows, edge_flows)
+
+    def edge_counts(
+        self, flows: FloatArray, log_values: FloatArray, weights: SumWeights
+    ) -> FloatArray:
+        """Add up the flows of each edge over rows: expected counts of the weights.
+
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows after a backward pass.
+        log_values : ndarray of shape (n_units, n)
+            Log values after a forward pass.
+        weights : SumWeights
+            Weights of all edges of the plan.
+
+        Returns
+        -------
+        ndarray of shape (n_edges,)
+            Counts of the layer's edges.
+        """
+        scaled = self._scaled_blocks(flows, log_values, weights)
+        if scaled is not None:
+            matrices, ratios, children = scaled
+            return (ratios @ children.transpose(0, 2, 1) * matrices).ravel()
+        posteriors = self.posteriors(log_values, weights)
+        counts: FloatArray = np.einsum("en,en->e", posteriors, flows[self.sum_of_edge])
+        return counts
+
+    def _scaled_blocks(
+        self, flows: FloatArray, log_values: FloatArray, weights: SumWeights
+    ) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+        """Weights, flows over values of the sums, and values of the children of all blocks.
+
+        The flow of an edge is the product of one number of each; the largest child is taken
+        out of the values. None where there are no blocks, or numbers would overflow or have
+        lost digits.
+        """
+        if not self._use_blocks(weights):
+            return None
+        assert self.block_shape is not None
+        n_blocks, n_sums, _ = self.block_shape
+        children = self.block_values(log_values)
+        peak = children.max(axis=1, keepdims=True)
+        peak[np.isneginf(peak)] = 0.0
+        own = log_values[self.units].reshape(n_blocks, n_sums, -1)
+        flow = flows[self.units].reshape(own.shape)
+        exponent = np.where(flow > 0, peak - own, 0.0)
+        if exponent.max(initial=0.0) > LARGEST_EXPONENT or _has_large_logs(own):
+            return None
+        matrices = weights.linear[self.edges].reshape(self.block_shape)
+        return matrices, flow * np.exp(exponent), np.exp(children - peak)
+
+    def backward_linear(
+        self, derivatives: FloatArray, values: FloatArray, weights: SumWeights
+    ) -> None:
+        """Hand the derivative of each sum, times the weights, to its children.
+
+        Parameters
+        ----------
+        derivatives : ndarray of shape (n_units, n)
+            Derivatives of the root with respect to the units; those of the children grow.
+        values : ndarray of shape (n_units, n)
+            Not used by sums.
+        weights : SumWeights
+            Weights of all edges of the plan.
+        """
+        own = derivatives[self.units]
+        if self.block_shape is None:
+            received = np.repeat(own, self.lengths, axis=0)
+            received *= weights.linear[self.edges][:, None]
+            self._scatter.add(derivatives, received)
+            return
+        matrices = weights.linear[self.edges].reshape(self.block_shape)
+        received = matrices.transpose(0, 2, 1) @ own.reshape(*self.block_shape[:2], -1)
+        self._block_scatter.add(derivatives, received.reshape(-1, own.shape[1]))
+
+
+def _has_large_logs(log_values: FloatArray) -> bool:
+    """Tell whether possible values are so small or large that their ratios lose digits."""
+    return bool(((np.abs(log_values) > LARGE_LOG) & ~np.isneginf(log_values)).any())

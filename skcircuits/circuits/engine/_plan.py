@@ -1,0 +1,297 @@
+"""The numeric face of a circuit: levels of arrays.
+
+Compiling puts the units into one buffer: input units first, one run per family, then level
+by level one run of units per layer. Units of equal shape are folded into batched matrix
+products; what is irregular stays in segments.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
+from skcircuits.circuits.inputs import DiscreteLayer, InputLayer, LeafUnit
+from skcircuits.circuits.structure._unit_lists import UnitList
+from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.parallel import memory_bound_chunks
+from skcircuits.protocols import FloatArray
+
+__all__ = ["Plan", "compile_plan"]
+
+_Item = TypeVar("_Item")
+
+# Rows per batch: large enough to amortise Python, small enough to stay in cache.
+BATCH_ROWS = 512
+# A block of sums over shared children pays as a matrix product from this size on.
+SMALLEST_BLOCK = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A compiled circuit.
+
+    Parameters
+    ----------
+    units : tuple of Unit
+        The symbolic units in buffer order; the root is last.
+    inputs : tuple of (slice, InputLayer)
+        Input layers and the positions of their units.
+    layers : tuple of ProductLayer or SumLayer
+        Inner layers, children before parents.
+    weights : SumWeights
+        Weights of all sum edges.
+    """
+
+    units: tuple[Unit, ...]
+    inputs: tuple[tuple[slice, InputLayer], ...]
+    layers: tuple[ProductLayer | SumLayer, ...]
+    weights: SumWeights
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what is cached: identities of units do not survive a pickle."""
+        state = {name: vars(self)[name] for name in ("inputs", "layers", "weights")}
+        return {"units": UnitList.of(self.units), **state}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Link the units again."""
+        vars(self).update(state, units=tuple(state["units"].linked()))
+
+    @cached_property
+    def _memory(self) -> dict[Hashable, Any]:
+        return {}
+
+    def remember(self, key: Hashable, build: Callable[[], _Item]) -> _Item:
+        """Derive something from the plan once.
+
+        Parameters
+        ----------
+        key : hashable
+            Its name.
+        build : callable
+            Makes it the first time.
+
+        Returns
+        -------
+        object
+            What ``build`` gave.
+        """
+        if key not in self._memory:
+            self._memory[key] = build()
+        item: _Item = self._memory[key]
+        return item
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return len(self.units)
+
+    @property
+    def root(self) -> int:
+        """Position of the root in the buffer."""
+        return self.n_units - 1
+
+    @cached_property
+    def n_columns(self) -> int:
+        """Columns a table must have at least."""
+        return max(self.units[-1].scope, default=-1) + 1
+
+    @cached_property
+    def cardinalities(self) -> dict[int, int]:
+        """Number of states of each discrete variable, sorted by variable."""
+        n_states = np.zeros(self.n_columns, dtype=np.int64)
+        for _, layer in self.inputs:
+            if isinstance(layer, DiscreteLayer):
+                np.maximum.at(n_states, layer.scopes[:, 0], layer.cardinalities)
+        seen = np.flatnonzero(n_states)
+        return dict(zip(seen.tolist(), n_states[seen].tolist()))
+
+    @cached_property
+    def position(self) -> dict[int, int]:
+        """Position in the buffer by ``id`` of the symbolic unit."""
+        return {id(unit): i for i, unit in enumerate(self.units)}
+
+    @property
+    def sum_layers(self) -> list[SumLayer]:
+        """The layers of sum units, children before parents."""
+        return [layer for layer in self.layers if isinstance(layer, SumLayer)]
+
+    @cached_property
+    def bytes_per_row(self) -> int:
+        """Temporary memory that a pass over one row takes."""
+        widest = max((layer.bytes_per_row for _, layer in self.inputs), default=0)
+        edges = max((len(layer.children) for layer in self.sum_layers), default=0)
+        return 8 * (2 * self.n_units + 3 * edges) + widest
+
+    def batches(self, n_rows: int, n_buffers: int = 1) -> Iterable[slice]:
+        """Cut rows into batches that fit into cache and into the working memory.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+        n_buffers : int, default=1
+            Buffers of the plan's size the caller holds at once.
+
+        Returns
+        -------
+        iterable of slice
+            The batches in order.
+        """
+        return memory_bound_chunks(n_rows, self.bytes_per_row * n_buffers, at_most=BATCH_ROWS)
+
+
+def compile_plan(root: Unit, *, fold: bool = True) -> Plan:
+    """Compile a symbolic circuit.
+
+    Parameters
+    ----------
+    root : Unit
+        The root.
+    fold : bool, default=True
+        Fold sums that share their children into matrix products. False gives the plain
+        plan that the fast paths are tested against.
+
+    Returns
+    -------
+    Plan
+        The numeric circuit.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If some units have masses and others densities at points of one variable.
+    """
+    order = topological_order(root)
+    builder = _PlanBuilder()
+    leaves = [unit for unit in order if isinstance(unit, LeafUnit)]
+    builder.add_inputs(leaves)
+    builder.require_common_measures()
+    for units in _levels(order):
+        products = [unit for unit in units if isinstance(unit, Product)]
+        for same_arity in _groups(products, lambda unit: len(unit.children)):
+            builder.add_products(same_arity)
+        sums = [unit for unit in units if isinstance(unit, Sum)]
+        blocks, single = _find_blocks(sums) if fold else ([], sums)
+        for same_shape in _groups(blocks, lambda block: (len(block), len(block[0].children))):
+            builder.add_sums([unit for block in same_shape for unit in block], len(same_shape))
+        if single:
+            builder.add_sums(single)
+    return builder.plan()
+
+
+class _PlanBuilder:
+    """Collects layers while positions are handed out."""
+
+    def __init__(self) -> None:
+        self._units: list[Unit] = []
+        self._position: dict[int, int] = {}
+        self._inputs: list[tuple[slice, InputLayer]] = []
+        self._layers: list[ProductLayer | SumLayer] = []
+        self._weights: list[FloatArray] = []
+        self._n_edges = 0
+
+    def _place(self, units: Sequence[Unit]) -> slice:
+        """Give units the next positions."""
+        start = len(self._units)
+        self._position.update((id(unit), start + i) for i, unit in enumerate(units))
+        self._units.extend(units)
+        return slice(start, len(self._units))
+
+    def _positions(self, units: Iterable[Unit]) -> list[int]:
+        return [self._position[id(unit)] for unit in units]
+
+    def add_inputs(self, leaves: list[LeafUnit]) -> None:
+        """Add one layer per family, its units sorted by scope for locality."""
+        for family in _groups(leaves, lambda unit: unit.layer_key):
+            family.sort(key=lambda unit: unit.scope)
+            self._inputs.append((self._place(family), family[0].layer_type.stack(family)))
+
+    def require_common_measures(self) -> None:
+        """Refuse masses of one layer among densities of another: they do not add up.
+
+        At a point with a mass densities count for nothing. A layer heeds the point masses of
+        its own units (see `PiecewisePolynomialLayer`), not those of others.
+        """
+        layers = [layer for _, layer in self._inputs]
+        variables = [np.unique(layer.scopes) for layer in layers]
+        found, counts = np.unique(np.concatenate(variables), return_counts=True)
+        dense = [own for own, layer in zip(variables, layers) if not layer.is_discrete]
+        massive = np.concatenate([layer.massive_variables for layer in layers])
+        mixed = np.intersect1d(found[counts > 1], massive)
+        mixed = mixed[np.isin(mixed, np.concatenate([*dense, mixed[:0]]))]
+        if len(mixed):
+            variable = int(mixed[0])
+            families = {type(unit).__name__ for unit in self._units if variable in unit.scope}
+            raise CircuitPropertyError(
+                must(
+                    f"input units over variable {variable}",
+                    "be all discrete or all continuous, and of one family where some have point "
+                    "masses",
+                    "PiecewisePolynomial units hold point masses beside a density.",
+                    families=sorted(families),
+                )
+            )
+
+    def add_products(self, products: list[Product]) -> None:
+        """Add a layer of products with equally many factors."""
+        children = np.array([self._positions(unit.children) for unit in products], dtype=np.intp)
+        self._layers.append(ProductLayer(self._place(products), children))
+
+    def add_sums(self, sums: list[Sum], n_blocks: int | None = None) -> None:
+        """Add a layer of sums; ``n_blocks`` says that they form that many equal blocks."""
+        lengths = np.array([len(unit.children) for unit in sums], dtype=np.intp)
+        children = [i for unit in sums for i in self._positions(unit.children)]
+        edges = slice(self._n_edges, self._n_edges + len(children))
+        shape = None if n_blocks is None else (n_blocks, len(sums) // n_blocks, int(lengths[0]))
+        positions = np.array(children, dtype=np.intp)
+        self._layers.append(SumLayer(self._place(sums), edges, positions, lengths, shape))
+        self._weights.extend(unit.weights for unit in sums)
+        self._n_edges = edges.stop
+
+    def plan(self) -> Plan:
+        """Freeze what was collected."""
+        weights = np.concatenate(self._weights) if self._weights else np.empty(0)
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(weights)
+        return Plan(
+            tuple(self._units), tuple(self._inputs), tuple(self._layers), SumWeights(log_weights)
+        )
+
+
+def _levels(order: list[Unit]) -> list[list[Unit]]:
+    """Inner units by their distance from the inputs, lowest first."""
+    level: dict[int, int] = {}
+    levels: dict[int, list[Unit]] = defaultdict(list)
+    for unit in order:
+        depth = 1 + max((level[id(child)] for child in unit.children), default=-1)
+        level[id(unit)] = depth
+        if unit.children:
+            levels[depth].append(unit)
+    return [levels[depth] for depth in sorted(levels)]
+
+
+def _groups(items: Iterable[_Item], key: Callable[[_Item], Hashable]) -> list[list[_Item]]:
+    """Group items with equal keys, in order of first appearance."""
+    groups: dict[Hashable, list[_Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return list(groups.values())
+
+
+def _find_blocks(sums: list[Sum]) -> tuple[list[list[Sum]], list[Sum]]:
+    """Split sums into blocks worth a matrix product and the rest."""
+    blocks, single = [], []
+    for block in _groups(sums, lambda unit: tuple(id(child) for child in unit.children)):
+        worthwhile = len(block) > 1 and len(block) * len(block[0].children) >= SMALLEST_BLOCK
+        if worthwhile:
+            blocks.append(block)
+        else:
+            single.extend(block)
+    return blocks, single

@@ -1,0 +1,192 @@
+"""Circuits in files: one ``.npz`` archive with a JSON header, never a pickle.
+
+The archive holds the graph (kinds, children, weights) and, per family of input units, its
+parameters as plain arrays. Reading checks everything it uses and rebuilds the units through
+their constructors, which check their own parameters; no code in a file is ever run.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from skcircuits.circuits.inputs import FAMILIES
+from skcircuits.circuits.structure._unit_lists import INPUT, SUM, UnitList
+from skcircuits.circuits.structure.units import Unit, topological_order
+from skcircuits.exceptions import CircuitFileError
+
+__all__ = ["load", "save"]
+
+FORMAT = "skcircuits circuit"
+VERSION = 1
+
+
+def save(root: Unit, path: str | PathLike[str]) -> None:
+    """Write a circuit.
+
+    Parameters
+    ----------
+    root : Unit
+        The root.
+    path : str or path-like
+        File name; written exactly as given.
+    """
+    units = UnitList.of(topological_order(root))
+    names = [type(unit).__name__ for unit in units.inputs]
+    families = sorted(set(names))
+    # A kind also tells the family of an input unit.
+    kinds = units.kinds.copy()
+    kinds[kinds == INPUT] = [INPUT + families.index(name) for name in names]
+    header = {"format": FORMAT, "version": VERSION, "families": families}
+    arrays: dict[str, Any] = {
+        "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+        "kinds": kinds,
+        "n_children": units.n_children,
+        "children": units.children,
+        "weights": units.weights,
+    }
+    for name in families:
+        leaves = [unit for unit in units.inputs if type(unit).__name__ == name]
+        arrays.update(_pack(name, [leaf.parameters() for leaf in leaves]))  # type: ignore[attr-defined]
+    with open(path, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _pack(family: str, parameters: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Concatenate the parameters of one family: flat values and the shape of each."""
+    packed = {}
+    for name in parameters[0]:
+        values = [np.asarray(entry[name]) for entry in parameters]
+        packed[f"{family}.{name}.values"] = np.concatenate([value.ravel() for value in values])
+        packed[f"{family}.{name}.shapes"] = np.array(
+            [value.shape for value in values], dtype=np.int64
+        ).reshape(len(values), -1)
+    return packed
+
+
+def load(path: str | PathLike[str]) -> Unit:
+    """Read a circuit.
+
+    Parameters
+    ----------
+    path : str or path-like
+        File that ``save`` wrote.
+
+    Returns
+    -------
+    Unit
+        The root.
+
+    Raises
+    ------
+    CircuitFileError
+        If the file is no circuit, damaged, or of a newer version.
+    """
+    try:
+        arrays = _read_arrays(path)
+        return _rebuild(arrays, _check_header(arrays))
+    except FileNotFoundError:
+        raise
+    except CircuitFileError:
+        raise
+    except (
+        *(ValueError, KeyError, IndexError, TypeError, OverflowError, EOFError, OSError),
+        *(MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError),
+    ) as error:
+        raise CircuitFileError(
+            f"{path!s} must be a circuit written by Circuit.save; it is damaged or something "
+            f"else ({type(error).__name__}: {error})."
+        ) from error
+
+
+def _read_arrays(path: str | PathLike[str]) -> dict[str, np.ndarray]:
+    """Read all arrays; a single array or object arrays are not a circuit."""
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        raise CircuitFileError("A circuit file must be an .npz archive; got a single array.")
+    with loaded as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _check_header(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Check format and version; gives the names of the families."""
+    header = json.loads(arrays["header"].astype(np.uint8).tobytes().decode())
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise CircuitFileError("A circuit file must have the header that Circuit.save writes.")
+    version = header.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise CircuitFileError(
+            f"The version of a circuit file must be one of 1, ..., {VERSION}; got "
+            f"version={version!r}. Install a newer skcircuits to read it."
+        )
+    unknown = set(header["families"]) - set(FAMILIES)
+    if unknown:
+        raise CircuitFileError(
+            f"Input units of a circuit file must be among {sorted(FAMILIES)}; got "
+            f"families={sorted(unknown)!r}."
+        )
+    return list(header["families"])
+
+
+def _rebuild(arrays: Mapping[str, np.ndarray], families: list[str]) -> Unit:
+    """Build the units, children first."""
+    _check_graph(arrays, families)
+    kinds = arrays["kinds"]
+    leaves = {name: iter(_unpack(name, arrays)) for name in families}
+    names = [families[kind - INPUT] for kind in kinds.tolist() if kind >= INPUT]
+    inputs: list[Unit] = [FAMILIES[name](**next(leaves[name])) for name in names]
+    units = UnitList(kinds, arrays["n_children"], arrays["children"], arrays["weights"], inputs)
+    return units.linked()[-1]
+
+
+def _check_graph(arrays: Mapping[str, np.ndarray], families: list[str]) -> None:
+    """Check that kinds, children and weights describe a graph, children first."""
+    kinds, n_children, children = arrays["kinds"], arrays["n_children"], arrays["children"]
+    lists = all(
+        array.ndim == 1 and array.dtype.kind in "iu" for array in (kinds, n_children, children)
+    )
+    if not lists or len(kinds) == 0 or len(kinds) != len(n_children):
+        raise CircuitFileError("A circuit file must list the children of at least one unit.")
+    # Bounds first: sums of hostile numbers could wrap around.
+    bounded = n_children.min() >= 0 and n_children.max() <= len(children)
+    if not bounded or n_children.sum() != len(children):
+        raise CircuitFileError("A circuit file must list as many children as it announces.")
+    # Children before parents also rules out cycles.
+    parents = np.repeat(np.arange(len(kinds)), n_children)
+    if not ((children >= 0) & (children < parents)).all():
+        raise CircuitFileError("Units of a circuit file must follow their children.")
+    if kinds.min() < 0 or kinds.max() >= INPUT + len(families):
+        raise CircuitFileError("Units of a circuit file must be of the kinds its header names.")
+    if arrays["weights"].shape != (n_children[kinds == SUM].sum(),):
+        raise CircuitFileError("A circuit file must hold one weight per child of a sum.")
+    for number, name in enumerate(families, start=INPUT):
+        if any(len(arrays[key]) != (kinds == number).sum() for key in _shape_names(name, arrays)):
+            raise CircuitFileError(f"A circuit file must hold the parameters of every {name}.")
+
+
+def _shape_names(family: str, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Names of the arrays that hold the shapes of a family's parameters."""
+    return [key for key in arrays if key.startswith(f"{family}.") and key.endswith(".shapes")]
+
+
+def _unpack(family: str, arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Constructor arguments of all units of a family."""
+    columns: dict[str, list[Any]] = {}
+    for key in _shape_names(family, arrays):
+        name = key.removeprefix(f"{family}.").removesuffix(".shapes")
+        values, shapes = arrays[f"{family}.{name}.values"], arrays[key]
+        sizes = np.prod(shapes, axis=1, dtype=np.int64)
+        if sizes.sum() != len(values) or (shapes < 0).any():
+            raise CircuitFileError(f"Parameter {name} of {family} must match its shapes.")
+        pieces = np.split(values, np.cumsum(sizes)[:-1])
+        columns[name] = [
+            piece.reshape(shape) if len(shape) else piece.item()
+            for piece, shape in zip(pieces, shapes.tolist())
+        ]
+    return [dict(zip(columns, row)) for row in zip(*columns.values())]

@@ -1,0 +1,439 @@
+"""What every family of input units offers: the symbolic unit and its stacked layer.
+
+A family is one file with two classes: the *unit*, an immutable node of the symbolic
+circuit, and the *layer*, which stacks the parameters of many units of the family so that
+one call evaluates all of them on a block of rows. A new family needs these two classes and
+an entry in ``inputs/__init__.py``; the passes, queries and files know only this interface.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from skcircuits.circuits.inputs._buffer_rows import Rows
+from skcircuits.circuits.structure.units import InputUnit
+from skcircuits.exceptions import must
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = [
+    "LOG_SQRT_2PI",
+    "SMALLEST_ERROR",
+    "Box",
+    "BoxMasses",
+    "DensityLayer",
+    "DifferentiableLayer",
+    "DiscreteInputLayer",
+    "InputLayer",
+    "LeafUnit",
+    "StateFlows",
+    "check_variable",
+]
+
+#: Minus the log density of a standard normal at its peak.
+LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
+#: Error of a probability that is as exact as numbers on the linear scale can be.
+SMALLEST_ERROR = 1e-300
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box per row: the product of an interval (or a set of states) per column.
+
+    Parameters
+    ----------
+    lower, upper : ndarray of shape (n, n_columns)
+        Bounds; NaN leaves that side open.
+    closed : {"both", "left", "right", "neither"}
+        Which ends belong to the intervals; matters for discrete variables.
+    states : mapping of int to ndarray of shape (n, n_states), default={}
+        Allowed states of categorical variables, True where allowed.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    closed: str = "both"
+    states: Mapping[int, BoolArray] = field(default_factory=dict)
+
+    def rows(self, rows: Rows) -> Box:
+        """Restrict to some rows.
+
+        Parameters
+        ----------
+        rows : slice or ndarray of int
+            Which rows.
+
+        Returns
+        -------
+        Box
+            The boxes of these rows.
+        """
+        states = {variable: mask[rows] for variable, mask in self.states.items()}
+        return Box(self.lower[rows], self.upper[rows], self.closed, states)
+
+    def state_mask(self, variable: int, n_states: int) -> BoolArray:
+        """Tell which states of a discrete variable lie in each row's box.
+
+        Parameters
+        ----------
+        variable : int
+            Column number.
+        n_states : int
+            Number of states of the variable.
+
+        Returns
+        -------
+        ndarray of shape (n, n_states)
+            True where the state satisfies both bounds and belongs to the set.
+        """
+        codes = np.arange(n_states)
+        lower = self.lower[:, variable, None]
+        upper = self.upper[:, variable, None]
+        above = codes >= lower if self.closed in ("both", "left") else codes > lower
+        below = codes <= upper if self.closed in ("both", "right") else codes < upper
+        inside = (above | np.isnan(lower)) & (below | np.isnan(upper))
+        if variable in self.states:
+            inside &= self.states[variable][:, :n_states]
+        return inside
+
+
+class BoxMasses:
+    """Probabilities of boxes under the units of a layer, by any rows.
+
+    Parameters
+    ----------
+    layer : InputLayer
+        The units.
+    box : Box
+        One box per row.
+    """
+
+    def __init__(self, layer: InputLayer, box: Box) -> None:
+        self._layer, self._box = layer, box
+
+    def write(self, rows: Rows, masses: FloatArray) -> None:
+        """Give probabilities to absolute accuracy (1e-15).
+
+        Parameters
+        ----------
+        rows : slice or ndarray of shape (m,)
+            Which boxes.
+        masses : ndarray of shape (n_units, m)
+            Receives the probabilities.
+        """
+        np.exp(self._layer.log_box(self._box.rows(rows)), out=masses)
+
+    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
+        """Give probabilities and what rounding may have done to them.
+
+        Parameters
+        ----------
+        rows : slice or ndarray of shape (m,)
+            Which boxes.
+        masses, errors : ndarray of shape (n_units, m)
+            Receive the probabilities and bounds of their errors; 0 where both are surely 0.
+        """
+        log_masses = self._layer.log_box(self._box.rows(rows))
+        np.exp(log_masses, out=masses)
+        # Logarithms keep all digits, as far down as there are numbers
+        np.multiply(log_masses > -np.inf, SMALLEST_ERROR, out=errors)
+
+
+class LeafUnit(InputUnit):
+    """An input unit of a family: names its layer class and its parameters."""
+
+    #: The class that evaluates many units of this family at once.
+    layer_type: ClassVar[type[InputLayer]]
+
+    @property
+    def layer_key(self) -> Hashable:
+        """Units with equal keys go into one layer; by default the whole family."""
+        return self.layer_type
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit."""
+
+    @abstractmethod
+    def marginalize(self, variables: frozenset[int]) -> LeafUnit | None:
+        """Sum or integrate out some variables; None when none remain."""
+
+    def condition(self, x: FloatArray) -> LeafUnit | None:
+        """Fix the observed variables of the scope at their values.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_columns,)
+            One row, NaN for unknown.
+
+        Returns
+        -------
+        LeafUnit or None
+            The conditional distribution of the unknown variables; None when all are known.
+        """
+        observed = frozenset(v for v in self.scope if not np.isnan(x[v]))
+        return self.marginalize(observed)
+
+    def __repr__(self) -> str:
+        """Show the constructor call."""
+        shown = [f"{name}={_short(value)}" for name, value in self.parameters().items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class InputLayer(ABC):
+    """The stacked parameters of many input units of one family.
+
+    Values are arrays of shape (n_units, n_rows), *units first*. NaN cells of ``X`` are
+    marginalised. Observed cells of a completion stay as they are.
+
+    Attributes
+    ----------
+    scopes : ndarray of shape (n_units, scope_size)
+        Variables of each unit.
+    is_discrete : bool
+        True for masses over states, False for densities.
+    """
+
+    scopes: IntArray
+    is_discrete: ClassVar[bool]
+
+    def __len__(self) -> int:
+        """Count the units."""
+        return len(self.scopes)
+
+    @classmethod
+    @abstractmethod
+    def stack(cls, units: Sequence[Any]) -> InputLayer:
+        """Stack the parameters of units with one ``layer_key``."""
+
+    @abstractmethod
+    def log_prob(self, X: FloatArray) -> FloatArray:
+        """Log density (or mass) of each unit at each row, shape (n_units, n)."""
+
+    def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Densities on the linear scale, divided by the largest of each scope.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN marginalised.
+
+        Returns
+        -------
+        values : ndarray of shape (n_units, n)
+            Numbers in [0, 1].
+        log_scale : ndarray of shape (n,)
+            Log of the factor taken out of each row.
+        """
+        values = self.log_prob(X)
+        starts, counts = self._scope_runs
+        peaks = np.maximum.reduceat(values, starts, axis=0)
+        peaks[np.isneginf(peaks)] = 0.0
+        values -= np.repeat(peaks, counts, axis=0)
+        return np.exp(values, out=values), peaks.sum(axis=0)
+
+    @cached_property
+    def _scope_runs(self) -> tuple[IntArray, IntArray]:
+        """First unit and number of units of each scope; a plan sorts its units by scope."""
+        changes = (self.scopes[1:] != self.scopes[:-1]).any(axis=1)
+        starts = np.append(0, np.flatnonzero(changes) + 1)
+        return starts, np.diff(np.append(starts, len(self)))
+
+    @abstractmethod
+    def log_box(self, box: Box) -> FloatArray:
+        """Log probability of each row's box under each unit, shape (n_units, n)."""
+
+    def prepare_boxes(self, box: Box) -> BoxMasses:
+        """Do once for all rows what their batches share.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row.
+
+        Returns
+        -------
+        BoxMasses
+            Gives the probabilities of any rows.
+        """
+        return BoxMasses(self, box)
+
+    @abstractmethod
+    def log_max(self, X: FloatArray) -> FloatArray:
+        """Log density at the best completion of each row, shape (n_units, n)."""
+
+    @abstractmethod
+    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
+        """Best completions.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which row of cells.
+        cells : ndarray of shape (m, scope_size)
+            The unit's own columns, NaN where to be completed.
+
+        Returns
+        -------
+        ndarray of shape (m, scope_size)
+            Completed cells.
+        """
+
+    @abstractmethod
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
+        """Draw the NaN cells given the unit's observed ones; as ``mode`` otherwise."""
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units."""
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory the stacked parameters take."""
+        return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Temporary memory that evaluating one row takes."""
+        return 4 * 8 * self.scopes.size
+
+    @property
+    @abstractmethod
+    def massive_variables(self) -> IntArray:
+        """Variables with points of positive mass under some unit."""
+
+
+class DensityLayer(InputLayer):
+    """Input units over continuous variables."""
+
+    is_discrete = False
+
+    @property
+    def massive_variables(self) -> IntArray:
+        """Variables with points of positive mass under some unit: none."""
+        return np.empty(0, dtype=np.intp)
+
+    @abstractmethod
+    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of every cell given the unit's observed cells.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows with NaN for unknown cells.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n_units, n, scope_size)
+            Observed cells have themselves as mean and variance 0.
+        """
+
+
+class DifferentiableLayer(DensityLayer):
+    """Input units whose log density has a gradient everywhere."""
+
+    @abstractmethod
+    def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
+        """Add the gradients of the units' log densities, each times the flow of the unit.
+
+        Parameters
+        ----------
+        score : ndarray of shape (n_columns, n)
+            Changed in place; what a unit cannot see, or is NaN, receives nothing.
+        flows : ndarray of shape (n_units, n)
+            Flows.
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN marginalised.
+        """
+
+
+class StateFlows(NamedTuple):
+    """How the flows of a layer divide among the states of one variable.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    rows : ndarray of shape (m,)
+        Rows in which the variable is unknown.
+    flows : ndarray of shape (n_states, m)
+        Flow of each state in these rows.
+    """
+
+    variable: int
+    rows: IntArray
+    flows: FloatArray
+
+
+class DiscreteInputLayer(InputLayer):
+    """Input units over discrete variables."""
+
+    is_discrete = True
+
+    @property
+    def massive_variables(self) -> IntArray:
+        """Variables with points of positive mass under some unit: all."""
+        return np.unique(self.scopes)
+
+    @abstractmethod
+    def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
+        """Divide the flows of the units among the states of their unknown variables.
+
+        Parameters
+        ----------
+        flows : ndarray of shape (n_units, n)
+            Flows.
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
+
+        Yields
+        ------
+        StateFlows
+            Per variable; a variable may come more than once.
+        """
+
+
+def check_variable(variable: object) -> int:
+    """Check a variable number.
+
+    Parameters
+    ----------
+    variable : object
+        Column number of the table.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    ValueError
+        If it is not a non-negative integer.
+    """
+    if isinstance(variable, bool) or not isinstance(variable, int | np.integer) or variable < 0:
+        raise ValueError(
+            must(
+                "variable of an input unit",
+                "be a non-negative column number",
+                variable=variable,
+            )
+        )
+    return int(variable)
+
+
+def _short(value: Any) -> str:
+    """Numbers to four digits; long arrays by their shape."""
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return f"{value:.4g}" if isinstance(value, float) else repr(value)
+    if array.size > 6:
+        return f"<array of shape {array.shape}>"
+    return np.array2string(array, precision=4, separator=", ").replace("\n", "")

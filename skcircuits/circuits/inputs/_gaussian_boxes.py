@@ -1,0 +1,218 @@
+"""Probabilities of boxes under a stack of Gaussians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._logspace import log_ndtr_difference, logsumexp
+from skcircuits.numerics._patterns import group_patterns
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["log_box_probability"]
+
+_MAX_BOUNDED = 3
+_DROP = 40.0  # nats below its peak from where on an integrand is left out
+_FAR = 1e140  # deviations from where on no mass is left, and whose square is still a float
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_BLOCK_CASES = 256  # boxes integrated at once
+
+LogFunction = Callable[[FloatArray], FloatArray]
+
+
+def log_box_probability(stack: GaussianStack, lower: FloatArray, upper: FloatArray) -> FloatArray:
+    """Log probability of boxes, one per row.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    lower, upper : ndarray of shape (n, d)
+        Bounds; NaN or an infinite bound leaves that side open.
+
+    Returns
+    -------
+    ndarray of shape (K, n)
+        Log probabilities, ``-inf`` for empty boxes. Exact in one bounded column;
+        in two and three the relative error is about 1e-10, in the tails too.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If a row bounds more than three columns.
+
+    Notes
+    -----
+    The first bounded coordinate is integrated numerically over the log probability of
+    the box that the others have given it. That integrand is log-concave (Prékopa): its
+    peak is found by golden section, the points where it has fallen by 40 nats by
+    bisection, and a tanh-sinh rule on either side of the peak resolves edges of any
+    steepness, because a log-concave function is steep at the ends only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
+    >>> from skcircuits.numerics._gaussian_stack import GaussianStack
+    >>> stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.5, 1.0]]]))
+    >>> np.exp(log_box_probability(stack, np.array([[0.0, 0.0]]), np.array([[np.nan, np.inf]])))
+    array([[0.33333333]])
+    """
+    lower = np.where(np.isnan(lower), -np.inf, lower)
+    upper = np.where(np.isnan(upper), np.inf, upper)
+    result = np.zeros((stack.n_components, len(lower)))
+    for group in group_patterns((lower == -np.inf) & (upper == np.inf)):
+        n_bounded = group.observed.shape[1]
+        if n_bounded > _MAX_BOUNDED:
+            raise CircuitPropertyError(
+                must(
+                    "boxes",
+                    f"bound at most {_MAX_BOUNDED} columns of one multivariate Gaussian",
+                    "Bound fewer columns, or fit covariance_type='diag'.",
+                    bounded_columns=group.observed[0].tolist(),
+                )
+            )
+        if n_bounded == 0:
+            continue
+        for start in range(0, len(group.rows), _BLOCK_CASES):
+            rows = group.rows[start : start + _BLOCK_CASES]
+            columns = group.observed[group.pattern[start : start + _BLOCK_CASES]].T
+            result[:, rows] = _standardized_boxes(stack, lower[rows], upper[rows], columns)
+    result[:, (upper <= lower).any(axis=1)] = -np.inf
+    return result
+
+
+def _standardized_boxes(
+    stack: GaussianStack, lower: FloatArray, upper: FloatArray, columns: IntArray
+) -> FloatArray:
+    """Log probabilities (K, n) of boxes that bound r columns (r, n) each."""
+    n_bounded, n_rows = columns.shape
+    means = stack.means.T[columns].transpose(0, 2, 1)  # (r, K, n)
+    covariances = stack.covariances[:, columns[:, None], columns[None]].transpose(1, 2, 0, 3)
+    deviations = np.sqrt(covariances[np.arange(n_bounded), np.arange(n_bounded)])
+    correlations = covariances / (deviations[:, None] * deviations[None])
+    rows = np.arange(n_rows)
+    # bounds that overflow are as good as infinite
+    with np.errstate(over="ignore"):
+        low = (lower[rows, columns][:, None] - means) / deviations
+        high = (upper[rows, columns][:, None] - means) / deviations
+    empty = (high <= low).any(axis=0)
+    # an empty box would have no peak: any other stands in
+    low, high = np.where(empty, -1.0, low), np.where(empty, 1.0, high)
+    values = _log_box(
+        low.reshape(n_bounded, -1),
+        high.reshape(n_bounded, -1),
+        correlations.reshape(n_bounded, n_bounded, -1),
+    )
+    return np.where(empty, -np.inf, values.reshape(-1, n_rows))
+
+
+def _log_box(low: FloatArray, high: FloatArray, correlations: FloatArray) -> FloatArray:
+    """Log probabilities (n,) of boxes (r, n) under standardised normals (r, r, n)."""
+    if len(low) == 1:
+        return log_ndtr_difference(low[0], high[0])
+    low, high = np.clip(low, -_FAR, _FAR), np.clip(high, -_FAR, _FAR)
+    slopes = correlations[0, 1:]
+    remaining = correlations[1:, 1:] - slopes[:, None] * slopes[None]
+    scales = np.sqrt(remaining[np.arange(len(slopes)), np.arange(len(slopes))])
+    remaining = remaining / (scales[:, None] * scales[None])
+
+    def log_integrand(z: FloatArray) -> FloatArray:
+        """Log of the density of z (m, n) times the probability of the other sides."""
+        shape = (len(slopes), *z.shape)
+        shifts = slopes[:, None] * z
+        sides = [
+            ((bound[1:, None] - shifts) / scales[:, None]).reshape(len(slopes), -1)
+            for bound in (low, high)
+        ]
+        each = np.broadcast_to(remaining[:, :, None], (len(slopes), *shape))
+        inner = _log_box(sides[0], sides[1], each.reshape(len(slopes), len(slopes), -1))
+        return inner.reshape(z.shape) - 0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)
+
+    reach = _reach(low, high, correlations)
+    return _log_integral(
+        log_integrand, np.clip(low[0], -reach, reach), np.clip(high[0], -reach, reach)
+    )
+
+
+def _reach(low: FloatArray, high: FloatArray, correlations: FloatArray) -> FloatArray:
+    """How far from zero the mass of a box may lie, in each coordinate.
+
+    The squared Mahalanobis norm of any point bounds each of its squared coordinates,
+    and the point of the box with the least norm has no more than the one that is
+    nearest to the origin.
+    """
+    nearest = np.clip(0.0, low, high)
+    solved = np.linalg.solve(correlations.transpose(2, 0, 1), nearest.T[:, :, None])[:, :, 0]
+    norm = np.sqrt(np.maximum(np.einsum("dn,nd->n", nearest, solved), 0.0))
+    return norm + np.sqrt(2.0 * _DROP) + 1.0
+
+
+def _log_integral(log_function: LogFunction, start: FloatArray, stop: FloatArray) -> FloatArray:
+    """Log integrals (n,) of log-concave functions from start to stop.
+
+    `log_function` maps points (m, n) to values of the same shape.
+    """
+    peak = _find_peak(log_function, start, stop)
+    height = log_function(peak[None])[0]
+    signs = np.array([-1.0, 1.0])[:, None]
+    room = np.stack([peak - start, stop - peak])
+    extents = _find_extents(log_function, peak, height, signs, room)
+    nodes, log_weights = _TANH_SINH
+    # (side, node, n): nodes run from the peak to the end of the side
+    steps = extents[:, None] * nodes[:, None]
+    points = (peak + signs[:, None] * steps).reshape(-1, len(peak))
+    values = log_function(points).reshape(steps.shape) + log_weights[:, None]
+    with np.errstate(divide="ignore"):
+        values += np.log(extents)[:, None]
+    return logsumexp(values.reshape(-1, len(peak)), axis=0)
+
+
+def _find_peak(log_function: LogFunction, start: FloatArray, stop: FloatArray) -> FloatArray:
+    """Golden section for the peaks (n,) of log-concave functions."""
+    left, right = start.copy(), stop.copy()
+    inner = np.stack([right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)])
+    values = log_function(inner)
+    for _ in range(50):
+        down = values[0] > values[1]
+        left, right = np.where(down, left, inner[0]), np.where(down, inner[1], right)
+        fresh = np.where(down, right - _GOLDEN * (right - left), left + _GOLDEN * (right - left))
+        value = log_function(fresh[None])[0]
+        inner = np.where(down, [fresh, inner[0]], [inner[1], fresh])
+        values = np.where(down, [value, values[0]], [values[1], value])
+    return np.clip(0.5 * (left + right), start, stop)
+
+
+def _find_extents(
+    log_function: LogFunction,
+    peak: FloatArray,
+    height: FloatArray,
+    signs: FloatArray,
+    room: FloatArray,
+) -> FloatArray:
+    """Distances (2, n) from the peak within which the function stays above the drop."""
+    # bisection of the logarithm of the distance: any scale within twelve steps
+    near = np.log(np.maximum(room, np.finfo(np.float64).tiny)) - 36.0
+    far = near + 36.0
+    whole = log_function(peak + signs * room) >= height - _DROP
+    for _ in range(12):
+        middle = 0.5 * (near + far)
+        above = log_function(peak + signs * np.exp(middle)) >= height - _DROP
+        near, far = np.where(above, middle, near), np.where(above, far, middle)
+    return np.where(whole, room, np.exp(far))
+
+
+def _tanh_sinh(step: float = 0.1, reach: float = 3.2) -> tuple[FloatArray, FloatArray]:
+    """Nodes and log weights of the tanh-sinh rule on (0, 1)."""
+    u = np.arange(-reach, reach + 0.5 * step, step)
+    inner = 0.5 * np.pi * np.sinh(u)
+    # the distance from the left end without cancellation
+    nodes = 1.0 / (1.0 + np.exp(-2.0 * inner))
+    weights = 0.25 * np.pi * step * np.cosh(u) / np.cosh(inner) ** 2
+    return nodes, np.log(weights / weights.sum())
+
+
+_TANH_SINH = _tanh_sinh()

@@ -1,0 +1,1 @@
+"""Piecewise polynomial input units: pieces, point masses, boxes."""

@@ -1,0 +1,228 @@
+"""Probabilities of intervals under piecewise polynomial units, for many rows or for few."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from skcircuits.circuits.inputs._base import SMALLEST_ERROR, BoxMasses
+from skcircuits.circuits.inputs._buffer_rows import Rows
+from skcircuits.circuits.inputs._distinct import distinct_numbers
+from skcircuits.circuits.inputs.polynomial._groups import (
+    LARGEST_TABLE,
+    PolynomialGroup,
+)
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["FewIntervals", "ManyIntervals"]
+
+# Bound of the relative error of a cumulative mass.
+ROUNDING = 1e-15
+
+
+class ManyIntervals(BoxMasses):
+    """Masses of many intervals, group by group; bounds that repeat are evaluated once.
+
+    Parameters
+    ----------
+    groups : list of PolynomialGroup
+        The units of each variable, neighbours in the layer.
+    bounds : ndarray of shape (n_groups, 2, n)
+        Lower and upper bounds, infinite ones included.
+    closed : {"both", "left", "right", "neither"}
+        Which ends belong to the intervals.
+    """
+
+    def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
+        self._parts = [
+            (
+                slice(group.units[0], group.units[-1] + 1),
+                _GroupIntervals(group, own[0], own[1], closed),
+            )
+            for group, own in zip(groups, bounds)
+        ]
+
+    def write(self, rows: Rows, masses: FloatArray) -> None:
+        """Give probabilities to absolute accuracy.
+
+        Parameters
+        ----------
+        rows : slice or ndarray of shape (m,)
+            Which rows.
+        masses : ndarray of shape (n_units, m)
+            Receives the probabilities.
+        """
+        for units, intervals in self._parts:
+            intervals.write(rows, masses[units])
+
+    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
+        """Give probabilities and bounds of their errors.
+
+        Parameters
+        ----------
+        rows : slice or ndarray of shape (m,)
+            Which rows.
+        masses, errors : ndarray of shape (n_units, m)
+            Receive the probabilities and the bounds.
+        """
+        for units, intervals in self._parts:
+            intervals.write_bounds(rows, masses[units], errors[units])
+
+
+class FewIntervals(BoxMasses):
+    """Masses of few intervals, all groups at once: few rows pay for the number of calls.
+
+    Parameters
+    ----------
+    groups : list of PolynomialGroup
+        The units of each variable, neighbours in the layer.
+    bounds : ndarray of shape (n_groups, 2, n)
+        Lower and upper bounds, infinite ones included.
+    closed : {"both", "left", "right", "neither"}
+        Which ends belong to the intervals.
+    """
+
+    def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
+        self._groups, self._bounds, self._closed = groups, bounds, closed
+
+    def write(self, rows: Rows, masses: FloatArray) -> None:
+        """Give probabilities.
+
+        Parameters
+        ----------
+        rows : slice or ndarray of shape (m,)
+            Which rows.
+        masses : ndarray of shape (n_units, m)
+            Receives the probabilities.
+        """
+        pieces, x = self._places(rows)
+        ends = self._groups[0].pieces.cumulative(pieces, x)
+        np.subtract(ends[:, 1], ends[:, 0], out=masses)
+        np.maximum(masses, 0.0, out=masses)
+        masses *= x[:, 0] < x[:, 1]
+        self._add_atoms(rows, masses)
+
+    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
+        """Give probabilities and bounds of their errors.
+
+        Parameters
+        ----------
+        rows : slice or ndarray of shape (m,)
+            Which rows.
+        masses, errors : ndarray of shape (n_units, m)
+            Receive the probabilities and the bounds.
+        """
+        pieces, x = self._places(rows)
+        ends = self._groups[0].pieces.two_sided(pieces, x)
+        is_wide = x[:, 0] < x[:, 1]
+        between, error = _between(ends[:, :, 0], ends[:, :, 1])
+        np.multiply(between, is_wide, out=masses)
+        np.multiply(error, is_wide, out=errors)
+        self._add_atoms(rows, masses)
+
+    def _places(self, rows: Rows) -> tuple[IntArray, FloatArray]:
+        """Pieces that hold the bounds, and the bounds, both of shape (n_units, 2, m)."""
+        bounds = self._bounds[:, :, rows]
+        places = [group.locate(own) for group, own in zip(self._groups, bounds)]
+        return np.concatenate(places), bounds.repeat([len(place) for place in places], axis=0)
+
+    def _add_atoms(self, rows: Rows, masses: FloatArray) -> None:
+        for group, (lower, upper) in zip(self._groups, self._bounds):
+            if len(group.atoms):
+                units = slice(group.units[0], group.units[-1] + 1)
+                masses[units] += group.atom_mass(lower[rows], upper[rows], self._closed)
+
+
+class _GroupIntervals:
+    """Masses of intervals under the units of one variable.
+
+    Parameters
+    ----------
+    group : PolynomialGroup
+        k units.
+    lower, upper : ndarray of shape (n,)
+        Bounds, infinite ones included.
+    closed : {"both", "left", "right", "neither"}
+        Which ends belong to the intervals.
+    """
+
+    def __init__(
+        self, group: PolynomialGroup, lower: FloatArray, upper: FloatArray, closed: str
+    ) -> None:
+        self._group, self._closed = group, closed
+        self._lower, self._upper = lower, upper
+        self._is_wide = lower < upper
+        self._points, places = distinct_numbers(np.concatenate([lower, upper]))
+        self._lower_place, self._upper_place = np.split(places, 2)
+        n_bytes = 8 * len(self._points) * len(group.units)
+        self._do_repeat = len(self._points) <= len(lower) and n_bytes <= LARGEST_TABLE
+        self._scratch = np.empty((2, 0, 0))
+
+    # Points first: the masses of all units at one point are copied as a whole
+
+    @cached_property
+    def _cumulative(self) -> FloatArray:
+        table = self._group.cumulative(self._points)
+        # So that rounding makes no difference negative
+        return np.maximum.accumulate(table, axis=0, out=table)
+
+    @cached_property
+    def _two_sided(self) -> FloatArray:
+        return np.ascontiguousarray(self._group.two_sided(self._points).swapaxes(1, 2))
+
+    def write(self, rows: Rows, masses: FloatArray) -> None:
+        """Give masses to absolute accuracy, shape (k, m)."""
+        if self._do_repeat:
+            low, high = self._rows_of(self._cumulative, rows)
+        else:
+            low = self._group.cumulative(self._lower[rows])
+            high = np.maximum(self._group.cumulative(self._upper[rows]), low)
+        high -= low  # before transposing: contiguous arrays are several times faster
+        masses[...] = high.T
+        is_wide = self._is_wide[rows]
+        if not is_wide.all():
+            masses *= is_wide
+        self._add_atoms(rows, masses)
+
+    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
+        """Give masses and bounds of their errors, shape (k, m)."""
+        if self._do_repeat:
+            low, high = self._rows_of(self._two_sided, rows)
+        else:
+            sides = [self._group.two_sided(x[rows]) for x in (self._lower, self._upper)]
+            low, high = (side.swapaxes(1, 2) for side in sides)
+        between, error = _between(low, high)
+        masses[...], errors[...] = between.T, error.T
+        is_wide = self._is_wide[rows]
+        if not is_wide.all():
+            masses *= is_wide
+            errors *= is_wide
+        self._add_atoms(rows, masses)
+
+    def _rows_of(self, table: FloatArray, rows: Rows) -> FloatArray:
+        """Entries of a table at the lower and at the upper bounds, shape (2, ..., m, k)."""
+        low, high = self._lower_place[rows], self._upper_place[rows]
+        shape = (2, *table.shape[:-2], len(low), table.shape[-1])
+        # A new array would cost more than what is copied into it
+        if self._scratch.shape != shape:
+            self._scratch = np.empty(shape)
+        table.take(low, axis=-2, out=self._scratch[0], mode="clip")
+        table.take(high, axis=-2, out=self._scratch[1], mode="clip")
+        return self._scratch
+
+    def _add_atoms(self, rows: Rows, masses: FloatArray) -> None:
+        if len(self._group.atoms):
+            masses += self._group.atom_mass(self._lower[rows], self._upper[rows], self._closed)
+
+
+def _between(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Masses between two-sided cumulative masses, and bounds of their errors, in place."""
+    high[:2] -= low[:2]
+    masses, other_end, errors = high
+    masses += other_end
+    np.maximum(masses, 0.0, out=masses)
+    errors += low[2]
+    errors *= ROUNDING
+    errors += SMALLEST_ERROR
+    return masses, errors

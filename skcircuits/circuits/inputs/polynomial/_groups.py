@@ -1,0 +1,132 @@
+"""Piecewise polynomial units of one variable: densities, interval masses, modes, quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from skcircuits.circuits.inputs.polynomial._cumulative_table import CumulativeTable
+from skcircuits.circuits.inputs.polynomial._pieces import PieceLocator, PolynomialPieces
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["LARGEST_TABLE", "MANY_POINTS", "PolynomialGroup"]
+
+# A table of cumulative masses pays for this many points, up to this many bytes.
+MANY_POINTS = 512
+LARGEST_TABLE = 2**26
+
+
+class PolynomialGroup:
+    """The units of one variable, with the union of their point masses.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    units : ndarray of shape (k,)
+        Positions of the units in the layer, increasing.
+    atoms : sequence of k pairs of ndarray
+        Points where each unit has mass, and the masses.
+    pieces : PolynomialPieces
+        Polynomials and tails of all units of the layer.
+
+    Attributes
+    ----------
+    atoms : ndarray of shape (a,)
+        Points where any of the units has mass, increasing.
+    atom_masses : ndarray of shape (k, a)
+        Mass of each unit at each of them.
+    """
+
+    def __init__(
+        self,
+        variable: int,
+        units: IntArray,
+        atoms: Sequence[tuple[FloatArray, FloatArray]],
+        pieces: PolynomialPieces,
+    ) -> None:
+        self.variable, self.units, self.pieces = variable, units, pieces
+        self.locate = PieceLocator(pieces, units)
+        self._known_table: CumulativeTable | None = None
+        self.atoms = np.unique(np.concatenate([points for points, _ in atoms]))
+        self.atom_masses = np.zeros((len(units), len(self.atoms)))
+        for own, (points, masses) in zip(self.atom_masses, atoms):
+            own[np.searchsorted(self.atoms, points)] = masses
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """Log density at points, log mass at atoms, shape (k, n)."""
+        values = self.pieces.log_density(self.locate(x), x)
+        if len(self.atoms):
+            place = np.minimum(np.searchsorted(self.atoms, x), len(self.atoms) - 1)
+            hits = np.flatnonzero(self.atoms[place] == x)
+            with np.errstate(divide="ignore"):
+                values[:, hits] = np.log(self.atom_masses[:, place[hits]])
+        return values
+
+    def log_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
+        """Log mass of intervals, shape (k, n)."""
+        values = self.pieces.log_mass(self.locate(lower), lower, self.locate(upper), upper)
+        if len(self.atoms):
+            with np.errstate(divide="ignore"):
+                on_atoms = np.log(self.atom_mass(lower, upper, closed))
+            np.logaddexp(values, on_atoms, out=values)
+        # The whole line has probability one, whatever rounding says
+        return np.minimum(values, 0.0, out=values)
+
+    def cumulative(self, x: FloatArray) -> FloatArray:
+        """Mass left of points, atoms left out, shape (n, k)."""
+        table = self._table() if len(x) >= MANY_POINTS else None
+        return self.pieces.cumulative(self.locate(x), x).T if table is None else table(x)
+
+    def two_sided(self, x: FloatArray) -> FloatArray:
+        """Cumulative masses as `PolynomialPieces.two_sided`, shape (3, k, n)."""
+        return self.pieces.two_sided(self.locate(x), x)
+
+    def _table(self) -> CumulativeTable | None:
+        """Table of cumulative masses, made at first use; None where it would be too large."""
+        if self._known_table is None and (
+            CumulativeTable.n_bytes(self.pieces, self.locate) <= LARGEST_TABLE
+        ):
+            self._known_table = CumulativeTable(self.pieces, self.units, self.locate)
+        return self._known_table
+
+    def atom_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
+        """Mass of the atoms inside intervals, shape (k, n)."""
+        atoms = self.atoms[:, None]
+        above = atoms >= lower if closed in ("both", "left") else atoms > lower
+        below = atoms <= upper if closed in ("both", "right") else atoms < upper
+        return self.atom_masses @ (above & below).astype(float)
+
+    def modes(self) -> tuple[FloatArray, FloatArray]:
+        """Highest point of each unit and its log density (or log mass), both (k,)."""
+        points, heights = (values[self.units] for values in self.pieces.peaks)
+        if len(self.atoms):
+            best = self.atom_masses.argmax(axis=1)
+            with np.errstate(divide="ignore"):
+                log_mass = np.log(self.atom_masses.max(axis=1))
+            points = np.where(log_mass > heights, self.atoms[best], points)
+            heights = np.maximum(log_mass, heights)
+        return points, heights
+
+    def quantile(self, rows: IntArray, uniform: FloatArray) -> FloatArray:
+        """Turn uniform numbers into draws of the group's units ``rows``."""
+        first, last = self.pieces.first[self.units], self.pieces.last[self.units]
+        n_pieces = int((last - first).max()) + 1
+        places = np.minimum(first[:, None] + np.arange(n_pieces), last[:, None])
+        real = np.arange(n_pieces) <= (last - first)[:, None]
+        masses = np.where(real, self.pieces.masses[places], 0.0)
+        # Regions: the pieces of the unit in order, then its atoms
+        ends = np.cumsum(np.hstack([masses, self.atom_masses]), axis=1)
+        ends /= ends[:, -1:]
+        ends = ends[rows]
+        region = (uniform[:, None] >= ends[:, :-1]).sum(axis=1)
+        start = np.where(region > 0, np.take_along_axis(ends, region[:, None] - 1, 1)[:, 0], 0.0)
+        stop = np.take_along_axis(ends, region[:, None], 1)[:, 0]
+        drawn = np.empty(len(rows))
+        on_atom = region >= n_pieces
+        drawn[on_atom] = self.atoms[region[on_atom] - n_pieces]
+        smooth = ~on_atom
+        fraction = ((uniform - start) / (stop - start))[smooth]
+        drawn[smooth] = self.pieces.quantile(places[rows[smooth], region[smooth]], fraction)
+        return drawn

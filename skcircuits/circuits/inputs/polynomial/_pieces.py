@@ -1,0 +1,431 @@
+"""Stacked piecewise polynomials with exponential tails: evaluate many of them at once.
+
+Each of U functions is a density on the line (of any mass): polynomials between increasing
+breakpoints, an exponential tail on either side. They differ in their numbers of pieces, so
+the pieces of all functions lie in flat arrays; per function the pieces are ordered
+left tail, polynomials, right tail.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+
+from skcircuits.numerics._bsplines import density_pieces
+from skcircuits.numerics._logspace import log1mexp
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["FAR_AWAY", "PieceLocator", "PolynomialPieces"]
+
+# A difference of cumulative masses below this has lost digits and is integrated anew.
+SMALLEST_DIFFERENCE = 1e-6
+# Stands for infinite bounds.
+FAR_AWAY = 1e300
+
+
+class PolynomialPieces:
+    """Piecewise polynomial densities with exponential tails.
+
+    Parameters
+    ----------
+    breakpoints : sequence of U ndarray of shape (P_i + 1,)
+        Increasing ends of the polynomial pieces of each function.
+    weights : sequence of U ndarray of shape (P_i + p_i,)
+        Non-negative weights of the normalised B-splines of degree p_i.
+    tail_masses, tail_scales : ndarray of shape (U, 2)
+        Mass and mean excess of the left and the right exponential tail.
+
+    Attributes
+    ----------
+    first, last : ndarray of shape (U,)
+        Positions of each function's left and right tail in the flat arrays.
+    starts, widths : ndarray of shape (n_pieces,)
+        Left end and width of each polynomial; for tails the edge and 1.
+    coefficients : ndarray of shape (max_degree + 1, n_pieces)
+        Density per unit of u in [0, 1] as powers of u; zero for tails.
+    masses : ndarray of shape (n_pieces,)
+        Integral of each piece.
+    rates : ndarray of shape (n_pieces,)
+        Decay of each tail; zero for polynomials.
+    antiderivatives : ndarray of shape (max_degree + 1, n_pieces)
+        Coefficients of u, u², ... of the mass collected within each polynomial.
+    offsets, amplitudes : ndarray of shape (n_pieces,)
+        The mass left of a point is offset + antiderivative + amplitude exp(-rate distance),
+        the distance from the edge of a tail.
+    """
+
+    def __init__(
+        self,
+        breakpoints: Sequence[FloatArray],
+        weights: Sequence[FloatArray],
+        tail_masses: FloatArray,
+        tail_scales: FloatArray,
+    ) -> None:
+        counts = np.array([len(ends) + 1 for ends in breakpoints])
+        self.breakpoints = tuple(breakpoints)
+        self.first = np.cumsum(counts) - counts
+        self.last = self.first + counts - 1
+        self.range = float(min(map(min, breakpoints))), float(max(map(max, breakpoints)))
+        n_pieces = int(counts.sum())
+        n_powers = max(len(w) - len(ends) + 2 for w, ends in zip(weights, breakpoints))
+        self.starts, self.widths = np.empty(n_pieces), np.ones(n_pieces)
+        self.coefficients = np.zeros((n_powers, n_pieces))
+        self._place_polynomials(weights)
+        self.starts[self.first] = [ends[0] for ends in breakpoints]
+        self.starts[self.last] = [ends[-1] for ends in breakpoints]
+        self.is_left, self.is_right = np.zeros((2, n_pieces), dtype=bool)
+        self.is_left[self.first] = self.is_right[self.last] = True
+        self.is_tail = self.is_left | self.is_right
+        self.rates = np.zeros(n_pieces)
+        self.rates[self.first], self.rates[self.last] = 1.0 / tail_scales.T
+        self.antiderivatives = self.coefficients / np.arange(1, n_powers + 1)[:, None]
+        self.masses = self.antiderivatives.sum(axis=0)
+        self.masses[self.first], self.masses[self.last] = tail_masses.T
+        #: Mass of the own function before each piece.
+        self.before = np.concatenate(
+            [np.cumsum(own) - own for own in np.split(self.masses, self.first[1:])]
+        )
+        self.amplitudes = self.masses * np.where(self.is_left, 1.0, -1.0 * self.is_right)
+        self.offsets = self.before + np.where(self.is_right, self.masses, 0.0)
+        self._split_at_middles()
+        with np.errstate(divide="ignore"):
+            self._log_heights = np.log(self.masses * np.where(self.is_tail, self.rates, 1.0))
+
+    def _split_at_middles(self) -> None:
+        """Choose per piece the end of the line from which cumulative masses are counted."""
+        after = np.concatenate(
+            [np.cumsum(own[::-1])[::-1] - own for own in np.split(self.masses, self.first[1:])]
+        )
+        is_far = ((self.before >= after) | self.is_right) & ~self.is_left
+        self._far = np.where(is_far, self.before + self.masses + after, 0.0)
+        near = np.where(is_far, -(after + self.masses * ~self.is_tail), self.before)
+        self._levels = np.where(self.is_tail, 0.0, np.abs(near) + self.masses)
+        # One table, so that points look up all they need at once
+        self._near_parts = np.stack(
+            [self.starts, self.widths, near, -self.rates, self.amplitudes, *self.antiderivatives]
+        )
+
+    def _place_polynomials(self, weights: Sequence[FloatArray]) -> None:
+        """Fill in the polynomials, batched over functions of one shape."""
+        same_shape = defaultdict(list)
+        for i, own in enumerate(weights):
+            same_shape[len(self.breakpoints[i]), len(own)].append(i)
+        for (n_ends, _), members in same_shape.items():
+            ends = np.stack([self.breakpoints[i] for i in members])
+            pieces = density_pieces(ends, np.stack([weights[i] for i in members]))
+            inner = self.first[members][:, None] + np.arange(1, n_ends)
+            self.starts[inner], self.widths[inner] = ends[:, :-1], np.diff(ends)
+            self.coefficients[: pieces.shape[2], inner] = np.moveaxis(pieces, 2, 0)
+
+    def log_density(self, pieces: IntArray, x: FloatArray) -> FloatArray:
+        """Log density at points.
+
+        Parameters
+        ----------
+        pieces : ndarray of shape (k, n)
+            Piece of each function that holds each point.
+        x : ndarray of shape (n,)
+            Points.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            Log densities; ``-inf`` where a density vanishes.
+        """
+        widths = self.widths[pieces]
+        values = self._horner(self.coefficients, pieces, (x - self.starts[pieces]) / widths)
+        values /= widths
+        # Rounding may take a vanishing polynomial below zero
+        np.maximum(values, 0.0, out=values)
+        with np.errstate(divide="ignore"):
+            np.log(values, out=values)
+        outside = np.nonzero(self.is_tail[pieces])
+        if len(outside[0]):
+            tails = pieces[outside]
+            distance = np.abs(x[outside[1]] - self.starts[tails])
+            values[outside] = self._log_heights[tails] - self.rates[tails] * distance
+        return values
+
+    def log_mass(
+        self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
+    ) -> FloatArray:
+        """Log mass of intervals.
+
+        Parameters
+        ----------
+        low, high : ndarray of shape (k, n)
+            Pieces of each function that hold the bounds.
+        lower, upper : ndarray of shape (n,)
+            Bounds, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            Log masses; ``-inf`` where empty.
+        """
+        mass = self.mass(low, lower, high, upper)
+        lost = np.nonzero((mass < SMALLEST_DIFFERENCE) & (upper > lower))
+        mass[lost] = 1.0
+        with np.errstate(divide="ignore"):
+            np.log(mass, out=mass)
+        if len(lost[0]):
+            row = lost[1]
+            mass[lost] = self._log_small_mass(low[lost], lower[row], high[lost], upper[row])
+        return mass
+
+    def mass(
+        self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
+    ) -> FloatArray:
+        """Mass of intervals, to absolute accuracy only; as `log_mass` otherwise.
+
+        Parameters
+        ----------
+        low, high : ndarray of shape (k, n)
+            Pieces of each function that hold the bounds.
+        lower, upper : ndarray of shape (n,)
+            Bounds, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            Masses.
+        """
+        mass = self.cumulative(high, upper)
+        mass -= self.cumulative(low, lower)
+        mass[:, ~(upper > lower)] = 0.0
+        return np.maximum(mass, 0.0, out=mass)
+
+    def quantile(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
+        """Invert the cumulative mass within pieces.
+
+        Parameters
+        ----------
+        pieces : ndarray of shape (m,)
+            Pieces of positive mass.
+        fractions : ndarray of shape (m,)
+            Share of the piece's mass left of the result, in [0, 1).
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Points.
+        """
+        share = np.where(self.is_left[pieces], fractions, 1.0 - fractions)
+        # Of an exponential tail, share is what lies farther out
+        excess = -np.log(np.maximum(share, np.finfo(float).tiny))
+        excess *= np.where(self.is_left[pieces], -1.0, 1.0)
+        is_tail = self.is_tail[pieces]
+        offset = np.empty(len(pieces))
+        offset[is_tail] = (excess[is_tail]) / self.rates[pieces[is_tail]]
+        inner = pieces[~is_tail]
+        offset[~is_tail] = self.widths[inner] * self._invert(inner, fractions[~is_tail])
+        return self.starts[pieces] + offset
+
+    @cached_property
+    def peaks(self) -> tuple[FloatArray, FloatArray]:
+        """Point of the highest density of each function and its log density, both (U,)."""
+        # Between neighbours on this grid a polynomial of the degree has at most one peak
+        # worth a search; the best grid point stays a candidate for monotone pieces.
+        grid = np.linspace(0.0, 1.0, 16 * len(self.coefficients) + 1)
+        pieces = np.arange(len(self.widths))
+        heights = np.polynomial.polynomial.polyval(grid, self.coefficients)
+        best = heights.argmax(axis=1)
+        low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
+        for _ in range(60):
+            left, right = low + (high - low) / 3, high - (high - low) / 3
+            rising = self._horner(self.coefficients, pieces, left) < self._horner(
+                self.coefficients, pieces, right
+            )
+            low, high = np.where(rising, left, low), np.where(rising, high, right)
+        candidates = np.stack([grid[best], (low + high) / 2])
+        values = np.stack([self._horner(self.coefficients, pieces, u) for u in candidates])
+        winner = values.argmax(axis=0)
+        u = np.where(self.is_tail, 0.0, candidates[winner, pieces])
+        with np.errstate(divide="ignore"):
+            log_height = np.log(np.maximum(values.max(axis=0), 0.0) / self.widths)
+        log_height = np.where(self.is_tail, self._log_heights, log_height)
+        highest = np.maximum.reduceat(log_height, self.first)
+        hits = np.flatnonzero(log_height == np.repeat(highest, self.last - self.first + 1))
+        chosen = hits[np.searchsorted(hits, self.first)]
+        return self.starts[chosen] + self.widths[chosen] * u[chosen], highest
+
+    @staticmethod
+    def _horner(table: FloatArray, pieces: IntArray, u: FloatArray) -> FloatArray:
+        """Evaluate the polynomials of a coefficient table, one per entry of ``pieces``."""
+        value = table[-1].take(pieces)
+        for row in table[-2::-1]:
+            value *= u
+            value += row.take(pieces)
+        return value
+
+    def cumulative(self, pieces: IntArray, x: FloatArray) -> FloatArray:
+        """Mass left of points.
+
+        Parameters
+        ----------
+        pieces : ndarray of shape (k, n)
+            Pieces of each function that hold the points.
+        x : ndarray of shape (n,) or (k, n)
+            Points, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            Masses.
+        """
+        mass = self._near_mass(pieces, x)
+        mass += self._far.take(pieces)
+        return mass
+
+    def two_sided(self, pieces: IntArray, x: FloatArray) -> FloatArray:
+        """Mass left of points, counted from the nearer end of the line.
+
+        Far out in either tail all digits of it are known, which differences of masses that
+        are all counted from the left would lose.
+
+        Parameters
+        ----------
+        pieces : ndarray of shape (k, n)
+            Pieces of each function that hold the points.
+        x : ndarray of shape (n,) or (k, n)
+            Points, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (3, k, n)
+            The mass to the left, or minus the mass to the right; what must be added to get
+            the mass to the left; and the level of the rounding errors of the first, in units
+            of the machine precision.
+        """
+        near = self._near_mass(pieces, x)
+        return np.stack([near, self._far.take(pieces), np.abs(near) + self._levels.take(pieces)])
+
+    def _near_mass(self, pieces: IntArray, x: FloatArray) -> FloatArray:
+        """Mass left of points, or minus the mass right of them, whichever is meant to be small."""
+        starts, widths, offsets, decays, amplitudes, *powers = self._near_parts.take(pieces, axis=1)
+        # Bounds may be infinite: the polynomials need a finite point
+        x = np.minimum(np.maximum(x, -FAR_AWAY), FAR_AWAY)
+        u = np.minimum(np.maximum(x, self.range[0]), self.range[1]) - starts
+        u /= widths
+        value = powers[-1] * u
+        for power in powers[-2::-1]:
+            value += power
+            value *= u
+        value += offsets
+        # Dense for all pieces: what is no tail has amplitude 0
+        beyond = np.abs(np.subtract(x, starts, out=u), out=u)
+        with np.errstate(over="ignore"):
+            beyond *= decays
+        np.exp(beyond, out=beyond)
+        beyond *= amplitudes
+        value += beyond
+        return value
+
+    def _log_small_mass(
+        self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
+    ) -> FloatArray:
+        """Log mass of small intervals, all of shape (k,), as a sum of positive parts."""
+        mass = np.zeros(len(low))
+        for offset in range(int((high - low).max()) + 1):
+            reached = np.flatnonzero(low + offset <= high)
+            pieces = low[reached] + offset
+            mass[reached] += self._part(pieces, lower[reached], upper[reached])
+        with np.errstate(divide="ignore"):
+            log_mass = np.log(mass)
+        within_tail = (low == high) & self.is_tail[low]
+        tails = low[within_tail]
+        nearest = np.where(self.is_left[tails], upper[within_tail], lower[within_tail])
+        distance = np.abs(nearest - self.starts[tails])
+        length = upper[within_tail] - lower[within_tail]
+        with np.errstate(divide="ignore"):
+            log_mass[within_tail] = (
+                np.log(self.masses[tails])
+                - self.rates[tails] * distance
+                + log1mexp(-self.rates[tails] * length)
+            )
+        return log_mass
+
+    def _part(self, pieces: IntArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
+        """Mass of intervals within pieces they reach; Gauss-Legendre is exact there."""
+        starts, widths = self.starts[pieces], self.widths[pieces]
+        u_low = np.clip((np.clip(lower, *self.range) - starts) / widths, 0.0, 1.0)
+        u_high = np.clip((np.clip(upper, *self.range) - starts) / widths, 0.0, 1.0)
+        middle, half = (u_low + u_high) / 2, (u_high - u_low) / 2
+        part = np.zeros(len(pieces))
+        for node, weight in zip(*leggauss(len(self.coefficients) // 2 + 1)):
+            part += weight * self._horner(self.coefficients, pieces, middle + half * node)
+        # An interval that ends in a tail covers it from the edge on
+        reach = np.where(self.is_left[pieces], starts - lower, upper - starts)
+        covered = -np.expm1(-self.rates[pieces] * np.where(self.is_tail[pieces], reach, 0.0))
+        return np.where(self.is_tail[pieces], self.masses[pieces] * covered, part * half)
+
+    def _invert(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
+        """Solve for u where a polynomial has collected a fraction of its mass."""
+        target = fractions * self.masses[pieces]
+        low, high = np.zeros(len(pieces)), np.ones(len(pieces))
+        u = fractions.copy()
+        for _ in range(80):  # Newton, halving the bracket wherever a step leaves it
+            surplus = u * self._horner(self.antiderivatives, pieces, u) - target
+            low, high = np.where(surplus < 0, u, low), np.where(surplus < 0, high, u)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step = u - surplus / self._horner(self.coefficients, pieces, u)
+            new = np.where((step > low) & (step < high), step, (low + high) / 2)
+            moved = np.abs(new - u).max(initial=0.0)
+            u = new
+            if moved < 1e-15:
+                break
+        return u
+
+
+class PieceLocator:
+    """Finds the pieces of some functions that hold given points, by one binary search.
+
+    Parameters
+    ----------
+    pieces : PolynomialPieces
+        The functions.
+    functions : ndarray of shape (k,)
+        Which of them.
+
+    Attributes
+    ----------
+    merged : ndarray of shape (b,)
+        Breakpoints of all of them, increasing.
+    table : ndarray of shape (k, b + 1)
+        Piece of each function on each interval between them.
+    """
+
+    def __init__(self, pieces: PolynomialPieces, functions: IntArray) -> None:
+        ends = []
+        for i in functions:
+            own = pieces.breakpoints[i].copy()
+            # The last polynomial owns its right end
+            own[-1] = np.nextafter(own[-1], np.inf)
+            ends.append(own)
+        self.merged = np.unique(np.concatenate(ends))
+        places = np.concatenate([[-np.inf], self.merged])
+        self.table = np.stack(
+            [
+                pieces.first[i] + np.searchsorted(own, places, side="right")
+                for i, own in zip(functions, ends)
+            ]
+        )
+
+    def __call__(self, x: FloatArray) -> IntArray:
+        """Find pieces.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n,)
+            Points, infinite ones included.
+
+        Returns
+        -------
+        ndarray of shape (k, n)
+            Position of the piece of each function.
+        """
+        return self.table.take(self.merged.searchsorted(x, side="right"), axis=1)

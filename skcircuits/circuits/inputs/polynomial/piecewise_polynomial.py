@@ -1,0 +1,447 @@
+"""A piecewise polynomial density with exponential tails and point masses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from skcircuits.circuits.inputs._base import Box, BoxMasses, DensityLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs.polynomial._boxes import FewIntervals, ManyIntervals
+from skcircuits.circuits.inputs.polynomial._groups import MANY_POINTS, PolynomialGroup
+from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces
+from skcircuits.exceptions import must
+from skcircuits.numerics._bsplines import knot_windows
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["PiecewisePolynomial", "PiecewisePolynomialLayer"]
+
+
+class PiecewisePolynomialLayer(DensityLayer):
+    """Many piecewise polynomial units.
+
+    Where any unit over a variable has a point mass, densities at that point are masses: a
+    unit without mass there is zero at it. So values of all units of a variable refer to one
+    measure, length plus a count of these points, and mixtures of them are densities again.
+
+    Parameters
+    ----------
+    units : sequence of PiecewisePolynomial
+        Units over any variables.
+    """
+
+    def __init__(self, units: Sequence[PiecewisePolynomial]) -> None:
+        variables = np.array([unit.variable for unit in units])
+        self.scopes = variables[:, None]
+        self.pieces = PolynomialPieces(
+            [unit.knots for unit in units],
+            [unit.weights for unit in units],
+            np.stack([unit.tail_masses for unit in units]),
+            np.stack([unit.tail_scales for unit in units]),
+        )
+        self.groups = []
+        for variable in np.unique(variables).tolist():
+            own = np.flatnonzero(variables == variable)
+            atoms = [(units[i].atoms, units[i].atom_masses) for i in own.tolist()]
+            self.groups.append(PolynomialGroup(variable, own, atoms, self.pieces))
+        # In a plan they are: the units of a variable are neighbours
+        self._is_sorted = bool((np.diff(variables) >= 0).all())
+        self.means, self.variances = np.array([unit.moments() for unit in units]).T
+        self._n_parameters = sum(unit.n_free_parameters for unit in units)
+
+    @classmethod
+    def stack(cls, units: Sequence[PiecewisePolynomial]) -> PiecewisePolynomialLayer:
+        """Stack units.
+
+        Parameters
+        ----------
+        units : sequence of PiecewisePolynomial
+            Units over any variables.
+
+        Returns
+        -------
+        PiecewisePolynomialLayer
+            Their layer.
+        """
+        return cls(units)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units."""
+        return self._n_parameters
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory the stacked parameters take."""
+        return sum(v.nbytes for v in vars(self.pieces).values() if isinstance(v, np.ndarray))
+
+    @property
+    def massive_variables(self) -> IntArray:
+        """Variables with points of positive mass under some unit."""
+        return np.array([g.variable for g in self.groups if g.atom_masses.any()], dtype=np.intp)
+
+    def log_prob(self, X: FloatArray) -> FloatArray:
+        """Log density of each unit at each row, log mass at point masses.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log densities, 0 where NaN.
+        """
+        values = np.zeros((len(self), len(X)))
+        for group in self.groups:
+            cells = X[:, group.variable]
+            seen = np.flatnonzero(~np.isnan(cells))
+            if len(seen):
+                values[group.units[:, None], seen] = group.log_density(cells[seen])
+        return values
+
+    def log_box(self, box: Box) -> FloatArray:
+        """Log probability of each row's interval.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row; ``closed`` matters at point masses.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log probabilities.
+        """
+        values = np.zeros((len(self), len(box.lower)))
+        for group, (lower, upper) in zip(self.groups, self._bounds(box)):
+            bounded = np.flatnonzero(~np.isinf(lower) | ~np.isinf(upper))
+            if len(bounded):
+                values[group.units[:, None], bounded] = group.log_mass(
+                    lower[bounded], upper[bounded], box.closed
+                )
+        return values
+
+    def prepare_boxes(self, box: Box) -> BoxMasses:
+        """Do once for all rows what their batches share.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row.
+
+        Returns
+        -------
+        BoxMasses
+            Gives the probabilities of any rows.
+        """
+        if not self._is_sorted:
+            return super().prepare_boxes(box)
+        intervals = ManyIntervals if len(box.lower) >= MANY_POINTS else FewIntervals
+        return intervals(self.groups, self._bounds(box), box.closed)
+
+    def _bounds(self, box: Box) -> FloatArray:
+        """Bounds of the groups' columns, infinite where open, shape (n_groups, 2, n)."""
+        columns = [group.variable for group in self.groups]
+        bounds = np.stack([box.lower.T.take(columns, 0), box.upper.T.take(columns, 0)], axis=1)
+        is_open = np.isnan(bounds)
+        if is_open.any():
+            bounds = np.where(is_open, [[-np.inf], [np.inf]], bounds)
+        return bounds
+
+    def log_max(self, X: FloatArray) -> FloatArray:
+        """Log density, at its highest point or largest point mass where the cell is unknown.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log densities.
+        """
+        values = self.log_prob(X)
+        for group in self.groups:
+            missing = np.flatnonzero(np.isnan(X[:, group.variable]))
+            values[group.units[:, None], missing] = group.modes()[1][:, None]
+        return values
+
+    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
+        """Fill NaN cells with the highest point of the density.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which cell.
+        cells : ndarray of shape (m, 1)
+            Values or NaN.
+
+        Returns
+        -------
+        ndarray of shape (m, 1)
+            Completed cells; a point mass counts by its mass.
+        """
+        points = np.empty(len(self))
+        for group in self.groups:
+            points[group.units] = group.modes()[0]
+        return np.where(np.isnan(cells), points[units][:, None], cells)
+
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
+        """Fill NaN cells with random values, by inverse cumulative distribution.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which cell.
+        cells : ndarray of shape (m, 1)
+            Values or NaN.
+        rng : RandomNumbers
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (m, 1)
+            Completed cells.
+        """
+        uniform = rng.random(len(units))
+        drawn = np.empty(len(units))
+        group_of_unit = np.empty(len(self), dtype=np.intp)
+        for number, group in enumerate(self.groups):
+            group_of_unit[group.units] = number
+        for number, group in enumerate(self.groups):
+            at = np.flatnonzero(group_of_unit[units] == number)
+            drawn[at] = group.quantile(np.searchsorted(group.units, units[at]), uniform[at])
+        return np.where(np.isnan(cells), drawn[:, None], cells)
+
+    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of each cell.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for unknown.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n_units, n, 1)
+            The value itself and 0 where observed.
+        """
+        cells = X.T[self.scopes[:, 0]]
+        missing = np.isnan(cells)
+        mean = np.where(missing, self.means[:, None], cells)
+        variance = np.where(missing, self.variances[:, None], 0.0)
+        return mean[..., None], variance[..., None]
+
+
+class PiecewisePolynomial(LeafUnit):
+    """A piecewise polynomial density with exponential tails and point masses.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    knots : sequence of float of shape (n_intervals + 1,)
+        Increasing ends of the polynomial pieces.
+    weights : sequence of float of shape (n_intervals + degree,)
+        Non-negative weights of the B-spline basis functions on these knots, each with
+        integral one; their number sets the degree, ``n_intervals`` of them make a histogram.
+    atoms : sequence of float of shape (n_atoms,), default=()
+        Increasing points with a mass of their own.
+    atom_masses : sequence of float of shape (n_atoms,), default=()
+        Their masses.
+    tail_masses : sequence of float of shape (2,), default=(0, 0)
+        Mass below the first and above the last knot.
+    tail_scales : sequence of float of shape (2,), default=None
+        Mean distance from the knot of values in the exponential tails, by default the
+        distance between the first and the last knot.
+
+    Notes
+    -----
+    Weights, atom masses and tail masses add up to one. Values at atoms are masses, values
+    elsewhere densities.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Circuit, PiecewisePolynomial
+    >>> p = Circuit(PiecewisePolynomial(0, knots=[0.0, 1.0, 3.0], weights=[0.25, 0.5, 0.25]))
+    >>> p.log_prob_box([[0.0]], [[1.0]]).round(4)
+    array([-0.8755])
+    """
+
+    layer_type = PiecewisePolynomialLayer
+
+    def __init__(
+        self,
+        variable: int,
+        knots: Sequence[float] | FloatArray,
+        weights: Sequence[float] | FloatArray,
+        atoms: Sequence[float] | FloatArray = (),
+        atom_masses: Sequence[float] | FloatArray = (),
+        tail_masses: Sequence[float] | FloatArray = (0.0, 0.0),
+        tail_scales: Sequence[float] | FloatArray | None = None,
+    ) -> None:
+        self.variable = check_variable(variable)
+        self.scope = (self.variable,)
+        self.knots = _increasing("knots", knots, at_least=2)
+        self.weights = _masses("weights", weights)
+        self.atoms = _increasing("atoms", atoms)
+        self.atom_masses = _masses("atom_masses", atom_masses)
+        self.tail_masses = _masses("tail_masses", tail_masses)
+        if tail_scales is None:
+            tail_scales = [self.knots[-1] - self.knots[0]] * 2
+        self.tail_scales = _masses("tail_scales", tail_scales)
+        self._check_shapes()
+
+    def _check_shapes(self) -> None:
+        """Check what the parameters must be together."""
+        if len(self.weights) < len(self.knots) - 1:
+            raise ValueError(
+                must(
+                    "weights of a piecewise polynomial unit",
+                    "have at least one entry per interval between knots",
+                    n_weights=len(self.weights),
+                    n_intervals=len(self.knots) - 1,
+                )
+            )
+        if len(self.atoms) != len(self.atom_masses):
+            raise ValueError(
+                must(
+                    "atoms and atom_masses of a piecewise polynomial unit",
+                    "have equal lengths",
+                    lengths=(len(self.atoms), len(self.atom_masses)),
+                )
+            )
+        if len(self.tail_masses) != 2 or len(self.tail_scales) != 2 or not self.tail_scales.all():
+            raise ValueError(
+                must(
+                    "tails of a piecewise polynomial unit",
+                    "have a mass and a positive scale for the left and the right side",
+                    tail_masses=self.tail_masses.tolist(),
+                    tail_scales=self.tail_scales.tolist(),
+                )
+            )
+        total = self.weights.sum() + self.atom_masses.sum() + self.tail_masses.sum()
+        if abs(total - 1.0) > 1e-8:
+            raise ValueError(
+                must(
+                    "weights, atom masses and tail masses of a piecewise polynomial unit",
+                    "add up to one",
+                    total=float(total),
+                )
+            )
+
+    @property
+    def degree(self) -> int:
+        """Degree of the polynomials; 0 is a histogram."""
+        return len(self.weights) - len(self.knots) + 1
+
+    @property
+    def n_free_parameters(self) -> int:
+        """Weights and masses that can be chosen freely; the tails follow a rule."""
+        return len(self.weights) + len(self.atoms) - 1
+
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance in closed form.
+
+        Returns
+        -------
+        mean, variance : float
+            Of the basis functions by their knots (see
+            :func:`skcircuits.numerics._bsplines.knot_windows`), of tails and atoms directly.
+        """
+        windows = knot_windows(self.knots[None], self.degree)[0]
+        edges = self.knots[[0, -1]] + np.array([-1.0, 1.0]) * self.tail_scales
+        points = np.concatenate([windows.mean(axis=1), edges, self.atoms])
+        masses = np.concatenate([self.weights, self.tail_masses, self.atom_masses])
+        # Spread of a uniform convex combination of k knots: their sample variance / (k + 1)
+        n_knots = windows.shape[1]
+        spread = windows.var(axis=1) / (n_knots + 1)
+        spreads = np.concatenate([spread, self.tail_scales**2, np.zeros(len(self.atoms))])
+        mean = masses @ points
+        return float(mean), float(masses @ (spreads + (points - mean) ** 2))
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit.
+
+        Returns
+        -------
+        dict
+            Keyword arguments.
+        """
+        return {
+            "variable": self.variable,
+            "knots": self.knots,
+            "weights": self.weights,
+            "atoms": self.atoms,
+            "atom_masses": self.atom_masses,
+            "tail_masses": self.tail_masses,
+            "tail_scales": self.tail_scales,
+        }
+
+    def possible_intervals(self) -> FloatArray:
+        """Intervals outside of which the density is zero, shape (n, 2).
+
+        Pieces are open intervals: what two of them share at an end point has no length. A point
+        mass is the shortest interval around the point, so that it meets itself and any piece
+        that reaches the point.
+        """
+        # A piece is a mixture of the basis functions that do not vanish on it
+        windows = np.lib.stride_tricks.sliding_window_view(self.weights, self.degree + 1)
+        lower_tail, upper_tail = np.split(self.tail_masses, 2)
+        masses = np.concatenate([[0.0], lower_tail, windows.sum(axis=1), upper_tail, [0.0]])
+        changes = np.diff(masses > 0)
+        ends = np.concatenate([[-np.inf], self.knots, [np.inf]])[changes]
+        atoms = self.atoms[self.atom_masses > 0]
+        around = np.stack([np.nextafter(atoms, -np.inf), np.nextafter(atoms, np.inf)], axis=1)
+        return np.concatenate([ends.reshape(-1, 2), around])
+
+    def marginalize(self, variables: frozenset[int]) -> PiecewisePolynomial | None:
+        """Integrate out the variable.
+
+        Parameters
+        ----------
+        variables : frozenset of int
+            Variables to remove.
+
+        Returns
+        -------
+        PiecewisePolynomial or None
+            None when the variable is among them.
+        """
+        return None if self.variable in variables else self
+
+
+def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int = 0) -> FloatArray:
+    """Check finite, strictly increasing numbers and freeze them."""
+    array = np.array(values, dtype=np.float64)
+    valid = array.ndim == 1 and len(array) >= at_least and np.isfinite(array).all()
+    if not (valid and (np.diff(array) > 0).all()):
+        raise ValueError(
+            must(
+                f"{name} of a piecewise polynomial unit",
+                f"be finite and strictly increasing, at least {at_least}",
+                **{name: array.tolist()},
+            )
+        )
+    array.flags.writeable = False
+    return array
+
+
+def _masses(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
+    """Check finite, non-negative numbers and freeze them."""
+    array = np.array(values, dtype=np.float64)
+    if not (array.ndim == 1 and np.isfinite(array).all() and (array >= 0).all()):
+        raise ValueError(
+            must(
+                f"{name} of a piecewise polynomial unit",
+                "be finite and non-negative",
+                **{name: array.tolist()},
+            )
+        )
+    array.flags.writeable = False
+    return array

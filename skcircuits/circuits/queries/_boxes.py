@@ -1,0 +1,226 @@
+"""Probabilities of boxes: one pass over the part of a circuit that the boxes look at.
+
+Variables without bounds integrate to one. So rows that bound the same variables are answered
+by the circuit of these variables alone, which is often much smaller and is kept for the next
+call. The pass adds and multiplies probabilities themselves. Where the result is so small
+that rounding could show, the pass is repeated with every input raised by a bound of its
+error: what the result gains bounds its own error, as all weights are positive. Where that
+is too much, inputs get more digits, and the few rows still left are evaluated in log space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import methodcaller
+
+import numpy as np
+
+from skcircuits.circuits.engine._flattening import flatten
+from skcircuits.circuits.engine._passes import feedforward, input_buffer
+from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.inputs import Box, BoxMasses
+from skcircuits.circuits.inputs._buffer_rows import Rows
+from skcircuits.circuits.queries._conditioning import marginalize
+from skcircuits.numerics._patterns import distinct_patterns
+from skcircuits.parallel import memory_bound_chunks
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["log_box_probability"]
+
+# A smaller circuit pays for this many rows with the same bounded variables; so many of them
+# are kept.
+MANY_ROWS = 256
+MAX_KEPT = 64
+# What masses of input units may miss. Results above some share of the whole are exact
+# nevertheless; results below another may have lost digits to underflow.
+INPUT_ERROR = 1e-15
+SURELY_EXACT = 1e-6
+SMALLEST_LINEAR = 1e-250
+RELATIVE_ERROR = 1e-9
+# More rows than this try the cheaper bound of their errors first.
+FEW_ROWS = 256
+# Rows per batch: their values stay in cache.
+BATCH_ROWS = 512
+
+_Write = Callable[[BoxMasses, Rows, FloatArray], None]
+
+
+def log_box_probability(plan: Plan, box: Box) -> FloatArray:
+    """Log probability of each box.
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    box : Box
+        One box per row.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Log probabilities.
+    """
+    patterns, pattern_of = distinct_patterns(_bounded(plan, box))
+    log_whole = plan.remember("log_whole", lambda: float(_log_pass(plan, _unbounded(plan))[0]))
+    result = np.full(len(box.lower), log_whole)
+    for number, pattern in enumerate(patterns):
+        if not pattern.any():
+            continue
+        rows = np.flatnonzero(pattern_of == number)
+        part = plan
+        if len(patterns) == 1 or len(rows) >= MANY_ROWS:
+            part = _plan_over(plan, frozenset(np.flatnonzero(pattern).tolist()))
+        own = box if len(rows) == len(result) else box.rows(rows)
+        result[rows] = _log_probability(part, own, float(np.exp(log_whole)))
+    return result
+
+
+def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
+    """Log probabilities, on the linear scale where that is exact."""
+    linear = _LinearPass(plan, box)
+    (result,) = linear(_write_masses)
+    doubtful = np.flatnonzero(~(result >= SURELY_EXACT * whole))
+    if len(doubtful):
+        doubtful = _settle(linear, result, doubtful, whole)
+    with np.errstate(divide="ignore"):
+        np.log(result, out=result)
+    if len(doubtful):
+        result[doubtful] = _log_pass(plan, box.rows(doubtful))
+    return result
+
+
+def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray, whole: float) -> IntArray:
+    """Bound the errors of doubtful results, or improve them; return those still in doubt."""
+    smallest = SMALLEST_LINEAR * whole
+    # Few rows take the values with most digits at once
+    if len(doubtful) > FEW_ROWS:
+        known, (raised,) = result[doubtful], linear(_write_raised, doubtful)
+        doubtful = doubtful[~_is_exact(known, raised, smallest)]
+    known, raised = linear(_write_bounds, doubtful, 2)
+    result[doubtful] = known
+    doubtful = doubtful[~_is_exact(known, raised, smallest)]
+    # Not underflow where no way is left to satisfy all bounds
+    zeros = doubtful[result[doubtful] == 0.0]
+    is_impossible = linear(_write_possible, zeros, 2)[0] == 0.0
+    return np.setdiff1d(doubtful, zeros[is_impossible])
+
+
+def _is_exact(known: FloatArray, raised: FloatArray, smallest: float) -> BoolArray:
+    """Tell where a bound of the error is small, and underflow would not show."""
+    return (raised - known <= RELATIVE_ERROR * known) & (known >= smallest)
+
+
+def _bounded(plan: Plan, box: Box) -> BoolArray:
+    """Tell which variables of the circuit each row bounds, shape (n, n_columns)."""
+    bounded = ~(np.isnan(box.lower) & np.isnan(box.upper))
+    for variable, allowed in box.states.items():
+        bounded[:, variable] |= ~allowed.all(axis=1)
+    n_columns = bounded.shape[1]
+    if n_columns > len(plan.units[-1].scope):
+        scope = plan.units[-1].scope
+        outside = plan.remember(
+            ("outside", n_columns), lambda: np.setdiff1d(np.arange(n_columns), scope)
+        )
+        bounded[:, outside] = False
+    return bounded
+
+
+def _unbounded(plan: Plan) -> Box:
+    """One row without any bound."""
+    nothing = np.full((1, plan.n_columns), np.nan)
+    return Box(nothing, nothing)
+
+
+class _LinearPass:
+    """Probabilities on the linear scale.
+
+    Parameters
+    ----------
+    plan : Plan
+        A circuit.
+    box : Box
+        One box per row.
+    """
+
+    def __init__(self, plan: Plan, box: Box) -> None:
+        self._plan, self._n_boxes = plan, len(box.lower)
+        self._inputs = [(units, layer.prepare_boxes(box)) for units, layer in plan.inputs]
+
+    def __call__(self, write: _Write, rows: IntArray | None = None, k: int = 1) -> FloatArray:
+        """Evaluate some boxes.
+
+        Parameters
+        ----------
+        write : callable
+            Writes k values of each input unit and row, one of those below.
+        rows : ndarray of shape (m,), default=None
+            Which boxes, by default all.
+        k : int, default=1
+            Number of values.
+
+        Returns
+        -------
+        ndarray of shape (k, m)
+            Values of the root.
+        """
+        plan, n = self._plan, self._n_boxes if rows is None else len(rows)
+        result = np.empty((k, n))
+        values = np.empty((0, 0, 0))
+        for batch in memory_bound_chunks(n, k * plan.bytes_per_row, at_most=BATCH_ROWS // k):
+            own = batch if rows is None else rows[batch]
+            shape = (plan.n_units, k, batch.stop - batch.start)
+            # Batches of one size share a buffer: new memory costs as much as what is written
+            values = values if values.shape == shape else np.empty(shape)
+            for units, masses in self._inputs:
+                write(masses, own, values[units])
+            result[:, batch] = feedforward(plan, values, "linear")[plan.root]
+        return result
+
+
+def _write_masses(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
+    """Probabilities to absolute accuracy."""
+    masses.write(rows, out[:, 0])
+
+
+def _write_raised(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
+    """Probabilities raised by the bound of their errors."""
+    masses.write(rows, out[:, 0])
+    out += INPUT_ERROR
+
+
+def _write_bounds(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
+    """Probabilities with more digits, and the same raised by bounds of their errors."""
+    masses.write_bounds(rows, out[:, 0], out[:, 1])
+    out[:, 1] += out[:, 0]
+
+
+def _write_possible(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
+    """One where a probability is not surely zero."""
+    _write_bounds(masses, rows, out)
+    out[:, 0] = out[:, 1] > 0.0
+
+
+def _log_pass(plan: Plan, box: Box) -> FloatArray:
+    """Log probabilities to relative accuracy."""
+    result = np.empty(len(box.lower))
+    for rows in plan.batches(len(result)):
+        part = box.rows(rows)
+        values = input_buffer(plan, methodcaller("log_box", part), (len(part.lower),))
+        result[rows] = feedforward(plan, values)[plan.root]
+    return result
+
+
+def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
+    """The circuit of some variables alone, from a few that are remembered."""
+    known: dict[frozenset[int], Plan] = plan.remember("boxes", dict)
+    part = known.get(kept)
+    if part is None:
+        root = marginalize(plan, frozenset(plan.units[-1].scope) - kept)
+        assert root is not None
+        part = compile_plan(flatten(root))
+        if len(known) >= MAX_KEPT:
+            # Another thread with the same plan may have taken it out by now
+            for oldest in list(known)[:1]:
+                known.pop(oldest, None)
+        known[kept] = part
+    return part

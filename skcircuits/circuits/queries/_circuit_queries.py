@@ -1,0 +1,394 @@
+"""The queries of a circuit: checks of the arguments around the passes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from skcircuits.circuits.engine import _evaluation as evaluation
+from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries import _boxes as boxes
+from skcircuits.circuits.queries import _completion as completion
+from skcircuits.circuits.queries import _moments as moments
+from skcircuits.circuits.queries import _sampling as sampling
+from skcircuits.circuits.queries import _score as score
+from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
+from skcircuits.circuits.structure.units import Unit
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._random import as_generator
+from skcircuits.numerics._row_streams import RowStreams
+from skcircuits.protocols import BoolArray, FloatArray
+
+__all__ = ["CircuitQueries"]
+
+CLOSED = ("both", "left", "right", "neither")
+
+
+class CircuitQueries:
+    """What can be asked of a circuit; :class:`Circuit` adds how circuits are made.
+
+    Columns of ``X`` are variable numbers, NaN means unknown.
+    """
+
+    root: Unit
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """The compiled circuit."""
+
+    @property
+    def variables(self) -> tuple[int, ...]:
+        """Numbers of the variables, sorted."""
+        return self.plan.units[-1].scope
+
+    @cached_property
+    def cardinalities(self) -> dict[int, int]:
+        """Number of states of each discrete variable."""
+        return dict(self.plan.cardinalities)
+
+    @cached_property
+    def log_partition(self) -> float:
+        """Log of the integral over all rows: 0 for a normalised circuit."""
+        self._require("log_partition")
+        return evaluation.log_partition(self.plan)
+
+    def log_prob(self, X: Any) -> FloatArray:
+        """Log density of each row; NaN cells are marginalised.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_columns)
+            Rows; codes 0, 1, ... for discrete variables.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Log densities (log masses where all variables are discrete); ``-inf`` where
+            impossible.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If cells are NaN and the circuit is not smooth and decomposable.
+        """
+        X = self._table(X)
+        self._require_for_holes("log_prob", X)
+        return evaluation.log_probability(self.plan, X)
+
+    #: A circuit is a target of Stein methods and samplers.
+    log_prob_unnormalized = log_prob
+
+    def grad_log_prob(self, X: Any) -> FloatArray:
+        """Gradient of the log density at each row: the score function of continuous targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_columns)
+            Rows; NaN cells are marginalised.
+
+        Returns
+        -------
+        ndarray of shape (n, n_columns)
+            Derivatives by the observed cells, 0 for columns that are no variable of the
+            circuit; NaN where the cell is, and in rows whose density is too small for a
+            logarithm.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If there are input units other than ``Gaussian`` and ``MultivariateGaussian``, or
+            if cells are NaN and the circuit is not smooth and decomposable.
+
+        Notes
+        -----
+        The gradient is a sum over the input units: the gradient of the log density of a unit
+        times the derivative of the circuit's log density by it, which one backward pass gives
+        for all units [1]_.
+
+        References
+        ----------
+        .. [1] Darwiche, "A Differential Approach to Inference in Bayesian Networks", Journal
+           of the ACM 50, 2003.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcircuits.circuits import Circuit, Gaussian
+        >>> p = Circuit(0.5 * Gaussian(0, mean=-2.0, std=1.0) + 0.5 * Gaussian(0, 2.0, 1.0))
+        >>> p.grad_log_prob([[-100.0], [-1.0], [1.0], [np.nan]]).ravel().round(2)
+        array([98.  , -0.93,  0.93,   nan])
+        """
+        X = self._table(X)
+        score.require_gradients(self.plan)
+        self._require_for_holes("grad_log_prob", X)
+        return score.log_density_gradient(self.plan, X)
+
+    def log_prob_box(
+        self,
+        lower: Any,
+        upper: Any,
+        *,
+        closed: Literal["both", "left", "right", "neither"] = "both",
+        states: Mapping[int, BoolArray] | None = None,
+    ) -> FloatArray:
+        """Log probability that each variable lies in its interval or set.
+
+        Parameters
+        ----------
+        lower, upper : array-like of shape (n, n_columns)
+            Bounds of each row's box; NaN leaves that side open.
+        closed : {"both", "left", "right", "neither"}, default="both"
+            Which ends belong to the intervals; matters for discrete variables.
+        states : mapping of int to ndarray of bool of shape (n, n_states), default=None
+            Allowed states of categorical variables, True where allowed.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Log probabilities.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If the circuit is not smooth and decomposable, or if a joint input unit cannot
+            integrate the box exactly.
+        """
+        self._require("log_prob_box")
+        lower, upper = self._table(lower, "lower"), self._table(upper, "upper")
+        if lower.shape != upper.shape:
+            raise ValueError(
+                must("lower and upper", "have one shape", shapes=(lower.shape, upper.shape))
+            )
+        if closed not in CLOSED:
+            raise ValueError(must("closed", f"be one of {CLOSED}", closed=closed))
+        masks = {v: self._state_mask(v, mask, len(lower)) for v, mask in (states or {}).items()}
+        return boxes.log_box_probability(self.plan, Box(lower, upper, closed, masks))
+
+    def expectation(self, X: Any) -> FloatArray:
+        """Replace NaN cells by E[x_j | observed cells].
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_columns)
+            Rows with NaN.
+
+        Returns
+        -------
+        ndarray of shape (n, n_columns)
+            Completed rows; expected codes for discrete variables.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the observed cells of a row are impossible.
+        """
+        self._require("expectation")
+        return moments.conditional_mean(self.plan, self._table(X))
+
+    def variance(self, X: Any) -> FloatArray:
+        """Var[x_j | observed cells] of every cell, 0 where observed.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_columns)
+            Rows with NaN.
+
+        Returns
+        -------
+        ndarray of shape (n, n_columns)
+            Variances.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the observed cells of a row are impossible.
+        """
+        self._require("variance")
+        return moments.conditional_variance(self.plan, self._table(X))
+
+    def marginals(self, X: Any) -> dict[int, FloatArray]:
+        """Conditional distribution of every discrete variable given the observed cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_columns)
+            Rows with NaN.
+
+        Returns
+        -------
+        dict of int to ndarray of shape (n, n_states)
+            One entry per discrete variable.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the observed cells of a row are impossible.
+        """
+        self._require("marginals")
+        return moments.conditional_marginals(self.plan, self._table(X))
+
+    def mpe(self, X: Any, method: Literal["exact", "max_product"] = "exact") -> FloatArray:
+        """Complete NaN cells with the most probable values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_columns)
+            Rows with NaN.
+        method : {"exact", "max_product"}, default="exact"
+            "exact" needs a deterministic circuit. "max_product" follows the largest term
+            of every sum: an approximation for other circuits.
+
+        Returns
+        -------
+        ndarray of shape (n, n_columns)
+            Completed rows.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If ``method="exact"`` and the circuit is not provably deterministic.
+        ZeroProbabilityError
+            If the observed cells of a row are impossible.
+        """
+        if method not in ("exact", "max_product"):
+            raise ValueError(must("method", "be 'exact' or 'max_product'", method=method))
+        self._require("mpe")
+        if method == "exact" and not self._is_deterministic:
+            raise CircuitPropertyError(
+                must(
+                    "a circuit",
+                    "be deterministic for exact most probable completions",
+                    "Pass method='max_product' for an approximation.",
+                    method=method,
+                )
+            )
+        return completion.max_product_completion(self.plan, self._table(X))
+
+    def sample(self, n_samples: int = 1, X: Any = None, random_state: Any = None) -> FloatArray:
+        """Draw rows, or completions of the NaN cells of given rows.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows, or of completions per row.
+        X : array-like of shape (n, n_columns), default=None
+            Rows to complete.
+        random_state : int, Generator, RandomState, RowStreams or None, default=None
+            Source of randomness. `RowStreams`, one per row of X (one in all without X), make
+            the draws of a row independent of the other rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_columns), or (n_samples, n, n_columns) with X
+            Drawn rows; columns that are no variable of the circuit are NaN (or as in X).
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the observed cells of a row are impossible.
+        """
+        self._require("sample")
+        if not isinstance(n_samples, int | np.integer) or n_samples < 0:
+            raise ValueError(must("n_samples", "be a non-negative integer", n_samples=n_samples))
+        if X is None:
+            return sampling.sample(self.plan, int(n_samples), _random_source(random_state, 1))
+        rows = self._table(X)
+        rng = _random_source(random_state, len(rows))
+        return sampling.sample_completions(self.plan, rows, int(n_samples), rng)
+
+    @cached_property
+    def _is_tractable(self) -> tuple[bool, bool]:
+        return is_smooth(self), is_decomposable(self)
+
+    @cached_property
+    def _is_deterministic(self) -> bool:
+        return is_deterministic(self)
+
+    def _require_for_holes(self, query: str, X: FloatArray) -> None:
+        """Refuse NaN cells where ``_require`` does; complete rows have a value everywhere."""
+        if not all(self._is_tractable) and np.isnan(X[:, list(self.variables)]).any():
+            self._require(f"{query} with NaN cells")
+
+    def _require(self, query: str) -> None:
+        """Refuse a query that is exact for smooth and decomposable circuits only."""
+        if not all(self._is_tractable):
+            smooth, decomposable = self._is_tractable
+            raise CircuitPropertyError(
+                must(
+                    "a circuit",
+                    f"be smooth and decomposable for {query}",
+                    "Give all children of a sum the same scope and all factors of a product "
+                    "disjoint ones.",
+                    smooth=smooth,
+                    decomposable=decomposable,
+                )
+            )
+
+    def _table(self, X: Any, name: str = "X") -> FloatArray:
+        """Check a table: two axes, wide enough, no infinite cells (bounds may be)."""
+        table = np.atleast_1d(np.asarray(X, dtype=np.float64))
+        if table.ndim != 2:
+            raise ValueError(
+                must(
+                    name,
+                    "be a table with two axes",
+                    "Reshape one row with X.reshape(1, -1).",
+                    shape=table.shape,
+                )
+            )
+        if table.shape[1] < self.plan.n_columns:
+            raise ValueError(
+                must(
+                    name,
+                    f"have at least {self.plan.n_columns} columns, as variables are column numbers",
+                    shape=table.shape,
+                )
+            )
+        if name == "X" and np.isinf(table).any():
+            row, column = np.argwhere(np.isinf(table))[0]
+            raise ValueError(
+                must(
+                    "cells of X",
+                    "be finite or NaN",
+                    f"Look at row {row}, column {column}.",
+                    value=float(table[row, column]),
+                )
+            )
+        return table
+
+    def _state_mask(self, variable: int, mask: Any, n_rows: int) -> BoolArray:
+        """Check the allowed states of one variable."""
+        n_states = self.cardinalities.get(int(variable))
+        array = np.asarray(mask)
+        if n_states is None or array.dtype != bool or array.shape != (n_rows, n_states):
+            raise ValueError(
+                must(
+                    f"states of variable {variable}",
+                    f"be a boolean array of shape ({n_rows}, {n_states}) of a discrete variable",
+                    shape=array.shape,
+                    dtype=str(array.dtype),
+                )
+            )
+        return array
+
+
+def _random_source(random_state: Any, n_rows: int) -> np.random.Generator | RowStreams:
+    """Make a generator, or check that there is a stream for every row."""
+    if not isinstance(random_state, RowStreams):
+        return as_generator(random_state)
+    if len(random_state) != n_rows:
+        raise ValueError(
+            must(
+                "RowStreams as random_state",
+                f"hold one stream per row, {n_rows} in all",
+                "Make them from X, or from one row to draw without X.",
+                n_streams=len(random_state),
+            )
+        )
+    return random_state

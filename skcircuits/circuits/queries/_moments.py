@@ -1,0 +1,219 @@
+"""Queries that a feedforward and a backward pass answer: means, variances, marginals.
+
+For a smooth and decomposable circuit exactly one input unit per variable takes part in each
+explanation, so every conditional expectation is a sum over input units of flow times the
+unit's own conditional expectation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import sparse
+
+from skcircuits.circuits.engine._evaluation import log_values
+from skcircuits.circuits.engine._passes import backward
+from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.engine._scaled_inputs import linear_flows, linear_values
+from skcircuits.circuits.engine._tabulation import tabulated
+from skcircuits.circuits.inputs import InputLayer
+from skcircuits.circuits.inputs._base import DensityLayer, DiscreteInputLayer, StateFlows
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.protocols import FloatArray
+
+__all__ = ["conditional_marginals", "conditional_mean", "conditional_variance", "require_possible"]
+
+# Tables pay from this number of rows on.
+MANY_ROWS = 512
+
+
+def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
+    """Fill NaN cells with E[x_j | observed cells].
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    X : ndarray of shape (n, n_columns)
+        Rows with NaN; columns that are no variable of the circuit are returned as they are.
+
+    Returns
+    -------
+    ndarray of shape (n, n_columns)
+        Completed rows.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If the observed cells of a row are impossible.
+    """
+    result = X.copy()
+    compact = _compact(plan, len(X))
+    for rows, flows in _flows(compact, X):
+        block = X[rows]
+        result[rows] = _means(compact, flows, block, _state_flows(compact, flows, block))
+    return result
+
+
+def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
+    """Var[x_j | observed cells] of every cell.
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    X : ndarray of shape (n, n_columns)
+        Rows with NaN.
+
+    Returns
+    -------
+    ndarray of shape (n, n_columns)
+        Variances, 0 where observed; NaN where a column is no variable of the circuit and
+        the cell is missing.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If the observed cells of a row are impossible.
+    """
+    result = np.where(np.isnan(X), np.nan, 0.0)
+    compact = _compact(plan, len(X))
+    for rows, flows in _flows(compact, X):
+        block = X[rows]
+        states = _state_flows(compact, flows, block)
+        mean = _means(compact, flows, block, states).T
+        total = np.zeros(mean.shape)
+        # Law of total variance around the known mean: nothing cancels.
+        for variable, unknown, shares in states:
+            distance = np.arange(len(shares))[:, None] - mean[variable, unknown]
+            total[variable, unknown] += (shares * distance**2).sum(axis=0)
+        for units, layer in _densities(compact):
+            own_mean, own_variance = layer.conditional_moments(block)
+            spread = own_variance + (own_mean - mean[layer.scopes].transpose(0, 2, 1)) ** 2
+            total += _per_column(layer, flows[units][..., None] * spread, len(total))
+        unknown = np.isnan(block)
+        unknown[:, [v for v in range(block.shape[1]) if v not in plan.units[-1].scope]] = False
+        result[rows] = np.where(unknown, total.T, result[rows])
+    return result
+
+
+def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
+    """Distribution of every discrete variable given the observed cells.
+
+    Parameters
+    ----------
+    plan : Plan
+        A smooth and decomposable circuit.
+    X : ndarray of shape (n, n_columns)
+        Rows with NaN.
+
+    Returns
+    -------
+    dict of int to ndarray of shape (n, n_states)
+        One entry per discrete variable; all mass on the observed state where there is one.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If the observed cells of a row are impossible.
+    """
+    result = {variable: np.zeros((len(X), n)) for variable, n in plan.cardinalities.items()}
+    compact = _compact(plan, len(X))
+    for rows, flows in _flows(compact, X):
+        for variable, unknown, shares in _state_flows(compact, flows, X[rows]):
+            result[variable][rows.start + unknown, : len(shares)] += shares.T
+    for variable, table in result.items():
+        _put_observed(table, X[:, variable])
+    return result
+
+
+def require_possible(log_probabilities: FloatArray, first_row: int = 0) -> None:
+    """Refuse evidence of probability zero.
+
+    Parameters
+    ----------
+    log_probabilities : ndarray of shape (n,)
+        Log probability of the observed cells of each row.
+    first_row : int, default=0
+        Number of the first of these rows in the user's table.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        Naming the impossible rows.
+    """
+    impossible = np.flatnonzero(np.isneginf(log_probabilities)) + first_row
+    if len(impossible):
+        shown = ", ".join(map(str, impossible[:10])) + (", ..." if len(impossible) > 10 else "")
+        raise ZeroProbabilityError(
+            f"The observed cells of {len(impossible)} row(s) have probability zero under the "
+            f"circuit: rows {shown}. Set their impossible cells to NaN or use a circuit with "
+            "positive probabilities (smoothing).",
+            impossible.tolist(),
+        )
+
+
+def _compact(plan: Plan, n_rows: int) -> Plan:
+    """Give the plan with tables where they pay."""
+    return tabulated(plan) if n_rows >= MANY_ROWS else plan
+
+
+def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    """Flows of all input units, batch by batch; impossible rows raise."""
+    for rows in plan.batches(len(X), n_buffers=3):
+        linear = linear_values(plan, X[rows])
+        if linear is not None:
+            yield rows, linear_flows(plan, linear)
+            continue
+        values = log_values(plan, X[rows])
+        require_possible(values[plan.root], rows.start)
+        yield rows, backward(plan, values)
+
+
+def _state_flows(plan: Plan, flows: FloatArray, X: FloatArray) -> list[StateFlows]:
+    """Conditional probability of each state of the unknown discrete cells."""
+    return [
+        part
+        for units, layer in plan.inputs
+        if isinstance(layer, DiscreteInputLayer)
+        for part in layer.state_flows(flows[units], X)
+    ]
+
+
+def _densities(plan: Plan) -> list[tuple[slice, DensityLayer]]:
+    """Give the layers of continuous units."""
+    return [(units, layer) for units, layer in plan.inputs if isinstance(layer, DensityLayer)]
+
+
+def _means(plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows]) -> FloatArray:
+    """Conditional mean of each cell; cells of other columns are returned as they are."""
+    total = np.zeros(X.shape).T
+    for variable, unknown, shares in states:
+        total[variable, unknown] += np.arange(len(shares)) @ shares
+    for units, layer in _densities(plan):
+        mean, _ = layer.conditional_moments(X)
+        total += _per_column(layer, flows[units][..., None] * mean, X.shape[1])
+    outside = [v for v in range(X.shape[1]) if v not in plan.units[-1].scope]
+    mean_cells = np.where(np.isnan(X), total.T, X)
+    mean_cells[:, outside] = X[:, outside]
+    return mean_cells
+
+
+def _per_column(layer: InputLayer, values: FloatArray, n_columns: int) -> FloatArray:
+    """Add up the values (n_units, n, scope_size) of each column, shape (n_columns, n)."""
+    columns = layer.scopes.ravel()
+    # A sparse matrix adds up the units of each column at once.
+    terms = values.transpose(0, 2, 1).reshape(len(columns), -1)
+    ones = np.ones(len(columns))
+    collect = sparse.csr_matrix(
+        (ones, (columns, np.arange(len(columns)))), (n_columns, len(columns))
+    )
+    return collect @ terms
+
+
+def _put_observed(table: FloatArray, cells: FloatArray) -> None:
+    """Put all mass on the observed states."""
+    observed = np.flatnonzero(~np.isnan(cells))
+    table[observed] = 0.0
+    table[observed, cells[observed].astype(np.intp)] = 1.0

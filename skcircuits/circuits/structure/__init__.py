@@ -1,0 +1,1 @@
+"""Units (the symbolic face of a circuit), and the properties that their graph promises."""

@@ -1,0 +1,257 @@
+"""Structural properties: what makes which query exact."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from itertools import combinations, product
+
+from skcircuits.circuits.structure._supports import Supports, positive_children
+from skcircuits.circuits.structure.units import Product, Rooted, Scope, Sum, Unit, topological_order
+from skcircuits.exceptions import CircuitPropertyError, must
+
+__all__ = [
+    "is_decomposable",
+    "is_deterministic",
+    "is_smooth",
+    "is_structured_decomposable",
+    "require_deterministic",
+    "scopes_are_laminar",
+    "units_are_tractable",
+]
+
+_Pair = tuple[Unit, Unit]
+
+
+def is_smooth(circuit: Rooted) -> bool:
+    """Tell whether all children of each sum unit have the same scope.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+
+    Returns
+    -------
+    bool
+        True if smooth.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Circuit, is_smooth
+    >>> is_smooth(Circuit(0.5 * Bernoulli(0, 0.2) + 0.5 * Bernoulli(1, 0.2)))
+    False
+    """
+    return _are_smooth(topological_order(circuit.root))
+
+
+def is_decomposable(circuit: Rooted) -> bool:
+    """Tell whether the factors of each product unit have disjoint scopes.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+
+    Returns
+    -------
+    bool
+        True if decomposable.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Circuit, is_decomposable
+    >>> is_decomposable(Circuit(Bernoulli(0, 0.2) * Bernoulli(0, 0.3)))
+    False
+    """
+    return _are_decomposable(topological_order(circuit.root))
+
+
+def units_are_tractable(units: Sequence[Unit]) -> bool:
+    """Tell whether all sums are smooth and all products decomposable.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+        All units of a circuit.
+
+    Returns
+    -------
+    bool
+        True if marginals are exact.
+    """
+    return _are_smooth(units) and _are_decomposable(units)
+
+
+def _are_smooth(units: Sequence[Unit]) -> bool:
+    return all(
+        child.scope == unit.scope
+        for unit in units
+        if isinstance(unit, Sum)
+        for child in unit.children
+    )
+
+
+def _are_decomposable(units: Sequence[Unit]) -> bool:
+    return all(
+        sum(len(child.scope) for child in unit.children) == len(unit.scope)
+        for unit in units
+        if isinstance(unit, Product)
+    )
+
+
+def is_structured_decomposable(circuit: Rooted) -> bool:
+    """Tell whether all products decompose their scopes along one hierarchy (a vtree).
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+
+    Returns
+    -------
+    bool
+        True if the circuit is decomposable and any two scopes of its units are nested or
+        disjoint.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Circuit, is_structured_decomposable
+    >>> is_structured_decomposable(Circuit(Bernoulli(0, 0.2) * Bernoulli(1, 0.3)))
+    True
+    """
+    scopes = {unit.scope for unit in topological_order(circuit.root)}
+    return is_decomposable(circuit) and scopes_are_laminar(scopes)
+
+
+def scopes_are_laminar(scopes: Iterable[Scope]) -> bool:
+    """Tell whether any two scopes are nested or disjoint.
+
+    Parameters
+    ----------
+    scopes : iterable of tuple of int
+        Sets of variables.
+
+    Returns
+    -------
+    bool
+        True if they form a hierarchy.
+    """
+    # From small to large, every scope must be a union of the largest ones inside it so far.
+    largest: dict[int, Scope] = {}
+    for scope in sorted(set(scopes), key=len):
+        inside = {largest.get(variable, (variable,)) for variable in scope}
+        if sum(map(len, inside)) != len(scope):
+            return False
+        largest.update(dict.fromkeys(scope, scope))
+    return True
+
+
+def is_deterministic(circuit: Rooted) -> bool:
+    """Tell whether at most one child of each sum unit is positive at any row.
+
+    The check is a certificate: True means provably so. It finds disjoint supports by
+    comparing possible values variable by variable and, for units that decompose alike,
+    factor by factor; deciding determinism in general is intractable.
+
+    Pieces of densities that only touch count as disjoint: the point between them has
+    probability zero, and most probable completions of a row observed there take the larger
+    of the limits from both sides. A point mass is not disjoint from a piece around it.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+
+    Returns
+    -------
+    bool
+        True if deterministic.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Circuit, Indicator, is_deterministic
+    >>> is_deterministic(Circuit(0.4 * Indicator(0, 0, 2) + 0.6 * Indicator(0, 1, 2)))
+    True
+    """
+    order = topological_order(circuit.root)
+    proofs = _Disjointness(order)
+    return all(
+        proofs.disjoint(left, right)
+        for unit in order
+        if isinstance(unit, Sum)
+        for left, right in combinations(positive_children(unit), 2)
+    )
+
+
+def require_deterministic(circuit: Rooted, purpose: str, way_out: str = "") -> None:
+    """Refuse a circuit that is not provably deterministic.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The circuit.
+    purpose : str
+        What determinism is needed for, as it ends the sentence "must be deterministic".
+    way_out : str, default=""
+        What to do instead.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If it is not provably deterministic.
+    """
+    if not is_deterministic(circuit):
+        raise CircuitPropertyError(
+            must("a circuit", f"be deterministic {purpose}", way_out, circuit=circuit)
+        )
+
+
+class _Disjointness:
+    """Proofs that no row is possible under two units of a circuit."""
+
+    def __init__(self, order: list[Unit]) -> None:
+        self._supports = Supports(order)
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def disjoint(self, left: Unit, right: Unit) -> bool:
+        """Tell whether no row is possible under both units (True is proven)."""
+        # Proofs wait on a stack of ours for the proofs they ask for: circuits may be deep.
+        waiting = [(_key(left, right), self._proof(left, right))]
+        answer: bool | None = None
+        while waiting:
+            key, proof = waiting[-1]
+            try:
+                asked = proof.send(answer)
+            except StopIteration as end:
+                answer = self._known[key] = bool(end.value)
+                waiting.pop()
+                continue
+            answer = self._known.get(_key(*asked))
+            if answer is None:
+                waiting.append((_key(*asked), self._proof(*asked)))
+        return bool(answer)
+
+    def _proof(self, left: Unit, right: Unit) -> Generator[_Pair, bool | None, bool]:
+        """Prove that two units are disjoint; yields the pairs whose answer it needs."""
+        if left is right:
+            return False
+        states = self._supports.states
+        if not self._supports.may_meet(states(left), states(right)):
+            return True
+        if isinstance(left, Sum) or isinstance(right, Sum):
+            opened, fixed = (left, right) if isinstance(left, Sum) else (right, left)
+            assert isinstance(opened, Sum)
+            for child in positive_children(opened):
+                if not (yield child, fixed):
+                    return False
+            return True
+        for own_factor, other_factor in product(left.children, right.children):
+            meet = not set(own_factor.scope).isdisjoint(other_factor.scope)
+            if meet and (yield own_factor, other_factor):
+                return True
+        return False
+
+
+def _key(left: Unit, right: Unit) -> tuple[int, int]:
+    """Name a pair whatever its order."""
+    return min(id(left), id(right)), max(id(left), id(right))

@@ -1,0 +1,322 @@
+"""The symbolic face of a circuit: immutable units, built with ``+`` and ``*``.
+
+Units are shared by reference: using one object in two places makes a graph, not a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.protocols import BoolArray, FloatArray
+
+__all__ = [
+    "InputUnit",
+    "Product",
+    "Rooted",
+    "Scope",
+    "Sum",
+    "Unit",
+    "WeightedUnit",
+    "as_unit",
+    "scale_unit",
+    "topological_order",
+]
+
+# Factors are kept as weights of at most this size in log space, which a float can hold.
+LARGEST_LOG_WEIGHT = 600.0
+# More sums than this would only be a slow way to run out of memory.
+MOST_SCALING_SUMS = 100_000
+
+#: Sorted numbers of variables.
+Scope = tuple[int, ...]
+
+
+class Unit:
+    """A node of a circuit: a function of the variables in its scope.
+
+    Units are immutable. ``p * q`` makes a product, ``0.3 * p + 0.7 * q`` a sum.
+    """
+
+    children: tuple[Unit, ...] = ()
+    #: The variables the unit depends on.
+    scope: Scope = ()
+
+    def __mul__(self, other: object) -> Unit | WeightedUnit:
+        """Multiply with a unit (a product) or with a number (a weighted term)."""
+        return _multiply(WeightedUnit(1.0, self), other)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: object) -> Sum:
+        """Add another unit or weighted term."""
+        return WeightedUnit(1.0, self) + other
+
+    def __sklearn_clone__(self) -> Unit:
+        """Return the unit itself: it is immutable."""
+        return self
+
+
+class InputUnit(Unit):
+    """A unit without children: a distribution over one or a few variables."""
+
+    def possible_states(self) -> BoolArray | None:
+        """Which states have positive probability, shape (n_states,); None if not discrete."""
+        return None
+
+    def possible_intervals(self) -> FloatArray | None:
+        """Intervals outside of which the density is zero, shape (n, 2); None for all numbers."""
+        return None
+
+
+class Rooted(Protocol):
+    """Anything that has a root unit, as circuits do."""
+
+    @property
+    def root(self) -> Unit:
+        """The root."""
+
+
+class WeightedUnit:
+    """A unit with a factor in front, ``0.3 * p``: the terms sums are made of.
+
+    Parameters
+    ----------
+    weight : float
+        Non-negative factor.
+    unit : Unit
+        What is weighted.
+    """
+
+    def __init__(self, weight: float, unit: Unit) -> None:
+        if not (np.isfinite(weight) and weight >= 0):
+            raise ValueError(
+                must("weight of a unit", "be finite and non-negative", weight=float(weight))
+            )
+        self.weight = float(weight)
+        self.unit = unit
+
+    def __mul__(self, other: object) -> Unit | WeightedUnit:
+        """Multiply with a unit, a weighted term or a number."""
+        return _multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: object) -> Sum:
+        """Add terms into one sum unit; sums written inline grow by a term."""
+        if not isinstance(other, WeightedUnit | Unit):
+            return NotImplemented
+        terms = [*_terms(self), *_terms(other)]
+        return Sum([unit for _, unit in terms], weights=[weight for weight, _ in terms])
+
+
+def _multiply(left: WeightedUnit, right: object) -> Unit | WeightedUnit:
+    """Multiply a term with a number, a unit or a term; a factor of one is dropped."""
+    if isinstance(right, int | float | np.integer | np.floating) and not isinstance(right, bool):
+        return WeightedUnit(left.weight * float(right), left.unit)
+    if not isinstance(right, WeightedUnit | Unit):
+        return NotImplemented
+    other = right if isinstance(right, WeightedUnit) else WeightedUnit(1.0, right)
+    product = Product([*_factors(left.unit), *_factors(other.unit)])
+    weight = left.weight * other.weight
+    return product if weight == 1.0 else WeightedUnit(weight, product)
+
+
+def _factors(unit: Unit) -> tuple[Unit, ...]:
+    """Factors of a product, so that ``a * b * c`` is one unit with three children."""
+    return unit.children if isinstance(unit, Product) else (unit,)
+
+
+def _terms(term: WeightedUnit | Unit) -> list[tuple[float, Unit]]:
+    """Terms of a sum, so that ``a + b + c`` is one unit with three children."""
+    weight, unit = (term.weight, term.unit) if isinstance(term, WeightedUnit) else (1.0, term)
+    if isinstance(unit, Sum):
+        return [(weight * float(w), child) for w, child in zip(unit.weights, unit.children)]
+    return [(weight, unit)]
+
+
+def as_unit(term: Unit | WeightedUnit) -> Unit:
+    """Turn a weighted term into a unit: a sum with one child.
+
+    Parameters
+    ----------
+    term : Unit or WeightedUnit
+        What an expression of units evaluates to.
+
+    Returns
+    -------
+    Unit
+        The unit itself, or ``Sum([unit], weights=[weight])``.
+
+    Raises
+    ------
+    TypeError
+        If ``term`` is neither.
+    """
+    if isinstance(term, Unit):
+        return term
+    if isinstance(term, WeightedUnit):
+        return Sum([term.unit], weights=[term.weight])
+    raise TypeError(
+        must(
+            "a circuit",
+            "be built from units",
+            "Combine Categorical(...), Gaussian(...) and the like with + and *.",
+            unit=type(term).__name__,
+        )
+    )
+
+
+class Product(Unit):
+    """A product of units with disjoint scopes.
+
+    Parameters
+    ----------
+    children : sequence of Unit
+        The factors; at least one.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Product
+    >>> Product([Bernoulli(0, 0.2), Bernoulli(1, 0.5)]).scope
+    (0, 1)
+    """
+
+    def __init__(self, children: Iterable[Unit]) -> None:
+        self.children = _checked_children(children, "product")
+        self.scope = _union_of_scopes(self.children)
+
+
+class Sum(Unit):
+    """A weighted sum (mixture) of units with the same scope.
+
+    Parameters
+    ----------
+    children : sequence of Unit
+        The terms; at least one.
+    weights : sequence of float, default=None
+        One non-negative weight per child; None means all ones. Weights that sum to one
+        make a mixture of normalised children normalised.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_children,)
+        Read-only.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Sum
+    >>> Sum([Bernoulli(0, 0.2), Bernoulli(0, 0.7)], weights=[0.5, 0.5]).weights
+    array([0.5, 0.5])
+    """
+
+    def __init__(
+        self, children: Iterable[Unit], weights: Sequence[float] | FloatArray | None = None
+    ) -> None:
+        self.children = _checked_children(children, "sum")
+        self.scope = _union_of_scopes(self.children)
+        values = np.ones(len(self.children)) if weights is None else weights
+        self.weights = np.array(values, dtype=np.float64)
+        self.weights.flags.writeable = False
+        if self.weights.shape != (len(self.children),):
+            raise ValueError(
+                must(
+                    "weights of a sum unit",
+                    f"have one entry for each of its {len(self.children)} children",
+                    shape=self.weights.shape,
+                )
+            )
+        if not (np.isfinite(self.weights).all() and (self.weights >= 0).all()):
+            raise ValueError(
+                must(
+                    "weights of a sum unit",
+                    "be finite and non-negative",
+                    weights=self.weights.tolist(),
+                )
+            )
+
+
+def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:
+    """Children as a tuple, every one a unit, at least one."""
+    units = tuple(children)
+    if not all([isinstance(child, Unit) for child in units]):  # noqa: C419 (a list is faster)
+        units = tuple(as_unit(child) for child in units)
+    if not units:
+        raise ValueError(must(f"a {kind} unit", "have at least one child", children=[]))
+    return units
+
+
+def _union_of_scopes(children: tuple[Unit, ...]) -> Scope:
+    """Sorted union of the children's scopes; one tuple is shared where all agree."""
+    scopes = [child.scope for child in children]
+    first = scopes[0]
+    for scope in scopes:
+        if scope is not first and scope != first:
+            return tuple(sorted(set().union(*scopes)))
+    return first
+
+
+def scale_unit(unit: Unit, log_factor: float) -> Unit:
+    """Multiply a unit by a number; one too large or small for a float goes into several sums.
+
+    Parameters
+    ----------
+    unit : Unit
+        The unit.
+    log_factor : float
+        Logarithm of the number.
+
+    Returns
+    -------
+    Unit
+        Sums with one child each on top of the unit; the unit itself for a factor of one.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If the factor is out of all proportion.
+    """
+    largest = MOST_SCALING_SUMS * LARGEST_LOG_WEIGHT
+    if not abs(log_factor) <= largest:
+        raise CircuitPropertyError(
+            must(
+                "logarithm of a factor of a circuit",
+                f"lie within ±{largest:g}",
+                "Distributions this far apart are as good as disjoint.",
+                log_factor=log_factor,
+            )
+        )
+    n_sums = int(np.ceil(abs(log_factor) / LARGEST_LOG_WEIGHT))
+    for _ in range(n_sums):
+        unit = Sum([unit], weights=[float(np.exp(log_factor / n_sums))])
+    return unit
+
+
+def topological_order(root: Unit) -> list[Unit]:
+    """List every unit below and including the root once, children before parents.
+
+    Parameters
+    ----------
+    root : Unit
+        Where to start.
+
+    Returns
+    -------
+    list of Unit
+        Each distinct unit once; the root is last.
+    """
+    order: list[Unit] = []
+    seen: set[int] = set()
+    stack: list[tuple[Unit, bool]] = [(root, False)]
+    while stack:
+        unit, children_done = stack.pop()
+        if children_done:
+            order.append(unit)
+        elif id(unit) not in seen:
+            seen.add(id(unit))
+            stack.append((unit, True))
+            stack.extend((child, False) for child in reversed(unit.children))
+    return order

@@ -1,0 +1,428 @@
+"""What all densities share: scoring, sampling, information criteria and probabilities."""
+
+from abc import ABCMeta, abstractmethod
+from contextlib import contextmanager
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import check_scalar
+from sklearn.utils.metaestimators import available_if
+
+from skcircuits.estimators._base import (
+    TableMixin,
+    check_is_fitted,
+    check_weights,
+    fit_context,
+    make_generator,
+)
+from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
+from skcircuits.stein._targets import is_continuous, state_counts
+from skcircuits.tabular._queries import compile_queries
+
+__all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
+
+# Steps of expectation maximisation that make up for missing cells
+_MAX_REFINEMENTS = 50
+_REFINEMENT_TOL = 1e-4
+
+
+class _NoStatesError(CircuitPropertyError, AttributeError):
+    """What an attribute raises that densities of discrete columns only have."""
+
+
+class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator, metaclass=ABCMeta):
+    """Base class of densities on tables with labels and missing cells.
+
+    A subclass defines its parameters with ``_parameter_constraints`` and these hooks, which
+    speak float arrays (numbers and codes of labels, NaN where missing):
+
+    ``_fit_table(X, sample_weight, generator)``
+        Fit on rows of shape (n, d); `sample_weight` is None or of shape (n,).
+    ``_log_density(X)``
+        Log density of rows, shape (n,), missing cells marginalised.
+    ``_draw(n_samples, X, generator)``
+        Draws of shape (n_samples, d) where X is None, else completions of its rows, of shape
+        (n_samples, n, d).
+    ``_log_box(boxes)``
+        Log probability of each box, shape (n_boxes,); see `skcircuits.tabular.Boxes`.
+    ``_n_parameters()``
+        Number of free parameters.
+    ``_target()``
+        The fitted model over encoded rows: what Stein methods ask, with
+        ``log_prob_unnormalized`` and ``cardinalities``.
+    """
+
+    _model = "circuit_"  # the attribute that answers; the others tell about the table
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, self._model)
+
+    @fit_context
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the density.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Training rows; cells may be missing.
+        y : Ignored
+            Present by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; None gives all the same.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        X = self._learn_table(X)
+        sample_weight = check_weights(sample_weight, X)
+        check_observed(X, sample_weight)
+        self._fit_table(X, sample_weight, self._make_generator())
+        return self
+
+    @fit_context
+    def _fit_encoded(self, X, schema, sample_weight=None):
+        """Fit on rows that another estimator has read by its own schema."""
+        self.n_features_in_ = len(schema.columns)
+        if all(isinstance(name, str) for name in schema.names):
+            self.feature_names_in_ = np.array(schema.names, dtype=object)
+        self._set_schema(schema)
+        check_observed(X, sample_weight)
+        self._fit_table(X, sample_weight, self._make_generator())
+        return self
+
+    def _make_generator(self):
+        return make_generator(getattr(self, "random_state", None))
+
+    def score_samples(self, X):
+        """Log density of each row.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; missing cells are marginalised, so that a row without any observed cell has
+            log density 0.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log density; ``-inf`` where the row is impossible.
+        """
+        return self._log_density(self._read_table(X))
+
+    def score(self, X, y=None):
+        """Mean log density of the rows.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; missing cells are marginalised.
+        y : Ignored
+            Present by convention.
+
+        Returns
+        -------
+        float
+            The mean, not the sum, so that it does not grow with the number of rows.
+        """
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples=1, random_state=None, X=None):
+        """Draw rows, or complete given rows.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of draws.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+        X : dataframe or array-like of shape (n, n_features), default=None
+            Rows to complete: their missing cells are drawn given the observed ones.
+
+        Returns
+        -------
+        ndarray or dataframe of shape (n_samples, n_features), or \
+                ndarray of shape (n_samples, n, n_features)
+            Draws: a dataframe with the fitted columns and dtypes when fitted on one (floats
+            where draws leave the range of an integer dtype). With `X`: its completions, one
+            set of rows per draw. Draws of a column whose numbers were all whole in fit are
+            rounded, as queries about it are understood.
+        """
+        check_is_fitted(self)
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        X = None if X is None else self._read_table(X)
+        drawn = self._draw(n_samples, X, make_generator(random_state))
+        is_open = True if X is None else np.isnan(X)
+        drawn = np.where(self._schema.is_integral & is_open, np.round(drawn), drawn)
+        return self._schema.decode(drawn) if X is None else self._schema.decode_array(drawn)
+
+    def log_prob_unnormalized(self, X):
+        """Log density of each row, as Stein methods ask it of a target.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of numbers, labels as codes into ``categories_``. A number that is no state
+            of its column is impossible here, while `score_samples` takes it for missing.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log density; ``-inf`` where the row is impossible.
+        """
+        check_is_fitted(self)
+        return self._target().log_prob_unnormalized(np.asarray(X, dtype=np.float64))
+
+    @property
+    def cardinalities(self):
+        """Number of states of each column, shape (n_features,), as of a target.
+
+        Stein methods move a column through the states 0, 1, ... k - 1.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If a column has no such states. It is an AttributeError too: a density of numbers
+            does not have this attribute.
+        """
+        check_is_fitted(self)
+        try:
+            return state_counts(self._target(), self.n_features_in_)
+        except CircuitPropertyError as error:
+            raise _NoStatesError(str(error)) from error
+
+    def bic(self, X):
+        """Bayesian information criterion on given rows; lower is better.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log-likelihood + n_parameters * log(n_samples)``.
+        """
+        log_density = self.score_samples(X)
+        return float(-2 * log_density.sum() + self._n_parameters() * np.log(len(log_density)))
+
+    def aic(self, X):
+        """Akaike information criterion on given rows; lower is better.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log-likelihood + 2 * n_parameters``.
+        """
+        return float(-2 * self.score_samples(X).sum() + 2 * self._n_parameters())
+
+    def probability(self, query, given=None):
+        """Probability that a row satisfies a query.
+
+        Parameters
+        ----------
+        query : dict or str
+            Text such as ``"30 <= age < 40 and not job in ('nurse', 'cook')"``, or a dict:
+            column to interval or label: ``{"age": (30, 40), "income": (50_000, None),
+            "job": {"nurse", "cook"}}``. Intervals are closed, None is unbounded, and a
+            single number is an interval from itself to itself. In a column whose numbers
+            were all whole in fit, a single whole number stands for what rounds to it, and an
+            interval for what rounds to the whole numbers inside. Columns have their position
+            as name where the density was fitted on an array.
+        given : dict or str, default=None
+            Condition, of the same form.
+
+        Returns
+        -------
+        float
+            The probability.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the condition is impossible.
+        """
+        return float(self.probabilities([query], given)[0])
+
+    def probabilities(self, queries, given=None):
+        """Probabilities that a row satisfies each of several queries.
+
+        Parameters
+        ----------
+        queries : sequence of dict or str
+            Queries as in `probability`.
+        given : dict or str, default=None
+            Condition for all of them.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            The probabilities.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the condition is impossible.
+        """
+        check_is_fitted(self)
+        boxes = compile_queries(queries, self._schema)
+        if given is None:
+            # Rounding, and the error of an estimate, may leave a sum of boxes above one
+            return np.exp(np.minimum(self._log_union(boxes), 0.0))
+        condition = compile_queries([given], self._schema)
+        log_condition = self._log_union(condition)[0]
+        if np.isneginf(log_condition):
+            raise ZeroProbabilityError(
+                f"The condition must have positive probability; got given={given!r}. "
+                "Widen its intervals or sets."
+            )
+        log_joint = self._log_union(boxes.intersect(condition))
+        # Rounding may leave the joint an ulp above the condition
+        return np.exp(np.minimum(log_joint - log_condition, 0.0))
+
+    def _log_union(self, boxes):
+        """Log probability of each query, a union of disjoint boxes, shape (n_queries,)."""
+        # Not before conditions are intersected: whole numbers meet where their cells only touch
+        boxes = boxes.around_whole_numbers(self._schema.is_integral)
+        log_probability = np.full(boxes.n_queries, -np.inf)
+        if len(boxes.query):
+            np.logaddexp.at(log_probability, boxes.query, self._log_box(boxes))
+        return log_probability
+
+    @abstractmethod
+    def _fit_table(self, X, sample_weight, generator):
+        """Fit on encoded rows."""
+
+    @abstractmethod
+    def _log_density(self, X):
+        """Log density of encoded rows, shape (n,)."""
+
+    @abstractmethod
+    def _draw(self, n_samples, X, generator):
+        """Draw encoded rows, or complete those of X."""
+
+    @abstractmethod
+    def _log_box(self, boxes):
+        """Log probability of each box, shape (n_boxes,)."""
+
+    @abstractmethod
+    def _n_parameters(self):
+        """Count the free parameters."""
+
+    @abstractmethod
+    def _target(self):
+        """Give the fitted model over encoded rows."""
+
+
+def _is_over_numbers(density):
+    """Tell whether a density is fitted, and to numbers alone."""
+    return is_continuous(density.circuit_)
+
+
+class CircuitDensity(BaseDensity):
+    """Base class of densities whose ``_fit_table`` sets ``circuit_``.
+
+    The circuit speaks original units, labels as codes into ``categories_[j]``.
+    """
+
+    @available_if(_is_over_numbers)
+    def grad_log_prob(self, X):
+        """Gradient of the log density, as Stein methods ask it of a continuous target.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of numbers; missing cells are marginalised.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Derivatives by the observed cells, NaN where a cell is missing.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If a column has another density than mixtures of Gaussians.
+        """
+        return self.circuit_.grad_log_prob(X)
+
+    @contextmanager
+    def _stages(self, *names):
+        """Tasks for callbacks, one per stage of the fit."""
+        fit = self._init_callback_context(max_subtasks=len(names))
+        fit.call_on_fit_task_begin(estimator=self)
+        yield [fit.subcontext(task_name=name, max_subtasks=None) for name in names]
+        fit.call_on_fit_task_end(estimator=self)
+
+    def _refine(self, steps, X, context, in_original_units=lambda circuit: circuit):
+        """Learn the parameters again where cells are missing: their flows are expectations.
+
+        A structure learned from the observed cells alone takes it for chance which these are.
+        """
+        result = drive(
+            self,
+            steps,
+            max_iter=_MAX_REFINEMENTS,
+            score=lambda step: step.log_density,
+            tol=_REFINEMENT_TOL,
+            n_iter_no_change=1,
+            attributes=lambda step: {"circuit_": in_original_units(step.circuit)},
+            X=X,
+            context=context,
+        )
+        return result.state.circuit
+
+    def _log_density(self, X):
+        return self.circuit_.log_prob(X)
+
+    def _draw(self, n_samples, X, generator):
+        if X is None:
+            return self.circuit_.sample(n_samples, random_state=generator)
+
+        def complete(rows):
+            return self.circuit_.sample(n_samples, X=rows, random_state=generator)
+
+        return completed_or_marginal(complete, X, self.circuit_)
+
+    def _log_box(self, boxes):
+        return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
+
+    def _n_parameters(self):
+        return self.circuit_.n_parameters
+
+    def _target(self):
+        return self.circuit_
+
+
+def check_observed(X, sample_weight=None):
+    """Refuse to learn from nothing.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Encoded rows.
+    sample_weight : ndarray of shape (n,), default=None
+        Their weights.
+
+    Raises
+    ------
+    ValueError
+        If no row of positive weight has an observed cell.
+    """
+    observed = ~np.isnan(X)
+    if not (observed if sample_weight is None else observed[sample_weight > 0]).any():
+        what = "X" if sample_weight is None else "rows of positive weight"
+        raise ValueError(
+            must(what, "have an observed cell", "Check what counts as missing.", shape=X.shape)
+        )

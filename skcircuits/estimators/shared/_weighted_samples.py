@@ -1,0 +1,126 @@
+"""Which samples a target allows, and what collapsed samples stand for."""
+
+import numpy as np
+
+from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.stein._targets import is_continuous, log_probabilities
+
+__all__ = ["complete_rows", "possible_rows", "refuse_missing"]
+
+# Completions of a row that are enumerated.
+_MAX_COMPLETIONS = 4096
+
+
+def possible_rows(target, samples):
+    """Find the samples that the target allows: no other should get any weight.
+
+    Parameters
+    ----------
+    target : object
+        A categorical or continuous target.
+    samples : ndarray of shape (n_samples, n_features)
+        Samples, NaN where collapsed.
+
+    Returns
+    -------
+    ndarray of int
+        Row numbers; all of them for a continuous target.
+
+    Raises
+    ------
+    ZeroProbabilityError
+        If there is none.
+    """
+    if is_continuous(target):
+        return np.arange(len(samples))
+    possible = np.flatnonzero(~np.isneginf(log_probabilities(target, samples)))
+    if not len(possible):
+        raise ZeroProbabilityError(
+            must(
+                "samples",
+                "have positive probability under the target, at least one of them",
+                "soften() of a graphical model makes every state possible.",
+                n_samples=len(samples),
+            ),
+            range(len(samples)),
+        )
+    return possible
+
+
+def complete_rows(target, samples, weights):
+    """List complete rows with the weight each stands for.
+
+    Parameters
+    ----------
+    target : FactorGraph
+        Gives the distribution of collapsed cells.
+    samples : ndarray of shape (n_samples, n_features)
+        Samples, NaN where collapsed.
+    weights : ndarray of shape (n_samples,)
+        Their weights.
+
+    Returns
+    -------
+    rows : ndarray of shape (n_rows, n_features)
+        The samples, or all completions of those with weight.
+    shares : ndarray of shape (n_rows,)
+        Weight times the conditional probability of the completion.
+    """
+    if not np.isnan(samples).any():
+        return samples, weights
+    rows, shares = [], []
+    used = weights != 0
+    for row, weight in zip(samples[used], weights[used]):
+        completed = _enumerate_states(row, target.cardinalities)
+        log_prob = target.log_prob_unnormalized(completed)
+        # p(hidden | observed): the states of the row are common to all completions.
+        share = np.exp(log_prob - log_prob.max())
+        rows.append(completed)
+        shares.append(weight * share / share.sum())
+    return np.concatenate(rows), np.concatenate(shares)
+
+
+def refuse_missing(samples, estimator):
+    """Give samples back if no cell is missing.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples, n_features)
+        Samples as numbers.
+    estimator : estimator
+        Who asks, for the message.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_features)
+        The same.
+    """
+    if np.isnan(samples).any():
+        raise ValueError(
+            must(
+                "Samples",
+                "be complete, but input X contains NaN",
+                "Use collapse=[...] to sum variables out, or impute first.",
+                estimator=type(estimator).__name__,
+            )
+        )
+    return samples
+
+
+def _enumerate_states(row, cardinalities):
+    """List the completions of a row."""
+    hidden = np.isnan(row).nonzero()[0]
+    shape = tuple(int(k) for k in cardinalities[hidden])
+    n_states = int(np.prod(shape, dtype=float))
+    if n_states > _MAX_COMPLETIONS:
+        raise ValueError(
+            must(
+                "completions of a collapsed sample",
+                f"be at most {_MAX_COMPLETIONS}",
+                "marginals() needs none; draw completions with target_.sample(n, X=samples_).",
+                n_states=n_states,
+            )
+        )
+    completed = np.tile(row, (n_states, 1))
+    completed[:, hidden] = np.indices(shape).reshape(len(hidden), n_states).T
+    return completed

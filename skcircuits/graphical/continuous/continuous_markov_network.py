@@ -1,0 +1,185 @@
+"""Continuous graphical models made of any differentiable factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from skcircuits.exceptions import must
+from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["ContinuousFactor", "ContinuousMarkovNetwork"]
+
+
+@dataclass(frozen=True)
+class ContinuousFactor:
+    """A positive function of some variables, or one function of many groups of variables.
+
+    Parameters
+    ----------
+    variables : array-like of int of shape (n_variables,) or (n_groups, n_variables)
+        What the function is of. With two dimensions the function is applied to each
+        group: thousands of equal potentials are one factor and one call.
+    log_value : callable
+        Logarithm: (n_samples, n_groups, n_variables) to (n_samples, n_groups).
+    gradient : callable
+        Gradient of `log_value` in its variables, same shape as its argument.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.graphical import ContinuousFactor
+    >>> chain = ContinuousFactor(
+    ...     [[0, 1], [1, 2]],
+    ...     lambda x: -0.5 * (x[..., 0] - x[..., 1]) ** 2,
+    ...     lambda x: (x[..., ::-1] - x))
+    >>> chain.variables.shape
+    (2, 2)
+    """
+
+    variables: IntArray = field(repr=False)
+    log_value: Callable[[FloatArray], FloatArray]
+    gradient: Callable[[FloatArray], FloatArray]
+
+    def __post_init__(self) -> None:
+        # A copy: what networks derive from it is kept.
+        variables = np.atleast_2d(np.array(self.variables, dtype=np.int64))
+        object.__setattr__(self, "variables", variables)
+
+
+class ContinuousMarkovNetwork:
+    """The density p(x) ∝ exp(Σ log factors).
+
+    Variables are neighbours where they meet in a factor.
+
+    Parameters
+    ----------
+    factors : sequence of ContinuousFactor
+        The factors.
+    n_variables : int, default=None
+        Number of variables; None takes the greatest that a factor names.
+    blocks : sequence of array-likes of int, default=None
+        Variables that form one node (the two coordinates of a position), where nodes are
+        more than single variables.
+
+    Attributes
+    ----------
+    neighbors : list of n_nodes ndarrays of int
+        Markov blanket of each node.
+    blocks : list of n_nodes ndarrays of int
+        Variables of each node.
+
+    Examples
+    --------
+    >>> from skcircuits.graphical import ContinuousFactor, ContinuousMarkovNetwork
+    >>> network = ContinuousMarkovNetwork([
+    ...     ContinuousFactor([[0, 1], [1, 2]], lambda x: -0.5 * (x[..., 0] - x[..., 1]) ** 2,
+    ...                      lambda x: x[..., ::-1] - x),
+    ...     ContinuousFactor([[0], [1], [2]], lambda x: -x[..., 0] ** 4 / 4, lambda x: -x ** 3)])
+    >>> network.grad_log_prob([[1.0, 0.0, 0.0]])
+    array([[-2.,  1.,  0.]])
+    >>> [blanket.tolist() for blanket in network.neighbors]
+    [[1], [0, 2], [1]]
+    """
+
+    def __init__(
+        self,
+        factors: Sequence[ContinuousFactor],
+        n_variables: int | None = None,
+        blocks: Sequence[ArrayLike] | None = None,
+    ) -> None:
+        self.factors = tuple(factors)
+        if not self.factors:
+            raise ValueError(must("factors", "hold at least one factor", n_factors=0))
+        greatest = max(int(factor.variables.max()) for factor in self.factors)
+        self.n_variables = greatest + 1 if n_variables is None else n_variables
+        least = min(int(factor.variables.min()) for factor in self.factors)
+        if least < 0 or greatest >= self.n_variables:
+            raise ValueError(
+                must(
+                    "variables of the factors",
+                    f"lie in 0..{self.n_variables - 1}",
+                    least=least,
+                    greatest=greatest,
+                )
+            )
+        if blocks is None:
+            self.blocks = list(np.arange(self.n_variables)[:, None])
+        else:
+            self.blocks = [np.array(block, dtype=np.int64) for block in blocks]
+
+    def __sklearn_clone__(self) -> ContinuousMarkovNetwork:
+        """Networks do not change: a clone is the network itself."""
+        return self
+
+    @cached_property
+    def _scatter(self) -> list[sparse.csr_array]:
+        """Per factor the matrix that adds the entries of all groups to their variables."""
+        return [
+            sparse.csr_array(
+                (
+                    np.ones(factor.variables.size),
+                    (factor.variables.ravel(), np.arange(factor.variables.size)),
+                ),
+                shape=(self.n_variables, factor.variables.size),
+            )
+            for factor in self.factors
+        ]
+
+    @cached_property
+    def neighbors(self) -> list[IntArray]:
+        """Markov blanket of each node."""
+        node_of_variable = np.empty(self.n_variables, dtype=np.int64)
+        for node, block in enumerate(self.blocks):
+            node_of_variable[block] = node
+        pairs = []
+        for factor in self.factors:
+            nodes = node_of_variable[factor.variables]
+            first, second = np.meshgrid(*[np.arange(nodes.shape[1])] * 2)
+            pairs.append(np.stack([nodes[:, first.ravel()], nodes[:, second.ravel()]], axis=-1))
+        row, column = np.concatenate([pair.reshape(-1, 2) for pair in pairs]).T
+        shape = (len(self.blocks), len(self.blocks))
+        return neighbor_lists(sparse.csr_array((np.ones(row.size), (row, column)), shape=shape))
+
+    def grad_log_prob(self, X: ArrayLike) -> FloatArray:
+        """Compute the score: the sum of the factors' gradients.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_variables)
+            Points.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_variables)
+            Score.
+        """
+        X = np.asarray(X, dtype=np.float64)
+        scores = np.zeros((self.n_variables, len(X)))
+        for factor, scatter in zip(self.factors, self._scatter):
+            gradient = np.asarray(factor.gradient(X[:, factor.variables]))
+            scores += scatter @ gradient.reshape(len(X), -1).T
+        return scores.T
+
+    def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
+        """Compute the sum of the factors' logarithms.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_variables)
+            Points.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log density up to a constant.
+        """
+        X = np.asarray(X, dtype=np.float64)
+        values = [factor.log_value(X[:, factor.variables]).sum(axis=1) for factor in self.factors]
+        return np.sum(values, axis=0)

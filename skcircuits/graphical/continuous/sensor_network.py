@@ -1,0 +1,307 @@
+"""Positions of sensors in the plane, known through noisy distances to each other and to anchors."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from skcircuits.exceptions import must
+from skcircuits.graphical.continuous._graph_distances import embed_by_graph_distances
+from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["SensorNetwork"]
+
+# The distance has no gradient where two nodes coincide; its square plus this one has.
+SQUARED_DISTANCE_FLOOR = 1e-12
+
+
+class SensorNetwork:
+    """Posterior of sensor positions given measured distances.
+
+    A measured distance is the true one plus Gaussian noise::
+
+        p(x) ∝ prior(x) Π exp[ -(|x_i - x_j| - r_ij)² / (2 noise²) ].
+
+    Nodes 0, 1, ... are the sensors, the anchors come after them. Sensor i has the
+    coordinates 2i and 2i + 1 and is one block of the graph.
+
+    Parameters
+    ----------
+    pairs : array-like of int of shape (n_measured, 2)
+        Nodes between which a distance was measured.
+    distances : array-like of shape (n_measured,)
+        Measured distances.
+    anchors : array-like of shape (n_anchors, 2)
+        Known positions.
+    n_sensors : int
+        Number of unknown positions.
+    noise : float, default=0.05
+        Standard deviation of a measurement.
+    prior_scale : float, default=None
+        Standard deviation of a Gaussian prior around the origin. None: a flat prior.
+    box : tuple of (float, float), default=None
+        A flat prior on the square [low, high]², that falls off outside like a Gaussian
+        of standard deviation `noise`. None: the whole plane.
+
+    Attributes
+    ----------
+    neighbors : list of n_sensors ndarrays of int
+        Sensors with a measured distance to each sensor.
+    blocks : list of n_sensors ndarrays of int
+        The two coordinates of each sensor.
+
+    Raises
+    ------
+    ValueError
+        If under a flat prior some sensors have no path to an anchor: their position
+        has no posterior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.graphical import SensorNetwork
+    >>> corners = [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    >>> network = SensorNetwork([[0, 1], [0, 2], [0, 3]], [0.5, 0.7, 0.7], corners, n_sensors=1)
+    >>> bool(network.log_prob_unnormalized([[0.4, 0.4]]) > network.log_prob_unnormalized([[1, 1]]))
+    True
+    """
+
+    def __init__(
+        self,
+        pairs: ArrayLike,
+        distances: ArrayLike,
+        anchors: ArrayLike,
+        n_sensors: int,
+        *,
+        noise: float = 0.05,
+        prior_scale: float | None = None,
+        box: tuple[float, float] | None = None,
+    ) -> None:
+        # Copies: what is derived from them is kept.
+        self.pairs = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        self.distances = np.array(distances, dtype=np.float64).ravel()
+        self.anchors = np.array(anchors, dtype=np.float64).reshape(-1, 2)
+        self.n_sensors = n_sensors
+        self.noise = noise
+        self.prior_scale = prior_scale
+        self.box = box
+        self._check()
+
+    @classmethod
+    def simulate(
+        cls,
+        positions: ArrayLike,
+        anchors: ArrayLike,
+        *,
+        radius: float = 0.5,
+        noise: float = 0.05,
+        random_state: int | np.random.Generator | None = None,
+        **prior: object,
+    ) -> SensorNetwork:
+        """Measure all distances below a radius, with noise.
+
+        Parameters
+        ----------
+        positions : array-like of shape (n_sensors, 2)
+            True positions.
+        anchors : array-like of shape (n_anchors, 2)
+            Positions of the anchors.
+        radius : float, default=0.5
+            Pairs closer than this are measured; pairs of anchors are not.
+        noise : float, default=0.05
+            Standard deviation of a measurement.
+        random_state : int, numpy.random.Generator or None, default=None
+            Source of the noise.
+        **prior : object
+            `prior_scale` or `box`.
+
+        Returns
+        -------
+        SensorNetwork
+            The posterior.
+        """
+        rng = np.random.default_rng(random_state)
+        positions = np.asarray(positions, dtype=np.float64)
+        nodes = np.concatenate([positions, np.asarray(anchors, dtype=np.float64)])
+        first, second = np.triu_indices(len(nodes), 1)
+        lengths = np.linalg.norm(nodes[first] - nodes[second], axis=1)
+        measured = (lengths < radius) & (first < len(positions))
+        pairs = np.stack([first[measured], second[measured]], axis=1)
+        distances = np.abs(lengths[measured] + noise * rng.standard_normal(measured.sum()))
+        return cls(pairs, distances, anchors, len(positions), noise=noise, **prior)  # type: ignore[arg-type]
+
+    def __sklearn_clone__(self) -> SensorNetwork:
+        """Networks do not change: a clone is the network itself."""
+        return self
+
+    @cached_property
+    def neighbors(self) -> list[IntArray]:
+        """Sensors with a measured distance to each sensor."""
+        between_sensors = self.pairs[np.all(self.pairs < self.n_sensors, axis=1)]
+        both_ways = np.concatenate([between_sensors, between_sensors[:, ::-1]])
+        adjacency = sparse.csr_array(
+            (np.ones(len(both_ways)), tuple(both_ways.T)), shape=(self.n_sensors,) * 2
+        )
+        return neighbor_lists(adjacency)
+
+    @cached_property
+    def blocks(self) -> list[IntArray]:
+        """The two coordinates of each sensor."""
+        return list(np.arange(2 * self.n_sensors).reshape(-1, 2))
+
+    def grad_log_prob(self, X: ArrayLike) -> FloatArray:
+        """Compute the score.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, 2 * n_sensors)
+            Positions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2 * n_sensors)
+            Score in the precision of X.
+        """
+        positions = self._by_sensor(X)
+        gaps, lengths = self._gaps(positions)
+        pulls = (self.distances.astype(lengths.dtype)[:, None] - lengths) / lengths
+        forces = gaps * (pulls / self.noise**2)[:, None]
+        incidence = self._incidence.astype(lengths.dtype)
+        scores = (incidence @ forces.reshape(len(forces), -1)).reshape(positions.shape)
+        if self.prior_scale is not None:
+            scores -= positions / self.prior_scale**2
+        if self.box is not None:
+            scores -= (positions - np.clip(positions, *self.box)) / self.noise**2
+        return scores.reshape(2 * self.n_sensors, -1).T
+
+    def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
+        """Compute the log density up to a constant.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, 2 * n_sensors)
+            Positions.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log density.
+        """
+        positions = self._by_sensor(X).astype(np.float64)
+        _, lengths = self._gaps(positions)
+        misfit = (lengths - self.distances[:, None]) / self.noise
+        value = -0.5 * np.sum(misfit**2, axis=0)
+        if self.prior_scale is not None:
+            value -= 0.5 * np.sum((positions / self.prior_scale) ** 2, axis=(0, 1))
+        if self.box is not None:
+            outside = (positions - np.clip(positions, *self.box)) / self.noise
+            value -= 0.5 * np.sum(outside**2, axis=(0, 1))
+        return value
+
+    def estimate_positions(self) -> FloatArray:
+        """Place the sensors by their distances along the graph: a start for sampling.
+
+        Classical multidimensional scaling of shortest paths, turned onto the anchors (Shang
+        et al., "Localization from mere connectivity", MobiHoc 2003). It uses
+        nothing but the measurements; three anchors or more fix its orientation.
+
+        Returns
+        -------
+        ndarray of shape (2 * n_sensors,)
+            A rough guess of all coordinates.
+        """
+        return embed_by_graph_distances(
+            self.pairs, self.distances, self.anchors, self.n_sensors
+        ).ravel()
+
+    def draw_start(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw starting positions without a guess: from the prior, or around the anchors.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of starts.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2 * n_sensors)
+            Positions.
+        """
+        shape = (n_samples, self.n_sensors, 2)
+        if self.box is None and self.prior_scale is not None:
+            starts = self.prior_scale * rng.standard_normal(shape)
+        elif self.box is not None:
+            starts = rng.uniform(*self.box, shape)
+        else:
+            starts = rng.uniform(self.anchors.min(axis=0), self.anchors.max(axis=0), shape)
+        return starts.reshape(n_samples, -1)
+
+    @cached_property
+    def _incidence(self) -> sparse.csr_array:
+        """+1 and -1 where a pair pulls at a sensor, shape (n_sensors, n_measured)."""
+        columns = np.tile(np.arange(len(self.pairs)), 2)
+        signs = np.repeat([1.0, -1.0], len(self.pairs))
+        n_nodes = self.n_sensors + len(self.anchors)
+        shape = (n_nodes, len(self.pairs))
+        return sparse.csr_array((signs, (self.pairs.T.ravel(), columns)), shape)[: self.n_sensors]
+
+    def _by_sensor(self, X: ArrayLike) -> FloatArray:
+        """Lay positions out as (n_sensors, 2, n_samples)."""
+        X = np.asarray(X)
+        X = X if X.dtype == np.float32 else X.astype(np.float64)
+        return np.ascontiguousarray(X.T).reshape(self.n_sensors, 2, -1)
+
+    def _gaps(self, positions: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Give x_i - x_j of the measured pairs, (n_measured, 2, n_samples), and its length."""
+        n_samples = positions.shape[2]
+        fixed = np.repeat(self.anchors.astype(positions.dtype)[..., None], n_samples, axis=2)
+        nodes = np.concatenate([positions, fixed])
+        gaps = nodes[self.pairs[:, 0]] - nodes[self.pairs[:, 1]]
+        return gaps, np.sqrt(np.einsum("pcn,pcn->pn", gaps, gaps) + SQUARED_DISTANCE_FLOOR)
+
+    def _check(self) -> None:
+        n_nodes = self.n_sensors + len(self.anchors)
+        if len(self.pairs) != len(self.distances):
+            raise ValueError(
+                must(
+                    "distances",
+                    "be one per pair",
+                    n_pairs=len(self.pairs),
+                    n_distances=len(self.distances),
+                )
+            )
+        for name, values in (("distances", self.distances), ("anchors", self.anchors)):
+            if not np.isfinite(values).all():
+                raise ValueError(must(name, "be finite", "Leave out what is unknown."))
+        if self.pairs.size and (self.pairs.min() < 0 or self.pairs.max() >= n_nodes):
+            raise ValueError(
+                must("pairs", f"name nodes 0..{n_nodes - 1}", greatest=int(self.pairs.max()))
+            )
+        if np.any(self.pairs[:, 0] == self.pairs[:, 1]):
+            raise ValueError(must("pairs", "join different nodes"))
+        if not self.noise > 0:
+            raise ValueError(must("noise", "be positive", noise=self.noise))
+        if self.prior_scale is None and self.box is None:
+            self._check_anchored(n_nodes)
+
+    def _check_anchored(self, n_nodes: int) -> None:
+        """Without a prior, a component without an anchor floats freely."""
+        links = sparse.csr_array((np.ones(len(self.pairs)), tuple(self.pairs.T)), (n_nodes,) * 2)
+        _, component = csgraph.connected_components(links, directed=False)
+        floating = np.flatnonzero(~np.isin(component, component[self.n_sensors :]))
+        if floating.size:
+            raise ValueError(
+                must(
+                    "every sensor",
+                    "have a path of measured distances to an anchor",
+                    "Pass prior_scale or box.",
+                    sensors=floating[:10].tolist(),
+                )
+            )

@@ -1,0 +1,1 @@
+"""Exact inference and Gibbs sampling in factor graphs."""

@@ -1,0 +1,167 @@
+"""Rows and evidence of categorical models: codes, missing cells, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skcircuits.exceptions import must
+from skcircuits.numerics._patterns import distinct_patterns
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["Evidence", "check_names", "evidence_row", "missing_patterns", "read_rows"]
+
+Evidence = Mapping[Any, Any] | ArrayLike | None
+Names = tuple[str, ...] | None
+StateNames = tuple[tuple[str, ...], ...] | None
+
+
+def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArray]:
+    """Split rows into codes and missing cells.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        States, NaN where unknown.
+    cardinalities : ndarray of int of shape (d,)
+        Number of states of each variable.
+
+    Returns
+    -------
+    codes : ndarray of int of shape (n, d)
+        The states, 0 where missing.
+    missing : ndarray of bool of shape (n, d)
+        Which cells are missing.
+    """
+    table = np.asarray(X, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != len(cardinalities):
+        raise ValueError(must("X", f"have shape (n, {len(cardinalities)})", shape=table.shape))
+    missing = np.isnan(table)
+    # Any valid state will do: columns of missing cells are never looked at.
+    filled = np.where(missing, 0.0, table)
+    invalid = (filled < 0) | (filled >= cardinalities) | (filled != np.floor(filled))
+    if invalid.any():
+        # One culprit says more than a count.
+        row, column = np.argwhere(invalid)[0].tolist()
+        raise ValueError(
+            must(
+                f"cells of column {column} of X",
+                f"be states between 0 and {cardinalities[column] - 1}",
+                "Encode the categories first.",
+                value=float(table[row, column]),
+            )
+        )
+    return filled.astype(np.int64), missing
+
+
+def missing_patterns(missing: BoolArray) -> Iterator[tuple[IntArray, frozenset[int]]]:
+    """Group rows by the set of their missing columns.
+
+    Parameters
+    ----------
+    missing : ndarray of bool of shape (n, d)
+        Which cells are missing.
+
+    Yields
+    ------
+    rows : ndarray of int
+        Positions of the rows of a group.
+    columns : frozenset of int
+        The columns they miss.
+    """
+    patterns, members = distinct_patterns(missing)
+    for index, pattern in enumerate(patterns):
+        yield (members == index).nonzero()[0], frozenset(pattern.nonzero()[0].tolist())
+
+
+def evidence_row(
+    evidence: Evidence,
+    n_variables: int,
+    variable_names: Names = None,
+    state_names: StateNames = None,
+) -> FloatArray:
+    """Turn evidence into one row, NaN where nothing is known.
+
+    Parameters
+    ----------
+    evidence : mapping, array-like of shape (d,) or None
+        ``{variable: state}`` by number or name, or a row.
+    n_variables : int
+        Columns of the row.
+    variable_names, state_names : tuple, default=None
+        The names that may be used.
+
+    Returns
+    -------
+    ndarray of shape (1, d)
+        The row.
+    """
+    if evidence is not None and not isinstance(evidence, Mapping):
+        row = np.atleast_2d(np.asarray(evidence, dtype=np.float64))
+        if row.shape != (1, n_variables):
+            raise ValueError(
+                must("evidence", f"be one row of {n_variables} cells", shape=row.shape)
+            )
+        return row
+    row = np.full((1, n_variables), np.nan)
+    for variable, state in (evidence or {}).items():
+        column = _position(variable, variable_names, "variable of the evidence")
+        if not 0 <= column < n_variables:
+            raise ValueError(
+                must("variable of the evidence", f"be below {n_variables}", variable=variable)
+            )
+        names = state_names[column] if state_names else None
+        row[0, column] = _position(state, names, f"state of variable {variable!r}")
+    return row
+
+
+def check_names(
+    variable_names: Sequence[str] | None,
+    state_names: Sequence[Sequence[str]] | None,
+    cardinalities: IntArray,
+) -> tuple[Names, StateNames]:
+    """Check that names fit to the variables and tell them apart.
+
+    Parameters
+    ----------
+    variable_names : sequence of str or None
+        Names of the variables.
+    state_names : sequence of sequence of str or None
+        Names of the states of each variable.
+    cardinalities : ndarray of int of shape (d,)
+        Number of states of each variable.
+
+    Returns
+    -------
+    variable_names, state_names : tuple or None
+        The same as tuples.
+    """
+    variables = None if variable_names is None else tuple(variable_names)
+    if variables is not None:
+        _check_distinct(variables, len(cardinalities), "variable_names")
+    states = None if state_names is None else tuple(tuple(names) for names in state_names)
+    if states is not None:
+        _check_distinct(range(len(states)), len(cardinalities), "state_names")
+        for variable, (names, count) in enumerate(zip(states, cardinalities.tolist())):
+            _check_distinct(names, count, f"state_names of variable {variable}")
+    return variables, states
+
+
+def _check_distinct(names: Sequence[Any], count: int, thing: str) -> None:
+    if len(names) != count or len(set(names)) != count:
+        raise ValueError(must(thing, f"be {count} different names", names=list(names)))
+
+
+def _position(label: Any, names: Names, thing: str) -> int:
+    if not isinstance(label, str):
+        # Numbers of a table are floats; 0.5, NaN and None are no positions.
+        if isinstance(label, (Real, np.bool_)) and float(label).is_integer():
+            return int(float(label))
+        raise ValueError(must(thing, "be a name or an integer", label=label))
+    if names is None or label not in names:
+        raise ValueError(must(thing, f"be one of {names}", "Or use its number.", label=label))
+    return names.index(label)

@@ -1,0 +1,420 @@
+"""Kernels and their algebra: sums and products of kernels are circuits over pairs of rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from skcircuits.circuits.structure.units import InputUnit, Product, Sum, Unit, topological_order
+from skcircuits.exceptions import must
+from skcircuits.kernels.families._terms import KernelTerm, multiply_terms
+from skcircuits.kernels.families._univariate import CombinationFactor, Factor
+from skcircuits.protocols import FloatArray
+
+__all__ = ["Kernel", "KernelCircuit", "KernelFamily", "KernelUnit", "check_positive"]
+
+
+class Kernel(ABC):
+    """A kernel function of two rows; immutable. Add, multiply and scale kernels freely."""
+
+    @abstractmethod
+    def __call__(self, X: Any, Y: Any = None) -> FloatArray:
+        """Kernel values of all pairs of complete rows, shape (n, m)."""
+
+    @abstractmethod
+    def is_positive_definite(self) -> bool:
+        """Certify that every Gram matrix is positive semidefinite.
+
+        Returns
+        -------
+        bool
+            True means provably so; False means not proven.
+        """
+
+    @abstractmethod
+    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
+        """Write the kernel as a sum of terms that split along any partition.
+
+        Parameters
+        ----------
+        variables : sequence of int
+            All variables of the table, for kernels over all of them.
+
+        Returns
+        -------
+        list of KernelTerm
+            The terms.
+        """
+
+    @abstractmethod
+    def _unit(self) -> Unit:
+        """The kernel as a unit of a kernel circuit."""
+
+    def __mul__(self, other: object) -> KernelCircuit:
+        """Multiply with a kernel or a number."""
+        if isinstance(other, Kernel):
+            return KernelCircuit(Product([self._unit(), other._unit()]))
+        if isinstance(other, int | float | np.number):
+            return KernelCircuit(Sum([self._unit()], weights=[float(other)]))
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: object) -> KernelCircuit:
+        """Add another kernel."""
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return KernelCircuit(Sum([self._unit(), other._unit()]))
+
+    def __sklearn_clone__(self) -> Kernel:
+        """Return the kernel itself: it is immutable."""
+        return self
+
+
+class KernelFamily(Kernel):
+    """A kernel with parameters over chosen variables.
+
+    Parameters
+    ----------
+    variables : sequence of int or None
+        Columns the kernel looks at; None for all.
+    """
+
+    #: Names of the constructor arguments.
+    _parameters: ClassVar[tuple[str, ...]]
+
+    def __init__(self, variables: Sequence[int] | None) -> None:
+        chosen = None if variables is None else tuple(int(v) for v in variables)
+        if chosen is not None and (len(set(chosen)) < len(chosen) or min(chosen, default=0) < 0):
+            raise ValueError(
+                must(
+                    "variables of a kernel",
+                    "be distinct column numbers (None means all columns)",
+                    variables=variables,
+                )
+            )
+        self.variables = chosen
+
+    def get_params(self) -> dict[str, Any]:
+        """Constructor arguments.
+
+        Returns
+        -------
+        dict
+            Parameters by name.
+        """
+        return {name: getattr(self, name) for name in self._parameters}
+
+    def with_params(self, **params: Any) -> KernelFamily:
+        """Make a kernel of the same family with some other parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            New values by name.
+
+        Returns
+        -------
+        KernelFamily
+            The new kernel; this one stays as it is.
+
+        Raises
+        ------
+        ValueError
+            If the family has no such parameter, or its value is not allowed.
+
+        Examples
+        --------
+        >>> from skcircuits.kernels import RBF
+        >>> RBF(gamma=0.5, variables=[0, 1]).with_params(gamma=2.0)
+        RBF(gamma=2.0, variables=(0, 1))
+        """
+        unknown = sorted(set(params) - set(self._parameters))
+        if unknown:
+            raise ValueError(
+                must(
+                    f"parameters of {type(self).__name__}",
+                    f"be among {self._parameters}",
+                    unknown=unknown,
+                )
+            )
+        return type(self)(**{**self.get_params(), **params})
+
+    def is_positive_definite(self) -> bool:
+        """Certify that every Gram matrix is positive semidefinite.
+
+        Returns
+        -------
+        bool
+            True: all families of this package are, whatever their (checked) parameters.
+        """
+        return True
+
+    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
+        """Write the kernel as one factor per variable.
+
+        Parameters
+        ----------
+        variables : sequence of int
+            All variables of the table, for kernels over all of them.
+
+        Returns
+        -------
+        list of KernelTerm
+            One term.
+        """
+        return [KernelTerm(np.array(1.0), dict.fromkeys(self._own(variables), self._factor()))]
+
+    def _factor(self) -> Factor:
+        """Factor of each variable of a product kernel."""
+        raise NotImplementedError  # families that are no product override ``terms``
+
+    @abstractmethod
+    def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
+        """Kernel values on the kernel's own columns."""
+
+    def __call__(self, X: Any, Y: Any = None) -> FloatArray:
+        """Kernel values of all pairs of complete rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_columns)
+            Rows.
+        Y : array-like of shape (m, n_columns), default=None
+            Other rows; X itself when None.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Kernel values.
+        """
+        X = self._columns(X)
+        Y = X if Y is None else self._columns(Y)
+        if X.shape[1] != Y.shape[1]:
+            raise ValueError(
+                must(
+                    "X and Y of a kernel",
+                    "have the same columns",
+                    "Name the variables of the kernel to compare some columns of wider tables.",
+                    n_columns=(X.shape[1], Y.shape[1]),
+                )
+            )
+        return self._gram(X, Y)
+
+    def _columns(self, X: Any) -> FloatArray:
+        """Select the kernel's own columns of a table of complete rows."""
+        table = np.asarray(X, dtype=np.float64)
+        if table.ndim != 2:
+            raise ValueError(must("rows", "form a table with two axes", shape=table.shape))
+        if self.variables is not None:
+            if max(self.variables, default=-1) >= table.shape[1]:
+                raise ValueError(
+                    must(
+                        "rows",
+                        f"have a column for each of the kernel's variables {self.variables}",
+                        shape=table.shape,
+                    )
+                )
+            table = table[:, list(self.variables)]
+        if np.isnan(table).any():
+            raise ValueError(
+                must(
+                    "rows of a kernel",
+                    "be complete",
+                    "Use expected_kernel_matrix for rows with NaN.",
+                    n_missing=int(np.isnan(table).sum()),
+                )
+            )
+        return table
+
+    def _own(self, variables: Sequence[int]) -> tuple[int, ...]:
+        """Variables the kernel looks at."""
+        return tuple(variables) if self.variables is None else self.variables
+
+    def _unit(self) -> KernelUnit:
+        return KernelUnit(self)
+
+    def __repr__(self) -> str:
+        """Show the constructor call."""
+        shown = [f"{name}={value!r}" for name, value in self.get_params().items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __eq__(self, other: object) -> bool:
+        """Compare family and parameters."""
+        return type(self) is type(other) and self.get_params() == other.get_params()
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(self.get_params().items())))
+
+
+class KernelUnit(InputUnit):
+    """A kernel as an input unit of a kernel circuit.
+
+    Parameters
+    ----------
+    kernel : KernelFamily
+        What the unit computes.
+    """
+
+    def __init__(self, kernel: KernelFamily) -> None:
+        self.kernel = kernel
+        self.scope = tuple(sorted(kernel.variables or ()))
+
+    def __repr__(self) -> str:
+        """Show the kernel."""
+        return repr(self.kernel)
+
+
+class KernelCircuit(Kernel):
+    """Sums and products of kernels: what ``+`` and ``*`` of kernels give.
+
+    Parameters
+    ----------
+    root : Unit
+        Sum and product units over ``KernelUnit`` inputs. Subkernels may be shared.
+
+    Examples
+    --------
+    >>> from skcircuits.kernels import RBF, Delta, Hamming
+    >>> k = RBF(gamma=0.5, variables=[0, 1]) * Hamming(scale=1.0, variables=[2]) + 0.5 * Delta()
+    >>> k([[0.0, 0.0, 1.0]], [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]).round(4)
+    array([[1.5   , 0.3679]])
+    """
+
+    def __init__(self, root: Unit) -> None:
+        self.root = root
+
+    def __call__(self, X: Any, Y: Any = None) -> FloatArray:
+        """Kernel values of all pairs of complete rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_columns)
+            Rows.
+        Y : array-like of shape (m, n_columns), default=None
+            Other rows; X itself when None.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Kernel values.
+        """
+        values: dict[int, FloatArray] = {}
+        for unit in topological_order(self.root):
+            below = [values[id(child)] for child in unit.children]
+            if isinstance(unit, Sum):
+                values[id(unit)] = np.tensordot(unit.weights, np.stack(below), axes=1)
+            elif isinstance(unit, Product):
+                values[id(unit)] = np.multiply.reduce(below)
+            elif isinstance(unit, KernelUnit):
+                values[id(unit)] = unit.kernel(X, Y)
+        return values[id(self.root)]
+
+    def is_positive_definite(self) -> bool:
+        """Certify that every Gram matrix is positive semidefinite.
+
+        Returns
+        -------
+        bool
+            True when all kernels involved are certified: sums with non-negative weights and
+            products (Schur) keep the property.
+        """
+        return all(
+            unit.kernel.is_positive_definite()
+            for unit in topological_order(self.root)
+            if isinstance(unit, KernelUnit)
+        )
+
+    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
+        """Multiply out into terms.
+
+        Parameters
+        ----------
+        variables : sequence of int
+            All variables of the table.
+
+        Returns
+        -------
+        list of KernelTerm
+            The terms.
+        """
+        found: dict[int, list[KernelTerm]] = {}
+        for unit in topological_order(self.root):
+            below = [found[id(child)] for child in unit.children]
+            if isinstance(unit, Sum):
+                found[id(unit)] = _add(below, unit.weights)
+            elif isinstance(unit, Product):
+                product = below[0]
+                for terms in below[1:]:
+                    product = [multiply_terms(left, right) for left in product for right in terms]
+                found[id(unit)] = product
+            elif isinstance(unit, KernelUnit):
+                found[id(unit)] = unit.kernel.terms(variables)
+        return found[id(self.root)]
+
+    def _unit(self) -> Unit:
+        return self.root
+
+    def __repr__(self) -> str:
+        """Show the formula."""
+        shown: dict[int, str] = {}
+        for unit in topological_order(self.root):
+            below = [shown[id(child)] for child in unit.children]
+            if isinstance(unit, Sum):
+                terms = [s if w == 1 else f"{w:.4g} * {s}" for w, s in zip(unit.weights, below)]
+                shown[id(unit)] = terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+            else:
+                shown[id(unit)] = " * ".join(below) if below else repr(unit)
+        return shown[id(self.root)]
+
+
+def _add(parts: list[list[KernelTerm]], weights: FloatArray) -> list[KernelTerm]:
+    """Terms of a weighted sum; terms over one and the same variable become one."""
+    terms = [
+        KernelTerm(weight * term.coefficients, term.factors, term.power_sums)
+        for weight, part in zip(weights, parts)
+        for term in part
+        if weight > 0
+    ]
+    return _merge_univariate(terms)
+
+
+def _merge_univariate(terms: list[KernelTerm]) -> list[KernelTerm]:
+    """Merge a sum over one variable into one factor, so that products of sums stay small."""
+    touched = {variable for term in terms for variable in term.factors}
+    if len(terms) < 2 or len(touched) != 1 or not all(term.is_product for term in terms):
+        return terms
+    (variable,) = touched
+    combination = CombinationFactor(
+        tuple((float(term.coefficients), term.factor(variable)) for term in terms)
+    )
+    return [KernelTerm(np.array(1.0), {variable: combination})]
+
+
+def check_positive(name: str, value: object) -> float:
+    """Check a positive finite kernel parameter.
+
+    Parameters
+    ----------
+    name : str
+        The parameter.
+    value : object
+        Its value.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    ValueError
+        If it is no positive finite number.
+    """
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (number and np.isfinite(value) and value > 0):  # type: ignore[call-overload, operator]
+        raise ValueError(must(f"{name} of a kernel", "be a positive number", "", **{name: value}))
+    return float(value)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Kernels integrated against pairs of input units, in closed form."""

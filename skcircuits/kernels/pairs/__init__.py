@@ -1,0 +1,1 @@
+"""Expected kernels of two circuits: one pass over pairs of units."""

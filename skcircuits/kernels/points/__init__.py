@@ -1,0 +1,1 @@
+"""Expected kernels of one circuit against points."""

@@ -1,0 +1,134 @@
+"""Chow-Liu trees of rows with holes, and trees as circuits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
+from skcircuits.circuits.structure.units import Unit
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees import (
+    ChowLiuTree,
+    PairStatistics,
+    StateLayout,
+    TreeMixture,
+    maximum_spanning_tree,
+    tree_unit,
+)
+from skcircuits.trees.tree._centers import root_at_center
+
+__all__ = ["mixture_circuit", "observed_information", "observed_tree"]
+
+
+def observed_tree(
+    codes: IntArray,
+    layout: StateLayout,
+    statistics: PairStatistics,
+    *,
+    sample_weight: FloatArray | None = None,
+    pseudo_count: float = 1.0,
+) -> ChowLiuTree:
+    """Learn the tree from pairs of observed cells, its tables given.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n, n_variables)
+        Rows, negative where missing.
+    layout : StateLayout
+        Numbering of the states.
+    statistics : PairStatistics
+        Consistent probabilities of states and pairs, from completed rows.
+    sample_weight : ndarray of shape (n,), default=None
+        Weight of each row; 1 without.
+    pseudo_count : float, default=1.0
+        Weight of the uniform rows that are added to each pair table.
+
+    Returns
+    -------
+    ChowLiuTree
+        The tree.
+    """
+    information = observed_information(
+        codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count
+    )
+    return ChowLiuTree(layout, maximum_spanning_tree(information), statistics)
+
+
+def observed_information(
+    codes: IntArray,
+    layout: StateLayout,
+    *,
+    sample_weight: FloatArray | None = None,
+    pseudo_count: float = 1.0,
+) -> FloatArray:
+    """Mutual information of every pair of variables, from the rows that have both.
+
+    Each pair table is smoothed and normalised by itself and has margins of its own, so that
+    its mutual information is that of a distribution whatever cells are missing elsewhere.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n, n_variables)
+        Rows, negative where missing.
+    layout : StateLayout
+        Numbering of the states.
+    sample_weight : ndarray of shape (n,), default=None
+        Weight of each row; 1 without.
+    pseudo_count : float, default=1.0
+        Weight of the uniform rows that are added to each pair table.
+
+    Returns
+    -------
+    ndarray of shape (n_variables, n_variables)
+        Mutual information in nats, zero on the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning._chow_liu import observed_information
+    >>> from skcircuits.trees import StateLayout
+    >>> codes = np.array([[0, 0, -1], [1, 1, -1], [-1, 0, 1]])
+    >>> observed_information(codes, StateLayout([2, 2, 2]), pseudo_count=0)[0, 1].round(4)
+    np.float64(0.6931)
+    """
+    indicators = layout.one_hot(codes)
+    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    uniform = 1.0 / layout.cardinalities[layout.owner]
+    pairs = (indicators * weight[:, None]).T @ indicators
+    pairs += pseudo_count * np.outer(uniform, uniform)
+    totals = layout.sum_states(layout.sum_states(pairs).T).T[layout.owner][:, layout.owner]
+    pairs /= np.where(totals > 0, totals, 1.0)
+    # rows[a, v]: probability of state a in the table with variable v.
+    rows = layout.sum_states(pairs)[:, layout.owner]
+    product = rows * rows.T
+    ratio = np.divide(pairs, product, out=np.ones_like(pairs), where=pairs > 0)
+    information = layout.sum_states(layout.sum_states(pairs * np.log(ratio)).T).T
+    np.fill_diagonal(information, 0.0)
+    return np.maximum(information, 0.0)
+
+
+def mixture_circuit(mixture: TreeMixture) -> Circuit:
+    """Write a mixture of trees as a circuit.
+
+    Parameters
+    ----------
+    mixture : TreeMixture
+        Weights and trees.
+
+    Returns
+    -------
+    Circuit
+        Normalised; deterministic and structured-decomposable for one tree. Each tree is
+        rooted at its centre, which keeps the circuit shallow.
+    """
+    units = [tree_unit(tree, root_at_center(tree.parents), _input) for tree in mixture.trees]
+    if len(units) == 1:
+        return Circuit(units[0])
+    return Circuit(Sum(units, weights=np.exp(mixture.log_weights)))
+
+
+def _input(variable: int, probabilities: FloatArray) -> Unit:
+    """An indicator where one state has all mass, a categorical unit elsewhere."""
+    if len(probabilities) > 1 and probabilities.max() == 1.0:
+        return Indicator(variable, int(probabilities.argmax()), len(probabilities))
+    return Categorical(variable, probabilities)

@@ -1,0 +1,1 @@
+"""Gaussian mixtures learned from incomplete rows."""

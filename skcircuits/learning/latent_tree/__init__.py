@@ -1,0 +1,1 @@
+"""Latent Chow-Liu trees."""

@@ -1,0 +1,195 @@
+"""Messages in a hidden tree: likelihoods upward, posteriors and statistics downward.
+
+With L_v(j) the likelihood of everything below Z_v = j and U_v = T_v L_v what its parent sees,
+
+    upward    L_v = emission · Π_c U_c,    U_v = T_v L_v
+    downward  q_c = L_c · T_cᵀ (q_v / U_c),    statistics of T_c:  T_c · ((q_v / U_c) L_cᵀ)
+
+which is the circuit's feedforward and backward pass with the parameters in plain arrays, so
+that they can change after every block of rows: three matrix products per variable. Messages
+are (n_states, n_rows), scaled to a maximum of one per row and variable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skcircuits.learning.latent_tree._tree import LatentTree
+from skcircuits.protocols import FloatArray
+
+__all__ = ["LatentTotals", "Messenger"]
+
+_CACHE_BYTES = 1 << 24  # both buffers of a block of rows
+_MOST_ROWS, _LEAST_ROWS = 512, 128
+_FACTORS_BEFORE_SCALING = 4  # a factor is seldom below 1e-7, float32 ends at 1e-38
+_LEAST_TRANSITION = 1e-7
+
+
+class LatentTotals(NamedTuple):
+    """Expected statistics of some rows.
+
+    Attributes
+    ----------
+    prior : ndarray of shape (h,)
+        Counts of the root's states.
+    transitions : ndarray of shape (n_variables, h, h)
+        Counts of pairs (parent, child) of states.
+    emissions : list of ndarray
+        Statistics of each group of emissions.
+    """
+
+    prior: FloatArray
+    transitions: FloatArray
+    emissions: list[FloatArray]
+
+    @classmethod
+    def empty(cls, tree: LatentTree) -> LatentTotals:
+        """Statistics of no row."""
+        return cls(
+            np.zeros_like(tree.prior),
+            np.zeros_like(tree.transitions),
+            [group.empty_totals() for group in tree.emissions],
+        )
+
+    def blend(self, other: LatentTotals, keep: float, gain: float) -> None:
+        """Replace by ``keep * self + gain * other``, in place."""
+        pairs = [
+            (self.prior, other.prior),
+            (self.transitions, other.transitions),
+            *zip(self.emissions, other.emissions),
+        ]
+        for own, added in pairs:
+            own *= keep
+            own += gain * added
+
+
+class Messenger:
+    """Sends messages through trees of one shape; owns the buffers.
+
+    Parameters
+    ----------
+    tree : LatentTree
+        Any tree of the shape.
+    dtype : dtype
+        Of the messages.
+    """
+
+    def __init__(self, tree: LatentTree, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+        n_variables, n_states = len(tree.parents), tree.n_states
+        row_bytes = 2 * n_variables * n_states * self.dtype.itemsize
+        self.n_rows = int(np.clip(_CACHE_BYTES // row_bytes, _LEAST_ROWS, _MOST_ROWS))
+        shape = n_variables, n_states, self.n_rows
+        self._below, self._seen = np.empty(shape, self.dtype), np.empty(shape, self.dtype)
+        self._work = np.empty(shape[1:], self.dtype)
+
+    def log_prob(self, tree: LatentTree, X: FloatArray) -> FloatArray:
+        """Log density of rows.
+
+        Parameters
+        ----------
+        tree : LatentTree
+            The parameters.
+        X : ndarray of shape (n, n_variables)
+            Rows, NaN where missing.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Log densities, in the precision of the messages.
+        """
+        transitions = self._rounded(tree.transitions)
+        parts = [
+            self._upward(tree, transitions, X[start : start + self.n_rows])[0]
+            for start in range(0, len(X), self.n_rows)
+        ]
+        return np.concatenate(parts)
+
+    def totals(self, tree: LatentTree, X: FloatArray, weight: FloatArray) -> LatentTotals:
+        """Expected statistics of rows.
+
+        Parameters
+        ----------
+        tree : LatentTree
+            The parameters.
+        X : ndarray of shape (n, n_variables)
+            Rows, NaN where missing.
+        weight : ndarray of shape (n,)
+            Weight of each row.
+
+        Returns
+        -------
+        LatentTotals
+            Summed over the rows.
+        """
+        transitions = self._rounded(tree.transitions)
+        totals = LatentTotals.empty(tree)
+        for start in range(0, len(X), self.n_rows):
+            rows = slice(start, start + self.n_rows)
+            _, root, evidence = self._upward(tree, transitions, X[rows])
+            root *= weight[rows].astype(self.dtype)
+            self._downward(tree, transitions, root, evidence, totals)
+        totals.transitions[...] *= tree.transitions
+        return totals
+
+    def _rounded(self, transitions: FloatArray) -> FloatArray:
+        return np.maximum(transitions, _LEAST_TRANSITION).astype(self.dtype)
+
+    def _upward(
+        self, tree: LatentTree, transitions: FloatArray, X: FloatArray
+    ) -> tuple[FloatArray, FloatArray, list[Any]]:
+        """Likelihoods of a block: log density, posterior of the root, prepared cells."""
+        evidence = [group.evidence(X) for group in tree.emissions]
+        log_scale = np.zeros(len(X))
+        n_rows = len(X)
+        for vertex in reversed(tree.order):
+            below = self._below[vertex, :, :n_rows]
+            number, index = tree.emitters[vertex]
+            scale = tree.emissions[number].likelihood(index, evidence[number], below)
+            if scale is not None:
+                log_scale += scale
+            for n_factors, child in enumerate(tree.children[vertex], start=1):
+                below *= self._seen[child, :, :n_rows]
+                if n_factors % _FACTORS_BEFORE_SCALING == 0:
+                    log_scale += _scale_to_one(below)
+            log_scale += _scale_to_one(below)
+            np.matmul(transitions[vertex], below, out=self._seen[vertex, :, :n_rows])
+        root = below * tree.prior.astype(self.dtype)[:, None]
+        total = root.sum(axis=0)
+        root /= total
+        return log_scale + np.log(total), root, evidence
+
+    def _downward(
+        self,
+        tree: LatentTree,
+        transitions: FloatArray,
+        root: FloatArray,
+        evidence: list[Any],
+        totals: LatentTotals,
+    ) -> None:
+        """Posteriors of a block, added to the totals (those of transitions lack a factor)."""
+        n_rows = root.shape[1]
+        share = self._work[:, :n_rows]
+        totals.prior[...] += root.sum(axis=1)
+        # The posterior of a variable takes the place of what its parent saw of it.
+        posteriors = self._seen
+        posteriors[tree.order[0], :, :n_rows] = root
+        for vertex in tree.order:
+            posterior = posteriors[vertex, :, :n_rows]
+            number, index = tree.emitters[vertex]
+            tree.emissions[number].add(totals.emissions[number], index, posterior, evidence[number])
+            for child in tree.children[vertex]:
+                seen, below = self._seen[child, :, :n_rows], self._below[child, :, :n_rows]
+                np.divide(posterior, seen, out=share)
+                totals.transitions[child] += share @ below.T
+                np.matmul(transitions[child].T, share, out=seen)
+                seen *= below
+
+
+def _scale_to_one(message: FloatArray) -> FloatArray:
+    """Divide each row of the table by its largest entry, in place; return the logs."""
+    largest = message.max(axis=0)
+    message /= largest
+    return np.log(largest)

@@ -1,0 +1,83 @@
+"""Hidden Chow-Liu trees: a tree of hidden variables, each with one observed child."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from skcircuits.circuits import Circuit, Product, Sum
+from skcircuits.circuits.structure.units import Unit
+from skcircuits.learning.latent_tree._emissions import EmissionGroup
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees import children_of, top_down_order
+
+__all__ = ["LatentTree"]
+
+
+@dataclass(frozen=True)
+class LatentTree:
+    """A tree of hidden variables Z_v with h states each; Z_v emits column v of the table.
+
+    Parameters
+    ----------
+    parents : ndarray of shape (n_variables,)
+        Parent of each hidden variable, -1 at the root.
+    prior : ndarray of shape (h,)
+        Distribution of the root.
+    transitions : ndarray of shape (n_variables, h, h)
+        ``transitions[v, i, j]`` is P(Z_v = j | Z_parent = i); not used at the root.
+    emissions : sequence of EmissionGroup
+        Together they cover every column once.
+    """
+
+    parents: IntArray
+    prior: FloatArray
+    transitions: FloatArray
+    emissions: Sequence[EmissionGroup]
+
+    @property
+    def n_states(self) -> int:
+        """Number of states of each hidden variable."""
+        return len(self.prior)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Variables, parents before children."""
+        return [int(v) for v in top_down_order(self.parents[None])[0]]
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """Children of each variable."""
+        return children_of(self.parents)
+
+    @cached_property
+    def emitters(self) -> list[tuple[int, int]]:
+        """Group of each variable's emissions and its index within the group."""
+        places: dict[int, tuple[int, int]] = {}
+        for number, group in enumerate(self.emissions):
+            places.update((int(v), (number, i)) for i, v in enumerate(group.variables))
+        return [places[v] for v in range(len(self.parents))]
+
+    def circuit(self) -> Circuit:
+        """Compile to a circuit: smooth, structured-decomposable and normalised.
+
+        Returns
+        -------
+        Circuit
+            Per variable h sums that share h products, which fold into matrix products. At
+            the leaves of the tree the sums merge with their emissions.
+        """
+        below: dict[int, list[Unit]] = {}
+        for vertex in reversed(self.order):
+            number, index = self.emitters[vertex]
+            group = self.emissions[number]
+            is_root = self.parents[vertex] < 0
+            weights = self.prior[None] if is_root else self.transitions[vertex]
+            if self.children[vertex]:
+                factors = [group.units(index), *(below.pop(c) for c in self.children[vertex])]
+                products = [Product(states) for states in zip(*factors)]
+                below[vertex] = [Sum(products, weights=row) for row in weights]
+            else:
+                below[vertex] = group.mixed_units(index, weights)
+        return Circuit(below[self.order[0]][0])

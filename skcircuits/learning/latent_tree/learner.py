@@ -1,0 +1,199 @@
+"""Learning hidden Chow-Liu trees by online expectation maximisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from skcircuits.circuits import Circuit
+from skcircuits.learning.latent_tree._emissions import (
+    CategoricalEmissions,
+    EmissionGroup,
+    GaussianEmissions,
+)
+from skcircuits.learning.latent_tree._messages import LatentTotals, Messenger
+from skcircuits.learning.latent_tree._tree import LatentTree
+from skcircuits.learning.latent_tree.start import LatentRows, start_latent_tree
+from skcircuits.protocols import FloatArray
+
+__all__ = ["LatentSchedule", "LatentStep", "learn_latent_tree"]
+
+# Small tables are cut into blocks too: few steps per pass would learn slowly.
+_LEAST_BLOCKS, _LEAST_BLOCK_ROWS = 8, 64
+
+
+@dataclass(frozen=True)
+class LatentSchedule:
+    """How the steps are taken.
+
+    Parameters
+    ----------
+    n_epochs : int, default=60
+        Passes over the rows.
+    n_full_epochs : int, default=3
+        How many of them, at the end, update once with the statistics of all rows.
+    first_step, last_step : float, default=.3, .03
+        Share of a block in the running statistics, falling geometrically in between.
+
+    Examples
+    --------
+    A short schedule ends after its passes:
+
+    >>> import numpy as np
+    >>> from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
+    >>> from skcircuits.trees import StateLayout
+    >>> codes = np.repeat([[0, 0, 0], [1, 1, 1]], 20, axis=0)
+    >>> rows = LatentRows(codes.astype(float), np.ones(40), codes, StateLayout([2] * 3),
+    ...                   is_categorical=np.ones(3, dtype=bool))
+    >>> rng, schedule = np.random.default_rng(0), LatentSchedule(n_epochs=4, n_full_epochs=1)
+    >>> [step.converged for step in learn_latent_tree(rows, 2, rng, schedule=schedule)]
+    [False, False, False, True]
+    """
+
+    n_epochs: int = 60
+    n_full_epochs: int = 3
+    first_step: float = 0.3
+    last_step: float = 0.03
+
+
+@dataclass(frozen=True)
+class LatentStep:
+    """A tree after an epoch.
+
+    Parameters
+    ----------
+    tree : LatentTree
+        The parameters.
+    messenger : Messenger
+        Evaluates trees of this shape.
+    converged : bool
+        True for the last epoch of the schedule.
+    """
+
+    tree: LatentTree
+    messenger: Messenger
+    converged: bool
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """The tree as a circuit."""
+        return self.tree.circuit()
+
+    def mean_log_prob(self, X: FloatArray, weight: FloatArray) -> float:
+        """Weighted mean log density of rows.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_variables)
+            Rows like the training rows, NaN where missing.
+        weight : ndarray of shape (n,)
+            Weight of each row.
+
+        Returns
+        -------
+        float
+            In the precision of the messages.
+        """
+        return float(weight @ self.messenger.log_prob(self.tree, X) / weight.sum())
+
+
+def learn_latent_tree(
+    rows: LatentRows,
+    n_states: int,
+    rng: np.random.Generator,
+    *,
+    pseudo_count: float = 0.5,
+    schedule: LatentSchedule | None = None,
+) -> Iterator[LatentStep]:
+    """Learn a hidden Chow-Liu tree by online expectation maximisation.
+
+    Running statistics S ← (1 - s) S + s (N / n_block) S_block follow blocks of rows with
+    falling steps s, so that many updates are made per pass; a few full passes follow.
+
+    Parameters
+    ----------
+    rows : LatentRows
+        Training rows.
+    n_states : int
+        Number of states of each hidden variable.
+    rng : numpy.random.Generator
+        Draws the start and the order of the rows.
+    pseudo_count : float, default=0.5
+        Weight of the prior: spread over the next states of each hidden state, and as much of
+        the plain column for each of its emissions.
+    schedule : LatentSchedule, default=None
+        How the steps are taken.
+
+    Yields
+    ------
+    LatentStep
+        The tree after each epoch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning import LatentRows, learn_latent_tree
+    >>> from skcircuits.trees import StateLayout
+    >>> codes = np.repeat([[0, 0, 0], [1, 1, 1]], 20, axis=0)
+    >>> rows = LatentRows(codes.astype(float), np.ones(40), codes, StateLayout([2] * 3),
+    ...                   is_categorical=np.ones(3, dtype=bool))
+    >>> *_, last = learn_latent_tree(rows, 2, np.random.default_rng(0))
+    >>> np.exp(last.circuit.log_prob([[1, 1, np.nan], [1, 0, np.nan]])).round(2)
+    array([0.48, 0.02])
+    """
+    schedule = LatentSchedule() if schedule is None else schedule
+    X, weight = rows.X, rows.weight
+    tree, totals = start_latent_tree(rows, _emissions(rows, n_states), n_states, rng)
+    # Densities of continuous columns span more than float32 does.
+    messenger = Messenger(tree, np.float32 if rows.is_categorical.all() else np.float64)
+    sizes = _step_sizes(schedule, len(X), messenger.n_rows)
+    for epoch, steps in enumerate(sizes, start=1):
+        # A full pass keeps the order: sums do not depend on it but for rounding.
+        order = rng.permutation(len(X)) if len(steps) > 1 else np.arange(len(X))
+        for block, step in zip(np.array_split(order, len(steps)), steps):
+            added = messenger.totals(tree, X[block], weight[block])
+            share = weight[block].sum()
+            if share > 0:
+                totals.blend(added, 1.0 - step, step * weight.sum() / share)
+                tree = _maximize(tree, totals, pseudo_count)
+        yield LatentStep(tree, messenger, converged=epoch == schedule.n_epochs)
+
+
+def _emissions(rows: LatentRows, n_states: int) -> list[EmissionGroup]:
+    """Emissions of all columns that do not depend on the hidden states yet."""
+    groups: list[EmissionGroup] = []
+    discrete = np.flatnonzero(rows.is_categorical)
+    continuous = np.flatnonzero(~rows.is_categorical)
+    if len(discrete):
+        sizes = rows.layout.cardinalities[discrete]
+        dtype = np.float64 if len(continuous) else np.float32
+        groups.append(
+            CategoricalEmissions.marginals(discrete, sizes, rows.X, rows.weight, n_states, dtype)
+        )
+    if len(continuous):
+        groups.append(GaussianEmissions.marginals(continuous, rows.X, rows.weight, n_states))
+    return groups
+
+
+def _step_sizes(schedule: LatentSchedule, n_rows: int, batch_rows: int) -> Iterator[FloatArray]:
+    """Step sizes of the blocks of each epoch."""
+    n_blocks = int(np.clip(n_rows // _LEAST_BLOCK_ROWS, 1, _LEAST_BLOCKS))
+    n_blocks = max(n_blocks, -(-n_rows // batch_rows))
+    n_online = max(schedule.n_epochs - schedule.n_full_epochs, 0)
+    sizes = np.geomspace(schedule.first_step, schedule.last_step, max(n_online * n_blocks, 1))
+    yield from sizes[: n_online * n_blocks].reshape(n_online, n_blocks)
+    for _ in range(schedule.n_epochs - n_online):
+        yield np.ones(1)
+
+
+def _maximize(tree: LatentTree, totals: LatentTotals, pseudo_count: float) -> LatentTree:
+    """Parameters that fit the statistics."""
+    share = pseudo_count / tree.n_states
+    transitions = totals.transitions + share
+    transitions /= transitions.sum(axis=2, keepdims=True)
+    prior = totals.prior + share
+    emissions = [g.maximize(t, pseudo_count) for g, t in zip(tree.emissions, totals.emissions)]
+    return replace(tree, prior=prior / prior.sum(), transitions=transitions, emissions=emissions)

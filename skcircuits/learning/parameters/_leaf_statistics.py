@@ -1,0 +1,289 @@
+"""Expected statistics of input units and the parameters they give.
+
+One class per family: it gathers, batch by batch, what the rows say about the units of an
+input layer, each row weighted by the flow that reaches the unit, and turns the totals into
+new units. A family without an entry keeps its parameters.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skcircuits.circuits.inputs import (
+    Bernoulli,
+    Categorical,
+    DiscreteLayer,
+    Gaussian,
+    GaussianLayer,
+    InputLayer,
+    LeafUnit,
+    MultivariateGaussian,
+    MultivariateGaussianLayer,
+)
+from skcircuits.numerics._gaussian_conditionals import conditional_blocks
+from skcircuits.protocols import FloatArray
+
+__all__ = ["ColumnMoments", "LeafStatistics", "leaf_statistics"]
+
+# Least variance of a unit, relative to that of its column: a spike on one value is no density.
+_LEAST_VARIANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class ColumnMoments:
+    """Mean and variance of every column: the prior of continuous units.
+
+    Parameters
+    ----------
+    mean, variance : ndarray of shape (n_columns,)
+        Over the observed cells; the variance is positive.
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+
+    @classmethod
+    def of(cls, X: FloatArray, weight: FloatArray) -> ColumnMoments:
+        """Measure the columns of a table.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows with NaN.
+        weight : ndarray of shape (n,)
+            Weight of each row.
+
+        Returns
+        -------
+        ColumnMoments
+            Mean 0 and variance 1 for a column without any observed cell.
+        """
+        seen = ~np.isnan(X)
+        total = weight @ seen
+        cells = np.where(seen, X, 0.0)
+        share = np.where(total > 0, total, 1.0)
+        mean = weight @ cells / share
+        # Once more: the rounding of a long sum would pass for variance where numbers are large
+        mean += weight @ np.where(seen, X - mean, 0.0) / share
+        variance = weight @ np.square(np.where(seen, X - mean, 0.0)) / share
+        # A constant column: narrow against its own size, but a density.
+        constant = variance <= np.square(8.0 * np.finfo(np.float64).eps * mean)
+        variance[constant] = np.square(1e-3 * np.maximum(np.abs(mean[constant]), 1.0))
+        variance[total == 0] = 1.0
+        return cls(mean, variance)
+
+
+class LeafStatistics(ABC):
+    """Gathers the statistics of one input layer.
+
+    Parameters
+    ----------
+    layer : InputLayer
+        The stacked units with their present parameters.
+    units : sequence of LeafUnit
+        The units themselves, in the order of the layer.
+    moments : ColumnMoments
+        Moments of the training columns.
+    """
+
+    def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
+        self.layer = layer
+        self.units = units
+        self.moments = moments
+
+    @abstractmethod
+    def add(self, X: FloatArray, flows: FloatArray) -> None:
+        """Add rows of a table.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows; NaN cells count by their expectation under the present parameters.
+        flows : ndarray of shape (n_units, n)
+            Weight of every row for every unit.
+        """
+
+    @abstractmethod
+    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+        """Give the units with their new parameters.
+
+        Parameters
+        ----------
+        pseudo_count : float
+            Weight of the prior: uniform states, or the moments of the whole column.
+
+        Returns
+        -------
+        list of LeafUnit
+            One per unit of the layer; a unit that no row reached keeps its parameters when
+            the prior has no weight.
+        """
+
+
+class _FixedLeaves(LeafStatistics):
+    """Units whose family has no estimator here."""
+
+    def add(self, X: FloatArray, flows: FloatArray) -> None:
+        """Ignore the rows."""
+
+    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+        """Give the units as they are."""
+        return list(self.units)
+
+
+class _DiscreteLeaves(LeafStatistics):
+    """Expected counts of the states."""
+
+    def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
+        super().__init__(layer, units, moments)
+        self._counts = np.zeros_like(layer.masses)
+
+    def add(self, X: FloatArray, flows: FloatArray) -> None:
+        """Count states; a missing cell counts by the unit's own masses."""
+        variables = self.layer.scopes[:, 0]
+        n_states = self._counts.shape[1]
+        for variable in np.unique(variables):
+            own = variables == variable
+            cells = X[:, variable]
+            indicators = (cells[:, None] == np.arange(n_states)).astype(np.float64)
+            self._counts[own] += flows[own] @ indicators
+            missing = flows[own] @ np.isnan(cells)
+            self._counts[own] += missing[:, None] * self.layer.masses[own]
+
+    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+        """Normalise the counts; states that were impossible stay so."""
+        possible = self.layer.masses > 0
+        prior = pseudo_count * possible / possible.sum(axis=1, keepdims=True)
+        counts = self._counts * possible + prior
+        total = counts.sum(axis=1, keepdims=True)
+        masses = np.where(total > 0, counts / np.where(total > 0, total, 1.0), self.layer.masses)
+        return [
+            _with_masses(unit, row[:size])
+            for unit, row, size in zip(self.units, masses, self.layer.cardinalities)
+        ]
+
+
+def _with_masses(unit: LeafUnit, masses: FloatArray) -> LeafUnit:
+    """Rebuild a discrete unit; an indicator has nothing to learn."""
+    if isinstance(unit, Bernoulli):
+        return Bernoulli(unit.variable, float(masses[1]))
+    if isinstance(unit, Categorical):
+        return Categorical(unit.variable, masses)
+    return unit
+
+
+class _GaussianLeaves(LeafStatistics):
+    """Weights, first and second moments, in units of the column's deviation."""
+
+    def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
+        super().__init__(layer, units, moments)
+        variables = layer.scopes[:, 0]
+        self._center = moments.mean[variables]
+        self._scale = np.sqrt(moments.variance[variables])
+        self._totals = np.zeros((3, len(layer)))
+
+    def add(self, X: FloatArray, flows: FloatArray) -> None:
+        """Add expected moments; a missing cell has those of the unit itself."""
+        mean, variance = self.layer.conditional_moments(X)
+        deviation = (mean[..., 0] - self._center[:, None]) / self._scale[:, None]
+        square = np.square(deviation) + variance[..., 0] / np.square(self._scale)[:, None]
+        self._totals[0] += flows.sum(axis=1)
+        self._totals[1] += np.einsum("un,un->u", flows, deviation)
+        self._totals[2] += np.einsum("un,un->u", flows, square)
+
+    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+        """Match moments; the prior is the column itself: deviation 0, square 1."""
+        weight, first, second = self._totals
+        total = weight + pseudo_count
+        safe = np.where(total > 0, total, 1.0)
+        mean = first / safe
+        variance = (second + pseudo_count) / safe - np.square(mean)
+        means = self._center + self._scale * mean
+        stds = self._scale * np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
+        return [
+            Gaussian(unit.variable, float(m), float(s)) if known else unit  # type: ignore[attr-defined]
+            for unit, m, s, known in zip(self.units, means, stds, total > 0)
+        ]
+
+
+class _MultivariateGaussianLeaves(LeafStatistics):
+    """Weights, means and scatter matrices around the mean of the columns."""
+
+    def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
+        super().__init__(layer, units, moments)
+        self._center = moments.mean[list(layer.variables)]
+        n_units, n_variables = layer.scopes.shape
+        self._weight = np.zeros(n_units)
+        self._first = np.zeros((n_units, n_variables))
+        self._second = np.zeros((n_units, n_variables, n_variables))
+
+    def add(self, X: FloatArray, flows: FloatArray) -> None:
+        """Add expected moments given the observed cells of each row."""
+        cells = self.layer.cells(X)
+        mean, _ = self.layer.conditional_moments(X)
+        mean -= self._center
+        self._weight += flows.sum(axis=1)
+        self._first += np.einsum("un,unv->uv", flows, mean)
+        self._second += np.matmul((mean * flows[..., None]).transpose(0, 2, 1), mean)
+        for block in conditional_blocks(self.layer.gaussians, cells):
+            self._add_covariances(block, flows)
+
+    def _add_covariances(self, block: Any, flows: FloatArray) -> None:
+        """Add the conditional covariances of the missing cells, once per pattern."""
+        group = block.group
+        n_patterns = len(group.missing)
+        for unit, flow in enumerate(flows[:, group.rows]):
+            weight = np.bincount(group.pattern, weights=flow, minlength=n_patterns)
+            own = block.covariances[:, :, unit * n_patterns : (unit + 1) * n_patterns]
+            at = group.missing[:, :, None], group.missing[:, None, :]
+            np.add.at(self._second[unit], at, (own * weight).transpose(2, 0, 1))
+
+    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+        """Match moments; the prior has the columns' variances and no correlation."""
+        variance = self.moments.variance[list(self.layer.variables)]
+        total = self._weight + pseudo_count
+        safe = np.where(total > 0, total, 1.0)
+        mean = self._first / safe[:, None]
+        covariance = self._second + pseudo_count * np.diag(variance)
+        covariance = covariance / safe[:, None, None] - mean[:, :, None] * mean[:, None, :]
+        covariance += _LEAST_VARIANCE * np.diag(variance)
+        return [
+            MultivariateGaussian(self.layer.variables, self._center + m, (c + c.T) / 2)
+            if known
+            else unit
+            for unit, m, c, known in zip(self.units, mean, covariance, total > 0)
+        ]
+
+
+_FAMILIES: dict[type[InputLayer], type[LeafStatistics]] = {
+    DiscreteLayer: _DiscreteLeaves,
+    GaussianLayer: _GaussianLeaves,
+    MultivariateGaussianLayer: _MultivariateGaussianLeaves,
+}
+
+
+def leaf_statistics(
+    layer: InputLayer, units: Sequence[LeafUnit], moments: ColumnMoments
+) -> LeafStatistics:
+    """Make the gatherer of a layer's family.
+
+    Parameters
+    ----------
+    layer : InputLayer
+        The stacked units.
+    units : sequence of LeafUnit
+        The units themselves.
+    moments : ColumnMoments
+        Moments of the training columns.
+
+    Returns
+    -------
+    LeafStatistics
+        Empty totals.
+    """
+    return _FAMILIES.get(type(layer), _FixedLeaves)(layer, units, moments)

@@ -1,0 +1,54 @@
+"""The same structure with other input units and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skcircuits.circuits import Product, Sum
+from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.circuits.structure.units import Unit, topological_order
+from skcircuits.protocols import FloatArray
+
+__all__ = ["rebuild"]
+
+
+def rebuild(
+    root: Unit,
+    leaf_of: Callable[[LeafUnit], Unit],
+    weights_of: Callable[[Sum], FloatArray] = lambda unit: unit.weights,
+) -> Unit:
+    """Rebuild a circuit unit by unit; what was shared stays shared.
+
+    Parameters
+    ----------
+    root : Unit
+        The root.
+    leaf_of : callable
+        New unit of an input unit, with the same scope.
+    weights_of : callable, default=its own
+        New weights of a sum unit.
+
+    Returns
+    -------
+    Unit
+        The new root.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli
+    >>> from skcircuits.learning.parameters._rebuild import rebuild
+    >>> old = Bernoulli(0, 0.2) * Bernoulli(1, 0.5)
+    >>> rebuild(old, lambda leaf: Bernoulli(leaf.variable, 1 - leaf.p)).children[0]
+    Bernoulli(variable=0, p=0.8)
+    """
+    built: dict[int, Unit] = {}
+    for unit in topological_order(root):
+        children = [built[id(child)] for child in unit.children]
+        if isinstance(unit, Sum):
+            built[id(unit)] = Sum(children, weights=weights_of(unit))
+        elif isinstance(unit, Product):
+            built[id(unit)] = Product(children)
+        else:
+            assert isinstance(unit, LeafUnit)
+            built[id(unit)] = leaf_of(unit)
+    return built[id(root)]

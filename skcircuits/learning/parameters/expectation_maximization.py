@@ -1,0 +1,298 @@
+"""Parameters of any circuit from rows: expectation maximisation by flows.
+
+The flow of an edge is the probability that a row uses it, given the row's observed cells.
+Summed over rows, the flows of the edges of a sum are the expected counts of its weights. In
+a deterministic circuit complete rows use exactly one edge of each sum they reach, whatever
+the weights: one step gives the closed-form maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from skcircuits.circuits import Circuit, is_decomposable, is_smooth
+from skcircuits.circuits.engine._evaluation import log_values
+from skcircuits.circuits.engine._layers import SumLayer, SumWeights
+from skcircuits.circuits.engine._passes import backward
+from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.inputs import InputLayer, LeafUnit
+from skcircuits.circuits.structure.units import Unit
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.learning.parameters._leaf_statistics import (
+    ColumnMoments,
+    LeafStatistics,
+    leaf_statistics,
+)
+from skcircuits.learning.parameters._rebuild import rebuild
+from skcircuits.protocols import FloatArray
+
+__all__ = ["EMStep", "expectation_maximization", "fit_parameters"]
+
+
+def fit_parameters(
+    circuit: Circuit,
+    X: Any,
+    sample_weight: Any = None,
+    *,
+    pseudo_count: float = 1.0,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+) -> Circuit:
+    """Learn the weights and input distributions of a circuit from rows.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        Smooth and decomposable; its structure stays, zero weights stay zero and units that
+        several parents share stay shared. Its present parameters are where the search
+        starts: equal components of a sum would stay equal.
+    X : array-like of shape (n, n_columns)
+        Rows; NaN cells are marginalised (their statistics are expectations).
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each row; 1 without.
+    pseudo_count : float, default=1.0
+        Total weight of the prior at each sum (spread evenly over its edges) and each input
+        unit (uniform states; mean and variance of the column).
+    max_iter : int, default=100
+        Most steps.
+    tol : float, default=1e-6
+        Stop when a step improves the mean log density by less.
+
+    Returns
+    -------
+    Circuit
+        The same structure with new parameters, normalised.
+
+    Raises
+    ------
+    CircuitPropertyError
+        If the circuit is not smooth and decomposable.
+    ValueError
+        If every row is impossible under the circuit, or X or `sample_weight` do not fit.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Categorical, Circuit, Indicator
+    >>> from skcircuits.learning import fit_parameters
+    >>> p = Circuit(0.5 * Indicator(0, 0, 2) * Categorical(1, [0.5, 0.5])
+    ...             + 0.5 * Indicator(0, 1, 2) * Categorical(1, [0.5, 0.5]))
+    >>> q = fit_parameters(p, [[0, 0], [1, 0], [1, 1], [1, 1]], pseudo_count=0)
+    >>> q.root.weights
+    array([0.25, 0.75])
+    """
+    previous = -np.inf
+    steps = expectation_maximization(circuit, X, sample_weight, pseudo_count=pseudo_count)
+    for n_steps, step in enumerate(steps, start=1):
+        if n_steps >= max_iter or step.log_density - previous < tol:
+            break
+        previous = step.log_density
+    return step.circuit
+
+
+def expectation_maximization(
+    circuit: Circuit, X: Any, sample_weight: Any = None, *, pseudo_count: float = 1.0
+) -> Iterator[EMStep]:
+    """Take steps of expectation maximisation, without end.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        Where to start.
+    X : array-like of shape (n, n_columns)
+        Rows, NaN for missing cells.
+    sample_weight : array-like of shape (n,), default=None
+        Weight of each row; 1 without.
+    pseudo_count : float, default=1.0
+        Total weight of the prior at each sum and input unit.
+
+    Yields
+    ------
+    EMStep
+        New parameters and the mean log density under those before.
+
+    Examples
+    --------
+    The rows become more likely with each step:
+
+    >>> from skcircuits.circuits import Bernoulli, Circuit
+    >>> from skcircuits.learning import expectation_maximization
+    >>> start = Circuit(0.5 * (Bernoulli(0, 0.4) * Bernoulli(1, 0.4))
+    ...                 + 0.5 * (Bernoulli(0, 0.6) * Bernoulli(1, 0.6)))
+    >>> rows = [[0, 0], [0, 0], [1, 1], [1, float("nan")]]
+    >>> steps = expectation_maximization(start, rows, pseudo_count=0.1)
+    >>> [round(step.log_density, 2) for step, _ in zip(steps, range(4))]
+    [-1.18, -1.1, -1.02, -0.92]
+    """
+    plan = circuit.plan
+    rows = _checked_rows(X, plan.n_columns)
+    weight = _checked_weight(sample_weight, len(rows))
+    _check_structure(circuit)
+    leaves: list[list[LeafUnit]] = [list(plan.units[units]) for units, _ in plan.inputs]  # type: ignore[arg-type]
+    moments = ColumnMoments.of(rows, weight)
+    while True:
+        totals = _Totals(plan, leaves, moments)
+        for batch in plan.batches(len(rows), n_buffers=3):
+            totals.add(rows[batch], weight[batch])
+        plan, leaves = totals.maximize(pseudo_count)
+        yield EMStep(plan, leaves, totals.mean_log_density())
+
+
+@dataclass(frozen=True)
+class EMStep:
+    """Parameters after a step.
+
+    Parameters
+    ----------
+    plan : Plan
+        The structure with new weights and input layers; its symbolic units are those of the
+        circuit at the start.
+    leaves : list of list of LeafUnit
+        The input units of each input layer, with new parameters.
+    log_density : float
+        Weighted mean log density of the rows under the parameters *before* the step, over
+        the rows that are possible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits import Bernoulli, Circuit
+    >>> from skcircuits.learning import expectation_maximization
+    >>> start = Circuit(Bernoulli(0, 0.5))
+    >>> step = next(expectation_maximization(start, [[0], [0], [0], [1]], pseudo_count=0))
+    >>> np.exp(step.circuit.log_prob([[0], [1]])).round(2)  # after the step
+    array([0.75, 0.25])
+    >>> round(step.log_density, 2)  # before
+    -0.69
+    """
+
+    plan: Plan
+    leaves: list[list[LeafUnit]]
+    log_density: float
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """The circuit with the new parameters."""
+        units = self.plan.units
+        leaves: dict[int, Unit] = {}
+        for (own, _), family in zip(self.plan.inputs, self.leaves):
+            leaves.update(zip(map(id, units[own]), family))
+        weights: dict[int, FloatArray] = {}
+        for layer in self.plan.sum_layers:
+            pieces = np.split(self.plan.weights.linear[layer.edges], layer.starts[1:])
+            weights.update(zip(map(id, units[layer.units]), pieces))
+        root = rebuild(units[-1], lambda leaf: leaves[id(leaf)], lambda unit: weights[id(unit)])
+        return Circuit(root)
+
+
+class _Totals:
+    """Expected counts of all edges and statistics of all input units."""
+
+    def __init__(self, plan: Plan, leaves: list[list[LeafUnit]], moments: ColumnMoments) -> None:
+        self.plan = plan
+        self.counts = np.zeros_like(plan.weights.log)
+        self.leaves: list[tuple[slice, InputLayer, LeafStatistics]] = [
+            (units, layer, leaf_statistics(layer, family, moments))
+            for (units, layer), family in zip(plan.inputs, leaves)
+        ]
+        self._log_density = 0.0
+        self._weight = 0.0
+
+    def add(self, X: FloatArray, weight: FloatArray) -> None:
+        """Add the flows of a batch of rows."""
+        plan = self.plan
+        values = log_values(plan, X)
+        flows = backward(plan, values, root_flow=weight)
+        for layer in plan.sum_layers:
+            self.counts[layer.edges] += layer.edge_counts(flows, values, plan.weights)
+        for units, _, statistics in self.leaves:
+            statistics.add(X, flows[units])
+        possible = ~np.isneginf(values[plan.root])
+        self._log_density += float(weight[possible] @ values[plan.root][possible])
+        self._weight += float(weight[possible].sum())
+
+    def mean_log_density(self) -> float:
+        """Mean log density of the rows that are possible."""
+        return self._log_density / self._weight
+
+    def maximize(self, pseudo_count: float) -> tuple[Plan, list[list[LeafUnit]]]:
+        """Turn the totals into a plan with new parameters."""
+        if self._weight == 0:
+            raise ValueError(
+                must(
+                    "rows to learn from",
+                    "be possible under the circuit",
+                    "Start from positive weights and masses, or use rows of positive weight.",
+                    n_possible_rows=0,
+                )
+            )
+        leaves = [statistics.estimate(pseudo_count) for _, _, statistics in self.leaves]
+        inputs = tuple(
+            (units, type(layer).stack(family))
+            for (units, layer, _), family in zip(self.leaves, leaves)
+        )
+        log_weights = self.plan.weights.log.copy()
+        for layer in self.plan.sum_layers:
+            log_weights[layer.edges] = self._log_shares(layer, pseudo_count)
+        return replace(self.plan, inputs=inputs, weights=SumWeights(log_weights)), leaves
+
+    def _log_shares(self, layer: SumLayer, pseudo_count: float) -> FloatArray:
+        """Log weights of a layer; a sum that nothing reached keeps its own, normalised."""
+        old = self.plan.weights.linear[layer.edges]
+        positive = old > 0
+        n_positive = np.add.reduceat(positive, layer.starts, dtype=np.int64)
+        prior = positive * np.repeat(pseudo_count / np.maximum(n_positive, 1), layer.lengths)
+        counts = self.counts[layer.edges] + prior
+        unreached = np.repeat(np.add.reduceat(counts, layer.starts) == 0, layer.lengths)
+        counts[unreached] = old[unreached]
+        total = np.repeat(np.add.reduceat(counts, layer.starts), layer.lengths)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # A sum whose weights are all zero stays as it is.
+            return np.where(total > 0, np.log(counts) - np.log(total), -np.inf)
+
+
+def _check_structure(circuit: Circuit) -> None:
+    """Flows are probabilities in smooth and decomposable circuits only."""
+    if not (is_smooth(circuit) and is_decomposable(circuit)):
+        raise CircuitPropertyError(
+            must(
+                "a circuit",
+                "be smooth and decomposable for learning its parameters",
+                "Give all children of a sum the same scope and all factors of a product "
+                "disjoint ones.",
+            )
+        )
+
+
+def _checked_rows(X: Any, n_columns: int) -> FloatArray:
+    """Rows as floats, with a column for each variable."""
+    rows = np.array(X, dtype=np.float64, ndmin=2)
+    if rows.ndim != 2 or rows.shape[1] < n_columns:
+        raise ValueError(
+            must(
+                "X",
+                f"be a table with at least {n_columns} columns, as variables are column numbers",
+                shape=rows.shape,
+            )
+        )
+    return rows
+
+
+def _checked_weight(sample_weight: Any, n_rows: int) -> FloatArray:
+    """Row weights as floats, ones without."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weight = np.array(sample_weight, dtype=np.float64)
+    if weight.shape != (n_rows,) or not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise ValueError(
+            must(
+                "sample_weight",
+                f"hold {n_rows} finite non-negative numbers, one per row",
+                shape=weight.shape,
+            )
+        )
+    return weight

@@ -1,0 +1,1 @@
+"""Strudel: deterministic circuits grown from data."""

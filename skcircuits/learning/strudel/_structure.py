@@ -1,0 +1,421 @@
+"""The circuit Strudel grows: a Chow-Liu tree whose parts are copied and conditioned.
+
+Every node belongs to one variable of the tree, and its scope is that variable and all below
+it, so copies decompose alike and the circuit stays structured-decomposable. A sum chooses
+among products, a product fixes the state of its variable and has one sum per child in the
+tree. A row takes exactly one edge of each sum it reaches: each edge keeps the rows it carries,
+and those of a sum's edges are together the rows of all edges that lead to the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.circuits import Categorical, Indicator, Product, Sum
+from skcircuits.circuits.structure.units import Unit
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees import children_of, top_down_order
+
+__all__ = [
+    "Conditioning",
+    "Edge",
+    "ProductNode",
+    "Shape",
+    "SumNode",
+    "UnitBuilder",
+    "bottom_up",
+    "compile_tree",
+    "nodes_above",
+    "route",
+]
+
+
+class Shape:
+    """The tree that all nodes follow.
+
+    Parameters
+    ----------
+    parents : ndarray of shape (n_variables,)
+        Parent of each variable, -1 at the root.
+    cardinalities : ndarray of shape (n_variables,)
+        Number of states.
+
+    Attributes
+    ----------
+    order : list of int
+        Variables, parents first.
+    children : list of list of int
+        Children of each variable.
+    scopes : list of ndarray
+        Each variable and all below it, sorted.
+    """
+
+    def __init__(self, parents: IntArray, cardinalities: IntArray) -> None:
+        self.parents = parents
+        self.cardinalities = cardinalities
+        self.order = [int(v) for v in top_down_order(parents[None])[0]]
+        self.children = children_of(parents)
+        self._inside = np.eye(len(parents), dtype=bool)
+        for variable in reversed(self.order[1:]):
+            self._inside[parents[variable]] |= self._inside[variable]
+        self.scopes = [np.flatnonzero(row) for row in self._inside]
+
+    def contains(self, variable: int, other: int) -> bool:
+        """Tell whether the scope of a variable contains another one."""
+        return bool(self._inside[variable, other])
+
+
+@dataclass(frozen=True, eq=False)
+class ProductNode:
+    """Fixes the state of one variable, and of those it was split on; a sum per child.
+
+    Parameters
+    ----------
+    variable : int
+        Top variable of the scope.
+    literals : tuple of (int, int)
+        The variables that are fixed and their states, the product's own first: a row is
+        possible if it has these states.
+    factors : tuple of SumNode
+        In the order of the tree's children.
+    """
+
+    variable: int
+    literals: tuple[tuple[int, int], ...]
+    factors: tuple[SumNode, ...]
+
+    @property
+    def state(self) -> int:
+        """State of the product's own variable."""
+        return self.literals[0][1]
+
+
+@dataclass(eq=False)
+class Edge:
+    """An edge from a sum to a product, with the rows it carries.
+
+    Parameters
+    ----------
+    owner : SumNode
+        The sum.
+    child : ProductNode
+        The product.
+    rows : ndarray of shape (n_carried,)
+        Ascending row numbers.
+    """
+
+    owner: SumNode
+    child: ProductNode
+    rows: IntArray
+
+
+class SumNode:
+    """A choice among products.
+
+    Parameters
+    ----------
+    variable : int
+        Top variable of the scope.
+
+    Attributes
+    ----------
+    edges : list of Edge
+        The present edges.
+    versions : list of (int, tuple of ProductNode, ndarray)
+        Number of splits done, products and row counts after each change, so that any earlier
+        circuit can be built again.
+    """
+
+    def __init__(self, variable: int) -> None:
+        self.variable = variable
+        self.edges: list[Edge] = []
+        self.versions: list[tuple[int, tuple[ProductNode, ...], FloatArray]] = []
+
+    def record(self, version: int, counts: FloatArray) -> None:
+        """Note the present edges and their weights under a number of splits."""
+        entry = (version, tuple(edge.child for edge in self.edges), counts)
+        if self.versions and self.versions[-1][0] == version:
+            self.versions[-1] = entry
+        else:
+            self.versions.append(entry)
+
+    def at(self, version: int) -> tuple[tuple[ProductNode, ...], FloatArray]:
+        """Products and counts after a number of splits."""
+        for number, products, counts in reversed(self.versions):
+            if number <= version:
+                return products, counts
+        raise AssertionError("a node is only reached in versions that know it")
+
+
+def compile_tree(shape: Shape, codes: IntArray) -> list[SumNode]:
+    """Compile the tree itself: a sum per state of the parent, a product per own state.
+
+    Parameters
+    ----------
+    shape : Shape
+        The tree.
+    codes : ndarray of shape (n, n_variables)
+        Complete rows.
+
+    Returns
+    -------
+    list of SumNode
+        All sums, children before parents; the root is last.
+    """
+    sums: list[SumNode] = []
+    below: dict[int, list[SumNode]] = {}
+    for variable in reversed(shape.order):
+        factors = [below.pop(child) for child in shape.children[variable]]
+        products = [
+            ProductNode(variable, ((variable, state),), tuple(states[state] for states in factors))
+            for state in range(shape.cardinalities[variable])
+        ]
+        parent = shape.parents[variable]
+        n_above = 1 if parent < 0 else shape.cardinalities[parent]
+        above = np.zeros(len(codes), dtype=np.int64) if parent < 0 else codes[:, parent]
+        below[variable] = [SumNode(variable) for _ in range(n_above)]
+        for state, node in enumerate(below[variable]):
+            reached = np.flatnonzero(above == state)
+            own = codes[reached, variable]
+            node.edges = [Edge(node, p, reached[own == p.state]) for p in products]
+        sums += below[variable]
+    return sums
+
+
+Node = SumNode | ProductNode
+
+
+class Conditioning:
+    """Copies what lies below one edge, restricted to one state of a variable.
+
+    Copied are all nodes whose scope has the variable and, where rows move, the sums directly
+    below the product; the rest is shared. Sums and products are copied once each, however
+    many paths lead to them.
+
+    Parameters
+    ----------
+    shape : Shape
+        The tree.
+    variable, state : int
+        What is fixed.
+    moving : ndarray of bool of shape (n_rows,)
+        Rows of the edge with that state: they move to the copies.
+
+    Attributes
+    ----------
+    touched : list of SumNode
+        Sums whose rows have changed: originals and copies.
+    new_edges : list of Edge
+        Edges of the copies.
+    """
+
+    def __init__(self, shape: Shape, variable: int, state: int, moving: BoolArray) -> None:
+        self.shape = shape
+        self.variable = variable
+        self.state = state
+        self.moving = moving
+        self.touched: list[SumNode] = []
+        self.new_edges: list[Edge] = []
+        self._sums: dict[SumNode, SumNode | None] = {}
+        self._products: dict[ProductNode, ProductNode | None] = {}
+
+    def product(self, node: ProductNode, *, is_top: bool = True) -> ProductNode | None:
+        """Copy a product; None where the state is impossible below it."""
+        if not self.shape.contains(node.variable, self.variable):
+            return node
+        if node.variable == self.variable:
+            return node if node.state == self.state else None
+        if node not in self._products:
+            copy_all = is_top and bool(self.moving.any())
+            factors = [self._sum(factor, copy_all=copy_all) for factor in node.factors]
+            kept = tuple(factor for factor in factors if factor is not None)
+            complete = len(kept) == len(factors)
+            literals = (*node.literals, (self.variable, self.state))
+            copy = ProductNode(node.variable, literals, kept) if complete else None
+            self._products[node] = copy
+        return self._products[node]
+
+    def _sum(self, node: SumNode, *, copy_all: bool) -> SumNode | None:
+        """Copy a sum and move its rows; share it where nothing has to change."""
+        if not copy_all and not self.shape.contains(node.variable, self.variable):
+            return node
+        if node not in self._sums:
+            children = [self.product(edge.child, is_top=False) for edge in node.edges]
+            self._sums[node] = self._copy(node, children) if any(children) else None
+        return self._sums[node]
+
+    def _copy(self, node: SumNode, children: list[ProductNode | None]) -> SumNode:
+        copy = SumNode(node.variable)
+        for edge, child in zip(node.edges, children):
+            if child is None:
+                continue
+            moves = self.moving[edge.rows]
+            copy.edges.append(Edge(copy, child, edge.rows[moves]))
+            edge.rows = edge.rows[~moves]
+        self.touched += [node, copy]
+        self.new_edges += copy.edges
+        return copy
+
+
+class UnitBuilder:
+    """Writes nodes as units of a circuit.
+
+    Parameters
+    ----------
+    shape : Shape
+        The tree.
+    root : SumNode
+        The root.
+    version : int
+        Number of splits after which the circuit is wanted.
+    """
+
+    def __init__(self, shape: Shape, root: SumNode, version: int) -> None:
+        self._shape = shape
+        self._version = version
+        self._nodes = bottom_up(root, version)
+        self._indicators = [
+            [Indicator(v, state, int(size)) for state in range(size)]
+            for v, size in enumerate(shape.cardinalities)
+        ]
+
+    def build(
+        self, weights_of: Callable[[SumNode], FloatArray], shared: dict[Node, Unit] | None = None
+    ) -> dict[Node, Unit]:
+        """Write all nodes.
+
+        Parameters
+        ----------
+        weights_of : callable
+            Gives the weights of the edges of a node.
+        shared : dict of node to Unit, default=None
+            Units to use for some nodes.
+
+        Returns
+        -------
+        dict of node to Unit
+            The unit of every node, deterministic and structured-decomposable. A sum with one
+            edge is its product, a sum over the states of one variable a categorical unit.
+        """
+        built = {} if shared is None else dict(shared)
+        for node in self._nodes:
+            if node in built:
+                continue
+            if isinstance(node, ProductNode):
+                literal = self._indicators[node.variable][node.state]
+                factors = [built[factor] for factor in node.factors]
+                built[node] = Product([literal, *factors]) if factors else literal
+            else:
+                built[node] = self._sum(node, weights_of, built)
+        return built
+
+    def _sum(
+        self, node: SumNode, weights_of: Callable[[SumNode], FloatArray], built: dict[Node, Unit]
+    ) -> Unit:
+        products, _ = node.at(self._version)
+        if len(products) == 1:
+            return built[products[0]]
+        weights = weights_of(node)
+        if self._shape.children[node.variable]:
+            return Sum([built[product] for product in products], weights=weights)
+        masses = np.zeros(self._shape.cardinalities[node.variable])
+        masses[[product.state for product in products]] = weights
+        return Categorical(node.variable, masses)
+
+
+def route(root: SumNode, version: int, codes: IntArray) -> Iterator[tuple[SumNode, list[IntArray]]]:
+    """Send complete rows through a version of the circuit.
+
+    Parameters
+    ----------
+    root : SumNode
+        The root.
+    version : int
+        Number of splits done.
+    codes : ndarray of shape (n, n_variables)
+        Complete rows.
+
+    Yields
+    ------
+    node : SumNode
+        Each sum, parents before children.
+    rows : list of ndarray of int
+        Ascending numbers of the rows that take each of its edges.
+    """
+    arriving: dict[SumNode, list[IntArray]] = {root: [np.arange(len(codes))]}
+    for node in reversed(bottom_up(root, version)):
+        if isinstance(node, ProductNode):
+            continue
+        # A row reaches a sum at most once, so the parts are disjoint.
+        rows = np.sort(np.concatenate(arriving.pop(node)))
+        products, _ = node.at(version)
+        taken = []
+        for product in products:
+            fits = np.ones(len(rows), dtype=bool)
+            for variable, state in product.literals:
+                fits &= codes[rows, variable] == state
+            taken.append(rows[fits])
+            for factor in product.factors:
+                arriving.setdefault(factor, []).append(taken[-1])
+        yield node, taken
+
+
+def bottom_up(root: SumNode, version: int) -> list[Node]:
+    """List the nodes of a version.
+
+    Parameters
+    ----------
+    root : SumNode
+        Where to start.
+    version : int
+        Number of splits done.
+
+    Returns
+    -------
+    list of SumNode or ProductNode
+        Each node once, children before parents.
+    """
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        node, children_done = stack.pop()
+        if children_done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((child, False) for child in _below(node, version))
+    return order
+
+
+def _below(node: Node, version: int) -> tuple[Node, ...]:
+    """Children of a node in a version."""
+    return node.at(version)[0] if isinstance(node, SumNode) else node.factors
+
+
+def nodes_above(root: SumNode, version: int, sums: Container[Node]) -> set[Node]:
+    """Find the nodes from which some of the given sums can be reached.
+
+    Parameters
+    ----------
+    root : SumNode
+        Where to start.
+    version : int
+        Number of splits done.
+    sums : container of nodes
+        The given sums.
+
+    Returns
+    -------
+    set of SumNode and ProductNode
+        The given sums and everything above them.
+    """
+    above: set[Node] = set()
+    for node in bottom_up(root, version):
+        if node in sums or not above.isdisjoint(_below(node, version)):
+            above.add(node)
+    return above

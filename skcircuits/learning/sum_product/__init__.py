@@ -1,0 +1,1 @@
+"""Sum-product networks learned by splitting rows and columns."""

@@ -1,0 +1,313 @@
+"""LearnSPN: learn the structure of a circuit on tables with labels, numbers, missing cells.
+
+Recursively, a region (rows and variables) is cut into independent groups of variables, a
+product, or else into two groups of similar rows, a sum (Gens and Domingos, 2013).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+from scipy.special import ndtri, xlogy
+
+from skcircuits.circuits import Product, Sum
+from skcircuits.circuits.structure.units import Unit
+from skcircuits.learning.sum_product._independence import (
+    g_test,
+    random_features_test,
+    rank_correlation_test,
+    rank_levels,
+    rank_shares,
+)
+from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable, fit_leaves
+from skcircuits.learning.sum_product._row_clusters import split_rows
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["Region", "SplitSettings", "learn_structure", "structure_to_unit"]
+
+# Levels of numbers in the G-test, which needs this many rows per pair of levels.
+N_LEVELS = 3
+ROWS_PER_PAIR = 5
+# A group of rows must weigh this much, or this share of a small region.
+SMALLEST_GROUP = 5.0
+SMALLEST_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class SplitSettings:
+    """When and how regions are cut.
+
+    Parameters
+    ----------
+    alpha : float, default=0.01
+        Probability of finding any dependence between independent variables of a region
+        (Bonferroni: every pair is tested at alpha divided by the number of pairs).
+    min_weight : float, default=10
+        Least weight of rows that are cut further.
+    independence : {"g_test", "rdc"}, default="g_test"
+        Test of independence: G-test on levels and, with few rows, rank correlation; or
+        random features of ranks.
+    joint : bool, default=False
+        Leaves have joint normal distributions of the columns without point masses: those
+        stay together, and rows are cut only where the information criterion gains.
+    """
+
+    alpha: float = 0.01
+    min_weight: float = 10.0
+    independence: Literal["g_test", "rdc"] = "g_test"
+    joint: bool = False
+
+
+@dataclass(eq=False)
+class Region:
+    """A node of the structure.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (m,)
+        Rows of the table.
+    variables : tuple of int
+        Columns.
+    kind : {"factorised", "product", "sum"}
+        What became of it; an open region is factorised until it is cut.
+    parts : list of Region
+        Its parts, where cut.
+    """
+
+    rows: IntArray
+    variables: tuple[int, ...]
+    kind: Literal["factorised", "product", "sum"] = "factorised"
+    parts: list[Region] = field(default_factory=list)
+
+
+def learn_structure(
+    table: MixedTable, settings: SplitSettings, rng: np.random.Generator
+) -> Iterator[Region]:
+    """Learn a structure, cutting one region per step.
+
+    Parameters
+    ----------
+    table : MixedTable
+        Rows.
+    settings : SplitSettings
+        When and how to cut.
+    rng : numpy.random.Generator
+        Draws the random features of ``independence="rdc"``; the G-test uses none.
+
+    Yields
+    ------
+    Region
+        The root, after each step: a complete structure at any time.
+    """
+    root = Region(np.flatnonzero(table.weights > 0), tuple(range(table.X.shape[1])))
+    seed = int(rng.integers(2**32))
+    # Products cut into groups that depend: only their rows remain to be cut
+    open_regions = deque([(root, False)])
+    while open_regions:
+        region, is_connected = open_regions.popleft()
+        _cut(table, region, is_connected, settings, seed)
+        open_regions.extend((part, region.kind == "product") for part in region.parts)
+        yield root
+
+
+def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -> Unit:
+    """Fit the input units of a structure and put it together.
+
+    Parameters
+    ----------
+    table : MixedTable
+        Rows.
+    root : Region
+        A structure.
+    settings : LeafSettings
+        Families of input units.
+
+    Returns
+    -------
+    Unit
+        Root of a smooth and decomposable circuit; sums of sums and products of products
+        are merged.
+    """
+    regions = _regions(root)
+    ends = [region for region in regions if region.kind == "factorised"]
+    fitted = fit_leaves(table, [(region.rows, region.variables) for region in ends], settings)
+    built: dict[int, Unit] = {
+        id(region): units[0] if len(units) == 1 else Product(units)
+        for region, units in zip(ends, fitted)
+    }
+    for region in reversed(regions):
+        if region.kind == "product":
+            factors = [built[id(part)] for part in region.parts]
+            built[id(region)] = Product(
+                [unit for f in factors for unit in (f.children if isinstance(f, Product) else (f,))]
+            )
+        elif region.kind == "sum":
+            sizes = np.array([table.weights[part.rows].sum() for part in region.parts])
+            parts = [built[id(part)] for part in region.parts]
+            built[id(region)] = _mixture(parts, sizes / sizes.sum())
+    return built[id(root)]
+
+
+def _mixture(parts: list[Unit], shares: FloatArray) -> Sum:
+    """A sum whose children are no sums."""
+    children: list[Unit] = []
+    weights: list[FloatArray] = []
+    for part, share in zip(parts, shares):
+        is_sum = isinstance(part, Sum)
+        children.extend(part.children if is_sum else [part])
+        weights.append(share * part.weights if is_sum else np.array([share]))  # type: ignore[attr-defined]
+    return Sum(children, weights=np.concatenate(weights))
+
+
+def _regions(root: Region) -> list[Region]:
+    """All regions, parts after the whole."""
+    regions = [root]
+    for region in regions:
+        regions.extend(region.parts)
+    return regions
+
+
+def _cut(
+    table: MixedTable, region: Region, is_connected: bool, settings: SplitSettings, seed: int
+) -> None:
+    """Cut a region in place, or leave it factorised."""
+    weights = table.weights[region.rows]
+    if len(region.variables) == 1 or weights.sum() < settings.min_weight:
+        return
+    view = _View(table, region)
+    if not is_connected:
+        groups = _independent_groups(view, settings, seed)
+        if len(groups) > 1:
+            _divide(region, "product", [Region(region.rows, group) for group in groups])
+            return
+    second = split_rows(view.normal_scores(), view.label_indicators(), weights)
+    sizes = weights[~second].sum(), weights[second].sum()
+    if min(sizes) < min(SMALLEST_GROUP, SMALLEST_SHARE * sum(sizes)):
+        return
+    if settings.joint and _criterion_gain(view, second) <= 0:
+        return
+    parts = [Region(region.rows[group], region.variables) for group in (~second, second)]
+    _divide(region, "sum", parts)
+
+
+def _divide(region: Region, kind: Literal["product", "sum"], parts: list[Region]) -> None:
+    """Give a region its parts; until its kind says so, it stands without them."""
+    # In this order, so that Ctrl-C in between leaves a complete structure
+    region.parts = parts
+    region.kind = kind
+
+
+class _View:
+    """The columns of a region as tests and clusters want them."""
+
+    def __init__(self, table: MixedTable, region: Region) -> None:
+        self.cells = table.X[region.rows[:, None], list(region.variables)]
+        self.weights = table.weights[region.rows]
+        self.columns = [table.columns[variable] for variable in region.variables]
+        self.variables = region.variables
+        self.is_label = np.array([column.cardinality > 0 for column in self.columns])
+        self.is_smooth = np.array([column.is_smooth for column in self.columns])
+        self.shares = self.cells.copy()
+        for j in np.flatnonzero(~self.is_label):
+            self.shares[:, j] = rank_shares(self.cells[:, j], self.weights)
+
+    def levels(self) -> FloatArray:
+        """Codes of labels, levels of numbers, shape (n, d)."""
+        levels = self.cells.copy()
+        for j in np.flatnonzero(~self.is_label):
+            levels[:, j] = rank_levels(self.shares[:, j], N_LEVELS)
+        return levels
+
+    def normal_scores(self) -> FloatArray:
+        """Numbers as standardised normal quantiles of their ranks, shape (n, a)."""
+        scores = ndtri(self.shares[:, ~self.is_label])
+        seen = ~np.isnan(scores)
+        filled = np.where(seen, scores, 0.0)
+        total = np.maximum(self.weights @ seen, 1e-300)
+        mean = self.weights @ filled / total
+        variance = self.weights @ (seen * (filled - mean) ** 2) / total
+        return (scores - mean) / np.sqrt(np.where(variance > 0, variance, 1.0))
+
+    def smooth_cells(self) -> FloatArray:
+        """Numbers of the columns without point masses, standardised, 0 where missing."""
+        cells = self.cells[:, self.is_smooth]
+        seen = ~np.isnan(cells)
+        filled = np.where(seen, cells, 0.0)
+        total = np.maximum(self.weights @ seen, 1e-300)
+        centred = np.where(seen, filled - self.weights @ filled / total, 0.0)
+        variance = self.weights @ centred**2 / total
+        return centred / np.sqrt(np.where(variance > 0, variance, 1.0))
+
+    def label_indicators(self) -> list[FloatArray]:
+        """Indicators of the labels of each column of labels, shape (n, k)."""
+        return [
+            (self.cells[:, [j]] == np.arange(self.columns[j].cardinality)).astype(float)
+            for j in np.flatnonzero(self.is_label)
+        ]
+
+
+def _independent_groups(view: _View, settings: SplitSettings, seed: int) -> list[tuple[int, ...]]:
+    """Connected components of the graph of dependent pairs, as variables."""
+    if settings.independence == "g_test":
+        p_values = _test_of_levels(view)
+    else:
+        rng = np.random.default_rng(seed)
+        p_values = random_features_test(view.shares, view.is_label, view.weights, rng)
+    if settings.joint:
+        p_values[np.ix_(view.is_smooth, view.is_smooth)] = 0.0
+    n_variables = len(view.variables)
+    n_pairs = n_variables * (n_variables - 1) / 2
+    n_groups, group_of = connected_components(p_values < settings.alpha / n_pairs, directed=False)
+    variables = np.array(view.variables)
+    return [tuple(variables[group_of == group].tolist()) for group in range(n_groups)]
+
+
+def _test_of_levels(view: _View) -> FloatArray:
+    """G-test of all pairs; pairs of numbers with few rows are tested by rank correlation.
+
+    Three by three levels of thirty rows hide all but the strongest dependence, ranks do not.
+    """
+    p_values = g_test(view.levels(), view.weights)
+    seen = ~np.isnan(view.cells) & ~view.is_label
+    n_rows = seen.T @ (seen * view.weights[:, None])
+    is_small = (n_rows > 0) & (n_rows < ROWS_PER_PAIR * N_LEVELS**2)
+    if is_small.any():
+        by_rank = rank_correlation_test(np.where(seen, view.shares, np.nan), view.weights)
+        p_values = np.where(is_small, by_rank, p_values)
+    return p_values
+
+
+def _criterion_gain(view: _View, second: BoolArray) -> float:
+    """Gain of the information criterion when two groups get a model each, in nats.
+
+    The model: a joint normal distribution of the columns without point masses, and
+    independent levels of all others.
+    """
+    numbers, levels = view.smooth_cells(), view.levels()[:, ~view.is_smooth]
+    indicators = [
+        (column[:, None] == np.unique(column[~np.isnan(column)])).astype(float)
+        for column in levels.T
+    ]
+    k = numbers.shape[1]
+    n_parameters = k * (k + 3) / 2 + sum(max(0, block.shape[1] - 1) for block in indicators) + 1
+
+    def log_likelihood(weights: FloatArray) -> float:
+        total = weights.sum()
+        mean = weights @ numbers / total
+        covariance = (numbers - mean).T @ ((numbers - mean) * weights[:, None]) / total
+        # Half a percent of a standard deviation: nothing gains by collapsing
+        value = -0.5 * total * np.linalg.slogdet(covariance + 5e-3 * np.eye(k))[1]
+        for block in indicators:
+            counts = weights @ block
+            value += float(xlogy(counts, counts / max(counts.sum(), 1e-300)).sum())
+        return float(value)
+
+    groups = [view.weights * ~second, view.weights * second]
+    total = view.weights.sum()
+    parts = sum(log_likelihood(g) + float(xlogy(g.sum(), g.sum() / total)) for g in groups)
+    return parts - log_likelihood(view.weights) - 0.5 * n_parameters * float(np.log(total))

@@ -1,0 +1,263 @@
+"""Input units of regions: what a structure learner puts at the ends of its recursion.
+
+A region is a set of rows and a set of variables. Its units, over disjoint variables, are the
+factors of its distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from skcircuits.circuits import Categorical, Gaussian, MultivariateGaussian, PiecewisePolynomial
+from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.learning.sum_product._mixed_columns import MixedColumn
+from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_share
+from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["LeafFamily", "LeafSettings", "MixedTable", "fit_leaves"]
+
+LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]
+
+
+@dataclass(frozen=True)
+class MixedTable:
+    """Rows with numbers, codes of labels and missing cells.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        Numbers and codes, NaN where missing.
+    weights : ndarray of shape (n,)
+        Weights of the rows, as numbers of equal rows.
+    columns : tuple of MixedColumn
+        Facts about each column.
+    """
+
+    X: FloatArray
+    weights: FloatArray
+    columns: tuple[MixedColumn, ...]
+
+    def cells(self, rows: IntArray, variable: int) -> tuple[FloatArray, FloatArray]:
+        """Observed cells of a column and their weights.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,)
+            Which rows.
+        variable : int
+            Which column.
+
+        Returns
+        -------
+        cells, weights : ndarray of shape (k,)
+            Without missing cells.
+        """
+        cells = self.X[rows, variable]
+        seen = ~np.isnan(cells)
+        return cells[seen], self.weights[rows][seen]
+
+
+@dataclass(frozen=True)
+class LeafSettings:
+    """How to fit the input units.
+
+    Parameters
+    ----------
+    family : {"polynomial", "histogram", "gaussian", "multivariate"}, default="polynomial"
+        Distributions of numbers. A column with point masses takes polynomials always.
+    polynomials : PolynomialSettings
+        Candidates for piecewise polynomials.
+    smoothing : float, default=1.0
+        Pseudo-rows that each unit takes from the column's overall distribution.
+    """
+
+    family: LeafFamily = "polynomial"
+    polynomials: PolynomialSettings = field(default_factory=PolynomialSettings)
+    smoothing: float = 1.0
+
+    def without_degrees(self) -> LeafSettings:
+        """Give settings that take a small part of the time.
+
+        Returns
+        -------
+        LeafSettings
+            With histograms where there were polynomials.
+        """
+        return replace(self, polynomials=replace(self.polynomials, max_degree=0))
+
+
+def fit_leaves(
+    table: MixedTable,
+    regions: Sequence[tuple[IntArray, tuple[int, ...]]],
+    settings: LeafSettings,
+) -> list[list[LeafUnit]]:
+    """Fit the units of factorised regions, those of one family all together.
+
+    Parameters
+    ----------
+    table : MixedTable
+        The rows.
+    regions : sequence of (rows, variables)
+        Rows and variables of each region.
+    settings : LeafSettings
+        Families and smoothing.
+
+    Returns
+    -------
+    list of list of LeafUnit
+        Units of each region, over disjoint variables.
+    """
+    units: list[list[LeafUnit]] = [[] for _ in regions]
+    polynomials: list[tuple[int, IntArray, MixedColumn]] = []
+    for number, (rows, variables) in enumerate(regions):
+        smooth = []
+        for variable in variables:
+            column = table.columns[variable]
+            if column.cardinality:
+                units[number].append(_fit_labels(table, rows, column, settings.smoothing))
+            elif column.is_smooth and settings.family in ("gaussian", "multivariate"):
+                smooth.append(column)
+            else:
+                polynomials.append((number, rows, column))
+        units[number] += _fit_gaussians(table, rows, smooth, settings)
+    samples = [(rows, column) for _, rows, column in polynomials]
+    for (number, _, _), unit in zip(polynomials, _fit_polynomials(table, samples, settings)):
+        units[number].append(unit)
+    return units
+
+
+def _fit_labels(
+    table: MixedTable, rows: IntArray, column: MixedColumn, smoothing: float
+) -> Categorical:
+    """Frequencies of labels, drawn towards those of the whole table."""
+    codes, weights = table.cells(rows, column.variable)
+    counts = np.bincount(codes.astype(np.intp), weights, minlength=column.cardinality).astype(float)
+    counts += smoothing * column.shares
+    if counts.sum() == 0:
+        counts = column.shares
+    return Categorical(column.variable, counts / counts.sum())
+
+
+def _fit_gaussians(
+    table: MixedTable, rows: IntArray, columns: list[MixedColumn], settings: LeafSettings
+) -> list[LeafUnit]:
+    """One joint normal distribution, or one per column."""
+    if not columns:
+        return []
+    if settings.family == "multivariate" and len(columns) > 1:
+        return [_fit_joint(table, rows, columns, settings.smoothing)]
+    units: list[LeafUnit] = []
+    for column in columns:
+        cells, weights = table.cells(rows, column.variable)
+        total = weights.sum() + settings.smoothing
+        middle = (column.lower + column.upper) / 2
+        mean = (weights @ cells + settings.smoothing * middle) / total if total else middle
+        scatter = weights @ (cells - mean) ** 2 + settings.smoothing * column.scale**2
+        variance = scatter / total if total else column.scale**2
+        units.append(Gaussian(column.variable, mean, max(np.sqrt(variance), column.resolution / 4)))
+    return units
+
+
+def _fit_joint(
+    table: MixedTable, rows: IntArray, columns: list[MixedColumn], smoothing: float
+) -> MultivariateGaussian:
+    """Joint normal distribution of rows with missing cells, by EM."""
+    variables = [column.variable for column in columns]
+    scale = np.array([column.scale for column in columns])
+    prepared = MixtureTable.prepare(
+        table.X[rows[:, None], variables],
+        np.zeros(len(columns), dtype=np.int64),
+        table.weights[rows],
+    )
+    em = EMSettings(pseudo_count=max(smoothing, 1e-3), n_init=1)
+    *_, state = learn_gaussian_mixture(prepared, 1, em, np.random.default_rng(0))
+    means, covariances = state.gaussians.in_units(prepared.location, prepared.scale)
+    # A column that is constant in the region keeps a little of its overall spread
+    floor = np.diag((1e-3 * scale) ** 2)
+    return MultivariateGaussian(variables, means[0], covariances[0] + floor)
+
+
+def _fit_polynomials(
+    table: MixedTable, samples: list[tuple[IntArray, MixedColumn]], settings: LeafSettings
+) -> list[PiecewisePolynomial]:
+    """Piecewise polynomials with tails and point masses."""
+    found = [_off_atoms(*table.cells(rows, c.variable), c.atoms) for rows, c in samples]
+    present = [i for i, (cells, _) in enumerate(found) if len(cells)]
+    densities: dict[int, Density] = {}
+    if present:
+        summary = Samples.summarize(
+            [found[i][0] for i in present],
+            [found[i][1] for i in present],
+            [samples[i][1].resolution for i in present],
+        )
+        densities = dict(zip(present, fit_densities(summary, settings.polynomials)))
+    units = []
+    for i, (rows, column) in enumerate(samples):
+        shares = _atom_shares(table, rows, column, settings.smoothing)
+        half = column.resolution / 2
+        # A region without numbers off the atoms: uniform over the column's range
+        whole = np.array([column.lower - half, column.upper + half])
+        knots, weights, beyond = densities.get(i, Density(whole, np.ones(1), np.zeros(2)))
+        tails, scale = _tails(column, *found[i], beyond)
+        rest = shares[-1]
+        units.append(
+            PiecewisePolynomial(
+                column.variable,
+                knots,
+                weights / weights.sum() * (rest * (1.0 - tails.sum())),
+                column.atoms,
+                shares[:-1],
+                rest * tails,
+                [scale] * 2,
+            )
+        )
+    return units
+
+
+def _off_atoms(
+    cells: FloatArray, weights: FloatArray, atoms: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Leave out cells at atoms."""
+    kept = ~np.isin(cells, atoms) & (weights > 0)
+    return cells[kept], weights[kept]
+
+
+def _atom_shares(
+    table: MixedTable, rows: IntArray, column: MixedColumn, smoothing: float
+) -> FloatArray:
+    """Mass of each atom and of the rest in a region, shape (n_atoms + 1,)."""
+    if len(column.atoms) == 0:
+        return np.ones(1)
+    cells, weights = table.cells(rows, column.variable)
+    place = np.searchsorted(column.atoms, cells)
+    is_atom = column.atoms[np.minimum(place, len(column.atoms) - 1)] == cells
+    kind = np.where(is_atom, place, len(column.atoms))
+    counts = np.bincount(kind, weights, minlength=len(column.atoms) + 1).astype(float)
+    counts += smoothing * column.shares
+    return counts / counts.sum() if counts.sum() else column.shares
+
+
+def _tails(
+    column: MixedColumn, cells: FloatArray, weights: FloatArray, beyond: FloatArray
+) -> tuple[FloatArray, float]:
+    """Masses and scale of the tails of a region.
+
+    What the density itself puts beyond the numbers is taken off; the square of the share,
+    the chance that two in a row fall outside, remains. Tails are as wide as the numbers of
+    the region scatter.
+    """
+    total = weights.sum()
+    spread = 0.0
+    if total > 0:
+        mean = weights @ cells / total
+        spread = np.sqrt(weights @ (cells - mean) ** 2 / total)
+    scale = max(spread, column.resolution, 1e-3 * column.scale)
+    share = tail_share(total)
+    return np.where(beyond > 0, np.maximum(share - beyond, share**2), share), float(scale)

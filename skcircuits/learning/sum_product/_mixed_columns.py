@@ -1,0 +1,143 @@
+"""What a density learner needs to know of a column: its resolution and its point masses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.protocols import SMALLEST_RANGE, BoolArray, FloatArray
+
+__all__ = ["MixedColumn", "describe_column"]
+
+# A column of numbers with at most this many distinct values, each seen this often on
+# average, is made of point masses alone.
+FEW_VALUES = 12
+ROWS_PER_VALUE = 10
+# Elsewhere a point mass holds this share of the rows and this many times as many as the
+# neighbouring values lead to expect.
+HEAVY_SHARE = 0.05
+HEAVY_RATIO = 8.0
+# Distinct values on either side that count as neighbours.
+NEIGHBOURS = 5
+
+
+@dataclass(frozen=True)
+class MixedColumn:
+    """Facts about one column.
+
+    Attributes
+    ----------
+    variable : int
+        Column number.
+    cardinality : int
+        Number of labels, 0 for numbers.
+    atoms : ndarray of shape (a,)
+        Values of a column of numbers that have a probability of their own, increasing.
+    shares : ndarray of shape (cardinality,) or (a + 1,)
+        Share of each label; of each atom and, last, of all other numbers. Positive: every
+        entry got a part of one pseudo-row.
+    resolution : float
+        Smallest distance between two values: how finely the column was recorded.
+    lower, upper : float
+        Least and greatest number.
+    scale : float
+        Standard deviation of the numbers, positive.
+    """
+
+    variable: int
+    cardinality: int
+    atoms: FloatArray
+    shares: FloatArray
+    resolution: float = 0.0
+    lower: float = 0.0
+    upper: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the column holds numbers without point masses."""
+        return not self.cardinality and len(self.atoms) == 0
+
+
+def describe_column(
+    variable: int, cells: FloatArray, weights: FloatArray, cardinality: int
+) -> MixedColumn:
+    """Learn the facts about a column.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    cells : ndarray of shape (n,)
+        Numbers or codes of labels, NaN where missing.
+    weights : ndarray of shape (n,)
+        Weights of the rows, as numbers of equal rows.
+    cardinality : int
+        Number of labels, 0 for numbers.
+
+    Returns
+    -------
+    MixedColumn
+        The facts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning.sum_product._mixed_columns import describe_column
+    >>> cells = np.append(np.zeros(60), np.arange(1.0, 41.0))
+    >>> describe_column(0, cells, np.ones(100), cardinality=0).atoms
+    array([0.])
+    """
+    seen = ~np.isnan(cells) & (weights > 0)
+    cells, weights = cells[seen], weights[seen]
+    nothing = np.empty(0)
+    if cardinality:
+        counts = np.bincount(cells.astype(np.intp), weights, minlength=cardinality).astype(float)
+        return MixedColumn(variable, cardinality, nothing, _smoothed_shares(counts))
+    if len(cells) == 0:
+        return MixedColumn(variable, 0, nothing, np.ones(1), 1.0, -0.5, 0.5)
+    values, place = np.unique(cells, return_inverse=True)
+    counts = np.bincount(place, weights).astype(float)
+    resolution = _resolution(values)
+    heavy = _heavy_values(values, counts, resolution)
+    atom_counts = np.append(counts[heavy], counts[~heavy].sum())
+    mean = np.average(values, weights=counts)
+    spread = np.sqrt(np.average((values - mean) ** 2, weights=counts))
+    return MixedColumn(
+        variable,
+        0,
+        values[heavy],
+        _smoothed_shares(atom_counts),
+        resolution,
+        float(values[0]),
+        float(values[-1]),
+        float(max(spread, resolution)),
+    )
+
+
+def _smoothed_shares(counts: FloatArray) -> FloatArray:
+    """Shares after adding one pseudo-row, spread evenly."""
+    return (counts + 1.0 / len(counts)) / (counts.sum() + 1.0)
+
+
+def _resolution(values: FloatArray) -> float:
+    """Smallest gap that a density can resolve; a thousandth of a single value (or of one)."""
+    if len(values) > 1:
+        return float(max(np.diff(values).min(), SMALLEST_RANGE))
+    return 1e-3 * max(1.0, abs(float(values[0])))
+
+
+def _heavy_values(values: FloatArray, counts: FloatArray, resolution: float) -> BoolArray:
+    """Mark the values that are point masses."""
+    total = counts.sum()
+    if len(values) <= FEW_VALUES and total >= ROWS_PER_VALUE * len(values):
+        return np.ones(len(values), dtype=bool)
+    number = np.arange(len(values))
+    first = np.maximum(number - NEIGHBOURS, 0)
+    last = np.minimum(number + NEIGHBOURS, len(values) - 1)
+    ends = np.cumsum(counts)
+    neighbours = ends[last] - ends[first] + counts[first] - counts
+    width = np.maximum(values[last] - values[first], resolution)
+    expected = neighbours * resolution / width
+    return (counts >= HEAVY_SHARE * total) & (counts > HEAVY_RATIO * expected)

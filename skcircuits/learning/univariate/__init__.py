@@ -1,0 +1,1 @@
+"""Densities of one column."""

@@ -1,0 +1,325 @@
+"""Fit piecewise polynomial densities to many small samples at once.
+
+The likelihood is that of recording intervals, not of points: a number stands for the cell
+it was recorded in. So ties of rounded numbers cannot make a density unbounded, and the
+Bayesian information criterion is not bought by spikes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from skcircuits.numerics._bsplines import basis_cdf, uniform_weights
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["PolynomialSettings", "Samples", "fit_polynomials"]
+
+# Numbers of intervals and degrees that the information criterion chooses among.
+CANDIDATE_BINS = (1, 2, 3, 4, 6, 8, 12, 16)
+# A basis function needs this many rows.
+ROWS_PER_FUNCTION = 3
+# A sample is summed up by at most this many cells, none narrower than this share of the
+# range between its first and last decile.
+MAX_CELLS = 64
+FINEST_CELL = 1e-3
+# EM steps to compare candidates, and most steps for the chosen one.
+SCREENING_STEPS = 25
+FINAL_STEPS = 200
+TOLERANCE = 1e-6
+# Samples fitted together: their basis matrices stay in cache.
+BATCH = 128
+TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class PolynomialSettings:
+    """Which piecewise polynomials to fit.
+
+    Parameters
+    ----------
+    n_bins : "bic" or int, default="bic"
+        Number of intervals.
+    binning : {"quantile", "uniform", "mean"}, default="quantile"
+        Intervals of equal weight, of equal width, or from splitting at means: the widest
+        scatter first, where the mean of its numbers is.
+    max_degree : int, default=6
+        Highest degree; 0 allows histograms only.
+    smoothing : float, default=1.0
+        Pseudo-rows, uniform over the range of the sample.
+    """
+
+    n_bins: int | Literal["bic"] = "bic"
+    binning: Literal["quantile", "uniform", "mean"] = "quantile"
+    max_degree: int = 6
+    smoothing: float = 1.0
+
+    def candidates(self) -> Iterator[tuple[int, int]]:
+        """List numbers of intervals and degrees.
+
+        Yields
+        ------
+        n_bins, degree : int
+            The next candidate.
+        """
+        bins = CANDIDATE_BINS if isinstance(self.n_bins, str) else (self.n_bins,)
+        yield from product(bins, range(self.max_degree + 1))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of one variable each, as counts in disjoint cells.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of shape (L, G)
+        Ends of the cells, increasing.
+    counts : ndarray of shape (L, G)
+        Weight in each cell; 0 pads samples with fewer cells.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    counts: FloatArray
+
+    @classmethod
+    def summarize(
+        cls,
+        values: Sequence[FloatArray],
+        weights: Sequence[FloatArray],
+        resolutions: Sequence[float],
+    ) -> Samples:
+        """Count numbers in cells.
+
+        Parameters
+        ----------
+        values, weights : sequence of L ndarray of shape (n_i,)
+            Numbers of each sample, at least one, and their weights.
+        resolutions : sequence of L float
+            How finely each variable was recorded.
+
+        Returns
+        -------
+        Samples
+            Cells as wide as the resolution where that gives few enough of them, else
+            cells of about equal weight.
+        """
+        cells = [_count_cells(*sample) for sample in zip(values, weights, resolutions)]
+        shape = (len(cells), max(len(counts) for _, _, counts in cells))
+        lower, upper, padded = np.empty(shape), np.empty(shape), np.zeros(shape)
+        for row, (low, high, counts) in enumerate(cells):
+            lower[row], upper[row] = high[-1], high[-1]
+            lower[row, : len(low)], upper[row, : len(low)] = low, high
+            padded[row, : len(low)] = counts
+        return cls(lower, upper, padded)
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return len(self.counts)
+
+    @property
+    def totals(self) -> FloatArray:
+        """Weight of each sample, shape (L,)."""
+        return self.counts.sum(axis=1)
+
+    def take(self, rows: IntArray) -> Samples:
+        """Select samples.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,)
+            Which.
+
+        Returns
+        -------
+        Samples
+            These.
+        """
+        return Samples(self.lower[rows], self.upper[rows], self.counts[rows])
+
+
+def fit_polynomials(
+    samples: Samples, settings: PolynomialSettings
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Fit a piecewise polynomial density to each sample.
+
+    Parameters
+    ----------
+    samples : Samples
+        L samples.
+    settings : PolynomialSettings
+        Candidates and smoothing.
+
+    Returns
+    -------
+    list of (knots, weights)
+        Knots of shape (P_i + 1,) and weights of the normalised B-splines, of shape
+        (P_i + p_i,), that minimise -2 log likelihood + (P_i + p_i - 1) log(weight) among the
+        candidates the sample has rows for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning.univariate._polynomials import *
+    >>> x = np.arange(100.0)
+    >>> samples = Samples.summarize([x], [np.ones(100)], [1.0])
+    >>> fit_polynomials(samples, PolynomialSettings())
+    [(array([-0.5, 99.5]), array([1.]))]
+    """
+    candidates = list(settings.candidates())
+    knots = {n_bins: _knots(samples, n_bins, settings.binning) for n_bins, _ in candidates}
+    choice = _choose(samples, candidates, knots, settings.smoothing)
+    fitted: dict[int, tuple[FloatArray, FloatArray]] = {}
+    for number in np.unique(choice).tolist():
+        n_bins, degree = candidates[number]
+        for rows in _batches(np.flatnonzero(choice == number)):
+            own = knots[n_bins][rows]
+            problem = _Mixture(samples.take(rows), own, degree, settings.smoothing)
+            weights = problem.solve(FINAL_STEPS)
+            fitted.update(zip(rows.tolist(), zip(own, weights)))
+    return [fitted[row] for row in range(len(samples))]
+
+
+def _choose(
+    samples: Samples,
+    candidates: list[tuple[int, int]],
+    knots: dict[int, FloatArray],
+    smoothing: float,
+) -> IntArray:
+    """Number of the best candidate of each sample, shape (L,)."""
+    totals = samples.totals
+    best = np.full(len(samples), np.inf)
+    choice = np.zeros(len(samples), dtype=np.intp)
+    for number, (n_bins, degree) in enumerate(candidates):
+        n_functions = n_bins + degree
+        # The first candidate stands for samples too small for any
+        eligible = (totals >= ROWS_PER_FUNCTION * n_functions) | (number == 0)
+        for rows in _batches(np.flatnonzero(eligible)):
+            problem = _Mixture(samples.take(rows), knots[n_bins][rows], degree, smoothing)
+            log_likelihood = problem.log_likelihood(problem.solve(SCREENING_STEPS))
+            penalty = (n_functions - 1) * np.log(np.maximum(totals[rows], 1.0))
+            criterion = penalty - 2.0 * log_likelihood
+            better = criterion < best[rows] - TOLERANCE
+            best[rows[better]], choice[rows[better]] = criterion[better], number
+    return choice
+
+
+def _batches(rows: IntArray) -> list[IntArray]:
+    """Cut rows into batches."""
+    return [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
+
+
+class _Mixture:
+    """The weights of fixed basis densities as the shares of a mixture, fitted by EM.
+
+    The log likelihood of the cells is concave in the weights. Pseudo-rows with the uniform
+    density pull towards the weights that give the uniform density.
+    """
+
+    def __init__(self, samples: Samples, knots: FloatArray, degree: int, smoothing: float) -> None:
+        self.samples = samples
+        self.masses = basis_cdf(samples.upper, knots, degree)
+        self.masses -= basis_cdf(samples.lower, knots, degree)
+        self.start = uniform_weights(knots, degree)
+        self.prior = smoothing * self.start
+
+    def solve(self, max_steps: int) -> FloatArray:
+        """Weights after EM steps, shape (L, n_functions)."""
+        weights = self.start
+        for _ in range(max_steps):
+            shares = self.samples.counts / np.maximum(self._cell_masses(weights), TINY)
+            flows = weights * np.matmul(shares[:, None], self.masses)[:, 0] + self.prior
+            new = flows / flows.sum(axis=1, keepdims=True)
+            moved = np.abs(new - weights).max()
+            weights = new
+            if moved < TOLERANCE:
+                break
+        return weights
+
+    def log_likelihood(self, weights: FloatArray) -> FloatArray:
+        """Log probability of each sample's cells, shape (L,)."""
+        masses = np.maximum(self._cell_masses(weights), TINY)
+        return (self.samples.counts * np.log(masses)).sum(axis=1)
+
+    def _cell_masses(self, weights: FloatArray) -> FloatArray:
+        return np.matmul(self.masses, weights[:, :, None])[:, :, 0]
+
+
+def _count_cells(
+    values: FloatArray, weights: FloatArray, resolution: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Lower ends, upper ends and weights of the cells of one sample."""
+    deciles = np.quantile(values, [0.1, 0.9], weights=weights, method="inverted_cdf")
+    pitch = max(resolution, FINEST_CELL * (deciles[1] - deciles[0]))
+    start = values.min() - pitch / 2
+    cells, place = np.unique(np.floor((values - start) / pitch), return_inverse=True)
+    counts = np.bincount(place, weights).astype(float)
+    lower, upper = start + pitch * cells, start + pitch * (cells + 1)
+    if len(cells) <= MAX_CELLS:
+        return lower, upper, counts
+    middle = (np.cumsum(counts) - counts / 2) / counts.sum()
+    group = np.floor(middle * MAX_CELLS)
+    firsts = np.flatnonzero(np.diff(group, prepend=-1.0))
+    cuts = (lower[firsts[1:]] + upper[firsts[1:] - 1]) / 2
+    edges = np.concatenate([lower[:1], cuts, upper[-1:]])
+    return edges[:-1], edges[1:], np.add.reduceat(counts, firsts)
+
+
+def _knots(samples: Samples, n_bins: int, binning: str) -> FloatArray:
+    """Ends of the intervals of each sample, shape (L, n_bins + 1)."""
+    low, high = samples.lower[:, 0], samples.upper[:, -1]
+    shares = np.arange(1, n_bins) / n_bins
+    if binning == "uniform":
+        inner = low[:, None] + (high - low)[:, None] * shares
+    elif binning == "quantile":
+        inner = _quantiles(samples, np.tile(shares, (len(samples), 1)))
+    else:
+        inner = _means(samples, n_bins)
+    return np.column_stack([low, inner, high])
+
+
+def _quantiles(samples: Samples, shares: FloatArray) -> FloatArray:
+    """Points with given shares of the weight below them, shape (L, m)."""
+    ends = np.cumsum(samples.counts, axis=1)
+    target = shares * ends[:, -1:]
+    cell = (ends[:, :, None] < target[:, None, :]).sum(axis=1)
+    row = np.arange(len(samples))[:, None]
+    inside = 1.0 - (ends[row, cell] - target) / samples.counts[row, cell]
+    lower = samples.lower[row, cell]
+    return lower + inside * (samples.upper[row, cell] - lower)
+
+
+def _means(samples: Samples, n_bins: int) -> FloatArray:
+    """Split intervals at their means, that with the largest scatter first, (L, n_bins - 1)."""
+    middles = (samples.lower + samples.upper) / 2
+    interval = np.zeros(middles.shape, dtype=np.intp)
+    cuts = np.empty((len(samples), n_bins - 1))
+    every = np.arange(len(samples))
+    for n_intervals in range(1, n_bins):
+        member = interval[:, :, None] == np.arange(n_intervals)
+        counts = np.einsum("lg,lgi->li", samples.counts, member)
+        sums = np.einsum("lg,lgi->li", samples.counts * middles, member)
+        means = sums / np.maximum(counts, TINY)
+        gaps = middles - np.take_along_axis(means, interval, axis=1)
+        scatter = np.einsum("lg,lgi->li", samples.counts * gaps**2, member)
+        widest = scatter.argmax(axis=1)
+        cut = means[every, widest]
+        cuts[:, n_intervals - 1] = cut
+        moved = (interval == widest[:, None]) & (middles > cut[:, None])
+        interval[moved] = n_intervals
+    return _separated(np.sort(cuts, axis=1), samples)
+
+
+def _separated(cuts: FloatArray, samples: Samples) -> FloatArray:
+    """Keep sorted cuts apart and inside: samples with few cells repeat their means."""
+    low, high = samples.lower[:, :1], samples.upper[:, -1:]
+    least = 1e-6 * (high - low)
+    steps = np.arange(1, cuts.shape[1] + 1)
+    raised = np.maximum.accumulate(np.maximum(cuts, low) - steps * least, axis=1) + steps * least
+    back = steps[::-1] * least
+    lowered = np.minimum.accumulate((np.minimum(raised, high) + back)[:, ::-1], axis=1)[:, ::-1]
+    return lowered - back

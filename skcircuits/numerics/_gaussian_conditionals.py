@@ -1,0 +1,311 @@
+"""What Gaussians say about missing cells given the observed ones: moments and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._patterns import PatternGroup, group_patterns
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.numerics._small_cholesky import (
+    cases_per_block,
+    cholesky,
+    contract,
+    gather_symmetric,
+    gram_of_lower,
+    invert_lower,
+    log_diagonal,
+    multiply,
+    multiply_transposed,
+)
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = [
+    "CompletedRows",
+    "ConditionalBlock",
+    "complete_rows",
+    "conditional_blocks",
+    "conditional_mean",
+    "conditional_variance",
+    "sample_conditional",
+]
+
+
+@dataclass(frozen=True)
+class ConditionalBlock:
+    """Conditional Gaussians of the missing cells of some rows.
+
+    Cases are pairs (component, pattern), components slowest.
+
+    Parameters
+    ----------
+    group : PatternGroup
+        P patterns with m missing cells each, and their n rows.
+    roots : ndarray of shape (m, m, K * P)
+        Lower triangular matrices W; the conditional covariances are WᵀW.
+    half_log_precisions : ndarray of shape (K * P,)
+        Half log determinants of their inverses, the blocks Lambda_mm.
+    deviations : ndarray of shape (m, K, n)
+        Conditional means less the means of the components.
+    """
+
+    group: PatternGroup
+    roots: FloatArray
+    half_log_precisions: FloatArray
+    deviations: FloatArray
+
+    @property
+    def covariances(self) -> FloatArray:
+        """Conditional covariances, shape (m, m, K * P)."""
+        return gram_of_lower(self.roots)
+
+
+@dataclass(frozen=True, eq=False)
+class CompletedRows:
+    """Rows completed by each component: Gaussian vectors, observed cells without spread.
+
+    Parameters
+    ----------
+    means : ndarray of shape (d, K, n)
+        Conditional means; observed cells are repeated.
+    covariances : ndarray of shape (d, d, K, P)
+        Conditional covariances of each pattern; the first pattern has nothing missing.
+    pattern : ndarray of shape (n,)
+        Pattern of each row.
+    """
+
+    means: FloatArray
+    covariances: FloatArray
+    pattern: IntArray
+
+
+def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
+    """Compute the first two moments of all rows given their observed cells.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+
+    Returns
+    -------
+    CompletedRows
+        Means per row, covariances per pattern of missing cells.
+    """
+    groups = group_patterns(np.isnan(X))
+    shape = (stack.n_columns, stack.n_columns, stack.n_components)
+    spreads = np.zeros((*shape, 1 + sum(group.n_patterns for group in groups)))
+    pattern = np.zeros(len(X), dtype=np.int64)
+    means = np.repeat(X.T[:, None], stack.n_components, axis=1)
+    n_seen = 1
+    for block in conditional_blocks(stack, X, groups):
+        group = block.group
+        rows, missing = group.rows, group.missing
+        pattern[rows] = n_seen + group.pattern
+        # (P, m, K, n) layouts: advanced indices on both sides of the component axis
+        completed = stack.means[:, missing[group.pattern]].transpose(2, 0, 1) + block.deviations
+        means[missing[group.pattern], :, rows[:, None]] = completed.transpose(2, 0, 1)
+        numbers = np.arange(n_seen, n_seen + group.n_patterns)[:, None, None]
+        covariances = block.covariances.reshape(*[missing.shape[1]] * 2, stack.n_components, -1)
+        spreads[missing[:, :, None], missing[:, None, :], :, numbers] = covariances.transpose(
+            3, 0, 1, 2
+        )
+        n_seen += group.n_patterns
+    return CompletedRows(means, spreads, pattern)
+
+
+def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Replace missing cells by their conditional means.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+
+    Returns
+    -------
+    ndarray of shape (K, n, d)
+        Conditional means; observed cells are repeated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics._gaussian_conditionals import conditional_mean
+    >>> from skcircuits.numerics._gaussian_stack import GaussianStack
+    >>> stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.5, 1.0]]]))
+    >>> conditional_mean(stack, np.array([[2.0, np.nan]]))
+    array([[[2., 1.]]])
+    """
+    result = np.repeat(X[None], stack.n_components, axis=0)
+    for block in conditional_blocks(stack, X):
+        missing = block.group.missing[block.group.pattern]
+        means = stack.means[:, missing] + block.deviations.transpose(1, 2, 0)
+        result[:, block.group.rows[:, None], missing] = means
+    return result
+
+
+def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Conditional variances of the missing cells given the observed ones.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+
+    Returns
+    -------
+    ndarray of shape (K, n, d)
+        Variances; 0 where a cell is observed.
+    """
+    result = np.zeros((stack.n_components, *X.shape))
+    for block in conditional_blocks(stack, X):
+        group = block.group
+        diagonal = np.einsum("jin,jin->in", block.roots, block.roots)
+        diagonal = diagonal.reshape(len(diagonal), stack.n_components, -1)[:, :, group.pattern]
+        missing = group.missing[group.pattern]
+        result[:, group.rows[:, None], missing] = diagonal.transpose(1, 2, 0)
+    return result
+
+
+def sample_conditional(
+    stack: GaussianStack, component: IntArray, X: FloatArray, rng: RandomNumbers
+) -> FloatArray:
+    """Draw the missing cells of each row from one component given its observed cells.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    component : ndarray of shape (n,)
+        The component each row is drawn from.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+    rng : RandomNumbers
+        Source of the n d standard normal numbers.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+        Completed rows.
+    """
+    noise = rng.standard_normal(X.shape)
+    result = X.copy()
+    for group in group_patterns(np.isnan(X)):
+        size = group.missing.shape[1]
+        if size == 0:
+            continue
+        n_rows = cases_per_block(size, 1)
+        for start in range(0, len(group.rows), n_rows):
+            chosen = slice(start, start + n_rows)
+            rows, pattern = group.rows[chosen], group.pattern[chosen]
+            missing = group.missing[pattern]
+            deviations = _draw_deviations(
+                stack, component[rows], X[rows], (group.missing, pattern), noise[rows]
+            )
+            means = stack.means[component[rows][:, None], missing]
+            result[rows[:, None], missing] = means + deviations.T
+    return result
+
+
+def _draw_deviations(
+    stack: GaussianStack,
+    component: IntArray,
+    X: FloatArray,
+    patterns: tuple[IntArray, IntArray],
+    noise: FloatArray,
+) -> FloatArray:
+    """Draw missing cells less component means, (m, n): rootᵀ (root l + z), V = rootᵀ root."""
+    missing, pattern = patterns
+    # rows with the same pattern and component share a factor
+    cases, case = np.unique(pattern * stack.n_components + component, return_inverse=True)
+    patterns_of_cases, components_of_cases = np.divmod(cases, stack.n_components)
+    roots, _ = _conditional_roots(stack, missing[patterns_of_cases].T, components_of_cases)
+    roots = np.take(roots, case, axis=2)
+    delta = X - stack.means[component]
+    np.copyto(delta, 0.0, where=np.isnan(delta))
+    pulled = np.empty_like(delta)
+    for k in np.unique(component):
+        chosen = component == k
+        pulled[chosen] = delta[chosen] @ stack.precisions[k]
+    index, local = missing[pattern].T, np.arange(len(X))
+    whitened = multiply(roots, -pulled[local, index]) + noise[local, index]
+    return multiply_transposed(roots, whitened)
+
+
+def conditional_blocks(
+    stack: GaussianStack, X: FloatArray, groups: list[PatternGroup] | None = None
+) -> Iterator[ConditionalBlock]:
+    """Walk over the rows with holes, block by block of patterns.
+
+    Each pattern is factorised once per component, whatever number of rows it has.
+
+    Parameters
+    ----------
+    stack : GaussianStack
+        K Gaussians over d columns.
+    X : ndarray of shape (n, d)
+        Rows, NaN for missing cells.
+    groups : list of PatternGroup, optional
+        ``group_patterns(np.isnan(X))`` where it is known already.
+
+    Yields
+    ------
+    ConditionalBlock
+        The next patterns; complete rows are in no block.
+    """
+    n_components = stack.n_components
+    for group in group_patterns(np.isnan(X)) if groups is None else groups:
+        size = group.missing.shape[1]
+        if size == 0:
+            continue
+        for block in group.blocks(cases_per_block(size, n_components)):
+            roots, half_log_precisions = _conditional_roots(
+                stack,
+                np.tile(block.missing.T, n_components),
+                np.repeat(np.arange(n_components), block.n_patterns),
+            )
+            deviations = _deviations(stack, X, block, roots)
+            yield ConditionalBlock(block, roots, half_log_precisions, deviations)
+
+
+def _deviations(
+    stack: GaussianStack, X: FloatArray, group: PatternGroup, roots: FloatArray
+) -> FloatArray:
+    """Conditional means less component means, (m, K, n): -WᵀW (Lambda delta)_m."""
+    size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
+    result = np.empty((size, n_components, n_rows))
+    by_pattern = roots.reshape(size, size, n_components, -1)
+    step = cases_per_block(size, n_components)
+    for start in range(0, n_rows, step):
+        rows = slice(start, start + step)
+        pattern = group.pattern[rows]
+        columns = np.ascontiguousarray(X[group.rows[rows]].T)
+        delta = columns - stack.means[:, :, None]  # (K, d, n)
+        np.copyto(delta, 0.0, where=np.isnan(delta))
+        pulled = contract("kij,kjn->kin", stack.precisions, delta)
+        local = np.arange(len(pattern))
+        sides = -pulled[:, group.missing[pattern].T, local].transpose(1, 0, 2)
+        cases = np.take(by_pattern, pattern, axis=3).reshape(size, size, -1)
+        solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
+        result[:, :, rows] = solved.reshape(size, n_components, -1)
+    return result
+
+
+def _conditional_roots(
+    stack: GaussianStack, missing: IntArray, component: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Roots of the conditional covariances and half log determinants of their inverses.
+
+    The conditional precision is the block Lambda_mm = L Lᵀ; its root is the inverse of L.
+    """
+    lower = cholesky(gather_symmetric(stack.precisions, missing, component))
+    return invert_lower(lower), log_diagonal(lower)

@@ -1,0 +1,241 @@
+"""Rows that share something: equal rows, and rows with the same cells missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["PatternGroup", "distinct_patterns", "group_patterns", "unique_rows"]
+
+_TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not by sorting
+
+
+@dataclass(frozen=True)
+class PatternGroup:
+    """Patterns with equally many missing cells, and the rows that have them.
+
+    Parameters
+    ----------
+    missing : ndarray of shape (n_patterns, n_missing)
+        Columns that are missing, ascending.
+    observed : ndarray of shape (n_patterns, n_observed)
+        Columns that are observed, ascending.
+    rows : ndarray of shape (n_rows,)
+        Row numbers, sorted by pattern.
+    pattern : ndarray of shape (n_rows,)
+        Pattern of each of these rows, ascending.
+    """
+
+    missing: IntArray
+    observed: IntArray
+    rows: IntArray
+    pattern: IntArray
+
+    @property
+    def n_patterns(self) -> int:
+        """Number of patterns in the group."""
+        return len(self.missing)
+
+    @property
+    def counts(self) -> IntArray:
+        """Number of rows of each pattern, shape (n_patterns,)."""
+        return np.bincount(self.pattern, minlength=self.n_patterns)
+
+    def take(self, chosen: BoolArray | IntArray | slice) -> PatternGroup:
+        """Keep some patterns, in ascending order, and their rows.
+
+        Parameters
+        ----------
+        chosen : ndarray or slice
+            Boolean mask of the patterns, or their ascending positions.
+
+        Returns
+        -------
+        PatternGroup
+            The chosen patterns.
+        """
+        kept = np.arange(self.n_patterns)[chosen]
+        position = np.full(self.n_patterns, -1)
+        position[kept] = np.arange(len(kept))
+        pattern = position[self.pattern]
+        return PatternGroup(
+            self.missing[kept], self.observed[kept], self.rows[pattern >= 0], pattern[pattern >= 0]
+        )
+
+    def blocks(self, n_patterns: int) -> Iterator[PatternGroup]:
+        """Cut the group into smaller ones.
+
+        Parameters
+        ----------
+        n_patterns : int
+            Most patterns in each.
+
+        Yields
+        ------
+        PatternGroup
+            The next patterns and their rows.
+        """
+        if self.n_patterns <= n_patterns:
+            yield self
+            return
+        for start in range(0, self.n_patterns, n_patterns):
+            stop = min(start + n_patterns, self.n_patterns)
+            rows = slice(*np.searchsorted(self.pattern, [start, stop]))
+            yield PatternGroup(
+                self.missing[start:stop],
+                self.observed[start:stop],
+                self.rows[rows],
+                self.pattern[rows] - start,
+            )
+
+
+def group_patterns(missing: BoolArray) -> list[PatternGroup]:
+    """Group the rows of a table by which of their cells are missing.
+
+    Parameters
+    ----------
+    missing : ndarray of shape (n_rows, n_columns)
+        True where a cell is missing.
+
+    Returns
+    -------
+    list of PatternGroup
+        One group per number of missing cells, ascending.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics._patterns import group_patterns
+    >>> complete, holes = group_patterns(np.array([[0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool))
+    >>> holes.missing.ravel(), holes.rows
+    (array([0, 1]), array([2, 0, 3]))
+    """
+    patterns, inverse = distinct_patterns(missing)
+    n_missing = patterns.sum(axis=1)
+    # patterns in ascending number of missing cells make every group a slice
+    by_size = np.argsort(n_missing, kind="stable")
+    rank = np.empty_like(by_size)
+    rank[by_size] = np.arange(len(by_size))
+    patterns, pattern_of_row = patterns[by_size], rank[inverse]
+    order = _stable_order(pattern_of_row, len(patterns))
+    pattern_of_row = pattern_of_row[order]
+    groups = []
+    for size in np.unique(n_missing):
+        start, stop = np.searchsorted(n_missing[by_size], [size, size + 1])
+        rows = slice(*np.searchsorted(pattern_of_row, [start, stop]))
+        mask = patterns[start:stop]
+        groups.append(
+            PatternGroup(
+                np.nonzero(mask)[1].reshape(stop - start, -1),
+                np.nonzero(~mask)[1].reshape(stop - start, -1),
+                order[rows],
+                pattern_of_row[rows] - start,
+            )
+        )
+    return groups
+
+
+def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
+    """Find the different rows of a Boolean table.
+
+    Parameters
+    ----------
+    missing : ndarray of shape (n_rows, n_columns)
+        Any Boolean table.
+
+    Returns
+    -------
+    patterns : ndarray of shape (n_patterns, n_columns)
+        The different rows.
+    inverse : ndarray of shape (n_rows,)
+        ``missing == patterns[inverse]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics._patterns import distinct_patterns
+    >>> patterns, inverse = distinct_patterns(np.array([[True], [False], [True]]))
+    >>> inverse
+    array([1, 0, 1])
+    """
+    n_rows, n_columns = missing.shape
+    if n_rows == 1:
+        return missing, np.zeros(1, dtype=np.int64)
+    if n_columns <= _TABLE_BITS:
+        codes = missing @ (1 << np.arange(n_columns, dtype=np.int64))
+        present = np.bincount(codes, minlength=1 << n_columns) > 0
+        inverse = (np.cumsum(present) - 1)[codes]
+        found = np.flatnonzero(present)
+        return (found[:, None] >> np.arange(n_columns) & 1).astype(bool), inverse
+    packed = np.packbits(missing, axis=1)
+    words = np.zeros((n_rows, -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
+    words[:, : packed.shape[1]] = packed
+    first, inverse = _distinct_words(words.view(np.uint64))
+    return missing[first], inverse
+
+
+def unique_rows(X: FloatArray) -> tuple[IntArray, IntArray]:
+    """Find the different rows of a table, where NaN equals NaN.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_columns)
+        Numbers, NaN for missing cells.
+
+    Returns
+    -------
+    first : ndarray of shape (n_distinct,)
+        Where each different row appears first, ascending: ``X[first]`` are the rows.
+    inverse : ndarray of shape (n_rows,)
+        ``X[first][inverse]`` equals X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics._patterns import unique_rows
+    >>> unique_rows(np.array([[1.0, np.nan], [2.0, 0.0], [1.0, np.nan]]))
+    (array([0, 1]), array([0, 1, 0]))
+    """
+    cells = np.array(X, dtype=np.float64, order="C")
+    cells += 0.0  # -0.0 equals 0.0
+    cells[np.isnan(cells)] = np.nan  # one bit pattern for every NaN
+    first, inverse = _distinct_words(cells.view(np.uint64))
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse]
+
+
+def _distinct_words(words: np.ndarray) -> tuple[IntArray, IntArray]:
+    """First positions and inverse of the different rows of 64-bit words.
+
+    Rows are compared through a hash, which is then verified: sorting whole rows is
+    many times slower.
+    """
+    if words.shape[1] == 0:
+        return np.zeros(min(1, len(words)), np.int64), np.zeros(len(words), np.int64)
+    keys = words[:, 0] if words.shape[1] == 1 else _hash_words(words)
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    if words.shape[1] > 1 and not np.array_equal(words[first][inverse], words):
+        _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    return first, inverse.reshape(-1)
+
+
+def _hash_words(words: np.ndarray) -> np.ndarray:
+    """Mix each row of 64-bit words into one word."""
+    # fixed odd multipliers: the same rows hash equally in every process
+    factors = np.random.PCG64(0).random_raw(words.shape[1]) | np.uint64(1)
+    # short decimals have only high bits set: fold them down before multiplying
+    folded = words ^ (words >> np.uint64(32))
+    folded *= factors
+    return np.bitwise_xor.reduce(folded ^ (folded >> np.uint64(29)), axis=1)
+
+
+def _stable_order(values: IntArray, n_values: int) -> IntArray:
+    """Sort small integers stably; 16 bits let NumPy take its radix sort."""
+    dtype = np.uint16 if n_values <= 1 << 16 else np.int64
+    return np.argsort(values.astype(dtype), kind="stable")

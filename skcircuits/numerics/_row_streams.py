@@ -1,0 +1,197 @@
+"""Random numbers keyed per row: draws that no order, subset or chunk of rows changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["DrawSource", "KeyedDraws", "RowStreams", "draw_source"]
+
+UInt64Array = NDArray[np.uint64]
+# Given pairs of a draw and a row, and what each of them draws: where its numbers come from.
+DrawSource = Callable[[IntArray, IntArray], RandomNumbers]
+
+# Constants of SplitMix64 (Steele, Lea and Flood, 2014): the golden ratio and a mixer that
+# turns consecutive numbers into independent-looking ones.
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+class RowStreams:
+    """One stream of random numbers per row, keyed by the cells of the row and a seed.
+
+    Equal rows (NaN equals NaN) have streams of their own, in the order in which they come;
+    the first of them has that of a row without equals.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    seed : int
+        Seed shared by all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics._row_streams import RowStreams
+    >>> X = np.array([[0.0, np.nan], [1.0, 2.0]])
+    >>> there = RowStreams(X, seed=7).at(np.array([0, 1]), draw=0, place=3).random(2)
+    >>> back = RowStreams(X[::-1], seed=7).at(np.array([1, 0]), draw=0, place=3).random(2)
+    >>> bool((there == back).all())
+    True
+    """
+
+    def __init__(self, X: FloatArray, seed: int) -> None:
+        # Adding 0.0 makes -0.0 and 0.0 one number, and NaN has one pattern of bits
+        cells = np.where(np.isnan(X), np.nan, X + 0.0).view(np.uint64)
+        self.keys = np.full(len(X), _mix(np.array([seed], dtype=np.uint64)))
+        for column in cells.T:
+            self.keys = _mix(self.keys ^ column)
+        self.keys = _mix(self.keys + GOLDEN * _occurrence(self.keys))
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.keys)
+
+    def take(self, rows: slice) -> RowStreams:
+        """Give the streams of some rows.
+
+        Parameters
+        ----------
+        rows : slice
+            Rows to keep.
+
+        Returns
+        -------
+        RowStreams
+            Their streams.
+        """
+        part = object.__new__(RowStreams)
+        part.keys = self.keys[rows]
+        return part
+
+    def at(self, rows: IntArray, draw: IntArray | int, place: IntArray | int) -> KeyedDraws:
+        """Open streams at a place.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m,)
+            Whose streams.
+        draw : ndarray of shape (m,) or int
+            Number of the draw, for repeated draws of one row.
+        place : ndarray of shape (m,) or int
+            What is drawn, for example the number of a unit.
+
+        Returns
+        -------
+        KeyedDraws
+            Source of random numbers, one row of them per entry.
+        """
+        keys = _mix(self.keys[rows] + GOLDEN * np.asarray(draw).astype(np.uint64))
+        return KeyedDraws(_mix(keys + GOLDEN * np.asarray(place).astype(np.uint64)))
+
+
+class KeyedDraws:
+    """Random numbers for some rows; a ``RandomNumbers``.
+
+    Parameters
+    ----------
+    keys : ndarray of shape (m,)
+        Key of each row; the same key gives the same numbers.
+    """
+
+    def __init__(self, keys: UInt64Array) -> None:
+        self.keys = keys
+
+    def random(self, size: int) -> FloatArray:
+        """Draw uniform numbers in [0, 1), one per row.
+
+        Parameters
+        ----------
+        size : int
+            Number of rows m.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Uniform numbers.
+        """
+        return self._uniform(1)[:size, 0]
+
+    def standard_normal(self, size: int | tuple[int, int]) -> FloatArray:
+        """Draw standard normal numbers, one or several per row.
+
+        Parameters
+        ----------
+        size : int or tuple of int
+            ``m`` or ``(m, k)``.
+
+        Returns
+        -------
+        ndarray of shape (m,) or (m, k)
+            Normal numbers, by inversion.
+        """
+        n_columns = 1 if isinstance(size, int) else size[1]
+        # Half a step away from 0, where the inverse is infinite
+        normal: FloatArray = ndtri(self._uniform(n_columns) + 2.0**-54)
+        return normal.reshape(size)
+
+    def _uniform(self, n_columns: int) -> FloatArray:
+        """Uniform numbers of shape (m, n_columns): the 53 leading bits of hashed keys."""
+        steps = GOLDEN * np.arange(1, n_columns + 1, dtype=np.uint64)
+        bits = _mix(self.keys[:, None] + steps) >> np.uint64(11)
+        return bits.astype(np.float64) * 2.0**-53
+
+
+def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice) -> DrawSource:
+    """Give the random numbers of a block of rows, drawn several times each.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator or RowStreams
+        One generator for all, or one stream per row.
+    rows : slice
+        Rows of the block.
+    draws : slice
+        Numbers of the draws.
+
+    Returns
+    -------
+    callable
+        ``source(pairs, places)``, the ``RandomNumbers`` of some pairs; pair ``i`` is draw
+        ``i // n_rows`` of row ``i % n_rows``.
+    """
+    if isinstance(rng, np.random.Generator):
+        return lambda pairs, places: rng
+
+    def draw_keyed(pairs: IntArray, places: IntArray) -> RandomNumbers:
+        draw, row = np.divmod(pairs, rows.stop - rows.start)
+        return rng.at(rows.start + row, draws.start + draw, places)
+
+    return draw_keyed
+
+
+def _occurrence(keys: UInt64Array) -> UInt64Array:
+    """Count for each key how many equal ones come before it."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    is_first = np.r_[True, ordered[1:] != ordered[:-1]][: len(keys)]
+    position = np.arange(len(keys))
+    start = np.maximum.accumulate(np.where(is_first, position, 0))
+    occurrence = np.empty(len(keys), dtype=np.uint64)
+    occurrence[order] = position - start
+    return occurrence
+
+
+def _mix(keys: UInt64Array) -> UInt64Array:
+    """Scatter keys over all 64 bits (the finaliser of SplitMix64); products wrap around."""
+    keys = (keys ^ (keys >> np.uint64(30))) * MIX_1
+    keys = (keys ^ (keys >> np.uint64(27))) * MIX_2
+    return keys ^ (keys >> np.uint64(31))

@@ -1,0 +1,240 @@
+"""Cholesky factors of very many small matrices at once.
+
+The matrices lie along the *last* axis: element (i, j) of all matrices is one contiguous
+vector, and each step of the factorisation works on whole vectors. For sizes up to about
+40 this is two to ten times faster than one LAPACK call per matrix. Every matrix sees the
+same sequence of elementary operations whatever its neighbours are, so that results do
+not depend on how a problem is cut into blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = [
+    "BLOCK_BYTES",
+    "cases_per_block",
+    "cholesky",
+    "contract",
+    "gather_symmetric",
+    "gram_of_lower",
+    "invert_lower",
+    "log_diagonal",
+    "multiply",
+    "multiply_transposed",
+]
+
+# What a block of matrices takes: it stays in the second-level cache.
+BLOCK_BYTES = 1 << 21
+
+
+def cholesky(trapezoid: FloatArray) -> FloatArray:
+    """Factorise symmetric matrices in place and solve for right-hand sides on the way.
+
+    Parameters
+    ----------
+    trapezoid : ndarray of shape (d + r, d, n)
+        Rows below d hold the lower triangles of n positive definite matrices A; the r
+        further rows hold right-hand sides b. The upper triangles are not read.
+
+    Returns
+    -------
+    ndarray of shape (d + r, d, n)
+        The same array: L with A = L Lᵀ, then the solutions of L w = b.
+
+    Notes
+    -----
+    A pivot that rounding made non-positive (condition numbers beyond 1e15) is raised to
+    machine precision times its diagonal element.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.numerics._small_cholesky import cholesky
+    >>> A = np.array([[4.0, 2.0], [2.0, 5.0], [2.0, 3.0]])
+    >>> cholesky(A[:, :, None].copy())[:, :, 0][[0, 1, 2], [0, 1, 1]]
+    array([2., 2., 1.])
+    """
+    n_columns = trapezoid.shape[1]
+    tiny = np.finfo(np.float64).eps
+    for j in range(n_columns):
+        floor = tiny * np.abs(trapezoid[j, j])
+        if j:
+            trapezoid[j:, j] -= contract("ikn,kn->in", trapezoid[j:, :j], trapezoid[j, :j])
+        pivot = np.sqrt(np.maximum(trapezoid[j, j], floor))
+        trapezoid[j, j] = pivot
+        trapezoid[j + 1 :, j] /= pivot
+    return trapezoid
+
+
+def invert_lower(lower: FloatArray) -> FloatArray:
+    """Invert lower triangular matrices.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (d, d, n)
+        The matrices; their upper triangles are not read.
+
+    Returns
+    -------
+    ndarray of shape (d, d, n)
+        Inverses, with zeros in the upper triangles.
+    """
+    inverse = np.zeros_like(lower)
+    for i in range(len(lower)):
+        inverse[i, i] = 1.0 / lower[i, i]
+        if i:
+            row = contract("kn,kjn->jn", lower[i, :i], inverse[:i, :i])
+            inverse[i, :i] = -row * inverse[i, i]
+    return inverse
+
+
+def gram_of_lower(lower: FloatArray) -> FloatArray:
+    """Multiply lower triangular matrices by their transposes from the left, WᵀW.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (d, d, n)
+        The matrices W; their upper triangles are not read.
+
+    Returns
+    -------
+    ndarray of shape (d, d, n)
+        Symmetric products.
+    """
+    product = np.empty_like(lower)
+    for i in range(len(lower)):
+        product[i, : i + 1] = contract("kn,kjn->jn", lower[i:, i], lower[i:, : i + 1])
+        product[:i, i] = product[i, :i]
+    return product
+
+
+def multiply(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Multiply matrices by vectors.
+
+    Parameters
+    ----------
+    matrices : ndarray of shape (d, d, n)
+        The matrices.
+    vectors : ndarray of shape (d, n)
+        The vectors.
+
+    Returns
+    -------
+    ndarray of shape (d, n)
+        Products.
+    """
+    return contract("ijn,jn->in", matrices, vectors)
+
+
+def multiply_transposed(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Multiply transposed matrices by vectors.
+
+    Parameters
+    ----------
+    matrices : ndarray of shape (d, d, n)
+        The matrices, before transposition.
+    vectors : ndarray of shape (d, n)
+        The vectors.
+
+    Returns
+    -------
+    ndarray of shape (d, n)
+        Products.
+    """
+    return contract("jin,jn->in", matrices, vectors)
+
+
+def log_diagonal(lower: FloatArray) -> FloatArray:
+    """Sum the logarithms of the diagonals: half of the log determinants of L Lᵀ.
+
+    Parameters
+    ----------
+    lower : ndarray of shape (d + r, d, n)
+        Factors as `cholesky` gives them.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Half log determinants.
+    """
+    size = lower.shape[1]
+    diagonal = lower[np.arange(size), np.arange(size)]
+    return contract("i,in->n", np.ones(size), np.log(diagonal))
+
+
+def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray:
+    """Sum products over all but the last axis, in an order that no block size changes.
+
+    With two or more elements along the last axis ``np.einsum`` runs along it and adds
+    the terms one after the other; for a single one it would sum along another axis, in
+    another order.
+
+    Parameters
+    ----------
+    subscripts : str
+        As in ``np.einsum``; the last axis of `right` and of the result are the same.
+    left, right : ndarray
+        The factors.
+
+    Returns
+    -------
+    ndarray
+        Sums of products.
+    """
+    if right.shape[-1] != 1:
+        return np.einsum(subscripts, left, right, optimize=False)
+    if subscripts[subscripts.index(",") - 1] == subscripts[-1]:
+        left = np.repeat(left, 2, axis=-1)
+    return np.einsum(subscripts, left, np.repeat(right, 2, axis=-1), optimize=False)[..., :1]
+
+
+def gather_symmetric(
+    matrices: FloatArray, index: IntArray, component: IntArray, n_sides: int = 0
+) -> FloatArray:
+    """Pick submatrices of a stack of symmetric matrices, one per case.
+
+    Parameters
+    ----------
+    matrices : ndarray of shape (n_components, d, d)
+        Symmetric matrices.
+    index : ndarray of shape (m, n_cases)
+        Rows (and columns) each case picks.
+    component : ndarray of shape (n_cases,)
+        The matrix each case picks from.
+    n_sides : int, default=0
+        Number of uninitialised rows to append for right-hand sides.
+
+    Returns
+    -------
+    ndarray of shape (m + n_sides, m, n_cases)
+        Lower triangles; the upper ones are uninitialised.
+    """
+    size, n_cases = index.shape
+    table = np.ascontiguousarray(matrices).reshape(-1)
+    picked = np.empty((size + n_sides, size, n_cases))
+    starts = component * matrices.shape[1] ** 2 + index * matrices.shape[1]
+    for i in range(size):
+        # mode="clip" lets NumPy write straight into the output
+        np.take(table, starts[i] + index[: i + 1], out=picked[i, : i + 1], mode="clip")
+    return picked
+
+
+def cases_per_block(size: int, n_components: int) -> int:
+    """Choose how many cases are worked on at once.
+
+    Parameters
+    ----------
+    size : int
+        Rows of the matrices.
+    n_components : int
+        Matrices per case (a row, or a pattern of missing cells).
+
+    Returns
+    -------
+    int
+        As many as have matrices of ``BLOCK_BYTES``, or 64 matrices where these take more.
+    """
+    return max(64, BLOCK_BYTES // (8 * size**2)) // n_components + 1

@@ -1,0 +1,1 @@
+"""Stein kernels over categorical variables, collapsed ones included."""

@@ -1,0 +1,250 @@
+"""Stein kernels of complete categorical rows, block by block."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray, Kernel
+from skcircuits.stein._targets import full_conditionals, state_counts
+from skcircuits.stein.categorical._operators import OPERATORS, Atoms
+from skcircuits.stein.categorical._product_terms import ProductTerm
+
+__all__ = [
+    "Measures",
+    "StateVectors",
+    "contract",
+    "moved_rows",
+    "point_block",
+    "product_block",
+    "state_vectors",
+    "stein_measures",
+]
+
+# Rows of states, as floats with NaN or as codes.
+Rows = TypeVar("Rows", FloatArray, IntArray)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The signed measures of a Stein operator at some rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The rows; NaN where collapsed.
+    counts : ndarray of int of shape (d,)
+        States of each variable.
+    atoms : dict of int to Atoms
+        Per variable that can move the measures of all rows; zero where collapsed.
+    """
+
+    X: FloatArray
+    counts: IntArray
+    atoms: dict[int, Atoms]
+
+    def __getitem__(self, rows: slice) -> Measures:
+        """Give the measures at some rows."""
+        atoms = {variable: measures[rows] for variable, measures in self.atoms.items()}
+        return Measures(self.X[rows], self.counts, atoms)
+
+    def warn_of_zeros(self) -> None:
+        """Say where moves of one variable meet impossible states."""
+        # Neighbours of the samples are all that is seen of the support.
+        blocked = sum(int(atoms.meets_zeros.sum()) for atoms in self.atoms.values())
+        if blocked:
+            warnings.warn(
+                f"the target is zero next to the samples ({blocked} moves are impossible). "
+                "Parts of its support that moves of one variable do not connect cannot be "
+                "weighed against each other: make it positive with target.soften(...), or "
+                "collapse the variables that are functions of others.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def stein_measures(target: DiscreteTarget, X: FloatArray, operator: str) -> Measures:
+    """Evaluate a Stein operator at some rows.
+
+    Parameters
+    ----------
+    target : DiscreteTarget
+        A categorical target.
+    X : ndarray of shape (n, d)
+        States; NaN where collapsed.
+    operator : {"barker", "difference"}
+        The operator.
+
+    Returns
+    -------
+    Measures
+        One signed measure per row and variable.
+    """
+    atoms = {}
+    for variable, log_conditional in full_conditionals(target, X):
+        observed = ~np.isnan(X[:, variable])
+        measures = OPERATORS[operator](log_conditional, X[observed, variable].astype(np.int64))
+        # A collapsed variable adds nothing: its terms have expectation zero.
+        atoms[variable] = measures if observed.all() else measures.spread(observed)
+    return Measures(X, state_counts(target, X.shape[1]), atoms)
+
+
+def moved_rows(X: Rows, variable: int, states: IntArray) -> Rows:
+    """Repeat rows with one variable set to each of some states.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The rows.
+    variable : int
+        The variable that moves.
+    states : ndarray of int of shape (n, m)
+        Where to.
+
+    Returns
+    -------
+    ndarray of shape (n * m, d)
+        The m copies of a row stand together.
+    """
+    moved = np.repeat(X, states.shape[1], axis=0)
+    moved[:, variable] = states.ravel()
+    return moved
+
+
+def contract(left: Atoms, right: Atoms, values: FloatArray) -> FloatArray:
+    """Sum the kernel values of all pairs of atoms, weighted.
+
+    Parameters
+    ----------
+    left, right : Atoms
+        Measures of n and m rows.
+    values : ndarray of shape (n * atoms, m * atoms)
+        Kernel between their atoms.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        The kernel between the measures.
+    """
+    n_left, n_right = left.coefficients.shape, right.coefficients.shape
+    # Atoms of one row stand together in `values`.
+    table = values.reshape(*n_left, *n_right)
+    return np.einsum("iajb,ia,jb->ij", table, left.coefficients, right.coefficients, optimize=True)
+
+
+def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArray:
+    """Compute the Stein kernel of two sets of complete rows for any base kernel.
+
+    Parameters
+    ----------
+    left, right : Measures
+        The operator at n and m complete rows.
+    kernel : Kernel
+        The base kernel.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        The Stein kernel.
+    """
+    total = np.zeros((len(left.X), len(right.X)))
+    for variable, ours in left.atoms.items():
+        theirs = right.atoms[variable]
+        values = kernel(
+            moved_rows(left.X, variable, ours.locations),
+            moved_rows(right.X, variable, theirs.locations),
+        )
+        if np.shape(values) != (ours.locations.size, theirs.locations.size):
+            raise ValueError(
+                must(
+                    "kernel(X, Y)",
+                    f"have shape ({ours.locations.size}, {theirs.locations.size})",
+                    shape=np.shape(values),
+                )
+            )
+        total += contract(ours, theirs, values)
+    return total
+
+
+@dataclass(frozen=True)
+class StateVectors:
+    """Complete rows and their measures as vectors over the states of each variable.
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n, d)
+        The rows.
+    vectors : dict of int to ndarray of shape (n, k_i)
+        Per variable with several states.
+    """
+
+    codes: IntArray
+    vectors: dict[int, FloatArray]
+
+    def __getitem__(self, rows: slice) -> StateVectors:
+        """Give some of the rows."""
+        vectors = {variable: table[rows] for variable, table in self.vectors.items()}
+        return StateVectors(self.codes[rows], vectors)
+
+
+def state_vectors(measures: Measures) -> StateVectors:
+    """Lay measures out as vectors.
+
+    Parameters
+    ----------
+    measures : Measures
+        The operator at complete rows.
+
+    Returns
+    -------
+    StateVectors
+        What :func:`product_block` needs.
+    """
+    counts = measures.counts
+    return StateVectors(
+        measures.X.astype(np.int64),
+        {i: atoms.by_state(int(counts[i])) for i, atoms in measures.atoms.items()},
+    )
+
+
+def product_block(
+    left: StateVectors, right: StateVectors, *, terms: Sequence[ProductTerm]
+) -> FloatArray:
+    """Compute the Stein kernel for a sum of products over the variables.
+
+    The sum over the variables of (measure kernel of i) * (product of all others) is a
+    derivative of the whole product: the product rule needs two running matrices.
+
+    Parameters
+    ----------
+    left, right : StateVectors
+        The operator at n and m complete rows.
+    terms : sequence of ProductTerm
+        The base kernel.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        The Stein kernel.
+    """
+    total = np.zeros((len(left.codes), len(right.codes)))
+    for term in terms:
+        # (f g)' = f' g + f g': `derivative` collects one measure kernel per factor.
+        product = np.full_like(total, term.weight)
+        derivative = np.zeros_like(total)
+        for variable, table in term.tables.items():
+            factor = table[left.codes[:, variable]][:, right.codes[:, variable]]
+            derivative *= factor
+            # Variables with one state have a factor but no measure.
+            if variable in left.vectors:
+                measure_kernel = left.vectors[variable] @ table @ right.vectors[variable].T
+                measure_kernel *= product
+                derivative += measure_kernel
+            product *= factor
+        total += derivative
+    return total

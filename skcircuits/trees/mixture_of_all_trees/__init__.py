@@ -1,0 +1,1 @@
+"""Mixtures over all spanning trees."""

@@ -1,0 +1,184 @@
+"""Exact answers of a mixture of all trees by enumeration of the missing cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.parallel import memory_bound_chunks
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.mixture_of_all_trees._all_trees_mixture import AllTreesMixture
+
+__all__ = [
+    "MAX_COMPLETIONS",
+    "draw_enumerated",
+    "enumerate_evidence",
+    "enumerate_marginals",
+    "n_completions",
+]
+
+MAX_COMPLETIONS = 2**17  # completions of one row that are enumerated at most
+
+
+def n_completions(evidence: FloatArray, mixture: AllTreesMixture) -> FloatArray:
+    """Number of complete rows that the evidence allows.
+
+    Parameters
+    ----------
+    evidence : ndarray of shape (n_rows, n_states)
+        Factors on the states, see `StateLayout.evidence`.
+    mixture : AllTreesMixture
+        The model.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Numbers of completions, as floats.
+    """
+    layout = mixture.layout
+    return layout.sum_states((evidence > 0).astype(float)).prod(axis=1)
+
+
+def enumerate_evidence(mixture: AllTreesMixture, evidence: FloatArray) -> FloatArray:
+    """Log of the expected product of the factors: the log probability of observed cells.
+
+    Parameters
+    ----------
+    mixture : AllTreesMixture
+        The model.
+    evidence : ndarray of shape (n_rows, n_states)
+        Factors on the states.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Exact log probabilities.
+
+    Raises
+    ------
+    ValueError
+        If a row has more than `MAX_COMPLETIONS` completions.
+    """
+    log_evidence = np.full(len(evidence), -np.inf)
+    # A variable whose states are all ruled out leaves nothing to enumerate.
+    possible = n_completions(evidence, mixture) > 0
+    parts = [_log_sums(block) for block in _completions(mixture, evidence[possible])]
+    log_evidence[possible] = np.concatenate([np.empty(0), *parts])
+    return log_evidence
+
+
+def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> FloatArray:
+    """Distribution of every variable given the observed cells.
+
+    Parameters
+    ----------
+    mixture : AllTreesMixture
+        The model.
+    evidence : ndarray of shape (n_rows, n_states)
+        Factors on the states; every variable keeps a possible state.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_states)
+        Exact probability of every flat state.
+
+    Raises
+    ------
+    ValueError
+        If a row has more than `MAX_COMPLETIONS` completions.
+    """
+    parts = [np.empty((0, evidence.shape[1]))]
+    for block in _completions(mixture, evidence):
+        sizes = np.diff([*block.starts, len(block.codes)])
+        weights = np.exp(block.log_joint - np.repeat(_log_sums(block), sizes))
+        indicators = mixture.layout.one_hot(block.codes)
+        parts.append(np.add.reduceat(weights[:, None] * indicators, block.starts, axis=0))
+    return np.concatenate(parts)
+
+
+def draw_enumerated(
+    mixture: AllTreesMixture, evidence: FloatArray, n_samples: int, rng: np.random.Generator
+) -> IntArray:
+    """Draw complete rows given the observed cells.
+
+    Parameters
+    ----------
+    mixture : AllTreesMixture
+        The model.
+    evidence : ndarray of shape (n_rows, n_states)
+        Factors on the states; every variable keeps a possible state.
+    n_samples : int
+        Number of draws per row.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_rows, n_variables)
+        Exact independent draws.
+
+    Raises
+    ------
+    ValueError
+        If a row has more than `MAX_COMPLETIONS` completions.
+    """
+    parts = [np.empty((n_samples, 0, mixture.layout.n_variables), dtype=np.int64)]
+    for block in _completions(mixture, evidence):
+        ends = np.append(block.starts[1:], len(block.codes))
+        owner = np.repeat(np.arange(len(ends)), ends - block.starts)
+        # Row r has the numbers from r to r + 1: one search serves the draws of all rows.
+        cumulative = np.cumsum(np.exp(block.log_joint - _log_sums(block)[owner]))
+        cumulative += owner - np.append(0.0, cumulative)[block.starts][owner]
+        numbers = np.arange(len(ends)) + rng.random((n_samples, len(ends)))
+        found = np.searchsorted(cumulative, numbers.ravel(), side="right").reshape(numbers.shape)
+        parts.append(block.codes[np.clip(found, block.starts, ends - 1)])
+    return np.concatenate(parts, axis=1)
+
+
+class _Block(NamedTuple):
+    """All completions of some rows, one row after the other."""
+
+    codes: IntArray  # (n_completions, n_variables)
+    log_joint: FloatArray  # (n_completions,)
+    starts: IntArray  # (n_rows,) where the completions of each row begin
+
+
+def _completions(mixture: AllTreesMixture, evidence: FloatArray) -> Iterator[_Block]:
+    """Enumerate the completions of all rows, as many rows at once as memory allows."""
+    layout = mixture.layout
+    most = n_completions(evidence, mixture).max(initial=1)
+    if most > MAX_COMPLETIONS:
+        raise ValueError(
+            must(
+                "rows to enumerate",
+                f"have at most {MAX_COMPLETIONS} completions",
+                "Use method='collapsed'.",
+                completions=float(most),
+            )
+        )
+    for rows in memory_bound_chunks(len(evidence), 32 * layout.n_states * int(most)):
+        chosen = evidence[rows]
+        counts = layout.sum_states((chosen > 0).astype(float)).astype(np.int64)
+        # Completion number c of a row has the digits of c to the bases of its counts.
+        strides = np.cumprod(counts, axis=1)
+        owner = np.repeat(np.arange(len(chosen)), strides[:, -1])
+        starts = np.concatenate([[0], np.cumsum(strides[:-1, -1])])
+        # All completions of all rows in one array: the likelihood is computed in one call.
+        rank = np.arange(len(owner)) - starts[owner]
+        ranks = rank[:, None] // (strides // counts)[owner] % counts[owner]
+        # Sorted by variable, then by exclusion, the allowed states of a variable come first.
+        order = np.argsort(2 * layout.owner + (chosen <= 0), axis=1, kind="stable")
+        flat = order[owner[:, None], layout.offsets + ranks]
+        factors = np.log(chosen, where=chosen > 0, out=np.zeros_like(chosen))
+        factors = factors[owner[:, None], flat].sum(axis=1)
+        codes = flat - layout.offsets
+        yield _Block(codes, factors + mixture.log_prob(codes), starts)
+
+
+def _log_sums(block: _Block) -> FloatArray:
+    """Log of the sum over the completions of each row."""
+    log_sums: FloatArray = np.logaddexp.reduceat(block.log_joint, block.starts)
+    return log_sums

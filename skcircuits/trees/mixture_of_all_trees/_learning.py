@@ -1,0 +1,415 @@
+"""Learning mixtures of all trees: mini-batch Adam with the closed-form gradient.
+
+A mixture of several components draws one component per row from its responsibilities, so that
+an epoch costs about as much as one component's, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skcircuits.numerics._random import draw_states
+from skcircuits.parallel import row_slices, thread_map
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.mixture_of_all_trees._all_trees import distinct_rows
+from skcircuits.trees.mixture_of_all_trees._all_trees_mixture import AllTreesMixture
+from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
+from skcircuits.trees.tree._chow_liu import learn_tree_mixture
+from skcircuits.trees.tree._layout import StateLayout
+from skcircuits.trees.tree._statistics import mutual_information, pair_statistics
+
+__all__ = ["Epoch", "Schedule", "Training", "learn_all_trees", "start_training"]
+
+# Initial edge weights are powers of the mutual informations: the cube is closer to the best
+# trees than the informations themselves. The weakest are raised to a share of the strongest
+# that falls with the number of variables, so that n² of them together stay weak, but not so
+# far that learning would take long to raise those it needs.
+_POWER = 3
+_WEAKEST_INFORMATION = 1e-4
+_WEAKEST_SHARE = -2.5  # power of the number of variables
+_N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
+_FIRST_DECAY, _SECOND_DECAY, _STABILITY = 0.9, 0.99, 1e-8  # Adam
+_PART = 2**16  # parameters moved at once
+_REFRESH_EVERY = 3  # epochs between evaluations of every component on every row
+_NEGLIGIBLE = 7.0  # nats below the best component: not evaluated in between
+
+
+class Schedule(NamedTuple):
+    """How long and how boldly to learn.
+
+    Attributes
+    ----------
+    n_epochs : int
+        Passes over the rows; the learning rate falls along half a cosine meanwhile.
+    learning_rate : float
+        Learning rate of Adam at the start.
+    batch_size : int
+        Rows per step.
+    last_rate : float, default=0.02
+        Share of the learning rate that is left at the end.
+    """
+
+    n_epochs: int
+    learning_rate: float
+    batch_size: int
+    last_rate: float = 0.02
+
+    def rate(self, done: float) -> float:
+        """Learning rate after a share of the run."""
+        share = self.last_rate + (1 - self.last_rate) * (1 + np.cos(np.pi * done)) / 2
+        return self.learning_rate * share
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What learning has reached after a pass over the rows.
+
+    Attributes
+    ----------
+    parameterization : Parameterization
+        What the vectors mean.
+    log_weights : ndarray of shape (n_components,)
+        Log mixture weights.
+    vectors : ndarray of shape (n_components, size)
+        Parameters of the components.
+    loss : float
+        Mean negative log-likelihood of the rows as the pass met them.
+    converged : bool
+        Whether this was the last planned epoch.
+    """
+
+    parameterization: Parameterization
+    log_weights: FloatArray
+    vectors: FloatArray
+    loss: float
+    converged: bool
+
+    @property
+    def mixture(self) -> AllTreesMixture:
+        """The model, made anew: it takes several times the memory of its parameters."""
+        return _mixture(self.parameterization, self.log_weights, self.vectors)
+
+
+@dataclass
+class Training:
+    """Parameters and Adam's running moments, to be continued at any time.
+
+    Attributes
+    ----------
+    parameterization : Parameterization
+        What the vectors mean.
+    log_weights : ndarray of shape (n_components,)
+        Log mixture weights.
+    vectors : ndarray of shape (n_components, size)
+        Parameters of the components.
+    means, squares : ndarray of shape (n_components, size)
+        Running means of the gradients and of their squares.
+    n_steps : ndarray of shape (n_components,)
+        Steps taken so far.
+    masses, earlier_masses : ndarray of shape (n_components,)
+        Weight of the rows of each component, by their responsibilities: of the rows that are
+        learned from now, and of those before them (`close`).
+    """
+
+    parameterization: Parameterization
+    log_weights: FloatArray
+    vectors: FloatArray
+
+    def __post_init__(self) -> None:
+        self.means: FloatArray = np.zeros_like(self.vectors)
+        self.squares: FloatArray = np.zeros_like(self.vectors)
+        self.n_steps: IntArray = np.zeros(len(self.vectors), dtype=np.int64)
+        self.masses: FloatArray = np.zeros(len(self.vectors))
+        self.earlier_masses: FloatArray = np.zeros(len(self.vectors))
+
+    @property
+    def mixture(self) -> AllTreesMixture:
+        """The model with the current parameters."""
+        return _mixture(self.parameterization, self.log_weights, self.vectors)
+
+    def epoch(self, loss: float, converged: bool) -> Epoch:
+        """Keep the current parameters."""
+        kept = self.log_weights.copy(), self.vectors.copy()
+        return Epoch(self.parameterization, *kept, loss, converged)
+
+    def weigh(self, masses: FloatArray, row_mass: float) -> None:
+        """Set the mixture weights by the rows of now and before."""
+        self.masses = masses
+        self.log_weights = _log_shares(masses + self.earlier_masses, row_mass)
+
+    def forget(self) -> None:
+        """Let only the rows that come now decide on the mixture weights."""
+        self.masses, self.earlier_masses = np.zeros((2, len(self.vectors)))
+
+    def close(self) -> None:
+        """Count the rows learned from so far when others follow."""
+        self.earlier_masses = self.earlier_masses + self.masses
+        self.masses = np.zeros(len(self.vectors))
+
+    def restore(self, epoch: Epoch) -> None:
+        """Go back to the parameters of an earlier epoch."""
+        self.log_weights = epoch.log_weights.copy()
+        self.vectors = epoch.vectors.copy()
+
+    def climb(self, component: int, gradient: FloatArray, rate: float) -> None:
+        """Move one component up its gradient (Kingma and Ba, 2015)."""
+        self.n_steps[component] += 1
+        step = int(self.n_steps[component])
+        rate /= 1 - _FIRST_DECAY**step
+        # Part by part and in place: what is computed stays in cache, however long the vectors
+        for part in row_slices(len(gradient), _PART):
+            own, mean, square = (
+                gradient[part],
+                self.means[component, part],
+                self.squares[component, part],
+            )
+            mean += (1 - _FIRST_DECAY) * (own - mean)
+            square += (1 - _SECOND_DECAY) * (own**2 - square)
+            scale = np.sqrt(square / (1 - _SECOND_DECAY**step)) + _STABILITY
+            self.vectors[component, part] += rate * mean / scale
+        self.parameterization.bounded(self.vectors[component])
+
+
+def start_training(
+    codes: IntArray,
+    layout: StateLayout,
+    n_components: int,
+    rng: np.random.Generator,
+    *,
+    sample_weight: FloatArray | None = None,
+    pseudo_count: float = 1.0,
+    random: bool = False,
+) -> Training:
+    """Choose the first parameters.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_rows, n_variables)
+        Complete rows.
+    layout : StateLayout
+        Numbering of the states.
+    n_components : int
+        Number of mixtures of all trees.
+    rng : numpy.random.Generator
+        Draws the random start, or the start of the mixture of trees.
+    sample_weight : ndarray of shape (n_rows,), default=None
+        Weight of each row; 1 without.
+    pseudo_count : float, default=1.0
+        Smoothing of the pair tables of each component.
+    random : bool, default=False
+        Draw all parameters instead of estimating pair tables and cubing mutual informations
+        for edge weights.
+
+    Returns
+    -------
+    Training
+        The start.
+    """
+    parameterization = Parameterization(layout)
+    if random:
+        vectors = rng.normal(size=(n_components, parameterization.size))
+        return Training(parameterization, np.full(n_components, -np.log(n_components)), vectors)
+    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    # The mixture of trees needs every distinct row once, with its weight.
+    codes, index = distinct_rows(codes)
+    weight = np.bincount(index, weight, minlength=len(codes)).astype(np.float64)
+    parts = weight[:, None]
+    if n_components > 1:
+        steps = learn_tree_mixture(
+            codes, layout, n_components, rng, sample_weight=weight, pseudo_count=pseudo_count
+        )
+        *_, trees = islice(steps, _N_TREE_STEPS)
+        parts = parts * trees.responsibilities(codes)
+    # From the groups of the trees; equal starts would stay equal.
+    vectors = np.stack(
+        [_estimated(parameterization, codes, part, pseudo_count) for part in parts.T]
+    )
+    log_weights = _log_shares(parts.sum(axis=0), float(weight.mean()))
+    return Training(parameterization, log_weights, vectors)
+
+
+def learn_all_trees(
+    training: Training,
+    codes: IntArray,
+    rng: np.random.Generator,
+    schedule: Schedule,
+    *,
+    sample_weight: FloatArray | None = None,
+    n_jobs: int | None = None,
+) -> Iterator[Epoch]:
+    """Maximise the likelihood by mini-batch Adam.
+
+    Parameters
+    ----------
+    training : Training
+        Where to start; moved along.
+    codes : ndarray of shape (n_rows, n_variables)
+        Complete rows.
+    rng : numpy.random.Generator
+        Shuffles the rows and draws their components.
+    schedule : Schedule
+        Number of epochs, learning rate and batch size.
+    sample_weight : ndarray of shape (n_rows,), default=None
+        Weight of each row; 1 without.
+    n_jobs : int, default=None
+        Threads; the result does not depend on their number.
+
+    Yields
+    ------
+    Epoch
+        The model after each pass.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import Schedule, StateLayout, learn_all_trees, start_training
+    >>> rng = np.random.default_rng(0)
+    >>> codes = np.repeat(rng.integers(2, size=(100, 1)), 3, axis=1)
+    >>> training = start_training(codes, StateLayout([2, 2, 2]), 1, rng)
+    >>> epochs = list(learn_all_trees(training, codes, rng, Schedule(20, 0.05, 50)))
+    >>> bool(epochs[-1].loss < epochs[0].loss)
+    True
+    """
+    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    # Batches are drawn from all rows, so that the steps stay the same, but equal rows of a
+    # batch are computed once.
+    rows, index = distinct_rows(codes)
+    rows = rows.astype(np.min_scalar_type(rows.max(initial=0)))  # an eighth of the memory
+    totals = np.bincount(index, weight, minlength=len(rows)).astype(np.float64)
+    assignment = _Assignment(len(rows), len(training.vectors))
+    mean_weight = weight.mean()
+    n_batches = len(row_slices(len(codes), schedule.batch_size))
+    for epoch in range(schedule.n_epochs):
+        assignment.refresh(training, rows, totals, epoch, n_jobs)
+        log_likelihood = 0.0
+        order = rng.permutation(len(codes))
+        for i, batch in enumerate(row_slices(len(codes), schedule.batch_size)):
+            done = (epoch + i / n_batches) / schedule.n_epochs
+            rate = schedule.rate(done)
+            chosen = order[batch]
+            # One drawn component per row: an unbiased gradient at the price of one component.
+            components = assignment.draw(index[chosen], rng)
+            expected = mean_weight * len(chosen)
+            log_likelihood += _step(
+                training, rows, index[chosen], weight[chosen], components, expected, rate, n_jobs
+            )
+        if assignment.log_likelihood is not None:
+            # The steps saw drawn components only; this is the likelihood of the mixture.
+            log_likelihood = assignment.log_likelihood
+        loss = -log_likelihood / weight.sum()
+        last = epoch + 1 == schedule.n_epochs
+        yield training.epoch(loss, last)
+
+
+def _mixture(
+    parameterization: Parameterization, log_weights: FloatArray, vectors: FloatArray
+) -> AllTreesMixture:
+    models = [parameterization.model(vector) for vector in vectors]
+    return AllTreesMixture(log_weights.copy(), models)
+
+
+def _step(
+    training: Training,
+    rows: IntArray,
+    index: IntArray,
+    weight: FloatArray,
+    components: IntArray,
+    expected: float,
+    rate: float,
+    n_jobs: int | None,
+) -> float:
+    """Move every component by its rows of the batch; equal rows are computed once.
+
+    Gradients are means over the rows of a component, so that Adam sees the same scale for
+    large and small ones, times the weight of the batch over that of an average batch: batches
+    that happen to be light count less.
+    """
+    n_components = len(training.vectors)
+    importance = weight.sum() / expected
+    # One component shares its rows out among the threads; several are shared out themselves.
+    inner = n_jobs if n_components == 1 else 1
+
+    def climb(component: int) -> float:
+        mine = components == component
+        share = weight[mine].sum()
+        if share <= 0:
+            return 0.0
+        present, position = np.unique(index[mine], return_inverse=True)
+        totals = np.bincount(position, weight[mine]).astype(np.float64)
+        parameterization = training.parameterization
+        model = parameterization.model(training.vectors[component])
+        log_likelihood, gradient = parameterization.gradient(
+            model, rows[present].astype(np.int64), totals, n_jobs=inner
+        )
+        gradient *= importance / share
+        training.climb(component, gradient, rate)
+        return log_likelihood
+
+    outer = 1 if n_components == 1 else n_jobs
+    return float(sum(thread_map(climb, [(c,) for c in range(n_components)], outer)))
+
+
+def _estimated(
+    parameterization: Parameterization, codes: IntArray, weight: FloatArray, pseudo_count: float
+) -> FloatArray:
+    """Pair tables of the weighted rows, and edge weights by their mutual informations."""
+    layout = parameterization.layout
+    statistics = pair_statistics(codes, layout, sample_weight=weight, pseudo_count=pseudo_count)
+    information = np.maximum(mutual_information(statistics, layout), _WEAKEST_INFORMATION)
+    weights = information**_POWER
+    weakest = weights.max() * float(layout.n_variables) ** _WEAKEST_SHARE
+    return parameterization.vector(np.maximum(weights, weakest), statistics)
+
+
+def _log_shares(masses: FloatArray, row_mass: float) -> FloatArray:
+    """Log mixture weights; half an average row more each keeps an empty component alive."""
+    masses = masses + row_mass / 2
+    return np.log(masses / masses.sum())
+
+
+class _Assignment:
+    """Which component a row belongs to, by the latest evaluation of each component."""
+
+    def __init__(self, n_rows: int, n_components: int) -> None:
+        self.log_joint = np.zeros((n_rows, n_components))
+        self.responsibilities = np.ones((n_rows, n_components))
+        self.log_likelihood: float | None = None  # of a mixture, at the latest refresh
+
+    def refresh(
+        self,
+        training: Training,
+        rows: IntArray,
+        totals: FloatArray,
+        epoch: int,
+        n_jobs: int | None,
+    ) -> None:
+        """Evaluate the components (every few epochs all of them) and reweight them."""
+        if self.log_joint.shape[1] == 1:
+            return
+        # Components far below the best of a row rarely catch up within a few epochs.
+        stale = np.ones(self.log_joint.shape, dtype=bool)
+        if epoch % _REFRESH_EVERY:
+            stale = self.log_joint > self.log_joint.max(axis=1, keepdims=True) - _NEGLIGIBLE
+        mixture = training.mixture
+        for component, (model, outdated) in enumerate(
+            zip(mixture.components, stale.T, strict=True)
+        ):
+            codes = rows[outdated].astype(np.int64)
+            self.log_joint[outdated, component] = model.log_prob(codes, n_jobs=n_jobs)
+        log_joint = self.log_joint + training.log_weights
+        log_prob = logsumexp(log_joint, axis=1)
+        self.log_likelihood = float(totals @ log_prob)
+        self.responsibilities = np.exp(log_joint - log_prob[:, None])
+        training.weigh(totals @ self.responsibilities, float(totals.mean()))
+
+    def draw(self, index: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw a component for each row."""
+        if self.responsibilities.shape[1] == 1:
+            return np.zeros(len(index), dtype=np.int64)
+        return draw_states(self.responsibilities[index], rng.random(len(index)))

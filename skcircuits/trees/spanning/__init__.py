@@ -1,0 +1,1 @@
+"""Spanning trees: counting, sampling."""

@@ -1,0 +1,440 @@
+"""The matrix-tree theorem for edge weights that depend on the states of a row.
+
+Edge (u, v) of a row x weighs ``A[(u, x_u), (v, x_v)]``, an entry of one symmetric matrix over
+flat states (the affinities). The determinant of the Laplacian without one vertex is the sum
+over all spanning trees of the products of their weights, and its inverse gives the probability
+of every edge.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.parallel import row_slices, thread_map
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.spanning._block_inverse import invert_in_place
+from skcircuits.trees.tree._layout import StateLayout
+
+__all__ = ["RowLaplacians", "ground", "log_tree_sum", "log_tree_sums", "spanning_tree_laws"]
+
+# Bytes of Laplacians worked on at once: they stay in cache between the passes over them.
+_CHUNK_BYTES = 4 * 2**20
+_CHUNKS_PER_TASK = 4  # enough work to pay for handing it to a thread
+# Partial sums are made per block of rows and added in order, so that the result does not
+# depend on the number of threads; a block of sums takes n_states² numbers.
+_BLOCK_BYTES = 128 * 2**20
+_MAX_BLOCKS = 10
+_MIN_BLOCK_CELLS = 4096  # rows times variables: then the rows outweigh the sums
+_INDICATORS_AT_ONCE = 2**20
+_MIN_PRODUCT_ROWS = 64
+_ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
+_PRODUCT_SLICES = 8  # pieces of one large product that threads share
+
+
+def ground(weights: FloatArray, root: int | None = None) -> tuple[FloatArray, IntArray]:
+    """Laplacian of a weighted graph without its best-connected vertex.
+
+    The determinant does not depend on the vertex that is left out, the condition number
+    does: leaving out the one of largest weighted degree keeps it small.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (..., n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal.
+    root : int, default=None
+        The vertex that is left out; None takes the one of largest mean degree.
+
+    Returns
+    -------
+    minors : ndarray of shape (..., n_vertices - 1, n_vertices - 1)
+        Positive definite minors of the Laplacians.
+    kept : ndarray of shape (n_vertices - 1,)
+        The vertices that are left.
+    """
+    degrees = weights.sum(axis=-1)
+    n_vertices = weights.shape[-1]
+    if root is None:
+        root = int(degrees.reshape(-1, n_vertices).mean(axis=0).argmax())
+    kept = np.delete(np.arange(n_vertices), root)
+    minors = -weights[..., kept[:, None], kept]
+    diagonal = np.arange(n_vertices - 1)
+    minors[..., diagonal, diagonal] = degrees[..., kept]
+    return minors, kept
+
+
+def log_tree_sums(weights: FloatArray, root: int | None = None) -> FloatArray:
+    """Log of the sum over spanning trees of the product of edge weights, of many graphs.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal; the graphs must be connected.
+    root : int, default=None
+        See `ground`.
+
+    Returns
+    -------
+    ndarray of shape (n_graphs,)
+        Logarithms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import log_tree_sums
+    >>> np.exp(log_tree_sums(np.ones((1, 4, 4)) - np.eye(4))).round(6)
+    array([16.])
+    """
+    return _log_determinants(ground(weights, root)[0])
+
+
+def log_tree_sum(weights: FloatArray) -> tuple[float, FloatArray]:
+    """Log of the sum over spanning trees of the product of edge weights, and its gradient.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal; the graph must be connected.
+
+    Returns
+    -------
+    log_sum : float
+        Log of the weighted number of spanning trees.
+    edge_probabilities : ndarray of shape (n_vertices, n_vertices)
+        Probability that an edge is in the tree, see `spanning_tree_laws`; the derivatives
+        with respect to the log weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import log_tree_sum
+    >>> triangle = np.ones((3, 3)) - np.eye(3)
+    >>> log_sum, edge_probabilities = log_tree_sum(triangle)
+    >>> bool(np.isclose(log_sum, np.log(3))), edge_probabilities[0].round(4).tolist()
+    (True, [0.0, 0.6667, 0.6667])
+    """
+    log_sums, edge_probabilities = spanning_tree_laws(weights[None])
+    return float(log_sums[0]), edge_probabilities[0]
+
+
+def spanning_tree_laws(
+    weights: FloatArray, root: int | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Log sums over the spanning trees of many graphs, and the probabilities of their edges.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
+        Symmetric edge weights with a zero diagonal; the graphs must be connected.
+    root : int, default=None
+        See `ground`.
+
+    Returns
+    -------
+    log_sums : ndarray of shape (n_graphs,)
+        Logs of the weighted numbers of spanning trees.
+    edge_probabilities : ndarray of shape (n_graphs, n_vertices, n_vertices)
+        Probability that an edge is in the tree, when a tree has probability proportional to
+        the product of its weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import spanning_tree_laws
+    >>> spanning_tree_laws(1 - np.eye(4)[None])[1][0, 0]
+    array([0. , 0.5, 0.5, 0.5])
+    """
+    minors, kept = ground(weights, root)
+    log_sums = _invert(minors)
+    inverses = np.zeros_like(weights)
+    inverses[:, kept[:, None], kept] = minors
+    diagonals = np.diagonal(inverses, axis1=1, axis2=2)
+    resistances = diagonals[:, :, None] + diagonals[:, None, :] - 2 * inverses
+    return log_sums, weights * resistances
+
+
+class RowLaplacians:
+    """Spanning-tree sums and edge probabilities of many rows.
+
+    Parameters
+    ----------
+    affinities : ndarray of shape (n_states, n_states)
+        Weight of an edge for every pair of states of its two variables; symmetric.
+    layout : StateLayout
+        Numbering of the states.
+    root : int
+        The variable left out of the minors, best one with strong edges (see `ground`).
+    """
+
+    def __init__(self, affinities: FloatArray, layout: StateLayout, root: int) -> None:
+        self.layout = layout
+        self.kept: IntArray = np.delete(np.arange(layout.n_variables), root)
+        self._root = root
+        self._root_table = affinities[:, layout.owner == root]
+        # One table per state of the second variable: a row of the table is a row of the
+        # Laplacian, so that a minor is gathered by whole rows instead of single entries.
+        self._tables = [
+            -affinities[:, np.minimum(layout.offsets + state, layout.n_states - 1)[self.kept]]
+            for state in range(layout.cardinalities.max())
+        ]
+
+    def log_tree_sums(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
+        """Log of the sum over spanning trees of the product of edge weights, per row.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_rows, n_variables)
+            Complete rows.
+        n_jobs : int, default=None
+            Threads.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Logarithms.
+        """
+        blocks = row_slices(len(codes), _CHUNKS_PER_TASK * self._chunk_size)
+        tables = [(codes[rows],) for rows in blocks]
+        parts = thread_map(self._log_tree_sums_of_block, tables, n_jobs)
+        return np.concatenate([np.empty(0), *parts])
+
+    def edge_counts(
+        self, codes: IntArray, sample_weight: FloatArray, *, n_jobs: int | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Expected number of tree edges for every pair of states, summed over rows.
+
+        Given a row x, a tree has probability proportional to the product of its edge
+        weights; edge (u, v) then has probability ``A_uv (G_uu + G_vv - 2 G_uv)``, with G the
+        inverse of the minor, padded with zeros at the root.
+
+        Parameters
+        ----------
+        codes : ndarray of shape (n_rows, n_variables)
+            Complete rows.
+        sample_weight : ndarray of shape (n_rows,)
+            Weight of each row.
+        n_jobs : int, default=None
+            Threads; the result does not depend on their number.
+
+        Returns
+        -------
+        log_sums : ndarray of shape (n_rows,)
+            What `log_tree_sums` returns.
+        counts : ndarray of shape (n_states, n_states)
+            Weighted sum over rows of the probability of edge (u, v), at the states of the
+            row; symmetric.
+        """
+        if not len(codes):
+            return np.empty(0), np.zeros((self.layout.n_states, self.layout.n_states))
+        n_blocks = int(np.clip(_BLOCK_BYTES // (8 * self.layout.n_states**2), 2, _MAX_BLOCKS))
+        size = max(-(-_MIN_BLOCK_CELLS // codes.shape[1]), -(-len(codes) // n_blocks))
+        log_sums, diagonals = np.empty(len(codes)), np.zeros(codes.shape)
+        tables = [
+            (codes[rows], sample_weight[rows], log_sums[rows], diagonals[rows])
+            for rows in row_slices(len(codes), size)
+        ]
+        parts = thread_map(self._invert_block, tables, n_jobs)
+        crossed = parts.pop(0)
+        # In the order of the rows, whichever thread came first: bitwise equal results. Each
+        # part may be large and goes as soon as it is added.
+        while parts:
+            crossed.merge(parts.pop(0))
+        diagonals *= sample_weight[:, None]
+        counts = self._sum_of_diagonals(codes, diagonals, n_jobs)
+        crossed.subtract_twice_from(counts)
+        self._multiply_by_affinities(counts)
+        return log_sums, counts
+
+    @property
+    def _chunk_size(self) -> int:
+        return max(1, _CHUNK_BYTES // (8 * max(1, len(self.kept)) ** 2))
+
+    def _chunks(self, n_rows: int) -> list[slice]:
+        """Slices of nearly equal size, so that none is too short to be fast."""
+        n_chunks = -(-n_rows // self._chunk_size)
+        return row_slices(n_rows, -(-n_rows // n_chunks)) if n_rows else []
+
+    @property
+    def _slices(self) -> list[slice]:
+        """Parts of the kept variables: what is done to minors part by part needs little room."""
+        step = max(1, _CHUNK_BYTES // (8 * max(1, self._chunk_size * len(self.kept))))
+        return row_slices(len(self.kept), step)
+
+    def _buffers(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
+        """Room for the minors of a chunk of some rows, and for a part of them."""
+        size = len(self.kept)
+        n_most = max((chunk.stop - chunk.start for chunk in self._chunks(n_rows)), default=0)
+        part = max((part.stop - part.start for part in self._slices), default=0)
+        # One array: it is given back and taken anew as a whole
+        minors, room = np.split(np.empty((n_most * (size + part), size)), [n_most * size])
+        return minors.reshape(n_most, size, size), room.reshape(n_most, part, size)
+
+    def _minors(self, codes: IntArray, buffers: tuple[FloatArray, FloatArray]) -> FloatArray:
+        """Gather the Laplacian minors of some rows, into the first of the buffers.
+
+        New memory for every few rows would cost more than filling it.
+        """
+        flat = self.layout.flat(codes)
+        kept_flat, kept_codes = flat[:, self.kept], codes[:, self.kept]
+        minors, room = (buffer[: len(codes)] for buffer in buffers)
+        # mode="clip" lets NumPy write without a temporary; the indices are valid anyway.
+        self._tables[0].take(kept_flat, axis=0, out=minors, mode="clip")
+        for state, table in enumerate(self._tables[1:], start=1):
+            mask = (kept_codes == state)[:, None, :]
+            for part in self._slices:
+                other = table.take(kept_flat[:, part], axis=0, out=_first(room, part), mode="clip")
+                np.copyto(minors[:, part], other, where=mask)
+        # The degree counts the edge to the root too, which has no column in the minor.
+        degrees = self._root_table[kept_flat, codes[:, [self._root]]]
+        diagonals = minors.reshape(len(codes), -1)[:, :: len(self.kept) + 1]
+        diagonals[:] = 0.0
+        degrees -= minors @ np.ones(len(self.kept))
+        diagonals[:] = degrees
+        return minors
+
+    def _sum_of_diagonals(
+        self, codes: IntArray, diagonals: FloatArray, n_jobs: int | None
+    ) -> FloatArray:
+        """Sum of G_uu + G_vv over the rows with states a and b of u and v."""
+        n_states = self.layout.n_states
+        sums = np.zeros((n_states, n_states))
+        slices = row_slices(n_states, -(-n_states // _PRODUCT_SLICES))
+        for rows in row_slices(len(codes), max(_MIN_PRODUCT_ROWS, _INDICATORS_AT_ONCE // n_states)):
+            indicators, own = self.layout.one_hot(codes[rows]), diagonals[rows]
+            thread_map(self._add_diagonals, [(sums, s, indicators, own) for s in slices], n_jobs)
+        # Block by block: the transpose of all would be copied first
+        for i, rows in enumerate(slices):
+            for columns in slices[: i + 1]:
+                block = sums[rows, columns] + sums[columns, rows].T
+                sums[rows, columns], sums[columns, rows] = block, block.T
+        return sums
+
+    def _add_diagonals(
+        self, sums: FloatArray, states: slice, indicators: FloatArray, diagonals: FloatArray
+    ) -> None:
+        """Add the sums of some rows of G_uu at some states of u."""
+        left = indicators[:, states] * diagonals[:, self.layout.owner[states]]
+        sums[states] += left.T @ indicators
+
+    def _multiply_by_affinities(self, matrix: FloatArray) -> None:
+        """Multiply a matrix over flat states by the edge weights, in place."""
+        layout = self.layout
+        for rows in row_slices(layout.n_states, _ROWS_IN_PLACE):
+            for state, table in enumerate(self._tables):
+                present = layout.cardinalities[self.kept] > state
+                columns = layout.offsets[self.kept[present]] + state
+                matrix[rows, columns] *= -table[rows, present]
+            matrix[rows, layout.owner == self._root] *= self._root_table[rows]
+
+    def _log_tree_sums_of_block(self, codes: IntArray) -> FloatArray:
+        log_sums, buffers = np.empty(len(codes)), self._buffers(len(codes))
+        for rows in self._chunks(len(codes)):
+            log_sums[rows] = _log_determinants(self._minors(codes[rows], buffers))
+        return log_sums
+
+    def _invert_block(
+        self, codes: IntArray, weight: FloatArray, log_sums: FloatArray, diagonals: FloatArray
+    ) -> _CrossedSums:
+        """Write log-determinants and diagonals of the inverses; return sums of the inverses."""
+        buffers, crossed = self._buffers(len(codes)), _CrossedSums(self.layout, self.kept)
+        for rows in self._chunks(len(codes)):
+            inverses = self._minors(codes[rows], buffers)
+            log_sums[rows] = _invert(inverses)
+            diagonals[rows, self.kept] = np.diagonal(inverses, axis1=1, axis2=2)
+            crossed.add(inverses, codes[rows], weight[rows], self._slices, buffers[1])
+        return crossed
+
+
+class _CrossedSums:
+    """Sums over rows of G_uv, split by the states of u and v."""
+
+    def __init__(self, layout: StateLayout, kept: IntArray) -> None:
+        self.layout = layout
+        self.kept = kept
+        cardinalities = layout.cardinalities[kept]
+        self.states = np.arange(cardinalities.max(initial=1))
+        self.valid = self.states < cardinalities[:, None]  # (n_kept, n_states)
+        shape = self.valid.shape
+        # Per state of v the sums (u, state of u, v) over the variables v that have it.
+        self.sums = [np.zeros((*shape, n_columns)) for n_columns in self.valid.sum(axis=0)]
+
+    def add(
+        self,
+        inverses: FloatArray,
+        codes: IntArray,
+        weight: FloatArray,
+        slices: list[slice],
+        room: FloatArray,
+    ) -> None:
+        """Add some rows, slice by slice of the variables u; there is room for one."""
+        kept_codes = codes[:, self.kept]
+        indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
+        for state, total in enumerate(self.sums):
+            columns = slice(None) if self.valid[:, state].all() else self.valid[:, state]
+            # State 0 takes all rows and is corrected at the end: one pass over memory less.
+            mask = (kept_codes[:, None, columns] == state).astype(np.float64) if state else None
+            for u in slices:
+                chosen = inverses[:, u]
+                if mask is not None:
+                    own = _first(room[: len(codes)], u)[:, :, : total.shape[2]]
+                    chosen = np.multiply(inverses[:, u, columns], mask, out=own)
+                # A product per variable u: (states of u, rows) times (rows, v).
+                total[u] += np.matmul(indicators[u], chosen.transpose(1, 0, 2))
+
+    def merge(self, other: _CrossedSums) -> None:
+        for total, more in zip(self.sums, other.sums, strict=True):
+            total += more
+
+    def subtract_twice_from(self, matrix: FloatArray) -> None:
+        """Subtract at flat states; uses the sums up, which may be large."""
+        # The first sum ran over all states of v: what the others leave is its first state.
+        first = self.sums[0]
+        for state, total in enumerate(self.sums[1:], start=1):
+            present = self.valid[:, state]
+            first[:, :, present] -= total
+            self._subtract_twice(matrix, total, self.kept[present], state)
+        self._subtract_twice(matrix, first, self.kept, 0)
+
+    def _subtract_twice(
+        self, matrix: FloatArray, total: FloatArray, variables: IntArray, state: int
+    ) -> None:
+        total *= 2
+        columns = self.layout.offsets[variables] + state
+        for own_state, present in enumerate(self.valid.T):
+            rows = self.layout.offsets[self.kept[present]] + own_state
+            matrix[rows[:, None], columns] -= total[present, own_state]
+
+
+def _first(room: FloatArray, part: slice) -> FloatArray:
+    """As much of the room as a part of the variables takes, contiguous."""
+    shape = len(room), part.stop - part.start, room.shape[2]
+    return room.reshape(-1)[: prod(shape)].reshape(shape)
+
+
+def _log_determinants(minors: FloatArray) -> FloatArray:
+    try:
+        factors = np.linalg.cholesky(minors)
+    except np.linalg.LinAlgError as error:
+        raise _singular() from error
+    log_determinants: FloatArray = 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+    return log_determinants
+
+
+def _invert(minors: FloatArray) -> FloatArray:
+    """Invert in place; the log-determinants."""
+    try:
+        return invert_in_place(minors)
+    except np.linalg.LinAlgError as error:
+        raise _singular() from error
+
+
+def _singular() -> FloatingPointError:
+    return FloatingPointError(
+        must(
+            "Laplacians",
+            "be positive definite",
+            "Use more smoothing (pseudo_count) or a smaller learning_rate.",
+        )
+    )

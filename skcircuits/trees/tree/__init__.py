@@ -1,0 +1,1 @@
+"""Distributions over one tree: statistics, learning, inference."""

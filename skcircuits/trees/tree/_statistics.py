@@ -1,0 +1,116 @@
+"""Counts, smoothed probabilities and mutual information of pairs of variables."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.tree._layout import StateLayout
+
+__all__ = ["PairStatistics", "mutual_information", "pair_statistics"]
+
+
+class PairStatistics(NamedTuple):
+    """Consistent probabilities of single variables and of pairs.
+
+    Attributes
+    ----------
+    nodes : ndarray of shape (n_states,)
+        Probability of every state of every variable.
+    pairs : ndarray of shape (n_states, n_states)
+        Probability of every pair of states; the block of a variable with itself is diagonal.
+    """
+
+    nodes: FloatArray
+    pairs: FloatArray
+
+
+def pair_statistics(
+    codes: IntArray,
+    layout: StateLayout,
+    *,
+    sample_weight: FloatArray | None = None,
+    pseudo_count: float = 1.0,
+) -> PairStatistics:
+    """Estimate the probabilities of all single states and pairs of states.
+
+    The pseudo-count is spread evenly over the cells of each pair table, so a margin of a
+    smoothed table is the smoothed margin: ``α / (k_u k_v)`` per cell and ``α / k_u`` per
+    state.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_rows, n_variables)
+        Complete rows.
+    layout : StateLayout
+        Numbering of the states.
+    sample_weight : ndarray of shape (n_rows,), default=None
+        Weight of each row; 1 without.
+    pseudo_count : float, default=1.0
+        Total weight α of the uniform rows that are added.
+
+    Returns
+    -------
+    PairStatistics
+        Smoothed probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import StateLayout, pair_statistics
+    >>> pair_statistics(np.array([[0, 1], [1, 1]]), StateLayout([2, 2]), pseudo_count=0).nodes
+    array([0.5, 0.5, 0. , 1. ])
+    """
+    indicators = layout.one_hot(codes)
+    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    # One matrix product counts all pairs of states of all pairs of variables.
+    counts = (indicators * weight[:, None]).T @ indicators
+    uniform = 1.0 / layout.cardinalities[layout.owner]
+    total = weight.sum() + pseudo_count
+    nodes = (layout.state_counts(codes, weight) + pseudo_count * uniform) / total
+    counts += pseudo_count * np.outer(uniform, uniform)
+    counts /= total
+    # Within a variable the smoothing above means nothing: a state only meets itself.
+    own = layout.owner[:, None] == layout.owner
+    counts[own] = np.diag(nodes)[own]
+    return PairStatistics(nodes, counts)
+
+
+def mutual_information(statistics: PairStatistics, layout: StateLayout) -> FloatArray:
+    """Mutual information of every pair of variables.
+
+    Parameters
+    ----------
+    statistics : PairStatistics
+        Probabilities of states and pairs.
+    layout : StateLayout
+        Numbering of the states.
+
+    Returns
+    -------
+    ndarray of shape (n_variables, n_variables)
+        Mutual information in nats, zero on the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.trees import StateLayout, mutual_information, pair_statistics
+    >>> layout = StateLayout([2, 2])
+    >>> equal = pair_statistics(np.array([[0, 0], [1, 1]]), layout, pseudo_count=0)
+    >>> mutual_information(equal, layout)[0, 1] == np.log(2)
+    np.True_
+    """
+    nodes, pairs = statistics
+    # 0 log 0 = 0: states that never occur add nothing.
+    positive = pairs > 0
+    log_ratio = np.log(pairs, out=np.zeros_like(pairs), where=positive)
+    log_nodes = np.log(nodes, out=np.zeros_like(nodes), where=nodes > 0)
+    log_ratio -= log_nodes[:, None]
+    log_ratio -= log_nodes
+    log_ratio *= pairs
+    information = layout.sum_states(layout.sum_states(log_ratio).T).T
+    np.fill_diagonal(information, 0.0)
+    # Rounding may leave independent variables an ulp below zero.
+    return np.maximum(information, 0.0)

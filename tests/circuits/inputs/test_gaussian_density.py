@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from skcircuits.circuits.inputs._gaussian_density import log_density, weighted_score
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from tests.numerics.conftest import random_rows, random_stack
+
+
+def reference(stack, X):
+    result = np.zeros((stack.n_components, len(X)))
+    for k in range(stack.n_components):
+        for i, x in enumerate(X):
+            seen = ~np.isnan(x)
+            if seen.any():
+                marginal = multivariate_normal(
+                    stack.means[k, seen], stack.covariances[k][np.ix_(seen, seen)]
+                )
+                result[k, i] = marginal.logpdf(x[seen])
+    return result
+
+
+# many holes take the smaller observed block, few the missing one, shared patterns a product
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.5, 0.85])
+@pytest.mark.parametrize("n_columns", [1, 4, 12])
+def test_against_scipy(n_columns, share):
+    stack = random_stack(3, n_columns)
+    X = random_rows(60, n_columns, share)
+    X[:10] = np.where(np.isnan(X[0]), np.nan, X[:10])
+    np.testing.assert_allclose(log_density(stack, X), reference(stack, X), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.5, 0.85])
+@pytest.mark.parametrize("n_columns", [1, 4, 12])
+def test_gradients_against_the_marginals(n_columns, share):
+    stack = random_stack(3, n_columns)
+    X = random_rows(60, n_columns, share)
+    weights = np.random.default_rng(0).random((3, 60))
+    expected = np.zeros(X.shape)
+    for k in range(3):
+        for i, x in enumerate(X):
+            seen = ~np.isnan(x)
+            within = stack.covariances[k][np.ix_(seen, seen)]
+            pull = np.linalg.solve(within, (stack.means[k] - x)[seen])
+            expected[i, seen] += weights[k, i] * pull
+    score = weighted_score(stack, X, weights).T
+    np.testing.assert_allclose(score, expected, rtol=1e-9, atol=1e-11)
+    assert (score[np.isnan(X)] == 0.0).all()
+
+
+def test_rows_without_observed_cells_and_no_rows():
+    stack = random_stack(2, 3)
+    nothing = np.full((2, 3), np.nan)
+    assert (log_density(stack, nothing) == 0.0).all()
+    assert (weighted_score(stack, nothing, np.ones((2, 2))) == 0.0).all()
+    assert log_density(stack, np.empty((0, 3))).shape == (2, 0)
+    assert weighted_score(stack, np.empty((0, 3)), np.ones((2, 0))).shape == (3, 0)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_extreme_units(scale):
+    stack = random_stack(2, 4)
+    X = random_rows(30, 4, 0.4)
+    units = np.array([1.0, scale, 1.0, 1.0 / scale])
+    rescaled = GaussianStack(stack.means * units, stack.covariances * np.outer(units, units))
+    jacobian = (~np.isnan(X)) @ np.log(units)
+    np.testing.assert_allclose(
+        log_density(rescaled, X * units), log_density(stack, X) - jacobian, rtol=1e-10, atol=1e-10
+    )
+
+
+def test_far_rows_and_a_large_offset():
+    stack = random_stack(1, 3)
+    far = np.array([[1e5, np.nan, -1e5]])
+    np.testing.assert_allclose(log_density(stack, far), reference(stack, far), rtol=1e-12)
+    shifted = GaussianStack(stack.means + 1e9, stack.covariances)
+    X = random_rows(20, 3, 0.3).round(3)
+    np.testing.assert_allclose(log_density(shifted, X + 1e9), log_density(stack, X), atol=1e-4)
+
+
+def test_nearly_singular_covariance():
+    rng = np.random.default_rng(0)
+    basis, _ = np.linalg.qr(rng.normal(size=(5, 5)))
+    covariance = basis * np.logspace(0, -7, 5) @ basis.T
+    stack = GaussianStack(np.zeros((1, 5)), 0.5 * (covariance + covariance.T)[None])
+    X = rng.multivariate_normal(np.zeros(5), covariance, 40)
+    X[rng.random(X.shape) < 0.4] = np.nan
+    np.testing.assert_allclose(log_density(stack, X), reference(stack, X), rtol=1e-7, atol=1e-7)

@@ -1,0 +1,180 @@
+"""Box probabilities: the linear pass on reduced circuits against the plain pass in log space."""
+
+import numpy as np
+import pytest
+
+from skcircuits.circuits import (
+    Categorical,
+    Circuit,
+    Gaussian,
+    MultivariateGaussian,
+    PiecewisePolynomial,
+    Product,
+    Sum,
+)
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries._boxes import MANY_ROWS, _log_pass, _plan_over
+
+
+def random_circuit(seed=0, n_components=6):
+    rng = np.random.default_rng(seed)
+
+    def polynomial(variable):
+        knots = np.cumsum(rng.gamma(1.0, size=5) + 0.1)
+        parts = rng.dirichlet(np.ones(4 + 2 + 1 + 2))
+        atoms = [1.0], parts[6:7]
+        return PiecewisePolynomial(variable, knots, parts[:6], *atoms, parts[7:], [1.0, 2.0])
+
+    def component():
+        low = Sum([polynomial(0), polynomial(0)], weights=rng.dirichlet([1, 1]))
+        high = [Product([polynomial(1), Gaussian(2, rng.normal(), 1.0)]) for _ in range(2)]
+        labels = Categorical(4, rng.dirichlet(np.ones(3)))
+        return Product([low, Sum(high, weights=rng.dirichlet([1, 1])), labels])
+
+    components = [component() for _ in range(n_components)]
+    return Circuit(Sum(components, weights=rng.dirichlet(np.ones(n_components))))
+
+
+def random_boxes(seed, n, scale=4.0):
+    rng = np.random.default_rng(seed)
+    bounds = np.sort(rng.normal(1.0, scale, size=(2, n, 5)), axis=0)
+    bounds[rng.random(bounds.shape) < 0.4] = np.nan
+    bounds[:, :, 3:] = np.nan
+    states = {4: rng.random((n, 3)) < 0.7}
+    return bounds[0], bounds[1], states
+
+
+@pytest.mark.parametrize("n", [1, 40, 12 * MANY_ROWS])
+@pytest.mark.parametrize("closed", ["both", "neither"])
+def test_fast_pass_agrees_with_the_plain_one(n, closed):
+    p = random_circuit()
+    lower, upper, states = random_boxes(1, n)
+    found = p.log_prob_box(lower, upper, closed=closed, states=states)
+    expected = _log_pass(p.plan, Box(lower, upper, closed, states))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_tiny_probabilities_keep_their_digits():
+    p = random_circuit()
+    far = np.full((600, 5), np.nan)
+    far[:, 0] = np.linspace(100.0, 5e3, 600)
+    found = p.log_prob_box(far, far * np.nan)
+    np.testing.assert_allclose(found, _log_pass(p.plan, Box(far, far * np.nan)), rtol=1e-12)
+    assert found[-1] < -2e3
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("far", [1e155, 1e200, 1e308])
+def test_bounds_that_no_density_reaches(far):
+    pair = MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]])
+    single = Product([Gaussian(0, 1.0, 1e-3), Gaussian(1, 0.0, 1e3)])
+    p = Circuit(Sum([pair, single], weights=[0.5, 0.5]))
+    bound, unbounded = np.array([[far, np.nan], [far, far]]), np.full((2, 2), np.nan)
+    assert (p.log_prob_box(bound, unbounded) == -np.inf).all()
+    assert (p.log_prob_box(unbounded, -bound) == -np.inf).all()
+    for lower, upper in ((unbounded, bound), (-bound, unbounded), (-bound, bound)):
+        np.testing.assert_allclose(p.log_prob_box(lower, upper), 0.0, atol=1e-9)
+
+
+def test_complements_add_up_to_one():
+    p = random_circuit()
+    cut = np.full((300, 5), np.nan)
+    cut[:, 1] = np.linspace(-3.0, 8.0, 300)
+    none = np.full_like(cut, np.nan)
+    below, above = p.log_prob_box(none, cut, closed="left"), p.log_prob_box(cut, none)
+    np.testing.assert_allclose(np.exp(below) + np.exp(above), 1.0, atol=1e-12)
+    assert p.log_prob_box(none, none)[0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_unnormalised_circuits_keep_their_scale():
+    p = random_circuit()
+    lower, upper, states = random_boxes(2, 500)
+    for factor in (1e-30, 1e30):
+        scaled = Circuit(Sum([p.root], weights=[factor]))
+        np.testing.assert_allclose(
+            scaled.log_prob_box(lower, upper, states=states),
+            p.log_prob_box(lower, upper, states=states) + np.log(factor),
+            atol=1e-8,
+        )
+
+
+def test_columns_that_are_no_variables_are_ignored():
+    p = random_circuit()
+    lower, upper, _ = random_boxes(3, 10)
+    wide = lower.copy(), upper.copy()
+    wide[0][:, 3], wide[1][:, 3] = -1.0, 1.0
+    np.testing.assert_array_equal(p.log_prob_box(*wide), p.log_prob_box(lower, upper))
+
+
+def test_reduced_circuits_are_small_and_remembered():
+    p = random_circuit()
+    alone = _plan_over(p.plan, frozenset({0}))
+    assert alone.n_units == 13 and len(alone.layers) == 1
+    assert _plan_over(p.plan, frozenset({0})) is alone
+
+
+class SharedDict(dict):
+    """Another thread takes everything out as soon as one looks."""
+
+    def __iter__(self):
+        seen = list(super().__iter__())
+        self.clear()
+        return iter(seen)
+
+
+def test_threads_may_take_out_the_same_reduced_circuit(monkeypatch):
+    monkeypatch.setattr("skcircuits.circuits.queries._boxes.MAX_KEPT", 1)
+    plan = random_circuit().plan
+    plan.remember("boxes", SharedDict)
+    for variable in range(3):
+        assert _plan_over(plan, frozenset({variable})).units[-1].scope == (variable,)
+
+
+def far_tails():
+    """Mixture of two far leaves on two columns: tails decide, sums of masses hide them."""
+
+    def leaf(variable, start):
+        return PiecewisePolynomial(variable, [start, start + 1.0], [0.98], tail_masses=[0.01, 0.01])
+
+    return Circuit(
+        Sum(
+            [Product([leaf(0, 0.0), leaf(1, 0.0)]), Product([leaf(0, 20.0), leaf(1, 20.0)])],
+            weights=[0.5, 0.5],
+        )
+    )
+
+
+@pytest.mark.parametrize("n", [1, 30, 700])
+def test_bounded_errors_settle_tails_without_logarithms(n, monkeypatch):
+    p = far_tails()
+    p.log_prob_box([[0.0, 0.0]], [[1.0, 1.0]])  # the whole is evaluated once in log space
+    lower = np.full((n, 2), 8.0)
+    upper = lower + np.linspace(0.5, 2.0, 2 * n).reshape(n, 2)
+    expected = _log_pass(p.plan, Box(lower, upper))
+    monkeypatch.setattr("skcircuits.circuits.queries._boxes._log_pass", None)
+    np.testing.assert_allclose(p.log_prob_box(lower, upper), expected, rtol=1e-9)
+    assert expected.max() < np.log(1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 700])
+def test_empty_intervals_are_impossible_without_logarithms(n, monkeypatch):
+    p = far_tails()
+    p.log_prob_box([[0.0, 0.0]], [[1.0, 1.0]])
+    monkeypatch.setattr("skcircuits.circuits.queries._boxes._log_pass", None)
+    point = np.full((n, 2), 0.5)
+    assert np.isneginf(p.log_prob_box(point, point)).all()
+
+
+def test_repeated_and_distinct_bounds_agree():
+    p = random_circuit()
+    lower, upper, _ = random_boxes(2, 3000)
+    # Off the point mass at 1
+    lower, upper = lower.round(1) + 0.05, upper.round(1) + 0.05
+    one_by_one = np.array(
+        [p.log_prob_box(*row)[0] for row in zip(lower[:50, None], upper[:50, None])]
+    )
+    np.testing.assert_allclose(p.log_prob_box(lower, upper)[:50], one_by_one, rtol=1e-9)
+    nudged = lower + 1e-13 * np.arange(3000)[:, None]
+    np.testing.assert_allclose(
+        p.log_prob_box(nudged, upper), p.log_prob_box(lower, upper), rtol=1e-6, atol=1e-6
+    )

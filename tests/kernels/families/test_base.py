@@ -1,0 +1,95 @@
+"""The algebra of kernels and the terms it multiplies out into."""
+
+import numpy as np
+import pytest
+
+from skcircuits.circuits.structure.units import Product
+from skcircuits.kernels import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
+from skcircuits.kernels.families.base import KernelCircuit
+
+BASE = RBF(0.5, variables=[0])
+
+
+def value_of_terms(kernel, X, Y):
+    """Evaluate the terms of a kernel by their definition, without any splitting."""
+    total = np.zeros((len(X), len(Y)))
+    for term in kernel.terms(range(X.shape[1])):
+        value = np.ones_like(total)
+        for variable, factor in term.factors.items():
+            value *= factor(X[:, variable, None], Y[:, variable])
+        for powers in np.ndindex(*term.axis_shape):
+            part = value * term.coefficients[powers]
+            for power, power_sum in zip(powers, term.power_sums):
+                own = list(power_sum.variables)
+                part = part * (X[:, own] @ Y[:, own].T) ** power
+            total += part
+    return total
+
+
+KERNELS = [
+    BASE * Hamming(1.0, variables=[2]) + 0.5 * Delta(),
+    2.0 * (RBF(0.1) + Laplacian(0.2, variables=[1])) * RBF(0.3),
+    Polynomial(2, 0.5) * RBF(0.2, variables=[1]) + Linear(variables=[0]),
+    Polynomial(2, 0.5) * Polynomial(1, 2.0),
+    Polynomial(1, 0.5, variables=[0, 1]) * Polynomial(2, 0.1, variables=[1, 2]),
+    (BASE + Delta(variables=[0])) * (RBF(variables=[1]) + 0.3 * Hamming(variables=[1])),
+    BASE * Laplacian(1.0, variables=[0]) * Linear(variables=[0]),
+]
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(1)
+    return rng.integers(3, size=(6, 3)).astype(float), rng.integers(3, size=(5, 3)).astype(float)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_terms_add_up_to_the_kernel(kernel, rows):
+    np.testing.assert_allclose(value_of_terms(kernel, *rows), kernel(*rows), rtol=1e-12)
+
+
+def test_sums_and_products_are_pointwise(rows):
+    left, right = RBF(0.5), Hamming(1.0)
+    np.testing.assert_allclose((left * right)(*rows), left(*rows) * right(*rows))
+    np.testing.assert_allclose((left + 2 * right)(*rows), left(*rows) + 2 * right(*rows))
+    np.testing.assert_allclose((0.5 * left)(*rows), 0.5 * left(*rows))
+
+
+def test_products_of_univariate_sums_stay_one_term():
+    # (1 + k) over ten variables: multiplied out it would have 1024 terms.
+    factors = [(RBF(variables=[v]) + Delta(variables=[v])) for v in range(10)]
+    kernel = KernelCircuit(Product([factor.root for factor in factors]))
+    assert len(kernel.terms(range(10))) == 1
+
+
+def test_negative_weights_are_refused():
+    with pytest.raises(ValueError, match="finite and non-negative"):
+        -1.0 * RBF()
+
+
+def test_shows_its_formula():
+    assert repr(BASE * Delta()) == ("RBF(gamma=0.5, variables=(0,)) * Delta(variables=None)")
+
+
+def test_other_parameters_make_another_kernel():
+    kernel = RBF(0.5, variables=[0])
+    assert kernel.with_params(gamma=2.0) == RBF(2.0, variables=[0])
+    assert kernel == RBF(0.5, variables=[0])
+    with pytest.raises(ValueError, match=r"of RBF must be among .*; got unknown=\['scale'\]"):
+        kernel.with_params(scale=2.0)
+    with pytest.raises(ValueError, match="must be a positive number"):
+        kernel.with_params(gamma=-1.0)
+
+
+def test_other_operands_are_refused():
+    with pytest.raises(TypeError):
+        RBF() * "two"
+    with pytest.raises(TypeError):
+        RBF() + 1.0
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.0), Delta(), RBF(1.0) * Hamming(1.0) + Delta()], ids=repr)
+def test_tables_of_different_widths_are_refused(kernel):
+    with pytest.raises(ValueError, match=r"have the same columns; got n_columns=\(3, 2\)"):
+        kernel(np.zeros((4, 3)), np.zeros((5, 2)))
+    assert RBF(1.0, variables=[1])(np.zeros((4, 3)), np.zeros((5, 2))).shape == (4, 5)

@@ -1,0 +1,94 @@
+"""Expected factors of pairs of input units, and the closed forms behind them."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from skcircuits.circuits import (
+    Bernoulli,
+    Categorical,
+    Circuit,
+    Gaussian,
+    MultivariateGaussian,
+)
+from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.kernels import (
+    RBF,
+    Delta,
+    Hamming,
+    Laplacian,
+    Polynomial,
+    expected_kernel,
+)
+from skcircuits.kernels.integrals._gaussian_univariate import expected_laplacian, expected_rbf
+
+PAIRS = [
+    (Categorical(0, [0.2, 0.0, 0.8]), Hamming(1.3)),
+    (Categorical(0, [0.2, 0.0, 0.8]), Polynomial(3, 0.5)),
+    (Gaussian(0, 0.4, 1.2), RBF(0.7)),
+    (Gaussian(0, 0.4, 1.2), Polynomial(3, 0.5)),
+    (MultivariateGaussian([0, 1], [0.4, -1], [[1.4, 0.3], [0.3, 1]]), RBF(0.7)),
+]
+
+
+def nodes_of(circuit):
+    """Nodes and weights that integrate the unit exactly or to 1e-12."""
+    if circuit.cardinalities:
+        states = np.arange(circuit.cardinalities[0], dtype=float)[:, None]
+        return states, np.exp(circuit.log_prob(states))
+    axis = np.linspace(-10, 10, 61)
+    grid = np.stack(np.meshgrid(*[axis] * len(circuit.variables)), axis=-1)
+    nodes = grid.reshape(-1, len(circuit.variables))
+    return nodes, np.exp(circuit.log_prob(nodes)) * (axis[1] - axis[0]) ** nodes.shape[1]
+
+
+@pytest.mark.parametrize("unit, kernel", PAIRS, ids=repr)
+def test_pairs_of_units(unit, kernel):
+    circuit = Circuit(unit)
+    nodes, mass = nodes_of(circuit)
+    expected = mass @ kernel(nodes) @ mass
+    np.testing.assert_allclose(expected_kernel(circuit, circuit, kernel), expected, rtol=1e-9)
+
+
+def test_pairs_of_gaussians_under_the_laplacian_kernel():
+    unit, other = Gaussian(0, 0.4, 1.2), Gaussian(0, -0.3, 0.5)
+    difference = stats.norm(unit.mean - other.mean, np.hypot(unit.std, other.std))
+    expected = sum(
+        integrate.quad(lambda d: difference.pdf(d) * np.exp(-0.7 * abs(d)), *ends, epsrel=1e-12)[0]
+        for ends in ((-np.inf, 0.0), (0.0, np.inf))
+    )
+    value = expected_kernel(Circuit(unit), Circuit(other), Laplacian(0.7))
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "unit, kernel", [(Gaussian(0, 0, 1), Delta()), (PAIRS[-1][0], Laplacian())]
+)
+def test_pairs_without_closed_form(unit, kernel):
+    with pytest.raises(CircuitPropertyError, match="closed-form expectation"):
+        expected_kernel(Circuit(unit), Circuit(unit), kernel)
+
+
+def test_families_do_not_mix_on_one_variable():
+    with pytest.raises(CircuitPropertyError, match="Discrete and Gaussian"):
+        expected_kernel(Circuit(Bernoulli(0, 0.5)), Circuit(Gaussian(0, 0, 1)), RBF())
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0, 40.0, 1e6])
+@pytest.mark.parametrize("std", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("gamma", [1e-6, 1.0, 1e3])
+def test_univariate_forms_are_stable(mean, std, gamma):
+    for form in (expected_rbf, expected_laplacian):
+        value = form(np.array(mean), np.array(std), gamma)
+        assert np.isfinite(value)
+        assert 0.0 <= value <= 1.0
+        assert value == form(np.array(-mean), np.array(std), gamma)
+
+
+def test_laplacian_in_the_tails():
+    # Far from the point the kernel is exponential: E = exp(-γμ + γ²σ²/2).
+    value = expected_laplacian(np.array(300.0), np.array(2.0), 0.5)
+    np.testing.assert_allclose(value, np.exp(-150.0 + 0.5), rtol=1e-12)
+    # A wide distribution meets the kernel in its peak: E ~ 2/γ times the density.
+    value = expected_laplacian(np.array(0.0), np.array(1e6), 1.0)
+    np.testing.assert_allclose(value, 2 / (np.sqrt(2 * np.pi) * 1e6), rtol=1e-9)

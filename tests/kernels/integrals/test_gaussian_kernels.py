@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import rbf_kernel
+
+from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
+from skcircuits.kernels.integrals._gaussian_kernels import bytes_per_row, log_expected_rbf
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from tests.numerics.conftest import conditional, log_rbf_of_difference, random_rows, random_stack
+
+
+def reference(stack, X, points, gammas):
+    result = np.empty((stack.n_components, len(X), len(points)))
+    for k in range(stack.n_components):
+        for i, x in enumerate(X):
+            mean, spread = conditional(stack, k, x)
+            for j, point in enumerate(points):
+                result[k, i, j] = log_rbf_of_difference(mean - point, spread, gammas)
+    return result
+
+
+# up to 22 columns products of coordinates, beyond triangular products of either block
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("n_columns", [1, 5, 24])
+def test_against_the_dense_formula(n_columns, share):
+    stack, X = random_stack(2, n_columns), random_rows(24, n_columns, share)
+    points = np.random.default_rng(2).normal(size=(7, n_columns))
+    gammas = np.random.default_rng(3).random(n_columns)
+    np.testing.assert_allclose(
+        log_expected_rbf(stack, X, points, gammas),
+        reference(stack, X, points, gammas),
+        rtol=1e-10,
+        atol=1e-11,
+    )
+
+
+def test_shared_patterns_take_the_same_values():
+    stack, points = random_stack(2, 4), np.random.default_rng(2).normal(size=(5, 4))
+    X = np.random.default_rng(3).normal(size=(40, 4))
+    X[:, 1] = np.nan
+    np.testing.assert_allclose(
+        log_expected_rbf(stack, X, points, 0.3),
+        np.concatenate([log_expected_rbf(stack, x[None], points, 0.3) for x in X], axis=1),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+
+
+def test_complete_rows_are_the_plain_kernel():
+    stack, X = random_stack(3, 6), np.random.default_rng(1).normal(size=(10, 6))
+    values = np.exp(log_expected_rbf(stack, X, X[:4], 0.2))
+    np.testing.assert_allclose(values, np.tile(rbf_kernel(X, X[:4], 0.2), (3, 1, 1)), rtol=1e-12)
+
+
+def test_a_column_outside_the_kernel_still_informs():
+    stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.9], [0.9, 1.0]]]))
+    X = np.array([[2.0, np.nan], [-2.0, np.nan]])
+    near, far = log_expected_rbf(stack, X, np.array([[0.0, 1.8]]), np.array([0.0, 1.0]))[0, :, 0]
+    expected = log_rbf_of_difference(np.zeros(1), np.array([[0.19]]), np.ones(1))
+    np.testing.assert_allclose(near, expected, rtol=1e-12)
+    assert far < near - 5.0
+    flat = log_expected_rbf(stack, X, np.zeros((1, 2)), 0.0)
+    np.testing.assert_allclose(flat, 0.0, atol=1e-14)
+
+
+def test_nearly_singular_covariance():
+    rng = np.random.default_rng(0)
+    basis, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    covariance = basis * np.logspace(0, -9, 6) @ basis.T
+    stack = GaussianStack(np.zeros((1, 6)), 0.5 * (covariance + covariance.T)[None])
+    X = rng.multivariate_normal(np.zeros(6), covariance, 20)
+    X[:, [1, 4]] = np.nan
+    points = rng.normal(size=(5, 6))
+    np.testing.assert_allclose(
+        log_expected_rbf(stack, X, points, 0.5),
+        reference(stack, X, points, np.full(6, 0.5)),
+        rtol=1e-6,
+    )
+
+
+def test_bytes_per_row_grows_with_the_components():
+    twice = bytes_per_row(random_stack(4, 5))
+    assert twice == 2 * bytes_per_row(random_stack(2, 5)) > 0
+
+
+@pytest.mark.parametrize("n_components, n_columns", [(1, 1), (3, 4), (2, 9)])
+def test_pairs_against_the_dense_formula(n_components, n_columns):
+    stack = random_stack(n_components, n_columns)
+    X, Y = random_rows(14, n_columns, 0.4), random_rows(9, n_columns, 0.5, seed=4)
+    gammas = np.random.default_rng(3).random(n_columns)
+    gammas[-1] = 0.0 if n_columns > 1 else 1.0
+    values = log_expected_rbf_pairs(stack, X, Y, gammas)
+    for k, l, i, j in np.ndindex(values.shape):
+        mean, spread = conditional(stack, k, X[i])
+        other_mean, other_spread = conditional(stack, l, Y[j])
+        expected = log_rbf_of_difference(mean - other_mean, spread + other_spread, gammas)
+        np.testing.assert_allclose(values[k, l, i, j], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_components, n_columns", [(1, 1), (1, 9), (3, 4)])
+def test_pairs_are_bitwise_independent_of_blocks(n_components, n_columns):
+    stack, X = random_stack(n_components, n_columns), random_rows(16, n_columns, 0.4)
+    gram = log_expected_rbf_pairs(stack, X, X, 0.3)
+    np.testing.assert_array_equal(gram, gram.transpose(1, 0, 3, 2))
+    for i in range(len(X)):
+        row = log_expected_rbf_pairs(stack, X[i : i + 1], X[: i + 1], 0.3)
+        np.testing.assert_array_equal(row[:, :, 0], gram[:, :, i, : i + 1])
+
+
+def test_pairs_with_complete_rows_agree_with_points():
+    stack, X = random_stack(2, 5), random_rows(10, 5, 0.5)
+    points = np.random.default_rng(2).normal(size=(4, 5))
+    pairs = log_expected_rbf_pairs(stack, X, points, 0.4)
+    np.testing.assert_allclose(
+        pairs[:, 0], log_expected_rbf(stack, X, points, 0.4), rtol=1e-10, atol=1e-12
+    )
+    assert (log_expected_rbf_pairs(stack, X, X, 0.0) == 0.0).all()
+
+
+def test_the_gram_matrix_of_a_mixture_is_positive_semidefinite():
+    stack, X = random_stack(3, 4), random_rows(30, 4, 0.5)
+    weights = np.random.default_rng(0).dirichlet(np.ones(3), size=30)
+    pairs = np.exp(log_expected_rbf_pairs(stack, X, X, 0.5))
+    gram = np.einsum("ik,jl,klij->ij", weights, weights, pairs)
+    assert np.linalg.eigvalsh(gram).min() > -1e-12

@@ -1,0 +1,106 @@
+"""Expected kernels of piecewise polynomial units against adaptive quadrature."""
+
+import numpy as np
+import pytest
+from numpy.polynomial.legendre import leggauss
+from scipy.integrate import quad
+
+from skcircuits.circuits import Circuit, PiecewisePolynomial
+from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial, expected_kernel, mmd2
+from skcircuits.kernels.families._univariate import LaplacianFactor, MonomialFactor, RBFFactor
+from skcircuits.kernels.integrals._expectations import univariate_points
+
+
+def unit(seed=0, degree=3, n_atoms=1):
+    rng = np.random.default_rng(seed)
+    knots = np.cumsum(rng.gamma(1.0, size=5) + 0.1)
+    parts = rng.dirichlet(np.ones(4 + degree + n_atoms + 2))
+    smooth, rest = np.split(parts, [4 + degree])
+    atoms = np.sort(rng.uniform(0, 5, n_atoms))
+    return PiecewisePolynomial(
+        0, knots, smooth, atoms, rest[:n_atoms], rest[n_atoms:], rng.gamma(2.0, size=2)
+    )
+
+
+def integral(one, f, split):
+    """E[f(X)] by a fine rule between all kinks."""
+    ends = one.knots[[0, -1]] + np.array([-40.0, 40.0]) * one.tail_scales
+    cuts = np.unique([*np.linspace(*ends, 400), *one.knots, *one.atoms, *np.clip(split, *ends)])
+    nodes, weights = leggauss(20)
+    half = np.diff(cuts)[:, None] / 2
+    x = (cuts[:-1, None] + half + half * nodes).ravel()
+    density = np.exp(Circuit(one).log_prob(x[:, None]))
+    return (half * weights).ravel() @ (density * f(x)) + one.atom_masses @ f(one.atoms)
+
+
+@pytest.mark.parametrize("factor", [RBFFactor, LaplacianFactor])
+@pytest.mark.parametrize("gamma", [1e-4, 0.5, 30.0])
+def test_points_agree_with_quadrature(factor, gamma):
+    one = unit()
+    layer = Circuit(one).plan.inputs[0][1]
+    points = np.array([-4.0, one.knots[1], 2.2, 7.5])
+    found = univariate_points(layer, np.array([0]), factor(gamma), points)[0]
+    length = 1 / gamma if factor is LaplacianFactor else 1 / np.sqrt(gamma)
+    for s, value in zip(points, found):
+        split = s + length * np.arange(-12, 13)
+        expected = integral(one, lambda x, s=s: factor(gamma)(x, s), split)
+        assert value == pytest.approx(expected, rel=1e-8, abs=1e-13)
+
+
+def test_sharp_kernels_find_the_density():
+    one = unit(n_atoms=0)
+    layer = Circuit(one).plan.inputs[0][1]
+    s = np.array([one.knots[:2].mean(), one.knots[2] + 0.01])
+    gamma = 1e10
+    found = univariate_points(layer, np.array([0]), RBFFactor(gamma), s)[0]
+    expected = np.exp(Circuit(one).log_prob(s[:, None])) * np.sqrt(np.pi / gamma)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_far_points_keep_their_digits():
+    # A uniform unit: E = integral of exp(-(s - x)^2) over [0, 1]
+    layer = Circuit(PiecewisePolynomial(0, [0.0, 1.0], [1.0])).plan.inputs[0][1]
+    found = univariate_points(layer, np.array([0]), RBFFactor(1.0), np.array([20.0]))[0, 0]
+    expected = quad(lambda x: np.exp(-((20.0 - x) ** 2) + 361.0), 0, 1, epsabs=0)[0]
+    assert np.log(found) == pytest.approx(np.log(expected) - 361.0, abs=1e-9)
+
+
+def test_kernel_of_width_zero_is_one():
+    layer = Circuit(unit()).plan.inputs[0][1]
+    for factor in (RBFFactor(0.0), LaplacianFactor(0.0)):
+        found = univariate_points(layer, np.array([0]), factor, np.array([0.0, 9.0]))
+        np.testing.assert_allclose(found, 1.0, rtol=1e-12)
+
+
+def test_moments():
+    one = unit(degree=5, n_atoms=2)
+    layer = Circuit(one).plan.inputs[0][1]
+    first = univariate_points(layer, np.array([0]), MonomialFactor(1), np.array([2.0]))[0, 0]
+    second = univariate_points(layer, np.array([0]), MonomialFactor(2), np.array([1.0]))[0, 0]
+    mean, variance = one.moments()
+    assert first == pytest.approx(2 * mean, rel=1e-12)
+    assert second == pytest.approx(variance + mean**2, rel=1e-12)
+
+
+@pytest.mark.parametrize("kernel", [RBF(gamma=0.7), Laplacian(gamma=1.3), RBF(gamma=20.0)])
+def test_pairs_agree_with_quadrature_over_points(kernel):
+    p, q = unit(1, degree=2), unit(2, degree=0)
+    layer = Circuit(p).plan.inputs[0][1]
+    factor = (RBFFactor if isinstance(kernel, RBF) else LaplacianFactor)(kernel.gamma)
+
+    def inner(y):
+        return univariate_points(layer, np.array([0]), factor, y)[0]
+
+    expected = integral(q, inner, [*p.knots, *p.atoms, *np.linspace(-5, 12, 60)])
+    assert expected_kernel(Circuit(p), Circuit(q), kernel) == pytest.approx(expected, rel=1e-8)
+    assert expected_kernel(Circuit(q), Circuit(p), kernel) == pytest.approx(expected, rel=1e-8)
+
+
+def test_discrepancies():
+    p, q = Circuit(unit(1)), Circuit(unit(2))
+    assert mmd2(p, q, RBF(gamma=1.0)) > 1e-4
+    assert mmd2(p, p, RBF(gamma=1.0)) == pytest.approx(0.0, abs=1e-12)
+    assert np.isfinite(expected_kernel(p, q, Polynomial(degree=2)))
+    with pytest.raises(CircuitPropertyError, match="closed-form expectation"):
+        expected_kernel(p, q, Hamming(scale=1.0))

@@ -1,0 +1,133 @@
+"""The pass over pairs of circuits: its short cuts against the plain way."""
+
+import numpy as np
+import pytest
+
+from skcircuits.circuits import Categorical, Circuit, Gaussian, Product, Sum
+from skcircuits.circuits.engine._layers import SumWeights
+from skcircuits.kernels import RBF, Hamming, Polynomial
+from skcircuits.kernels.pairs import _pair_pass as pair_pass
+from skcircuits.kernels.pairs import _pair_tables as pair_tables
+from skcircuits.kernels.pairs._circuit_batch import CircuitBatch
+from skcircuits.kernels.pairs._pair_pass import expected_term_of_pairs
+from skcircuits.kernels.pairs._pair_plan import compile_pairs
+from skcircuits.kernels.points._point_pass import posterior_weights
+
+
+def latent_tree(n_variables=5, n_states=3, n_keys=4, seed=0):
+    """A chain of hidden states: every region mixes and multiplies three factors."""
+    rng = np.random.default_rng(seed)
+
+    def leaves(variable):
+        return [Categorical(variable, rng.dirichlet(np.ones(n_states))) for _ in range(n_keys)]
+
+    nodes = leaves(0)
+    for variable in range(1, n_variables, 2):
+        parts = nodes, leaves(variable), leaves(variable + 1)
+        products = [Product(part) for part in zip(*parts, strict=True)]
+        nodes = [Sum(products, weights=rng.dirichlet(np.ones(n_keys))) for _ in range(n_keys)]
+    return Circuit(Sum(nodes, weights=rng.dirichlet(np.ones(n_keys))))
+
+
+def rows_with_holes(circuit, n_rows, seed=1):
+    X = circuit.sample(n_rows, random_state=seed)
+    X[np.random.default_rng(seed).random(X.shape) < 0.4] = np.nan
+    return X
+
+
+def plainly(monkeypatch):
+    """Switch off tables and everything that is computed once."""
+    monkeypatch.setattr(pair_tables, "TABLE_STATES", 0)
+    monkeypatch.setattr(pair_pass, "SHARED_NUMBERS", 0)
+
+
+def batches(circuit, X):
+    """Circuits with the weights of their rows, declared as such and not, and a shared weight."""
+    own = posterior_weights(circuit.plan, X)
+    yield CircuitBatch(circuit.plan, own, X, conditioned=True)
+    yield CircuitBatch(circuit.plan, own, X)
+    yield CircuitBatch(circuit.plan, SumWeights(circuit.plan.weights.log), X)
+
+
+KERNELS = [Hamming(2.0), Hamming(2.0) * Polynomial(2, 0.5)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_short_cuts_change_nothing(kernel, monkeypatch):
+    circuit = latent_tree()
+    X = rows_with_holes(circuit, 40)
+    pairs = compile_pairs(circuit.plan, circuit.plan)
+    (term,) = kernel.terms(circuit.variables)
+    fast = [expected_term_of_pairs(pairs, term, b, b) for b in batches(circuit, X)]
+    plainly(monkeypatch)
+    slow = [expected_term_of_pairs(pairs, term, b, b) for b in batches(circuit, X)]
+    np.testing.assert_allclose(fast, slow, rtol=1e-12)
+    np.testing.assert_allclose(fast[0], fast[1], rtol=1e-12)
+
+
+def test_small_regions_are_computed_once_per_distinct_pair(monkeypatch):
+    circuit = latent_tree()
+    X = rows_with_holes(circuit, 60)
+    counts = []
+    original = pair_pass.pair_tables
+    monkeypatch.setattr(
+        pair_pass, "pair_tables", lambda a, b: counts.append(len(a) * len(b)) or original(a, b)
+    )
+    pairs = compile_pairs(circuit.plan, circuit.plan)
+    (term,) = Hamming(2.0).terms(circuit.variables)
+    batch = next(batches(circuit, X))
+    expected_term_of_pairs(pairs, term, batch, batch)
+    # three states and NaN of one variable, or of two
+    assert set(counts) <= {4**2, 16**2} | {n * m for n in range(17) for m in range(17)}
+    assert sum(counts) < 60**2
+
+
+@pytest.mark.parametrize("numbers", [1, 2**9, 2**17])
+def test_blocks_change_nothing(numbers, monkeypatch):
+    circuit = latent_tree()
+    X, Y = rows_with_holes(circuit, 23), rows_with_holes(circuit, 9, seed=2)
+    pairs = compile_pairs(circuit.plan, circuit.plan)
+    (term,) = Hamming(2.0).terms(circuit.variables)
+    left, right = next(batches(circuit, X)), next(batches(circuit, Y))
+    expected = expected_term_of_pairs(pairs, term, left, right)
+    monkeypatch.setattr(pair_pass, "CACHE_NUMBERS", numbers)
+    values = expected_term_of_pairs(pairs, term, left, right)
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    turned = expected_term_of_pairs(pairs, term, right, left)
+    np.testing.assert_allclose(turned, values.T, rtol=1e-12)
+
+
+def test_circuits_that_are_all_equal():
+    circuit = latent_tree()
+    X = np.tile(rows_with_holes(circuit, 1), (12, 1))
+    pairs = compile_pairs(circuit.plan, circuit.plan)
+    (term,) = Hamming(2.0).terms(circuit.variables)
+    batch = next(batches(circuit, X))
+    values = expected_term_of_pairs(pairs, term, batch, batch)
+    np.testing.assert_allclose(values, values[0, 0], rtol=1e-13)
+
+
+def test_products_of_many_numbers():
+    """Fully factorised components over continuous variables: halves of halves of factors."""
+    rng = np.random.default_rng(0)
+    components = [
+        Product([Gaussian(v, rng.normal(), 0.5 + rng.random()) for v in range(7)]) for _ in range(3)
+    ]
+    circuit = Circuit(Sum(components, weights=[0.2, 0.3, 0.5]))
+    pairs = compile_pairs(circuit.plan, circuit.plan)
+    (term,) = RBF(0.2).terms(circuit.variables)
+    nothing = np.full((1, 7), np.nan)
+    batch = CircuitBatch(circuit.plan, circuit.plan.weights, nothing)
+    weights, gamma = np.array([0.2, 0.3, 0.5]), 0.2
+    expected = 0.0
+    for k, own in enumerate(components):
+        for other, partner in enumerate(components):
+            widths = [1 + 2 * gamma * (a.std**2 + b.std**2) for a, b in _leaves(own, partner)]
+            gaps = [(a.mean - b.mean) ** 2 for a, b in _leaves(own, partner)]
+            factors = np.exp(-gamma * np.divide(gaps, widths)) / np.sqrt(widths)
+            expected += weights[k] * weights[other] * factors.prod()
+    np.testing.assert_allclose(expected_term_of_pairs(pairs, term, batch, batch), expected)
+
+
+def _leaves(own, partner):
+    return zip(own.children, partner.children, strict=True)

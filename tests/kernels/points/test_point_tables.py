@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from skcircuits.circuits import Circuit
+from skcircuits.kernels import RBF, Hamming, expected_kernel_matrix
+from skcircuits.kernels.points import _point_pass as points
+from skcircuits.kernels.points._point_tables import PointTables
+from tests.reference.random_circuits import RandomCircuit, random_rows
+
+
+def make(seed, cardinalities, n_rows=20, n_points=60):
+    circuit = RandomCircuit(seed, cardinalities, joint=False, zeros=0.0).circuit()
+    rng = np.random.default_rng(seed)
+    X = random_rows(rng, circuit, n_rows, 0.5)
+    S = random_rows(rng, circuit, n_points, 0.0)
+    return circuit, X, np.round(S)
+
+
+def without_tables(monkeypatch, **arguments):
+    with monkeypatch.context() as patch:
+        patch.setattr(points, "LARGEST_SHARE", 0.0)
+        return expected_kernel_matrix(**arguments)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("cardinalities", [[2] * 6, [2, 3, 0, 2, 4], [2]])
+def test_tables_agree_with_the_plain_pass(monkeypatch, seed, cardinalities):
+    circuit, X, S = make(seed, cardinalities)
+    labels = [v for v, size in enumerate(cardinalities) if size > 2]
+    numbers = [v for v, size in enumerate(cardinalities) if size <= 2]
+    kernel = RBF(gamma=0.3, variables=numbers)
+    if labels:
+        kernel = kernel * Hamming(scale=0.7, variables=labels)
+    arguments = {"X": X, "Y": S, "circuit": circuit, "kernel": kernel}
+    plain = without_tables(monkeypatch, **arguments)
+    np.testing.assert_allclose(expected_kernel_matrix(**arguments), plain, rtol=1e-10)
+
+
+def test_blocks_of_sums_agree_with_the_plain_pass(monkeypatch):
+    from skcircuits import HiddenChowLiuDensity
+
+    rng = np.random.default_rng(0)
+    X = (rng.random((200, 8)) < rng.random((200, 1))).astype(float)
+    model = HiddenChowLiuDensity(n_latent_states=5, max_iter=3, random_state=0).fit(X)
+    assert any(layer.block_shape for layer in model.circuit_.plan.sum_layers)
+    rows = X[:30].copy()
+    rows[rng.random(rows.shape) < 0.5] = np.nan
+    arguments = {"X": rows, "Y": X, "circuit": model.circuit_, "kernel": RBF(gamma=0.2)}
+    plain = without_tables(monkeypatch, **arguments)
+    np.testing.assert_allclose(expected_kernel_matrix(**arguments), plain, rtol=1e-10)
+
+
+def test_few_columns_are_left_where_points_repeat():
+    circuit = RandomCircuit(0, [2] * 8, joint=False).circuit()
+    S = np.random.default_rng(0).integers(2, size=(500, 8)).astype(float)
+    assert PointTables(circuit.plan, S).share < 0.2
+
+
+def test_continuous_points_are_left_to_the_plain_pass(monkeypatch):
+    circuit = RandomCircuit(1, [0, 0, 0], joint=False).circuit()
+    monkeypatch.setattr(points, "PointTables", None)  # would fail if it were used
+    X = np.array([[0.1, np.nan, 0.3]])
+    S = np.random.default_rng(0).normal(size=(10, 3))
+    assert isinstance(circuit, Circuit)
+    assert expected_kernel_matrix(X, S, circuit=circuit, kernel=RBF(gamma=1.0)).shape == (1, 10)

@@ -1,0 +1,232 @@
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.mixture import GaussianMixture
+
+from skcircuits.learning.gaussian_mixture._components import (
+    Categories,
+    DiagonalGaussians,
+    FullGaussians,
+)
+from skcircuits.learning.gaussian_mixture._learner import (
+    EMSettings,
+    learn_gaussian_mixture,
+    search_components,
+)
+from skcircuits.learning.gaussian_mixture._start import cluster_rows
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
+
+NUMBERS = np.zeros(4, dtype=np.int64)
+
+
+def three_groups(n_rows=600, share=0.3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 4)) @ (np.eye(4) + 0.3 * rng.normal(size=(4, 4)))
+    X[: n_rows // 3] += [8.0, 0.0, -8.0, 0.0]
+    X[n_rows // 3 : n_rows // 2] -= [8.0, 8.0, 0.0, 0.0]
+    X[rng.random(X.shape) < share] = np.nan
+    return X
+
+
+def mixed_table(n_rows=400, seed=0):
+    """Two groups in a number and two categorical columns."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 2, n_rows)
+    X = np.column_stack(
+        [6.0 * group + rng.normal(size=n_rows), group, rng.integers(0, 3, n_rows)]
+    ).astype(float)
+    X[:, 1] = np.where(rng.random(n_rows) < 0.1, 1 - X[:, 1], X[:, 1])
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X, np.array([0, 2, 3])
+
+
+def last_state(X, n_components, cardinalities=NUMBERS, sample_weight=None, **settings):
+    table = MixtureTable.prepare(X, cardinalities, sample_weight)
+    *_, state = learn_gaussian_mixture(
+        table, n_components, EMSettings(**settings), np.random.default_rng(0)
+    )
+    return table, state
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("n_components", [1, 3])
+def test_the_lower_bound_never_falls(covariance_type, n_components):
+    table = MixtureTable.prepare(three_groups(), NUMBERS)
+    settings = EMSettings(covariance_type=covariance_type, tol=1e-9, max_iter=60)
+    states = list(learn_gaussian_mixture(table, n_components, settings, np.random.default_rng(0)))
+    bounds = np.array([state.lower_bound for state in states])
+    assert (np.diff(bounds) > -1e-12).all()
+    assert all(state.n_iter == i + 1 for i, state in enumerate(states))
+
+
+def test_the_lower_bound_never_falls_on_mixed_tables():
+    X, cardinalities = mixed_table()
+    table = MixtureTable.prepare(X, cardinalities)
+    settings = EMSettings(tol=1e-9, max_iter=60)
+    states = list(learn_gaussian_mixture(table, 3, settings, np.random.default_rng(0)))
+    assert (np.diff([state.lower_bound for state in states]) > -1e-12).all()
+
+
+def test_the_log_likelihood_is_that_of_the_observed_cells():
+    X = three_groups(80)
+    table, state = last_state(X, 2, tol=1e-12, max_iter=2000)
+    means, covariances = state.gaussians.in_units(table.location, table.scale)
+    total = 0.0
+    for x in X:
+        seen = ~np.isnan(x)
+        if seen.any():
+            total += np.log(
+                sum(
+                    weight * multivariate_normal(mean[seen], cov[np.ix_(seen, seen)]).pdf(x[seen])
+                    for weight, mean, cov in zip(state.weights, means, covariances, strict=True)
+                )
+            )
+    np.testing.assert_allclose(state.log_likelihood, total, rtol=1e-6)
+
+
+def test_a_complete_table_and_one_component_have_closed_form_moments():
+    X = three_groups(share=0.0)
+    table, state = last_state(X, 1)
+    means, covariances = state.gaussians.in_units(table.location, table.scale)
+    np.testing.assert_allclose(means[0], X.mean(axis=0), atol=1e-10)
+    np.testing.assert_allclose(covariances[0], np.cov(X.T, bias=True), rtol=1e-3, atol=1e-3)
+    assert state.at_optimum
+
+
+def test_complete_tables_agree_with_scikit_learn():
+    X = three_groups(share=0.0)
+    _, state = last_state(X, 3, pseudo_count=1e-6, tol=1e-8)
+    peer = GaussianMixture(3, n_init=5, tol=1e-8, max_iter=500, random_state=0).fit(X)
+    np.testing.assert_allclose(state.log_likelihood / len(X), peer.score(X), atol=0.01)
+    np.testing.assert_allclose(np.sort(state.weights), np.sort(peer.weights_), atol=0.01)
+    assert abs(state.bic(len(X)) - peer.bic(X)) < 10.0
+
+
+def test_a_regression_is_learned_through_the_holes():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=4000)
+    X = np.column_stack([x, 2.0 * x + 0.5 * rng.normal(size=4000)])
+    # missing at random given the first column: means of the observed cells are biased
+    X[(x > 0.0) & (rng.random(4000) < 0.8), 1] = np.nan
+    table, state = last_state(X, 1, NUMBERS[:2], tol=1e-9)
+    means, covariances = state.gaussians.in_units(table.location, table.scale)
+    np.testing.assert_allclose(means[0], [0.0, 0.0], atol=0.1)
+    np.testing.assert_allclose(covariances[0], [[1.0, 2.0], [2.0, 4.25]], atol=0.25)
+    assert np.nanmean(X[:, 1]) < -0.5
+
+
+def test_categories_are_factors_of_the_components():
+    X, cardinalities = mixed_table(2000)
+    table, state = last_state(X, 2, cardinalities, tol=1e-7)
+    order = np.argsort(state.gaussians.in_units(table.location, table.scale)[0][:, 0])
+    signal, noise = (np.exp(values)[order] for values in state.categories.log_probabilities)
+    np.testing.assert_allclose(signal, [[0.9, 0.1], [0.1, 0.9]], atol=0.04)
+    np.testing.assert_allclose(noise, 1.0 / 3.0, atol=0.06)
+
+
+def test_a_table_of_labels_only():
+    X = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, np.nan]] * 20)
+    for covariance_type in ["full", "diag"]:
+        _, state = last_state(X, 2, np.array([2, 3]), covariance_type=covariance_type)
+        np.testing.assert_allclose(np.sort(state.weights), 0.5, atol=0.05)
+        for values in state.categories.log_probabilities:
+            assert np.isfinite(values).all()  # the third label of column 1 was never seen
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_degenerate_tables_give_proper_mixtures(covariance_type):
+    rng = np.random.default_rng(0)
+    constant = np.column_stack([np.full(50, 3.0), rng.normal(size=50), np.full(50, np.nan)])
+    tables = [
+        constant,
+        constant[:1],
+        np.full((5, 3), np.nan),
+        np.repeat(rng.normal(size=(2, 3)), 20, axis=0),
+        1e12 * rng.normal(size=(30, 3)),
+        1e-12 * rng.normal(size=(30, 3)),
+    ]
+    for X in tables:
+        for n_components in [1, 3]:
+            table, state = last_state(X, n_components, NUMBERS[:3], covariance_type=covariance_type)
+            means, covariances = state.gaussians.in_units(table.location, table.scale)
+            assert np.isfinite(means).all() and np.isfinite(state.lower_bound)
+            np.testing.assert_allclose(state.weights.sum(), 1.0)
+            assert (np.linalg.eigvalsh(covariances) > 0).all() if covariances.ndim == 3 else True
+            assert (covariances.reshape(n_components, -1).max(axis=1) > 0.0).all()
+
+
+def test_a_column_without_cells_is_standard_normal():
+    X = np.column_stack([np.arange(20.0), np.full(20, np.nan)])
+    table, state = last_state(X, 1, NUMBERS[:2])
+    means, covariances = state.gaussians.in_units(table.location, table.scale)
+    np.testing.assert_allclose(means[0, 1], 0.0, atol=1e-12)
+    np.testing.assert_allclose(covariances[0, 1], [0.0, 1.0], atol=1e-12)
+
+
+def test_weights_equal_repeated_rows_in_any_order():
+    X = three_groups(120)
+    counts = np.random.default_rng(1).integers(0, 4, len(X))
+    repeated = np.random.default_rng(2).permutation(np.repeat(X, counts, axis=0))
+    _, weighted = last_state(X, 3, sample_weight=counts.astype(float))
+    _, plain = last_state(repeated, 3)
+    np.testing.assert_allclose(weighted.lower_bound, plain.lower_bound, rtol=1e-9)
+    np.testing.assert_allclose(
+        weighted.gaussians.stack.means, plain.gaussians.stack.means, rtol=1e-6
+    )
+
+
+def test_empty_rows_say_nothing():
+    X = three_groups(100)
+    padded = np.vstack([X, np.full((50, 4), np.nan)])
+    assert last_state(X, 2)[1].log_likelihood == last_state(padded, 2)[1].log_likelihood
+
+
+def test_units_do_not_matter():
+    X, units = three_groups(200), np.array([1e-6, 1.0, 1e6, 10.0])
+    _, state = last_state(X, 2)
+    _, rescaled = last_state(X * units + 5.0 * units, 2)
+    np.testing.assert_allclose(state.weights, rescaled.weights, rtol=1e-6)
+    jacobian = (~np.isnan(X)).sum(axis=0) @ np.log(units)
+    np.testing.assert_allclose(rescaled.log_likelihood, state.log_likelihood - jacobian, rtol=1e-6)
+
+
+def test_the_search_finds_the_groups_and_stops():
+    table = MixtureTable.prepare(three_groups(), NUMBERS)
+    states = list(search_components(table, range(1, 11), EMSettings(), np.random.default_rng(0)))
+    best = min(states, key=lambda state: state.bic(len(table.weights)))
+    assert best.n_components == 3
+    assert states[-1].n_components == 5  # the criterion rose at 4 and 5
+    again = list(search_components(table, range(1, 11), EMSettings(), np.random.default_rng(0)))
+    assert [state.lower_bound for state in again] == [state.lower_bound for state in states]
+
+
+def test_parameters_are_counted():
+    table = MixtureTable.prepare(*mixed_table())
+    categories = Categories.marginal(table, 1.0).repeat(2)
+    assert FullGaussians.standard(4).repeat(2, 1.0).n_parameters() == 2 * (4 + 10)
+    assert DiagonalGaussians.standard(4).repeat(2, 1.0).n_parameters() == 2 * 8
+    assert categories.n_parameters() == 2 * (1 + 2)
+
+
+def test_clusters_see_through_holes():
+    table = MixtureTable.prepare(three_groups(), NUMBERS)
+    labels = cluster_rows(table, 3, np.random.default_rng(0))
+    complete = ~np.isnan(table.numbers).any(axis=1)
+    raw = table.numbers[complete] * table.scale + table.location
+    first, second = raw[:, 0] - raw[:, 2] > 10.0, raw[:, 1] < -8.0
+    for members in (first, second):
+        assert np.bincount(labels[complete][members], minlength=3).max() > 0.8 * members.sum()
+    X, cardinalities = mixed_table()
+    assert set(
+        cluster_rows(MixtureTable.prepare(X, cardinalities), 2, np.random.default_rng(0))
+    ) == {0, 1}
+
+
+def test_a_large_offset_is_no_constant_column():
+    # 0.001 wide at 1e9: the spread is 1e-12 of the mean, yet it is the signal
+    rng = np.random.default_rng(0)
+    X = np.ldexp(rng.integers(-2048, 2048, size=(500, 2)), -20)  # exact after the shift
+    centred = MixtureTable.prepare(X, NUMBERS[:2])
+    shifted = MixtureTable.prepare(X + 2.0**30, NUMBERS[:2])
+    np.testing.assert_allclose(shifted.scale, centred.scale, rtol=1e-3)
+    assert MixtureTable.prepare(np.full((10**4, 2), 0.1), NUMBERS[:2]).scale[0] == 1e-3

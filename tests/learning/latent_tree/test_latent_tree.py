@@ -1,0 +1,201 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from skcircuits.circuits import is_decomposable, is_smooth, is_structured_decomposable
+from skcircuits.learning import LatentRows, LatentSchedule, fit_parameters, learn_latent_tree
+from skcircuits.learning.latent_tree._emissions import CategoricalEmissions, GaussianEmissions
+from skcircuits.learning.latent_tree._messages import LatentTotals, Messenger
+from skcircuits.learning.latent_tree._tree import LatentTree
+from skcircuits.learning.latent_tree.learner import _maximize
+from skcircuits.learning.latent_tree.start import cluster_hidden_states
+from skcircuits.trees import StateLayout
+
+PARENTS = np.array([1, -1, 1, 2, 2, 1])
+SIZES = np.array([2, 3, 2, 4, 2, 2])
+
+
+def make_rows(seed, n_rows=60, missing=0.0, continuous=()):
+    rng = np.random.default_rng(seed)
+    states = rng.integers(0, SIZES, size=(n_rows, len(SIZES)))
+    X = states.astype(float)
+    is_categorical = np.ones(len(SIZES), dtype=bool)
+    for v in continuous:
+        X[:, v] = 10.0 * states[:, v] + rng.normal(size=n_rows)
+        is_categorical[v] = False
+    X[rng.random(X.shape) < missing] = np.nan
+    return LatentRows(X, np.ones(n_rows), states, StateLayout(SIZES), is_categorical)
+
+
+def make_tree(rows, n_states=3, seed=0, dtype=np.float64):
+    """Random parameters on a fixed tree."""
+    rng = np.random.default_rng(seed)
+    discrete = np.flatnonzero(rows.is_categorical)
+    continuous = np.flatnonzero(~rows.is_categorical)
+    arguments = rows.X, rows.weight, n_states
+    groups = [CategoricalEmissions.marginals(discrete, SIZES[discrete], *arguments, dtype)]
+    groups[0] = groups[0].maximize(rng.random(groups[0].table.shape), 0.1)
+    if len(continuous):
+        group = GaussianEmissions.marginals(continuous, *arguments)
+        means = rng.normal(size=group.means.shape)
+        groups.append(GaussianEmissions(continuous, group.moments, means, group.variances * 0.5))
+    transitions = rng.dirichlet(np.ones(n_states), size=(len(PARENTS), n_states))
+    return LatentTree(PARENTS, rng.dirichlet(np.ones(n_states)), transitions, groups)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+@pytest.mark.parametrize("continuous", [(), (1, 3)])
+def test_messages_agree_with_the_circuit(missing, continuous):
+    rows = make_rows(0, missing=missing, continuous=continuous)
+    tree = make_tree(rows)
+    circuit = tree.circuit()
+    assert is_smooth(circuit)
+    assert is_decomposable(circuit)
+    assert is_structured_decomposable(circuit)
+    assert circuit.log_partition == pytest.approx(0.0, abs=1e-10)
+    log_prob = Messenger(tree, np.float64).log_prob(tree, rows.X)
+    np.testing.assert_allclose(log_prob, circuit.log_prob(rows.X), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+@pytest.mark.parametrize("continuous", [(), (1, 3)])
+def test_full_step_is_the_step_of_the_general_mechanism(missing, continuous):
+    rows = make_rows(1, missing=missing, continuous=continuous)
+    tree = make_tree(rows)
+    messenger = Messenger(tree, np.float64)
+    stepped = _maximize(tree, messenger.totals(tree, rows.X, rows.weight), 1e-12)
+    # The circuit merges the leaves of the tree with their emissions, so compare where both
+    # have the same parameters: a tree whose leaves cannot tell (children of the root).
+    assert messenger.log_prob(stepped, rows.X).sum() > messenger.log_prob(tree, rows.X).sum()
+    chain = np.array([-1, 0, 1, 2, 3, 4])
+    tree = replace(tree, parents=chain)
+    messenger = Messenger(tree, np.float64)
+    stepped = _maximize(tree, messenger.totals(tree, rows.X, rows.weight), 1e-12)
+    fitted = fit_parameters(tree.circuit(), rows.X, pseudo_count=1e-12, max_iter=1)
+    np.testing.assert_allclose(
+        fitted.root.weights, stepped.prior, rtol=1e-8, err_msg="distribution of the root"
+    )
+    for product, row in zip(fitted.root.children, stepped.transitions[1]):
+        np.testing.assert_allclose(product.children[1].weights, row, rtol=1e-7)
+
+
+def test_totals_are_expected_counts():
+    rows = make_rows(2, n_rows=30, missing=0.3)
+    weight = np.arange(30.0)
+    tree = make_tree(rows)
+    totals = Messenger(tree, np.float64).totals(tree, rows.X, weight)
+    total = weight.sum()
+    assert totals.prior.sum() == pytest.approx(total)
+    for child, parent in enumerate(PARENTS):
+        if parent >= 0:
+            assert totals.transitions[child].sum() == pytest.approx(total)
+    assert totals.emissions[0].sum() == pytest.approx(total * len(PARENTS))
+
+
+def test_blocks_do_not_change_the_totals():
+    rows = make_rows(3, n_rows=700)
+    tree = make_tree(rows)
+    messenger = Messenger(tree, np.float64)
+    whole = messenger.totals(tree, rows.X, rows.weight)
+    halves = LatentTotals.empty(tree)
+    for part in (slice(0, 350), slice(350, 700)):
+        halves.blend(messenger.totals(tree, rows.X[part], rows.weight[part]), 1.0, 1.0)
+    np.testing.assert_allclose(whole.transitions, halves.transitions, rtol=1e-10)
+    np.testing.assert_allclose(whole.emissions[0], halves.emissions[0], rtol=1e-10)
+
+
+def test_stars_with_many_children_do_not_underflow():
+    n_variables, n_states = 200, 4
+    rng = np.random.default_rng(4)
+    X = rng.integers(2, size=(40, n_variables)).astype(float)
+    columns, sizes = np.arange(n_variables), np.full(n_variables, 2)
+    group = CategoricalEmissions.marginals(columns, sizes, X, np.ones(40), n_states, np.float32)
+    group = group.maximize(1e4 * rng.integers(2, size=group.table.shape), 1e-3)
+    parents = np.zeros(n_variables, dtype=np.int64)
+    parents[0] = -1
+    transitions = rng.dirichlet(np.full(n_states, 0.01), size=(n_variables, n_states))
+    tree = LatentTree(parents, np.full(n_states, 0.25), transitions, [group])
+    messenger = Messenger(tree, np.float32)
+    assert np.isfinite(messenger.log_prob(tree, X)).all()
+    totals = messenger.totals(tree, X, np.ones(40))
+    assert np.isfinite(totals.transitions).all()
+    assert np.isfinite(totals.emissions[0]).all()
+
+
+def run(rows, n_states=4, n_epochs=12, seed=0):
+    schedule = LatentSchedule(n_epochs=n_epochs)
+    return list(learn_latent_tree(rows, n_states, np.random.default_rng(seed), schedule=schedule))
+
+
+def dependent_rows(seed, n_rows=600, missing=0.0):
+    """Two hidden groups shift all columns."""
+    rows = make_rows(seed, n_rows)
+    rng = np.random.default_rng(seed)
+    group = rng.integers(2, size=(n_rows, 1))
+    noise = rng.random(rows.states.shape) < 0.2
+    states = np.where(noise, rows.states, np.minimum(group, SIZES - 1))
+    X = states.astype(float)
+    X[rng.random(X.shape) < missing] = np.nan
+    return replace(rows, X=X, states=states)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_learning_finds_the_groups(missing):
+    rows = dependent_rows(5, missing=missing)
+    steps = run(rows)
+    assert [step.converged for step in steps] == [False] * 11 + [True]
+    counts = [np.bincount(rows.states[:, v]) / len(rows.X) for v in range(len(SIZES))]
+    observed = ~np.isnan(rows.X)
+    entropy = sum(
+        (c[c > 0] * np.log(c[c > 0])).sum() * observed[:, v].mean() for v, c in enumerate(counts)
+    )
+    assert steps[-1].mean_log_prob(rows.X, rows.weight) > entropy + 0.5
+    rounded = steps[-1].circuit.log_prob(rows.X).mean()
+    assert steps[-1].mean_log_prob(rows.X, rows.weight) == pytest.approx(rounded, abs=1e-4)
+
+
+def test_runs_are_reproducible_and_seeds_differ():
+    rows = dependent_rows(6, 200)
+    one, two, three = (run(rows, n_epochs=4, seed=s)[-1] for s in (0, 0, 1))
+    np.testing.assert_array_equal(one.tree.transitions, two.tree.transitions)
+    assert (one.tree.transitions != three.tree.transitions).any()
+
+
+def test_rows_of_weight_zero_do_not_count_in_full_steps():
+    rows = make_rows(7, n_rows=50)
+    tree = make_tree(rows)
+    messenger = Messenger(tree, np.float64)
+    weight = np.r_[np.ones(30), np.zeros(20)]
+    some = messenger.totals(tree, rows.X, weight)
+    few = messenger.totals(tree, rows.X[:30], np.ones(30))
+    np.testing.assert_allclose(some.transitions, few.transitions, rtol=1e-10)
+
+
+def test_single_rows_single_columns_and_constant_columns():
+    states = np.zeros((1, 1), dtype=np.int64)
+    rows = LatentRows(
+        states.astype(float), np.ones(1), states, StateLayout([1]), np.ones(1, dtype=bool)
+    )
+    assert run(rows, n_epochs=2)[-1].circuit.log_prob([[0.0]])[0] == pytest.approx(0.0, abs=1e-6)
+    constant = np.full((5, 2), 7.0)
+    rows = LatentRows(
+        constant,
+        np.ones(5),
+        np.zeros((5, 2), dtype=np.int64),
+        StateLayout([1, 1]),
+        np.zeros(2, dtype=bool),
+    )
+    assert np.isfinite(run(rows, n_epochs=3)[-1].circuit.log_prob(constant)).all()
+
+
+def test_clusters_follow_informative_columns():
+    rng = np.random.default_rng(8)
+    group = rng.integers(3, size=300)
+    features = np.eye(3)[group] + 0.05 * rng.normal(size=(300, 3))
+    noise = rng.normal(size=(300, 1))
+    points = np.hstack([features, noise])
+    information = np.array([[0.0, 0.0], [0.0, 0.0]])
+    hidden = cluster_hidden_states(points, np.array([0, 0, 0, 1]), information, 8, rng)
+    for cluster in np.unique(hidden[:, 0]):
+        assert len(np.unique(group[hidden[:, 0] == cluster])) == 1
