@@ -19,7 +19,7 @@ from skcircuits.learning.sum_product._learner import (
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
 from skcircuits.learning.sum_product._mixed_columns import describe_column
 from skcircuits.learning.univariate._polynomials import PolynomialSettings
-from skcircuits.tabular import _column_mask as column_mask
+from skcircuits.tabular import column_mask
 
 __all__ = ["WMISPNDensity"]
 

@@ -48,7 +48,7 @@ def column_mask(
 
     Examples
     --------
-    >>> from skcircuits.tabular import _column_mask as column_mask
+    >>> from skcircuits.tabular import column_mask
     >>> column_mask(["age"], ["age", "job"], parameter="integer_features", keyword="auto")
     array([ True, False])
     """

@@ -264,10 +264,10 @@ def test_holes_in_fit_and_score(table):
 @pytest.mark.parametrize(
     ("function", "after"),
     [
-        ("learn_spn.split_rows", 2),
-        ("learn_spn.Region", 4),
-        ("bell_densities.fit_polynomials", 0),
-        ("spn_leaves.PiecewisePolynomial", 2),
+        ("sum_product._learner.split_rows", 2),
+        ("sum_product._learner.Region", 4),
+        ("univariate._b_splines.fit_polynomials", 0),
+        ("sum_product._leaves.PiecewisePolynomial", 2),
     ],
     ids=["cutting", "between parts", "choosing polynomials", "building leaves"],
 )

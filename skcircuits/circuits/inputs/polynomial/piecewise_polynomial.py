@@ -384,11 +384,14 @@ class PiecewisePolynomial(LeafUnit):
         }
 
     def possible_intervals(self) -> FloatArray:
-        """Intervals outside of which the density is zero, shape (n, 2).
+        """Intervals outside of which the density is zero.
 
-        Pieces are open intervals: what two of them share at an end point has no length. A point
-        mass is the shortest interval around the point, so that it meets itself and any piece
-        that reaches the point.
+        Returns
+        -------
+        ndarray of shape (n_intervals, 2)
+            Ends. Pieces are open intervals: what two of them share at an end point has no
+            length. A point mass is the shortest interval around the point, so that it meets
+            itself and any piece that reaches the point.
         """
         # A piece is a mixture of the basis functions that do not vanish on it
         windows = np.lib.stride_tricks.sliding_window_view(self.weights, self.degree + 1)
