@@ -71,7 +71,7 @@ def report_epochs(name, speed):
     unit = n_rows * n_variables**3 / speed
     seconds = {
         "gradient": fastest(lambda: gradient_epoch(training, codes, 1)),
-        "log-likelihood": fastest(lambda: laplacians.log_tree_sums(codes)),
+        "log-likelihood": fastest(lambda: laplacians.log_partitions(codes)),
         "cholesky+inv": fastest(lambda: plain_epoch(laplacians, codes)),
     }
     print(f"{name}: {n_rows} rows, {n_variables} variables, one thread")

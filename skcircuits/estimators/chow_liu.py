@@ -49,11 +49,11 @@ class ChowLiuDensity(DiscreteDensity):
     n_iter_ : int
         Number of steps.
     bin_edges_ : tuple of ndarray or None
-        Bins of columns of numbers; None where the values themselves are the states.
+        Bins of numerical columns; None where the values themselves are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories per column in the order of their codes, None for numbers.
     n_features_in_ : int
         Number of columns in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -61,14 +61,14 @@ class ChowLiuDensity(DiscreteDensity):
 
     See Also
     --------
-    HiddenChowLiuDensity : With a hidden variable above each column.
+    HiddenChowLiuDensity : With a latent variable above each column.
     MoATDensity : The mixture of all trees.
 
     Notes
     -----
-    Columns of whole numbers with few distinct values are states, other numbers are cut into
+    Columns of integers with few distinct values are states, other numbers are cut into
     quantile bins with uniform density inside, so scores are densities in original units.
-    Whole numbers that are no state in fit count as missing.
+    Integers that are no state in fit count as missing.
 
     Where cells are missing, the tree is learned from the pairs of cells that are observed
     together and its tables by expectation maximisation; a mixture takes its trees from rows

@@ -1,4 +1,4 @@
-"""Density estimation by hidden Chow-Liu trees."""
+"""Density estimation by latent Chow-Liu trees."""
 
 from numbers import Integral, Real
 from typing import ClassVar
@@ -15,7 +15,7 @@ __all__ = ["HiddenChowLiuDensity"]
 
 
 class HiddenChowLiuDensity(ValidatedDensity):
-    """Hidden Chow-Liu tree: a tree of hidden variables, one above each column.
+    """Hidden Chow-Liu tree: a tree of latent variables, one above each column.
 
     The tree is the Chow-Liu tree of the columns; each of its vertices becomes a hidden
     variable with `n_latent_states` states that emits the column. Online expectation
@@ -25,7 +25,7 @@ class HiddenChowLiuDensity(ValidatedDensity):
     Parameters
     ----------
     n_latent_states : int, default=16
-        States of each hidden variable: 8 to 16 for a thousand rows, 32 to 64 for ten
+        States of each latent variable: 8 to 16 for a thousand rows, 32 to 64 for ten
         thousand.
     pseudo_count : float, default=0.5
         Weight of the prior on every transition and emission.
@@ -37,7 +37,7 @@ class HiddenChowLiuDensity(ValidatedDensity):
     n_iter_no_change : int, default=8
         Stop after that many passes without improvement.
     validation_fraction : float or None, default=0.1
-        Share of the rows held out to choose the best pass and to stop early, unless `fit`
+        Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
         gets validation rows. None, and tables too small to spare a row: the training rows.
     random_state : int, RandomState or None, default=None
         Source of randomness.
@@ -51,17 +51,17 @@ class HiddenChowLiuDensity(ValidatedDensity):
     parents_ : ndarray of shape (n_features_in_,)
         The tree: parent of each column, -1 at the root.
     validation_scores_ : list of float
-        Mean log density of the validation rows after each pass. Columns of numbers with
+        Mean log density of the validation rows after each pass. Numerical columns with
         categorical emissions count in states.
     n_iter_ : int
         Number of passes.
     bin_edges_ : tuple of ndarray or None
-        Bins of columns of numbers, which serve the tree and the start only; None where the
+        Bins of numerical columns, which serve the tree and the start only; None where the
         values themselves are states.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories per column in the order of their codes, None for numbers.
     n_features_in_ : int
         Number of columns in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -69,13 +69,13 @@ class HiddenChowLiuDensity(ValidatedDensity):
 
     See Also
     --------
-    ChowLiuDensity : The tree without hidden variables.
+    ChowLiuDensity : The tree without latent variables.
     StrudelDensity : Deterministic circuits, for exact most probable completions.
 
     Notes
     -----
-    Labels and whole numbers with few distinct values have categorical emissions, other
-    numbers Gaussian ones. Whole numbers that are no state in fit count as missing.
+    Categories and integers with few distinct values have categorical emissions, other
+    numbers Gaussian ones. Integers that are no state in fit count as missing.
 
     References
     ----------

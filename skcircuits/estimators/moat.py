@@ -64,7 +64,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     n_iter_no_change : int, default=10
         Stop after that many passes without improvement.
     validation_fraction : float or None, default=0.1
-        Share of the rows held out to choose the best pass and to stop early, unless `fit`
+        Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
         gets validation rows. None, and tables too small to spare a row: the training rows.
     pseudo_count : float, default=1.0
         Weight of the uniform rows added before pair tables are estimated.
@@ -107,11 +107,11 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     n_iter_ : int
         Number of passes.
     bin_edges_ : tuple of ndarray or None
-        Bins of columns of numbers; None where the values themselves are the states.
+        Bins of numerical columns; None where the values themselves are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories per column in the order of their codes, None for numbers.
     n_features_in_ : int
         Number of columns in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -123,7 +123,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
 
     Notes
     -----
-    Columns of whole numbers with few distinct values are states, other numbers are cut into
+    Columns of integers with few distinct values are states, other numbers are cut into
     quantile bins with uniform density inside, so scores are densities in original units.
 
     The learning rate is annealed over `max_iter` passes, so running all of them is the planned
@@ -278,7 +278,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
 
     def _fit_rows(self, rows, generator, validation):
         codes, validation_codes = rows.codes, validation.codes
-        if rows.has_holes or validation.has_holes:
+        if rows.has_missing or validation.has_missing:
             # Validation rows weigh nothing: they are completed by what the others have taught
             both = self._complete(
                 np.concatenate([codes, validation_codes]),
@@ -359,7 +359,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             "mixture_": mixture,
             "weights_": np.exp(mixture.log_weights),
             "edge_weights_": np.stack([component.weights for component in mixture.components]),
-            "edge_marginals_": np.stack([c.tree_law[1] for c in mixture.components]),
+            "edge_marginals_": np.stack([c.tree_distribution[1] for c in mixture.components]),
             "node_marginals_": self._by_column(nodes),
             "_seed": seed,
         }
@@ -429,8 +429,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             raise CircuitPropertyError(
                 must(
                     "columns of a mixture of all trees as target",
-                    "be labels, or hold the numbers 0, 1, ... k - 1",
-                    "Number the states of a column so, or turn it into labels.",
+                    "be categories, or hold the numbers 0, 1, ... k - 1",
+                    "Number the states of a column so, or turn it into categories.",
                     columns=others,
                 )
             )

@@ -40,7 +40,7 @@ class StrudelDensity(ValidatedDensity):
         Weight of the prior at each sum: uniform for the single circuit, the single circuit
         for each component of a mixture.
     validation_fraction : float or None, default=0.1
-        Share of the rows held out to choose the number of splits, unless `fit` gets
+        Fraction of the rows held out to choose the number of splits, unless `fit` gets
         validation rows. None, and tables too small to spare a row: the training rows.
     warm_start : bool, default=False
         Continue splitting where the previous fit on the same rows ended; the best model of
@@ -62,11 +62,11 @@ class StrudelDensity(ValidatedDensity):
     n_iter_ : int
         Number of steps taken.
     bin_edges_ : tuple of ndarray or None
-        Bins of columns of numbers; None where the values themselves are the states.
+        Bins of numerical columns; None where the values themselves are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories per column in the order of their codes, None for numbers.
     n_features_in_ : int
         Number of columns in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -79,9 +79,9 @@ class StrudelDensity(ValidatedDensity):
 
     Notes
     -----
-    Columns of whole numbers with few distinct values are states, other numbers are cut into
+    Columns of integers with few distinct values are states, other numbers are cut into
     quantile bins with uniform density inside, so scores are densities in original units.
-    Whole numbers that are no state in fit count as missing.
+    Integers that are no state in fit count as missing.
 
     Missing cells of training rows are drawn from a Chow-Liu tree while the structure grows;
     the parameters are then learned from the rows as they are, by expectation maximisation.

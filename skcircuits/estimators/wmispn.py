@@ -24,9 +24,9 @@ from skcircuits.tabular import column_mask
 __all__ = ["WMISPNDensity"]
 
 
-# Groups of fewer rows, or of a smaller share, are not cut by default.
-LEAST_ROWS = 10
-LEAST_SHARE = 0.0025
+# Groups of fewer rows, or of a smaller fraction, are not cut by default.
+MIN_ROWS = 10
+MIN_FRACTION = 0.0025
 
 
 class WMISPNDensity(CircuitDensity):
@@ -34,8 +34,8 @@ class WMISPNDensity(CircuitDensity):
 
     LearnSPN [1]_ cuts the table into independent groups of columns and similar groups of
     rows. Within a group numbers have piecewise polynomial densities (B-splines whose order
-    and intervals a criterion chooses, or a bell in small groups) with exponential tails and,
-    where values repeat heavily, point masses [2]_; labels have categorical distributions.
+    and intervals a criterion chooses, or a B-spline in small groups) with exponential tails and,
+    where values repeat heavily, point masses [2]_; categories have categorical distributions.
     Missing cells are marginalised in fit and ever after; probabilities of intervals and sets
     are exact.
 
@@ -52,27 +52,27 @@ class WMISPNDensity(CircuitDensity):
         Probability of finding any dependence among independent columns of a group: each of
         its pairs is tested at alpha divided by their number.
     min_samples_split : "auto", int or float, default="auto"
-        Least number of rows, or share of all rows, that are cut further. ``"auto"``: a
+        Least number of rows, or fraction of all rows, that are cut further. ``"auto"``: a
         quarter of a percent of all rows, at least 10.
     smoothing : float, default=1.0
-        Pseudo-rows in every leaf: as the whole column for labels and point masses, uniform
+        Pseudo-rows in every leaf: as the whole column for categories and point masses, uniform
         for densities.
     leaf : {"polynomial", "histogram", "gaussian", "multivariate"}, default="polynomial"
         Distribution of numbers in a leaf. ``"multivariate"`` gives the columns of a leaf a
         joint normal distribution (and cuts rows only where the information criterion gains);
         columns with point masses keep polynomials in any case.
     independence : {"g_test", "rdc"}, default="g_test"
-        Test of independence: a G-test on labels and levels of numbers, with the degrees of
+        Test of independence: a G-test on categories and levels of numbers, with the degrees of
         freedom of the levels observed (rank correlation for pairs of numbers with few rows),
         or random features of ranks.
     integer_features : "auto", None or array-like, default="auto"
-        Which columns of numbers are whole by nature: those that were in fit, none, or a
+        Which numerical columns are whole by nature: those that were in fit, none, or a
         mask, indices or names. Draws of them are whole, and queries about them mean whole
         numbers: an interval covers what rounds to those inside.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns hold labels: by dtype, none, or a mask, indices or names.
+        Which columns hold categories: by dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a label that fit has not seen counts as.
+        What a category that fit has not seen counts as.
     random_state : int, RandomState or None, default=None
         Source of the features of ``independence="rdc"``.
     verbose : int, default=0
@@ -81,17 +81,17 @@ class WMISPNDensity(CircuitDensity):
     Attributes
     ----------
     circuit_ : Circuit
-        The density, in original units and codes of labels.
+        The density, in original units and codes of categories.
     point_masses_ : list of ndarray
         Per column the numbers that have a probability of their own.
     resolutions_ : ndarray of shape (n_features_in_,)
-        How finely each column of numbers was recorded, 0 for labels.
+        How finely each numerical column was recorded, 0 for categories.
     is_integer_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of whole numbers.
+        Mask of the columns of integers.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories per column in the order of their codes, None for numbers.
     n_iter_ : int
         Groups that were examined.
     n_features_in_ : int
@@ -101,11 +101,11 @@ class WMISPNDensity(CircuitDensity):
 
     See Also
     --------
-    GaussianMixtureDensity : Where columns of numbers depend linearly.
+    GaussianMixtureDensity : Where numerical columns depend linearly.
 
     Notes
     -----
-    ``score_samples`` adds log densities of numbers and log masses of labels and point masses;
+    ``score_samples`` adds log densities of numbers and log masses of categories and point masses;
     `score_components` tells them apart. A column without any observed cell is uniform on
     [-0.5, 0.5], with tails.
 
@@ -221,7 +221,7 @@ class WMISPNDensity(CircuitDensity):
         self.resolutions_ = np.array([column.resolution for column in columns])
 
     def _mark_integers(self):
-        """Write into the schema which columns hold whole numbers."""
+        """Write into the schema which columns hold integers."""
         if not (isinstance(self.integer_features, str) and self.integer_features == "auto"):
             chosen = column_mask(
                 self.integer_features,
@@ -244,14 +244,14 @@ class WMISPNDensity(CircuitDensity):
     def _split_settings(self, table):
         least, total = self.min_samples_split, table.weights.sum()
         if least == "auto":
-            least = max(LEAST_ROWS, LEAST_SHARE * total)
+            least = max(MIN_ROWS, MIN_FRACTION * total)
         elif not isinstance(least, Integral):
             least = least * total
         is_joint = self.leaf == "multivariate"
         return SplitSettings(self.alpha, float(least), self.independence, is_joint)
 
     def score_components(self, X):
-        """Log density of numbers and log mass of labels, apart.
+        """Log density of numbers and log mass of categories, apart.
 
         Parameters
         ----------
@@ -263,7 +263,7 @@ class WMISPNDensity(CircuitDensity):
         log_density : ndarray of shape (n_samples,)
             Log density of the numbers that are no point mass, given the other cells.
         log_mass : ndarray of shape (n_samples,)
-            Log probability of the labels and of the numbers that are point masses. The two
+            Log probability of the categories and of the numbers that are point masses. The two
             add up to ``score_samples(X)``.
         """
         X = self._read_table(X)
@@ -273,5 +273,5 @@ class WMISPNDensity(CircuitDensity):
         log_mass = self._log_density(np.where(is_mass, X, np.nan))
         with np.errstate(invalid="ignore"):
             log_density = self._log_density(X) - log_mass
-        # Impossible labels leave nothing to condition on
+        # Impossible categories leave nothing to condition on
         return np.where(np.isneginf(log_mass), 0.0, log_density), log_mass

@@ -1,4 +1,4 @@
-"""Chow-Liu trees of rows with holes, and trees as circuits."""
+"""Chow-Liu trees of incomplete rows, and trees as circuits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skcircuits.trees import (
     maximum_spanning_tree,
     tree_unit,
 )
-from skcircuits.trees.tree._centers import root_at_center
+from skcircuits.trees.tree._rooted import root_at_center
 
 __all__ = ["mixture_circuit", "observed_information", "observed_tree"]
 
@@ -30,23 +30,7 @@ def observed_tree(
 ) -> ChowLiuTree:
     """Learn the tree from pairs of observed cells, its tables given.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n, n_variables)
-        Rows, negative where missing.
-    layout : StateLayout
-        Numbering of the states.
-    statistics : PairStatistics
-        Consistent probabilities of states and pairs, from completed rows.
-    sample_weight : ndarray of shape (n,), default=None
-        Weight of each row; 1 without.
-    pseudo_count : float, default=1.0
-        Weight of the uniform rows that are added to each pair table.
-
-    Returns
-    -------
-    ChowLiuTree
-        The tree.
+    `codes` (n, n_variables), `sample_weight` (n,).
     """
     information = observed_information(
         codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count
@@ -63,33 +47,10 @@ def observed_information(
 ) -> FloatArray:
     """Mutual information of every pair of variables, from the rows that have both.
 
-    Each pair table is smoothed and normalised by itself and has margins of its own, so that
-    its mutual information is that of a distribution whatever cells are missing elsewhere.
+    Each pair table is smoothed and normalised by itself and has marginals of its own, so that its
+    mutual information is that of a distribution whatever cells are missing elsewhere.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n, n_variables)
-        Rows, negative where missing.
-    layout : StateLayout
-        Numbering of the states.
-    sample_weight : ndarray of shape (n,), default=None
-        Weight of each row; 1 without.
-    pseudo_count : float, default=1.0
-        Weight of the uniform rows that are added to each pair table.
-
-    Returns
-    -------
-    ndarray of shape (n_variables, n_variables)
-        Mutual information in nats, zero on the diagonal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning._chow_liu import observed_information
-    >>> from skcircuits.trees import StateLayout
-    >>> codes = np.array([[0, 0, -1], [1, 1, -1], [-1, 0, 1]])
-    >>> observed_information(codes, StateLayout([2, 2, 2]), pseudo_count=0)[0, 1].round(4)
-    np.float64(0.6931)
+    `codes` (n, n_variables), `sample_weight` (n,) -> (n_variables, n_variables).
     """
     indicators = layout.one_hot(codes)
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
@@ -108,19 +69,7 @@ def observed_information(
 
 
 def mixture_circuit(mixture: TreeMixture) -> Circuit:
-    """Write a mixture of trees as a circuit.
-
-    Parameters
-    ----------
-    mixture : TreeMixture
-        Weights and trees.
-
-    Returns
-    -------
-    Circuit
-        Normalised; deterministic and structured-decomposable for one tree. Each tree is
-        rooted at its centre, which keeps the circuit shallow.
-    """
+    """Write a mixture of trees as a circuit."""
     units = [tree_unit(tree, root_at_center(tree.parents), _input) for tree in mixture.trees]
     if len(units) == 1:
         return Circuit(units[0])

@@ -1,13 +1,9 @@
 """Distributions over spanning trees and mixtures of tree distributions."""
 
-from skcircuits.trees.mixture_of_all_trees._all_trees import MixtureOfAllTrees, distinct_rows
-from skcircuits.trees.mixture_of_all_trees._all_trees_mixture import AllTreesMixture
-from skcircuits.trees.mixture_of_all_trees._circuit import sampled_circuit, tree_unit
-from skcircuits.trees.mixture_of_all_trees._conditionals import conditional_marginals
-from skcircuits.trees.mixture_of_all_trees._contrasts import (
-    from_contrasts,
-    sum_contrasts,
-    to_contrasts,
+from skcircuits.trees.mixture_of_all_trees._conditionals import (
+    blocked_gibbs,
+    conditional_marginals,
+    single_site_gibbs,
 )
 from skcircuits.trees.mixture_of_all_trees._enumeration import (
     MAX_COMPLETIONS,
@@ -17,36 +13,53 @@ from skcircuits.trees.mixture_of_all_trees._enumeration import (
     n_completions,
 )
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
+    TreeProposal,
     estimate_evidence,
     estimate_marginals,
     sample_completions,
 )
-from skcircuits.trees.mixture_of_all_trees._gibbs import blocked_gibbs, single_site_gibbs
 from skcircuits.trees.mixture_of_all_trees._learning import (
     Schedule,
     learn_all_trees,
     start_training,
 )
-from skcircuits.trees.mixture_of_all_trees._margins import margin_gradient, scale_to_margins
-from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
-from skcircuits.trees.mixture_of_all_trees._prior_trees import sample_rows, sample_trees
-from skcircuits.trees.mixture_of_all_trees._tree_proposals import TreeProposal
-from skcircuits.trees.spanning._block_inverse import invert_in_place
+from skcircuits.trees.mixture_of_all_trees._marginal_scaling import (
+    marginal_gradient,
+    scale_to_marginals,
+)
+from skcircuits.trees.mixture_of_all_trees._model import (
+    AllTreesMixture,
+    MixtureOfAllTrees,
+    distinct_rows,
+)
+from skcircuits.trees.mixture_of_all_trees._parameters import (
+    Parameterization,
+    from_contrasts,
+    sum_contrasts,
+    to_contrasts,
+)
+from skcircuits.trees.mixture_of_all_trees._prior_trees import (
+    sample_rows,
+    sample_trees,
+    sampled_circuit,
+)
 from skcircuits.trees.spanning._laplacian import (
     RowLaplacians,
-    ground,
-    log_tree_sum,
-    log_tree_sums,
-    spanning_tree_laws,
+    invert_in_place,
+    log_partition_and_marginals,
+    log_partitions,
+    log_partitions_and_marginals,
+    reduced_laplacian,
 )
 from skcircuits.trees.spanning._sampling import sample_spanning_trees
 from skcircuits.trees.tree._chow_liu import (
     ChowLiuTree,
     TreeMixture,
     chow_liu_tree,
+    complete_rows,
     learn_tree_mixture,
 )
-from skcircuits.trees.tree._completion import complete_rows
+from skcircuits.trees.tree._circuit import tree_unit
 from skcircuits.trees.tree._inference import TreeInference
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._rooted import (
@@ -84,25 +97,25 @@ __all__ = [
     "estimate_evidence",
     "estimate_marginals",
     "from_contrasts",
-    "ground",
     "invert_in_place",
     "learn_all_trees",
     "learn_tree_mixture",
-    "log_tree_sum",
-    "log_tree_sums",
-    "margin_gradient",
+    "log_partition_and_marginals",
+    "log_partitions",
+    "log_partitions_and_marginals",
+    "marginal_gradient",
     "maximum_spanning_tree",
     "mutual_information",
     "n_completions",
     "pair_statistics",
+    "reduced_laplacian",
     "sample_completions",
     "sample_rows",
     "sample_spanning_trees",
     "sample_trees",
     "sampled_circuit",
-    "scale_to_margins",
+    "scale_to_marginals",
     "single_site_gibbs",
-    "spanning_tree_laws",
     "start_training",
     "sum_contrasts",
     "to_contrasts",

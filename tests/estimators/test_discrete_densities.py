@@ -1,4 +1,4 @@
-"""Strudel, Chow-Liu and hidden Chow-Liu densities as estimators."""
+"""Strudel, Chow-Liu and latent Chow-Liu densities as estimators."""
 
 import importlib
 import pickle
@@ -54,8 +54,8 @@ def X():
 @every_density
 def test_beats_independent_columns(name, X):
     density = fit(make(name), X)
-    shares = [np.bincount(column.astype(int)) / len(X) for column in X.T]
-    independent = sum((p[p > 0] * np.log(p[p > 0])).sum() for p in shares)
+    fractions = [np.bincount(column.astype(int)) / len(X) for column in X.T]
+    independent = sum((p[p > 0] * np.log(p[p > 0])).sum() for p in fractions)
     assert density.score(X) > independent + 0.2
 
 
@@ -90,12 +90,12 @@ def test_numbers_that_are_no_state_count_as_missing(name, X):
 
 @every_density
 def test_holes_in_training_rows(name, X):
-    holes = X.copy()
-    holes[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
-    density = fit(make(name), holes)
+    incomplete = X.copy()
+    incomplete[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
+    density = fit(make(name), incomplete)
     complete = fit(make(name), X)
     assert density.score(X) > complete.score(X) - 0.25
-    assert density.score(holes) > fit(make(name), X[np.r_[:5]]).score(holes)
+    assert density.score(incomplete) > fit(make(name), X[np.r_[:5]]).score(incomplete)
 
 
 @every_density
@@ -106,7 +106,7 @@ def test_runs_are_reproducible(name, X):
 
 
 @every_density
-def test_labels(name):
+def test_categories(name):
     rng = np.random.default_rng(3)
     job = rng.choice(["cook", "nurse"], 150)
     shift = np.where(job == "cook", "day", rng.choice(["day", "night"], 150))
@@ -122,8 +122,8 @@ def test_single_circuits_are_deterministic(name, X):
     circuit = fit(make(name), X).circuit_
     assert is_deterministic(circuit)
     assert is_structured_decomposable(circuit)
-    holes = np.where(np.random.default_rng(4).random(X.shape) < 0.5, np.nan, X)
-    assert not np.isnan(circuit.mpe(holes)).any()
+    incomplete = np.where(np.random.default_rng(4).random(X.shape) < 0.5, np.nan, X)
+    assert not np.isnan(circuit.mpe(incomplete)).any()
 
 
 def regions(density, values):
@@ -137,7 +137,7 @@ def regions(density, values):
 
 @pytest.mark.parametrize("name", ["tree", "strudel"])
 def test_exact_queries_whatever_the_numbers(name):
-    """Bins, negative and large whole numbers: the circuit is deterministic over them, too."""
+    """Bins, negative and large integers: the circuit is deterministic over them, too."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=400)
     signs = np.sign(x + rng.normal(size=400))
@@ -150,11 +150,11 @@ def test_exact_queries_whatever_the_numbers(name):
     masses = np.exp(log_p) * sizes
     assert masses.sum() == pytest.approx(1.0)
     assert entropy(p) == pytest.approx(-masses @ log_p, rel=1e-9)
-    for holes in ([np.nan, np.nan, np.nan], [-1.0, np.nan, 1025.0], [np.nan, 0.3, np.nan]):
-        seen = [j for j in range(3) if not np.isnan(holes[j])]
+    for incomplete in ([np.nan, np.nan, np.nan], [-1.0, np.nan, 1025.0], [np.nan, 0.3, np.nan]):
+        seen = [j for j in range(3) if not np.isnan(incomplete[j])]
         rows = X.copy()
-        rows[:, seen] = np.array(holes)[seen]
-        best = p.mpe([holes])
+        rows[:, seen] = np.array(incomplete)[seen]
+        best = p.mpe([incomplete])
         assert p.log_prob(best)[0] == pytest.approx(p.log_prob(rows).max())
 
 

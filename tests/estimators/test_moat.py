@@ -57,7 +57,7 @@ def test_margins_match_the_rows(fitted, X):
         assert nodes[0, 1] == pytest.approx(X[:, column].mean(), abs=0.05)
 
 
-def test_categorical_table_with_unseen_and_missing_labels():
+def test_categorical_table_with_unseen_and_missing_categories():
     rng = np.random.default_rng(1)
     color = rng.choice(["red", "green", "blue"], size=300)
     size = np.where(rng.random(300) < 0.8, color == "red", rng.random(300) < 0.5)
@@ -182,12 +182,12 @@ def test_rows_with_holes_approach_the_enumeration(X):
 
 
 def test_missing_cells_can_be_refused(X):
-    holes = X.copy()
-    holes[0, 0] = np.nan
+    incomplete = X.copy()
+    incomplete[0, 0] = np.nan
     with pytest.raises(ValueError, match=r"complete.*n_missing_or_unseen_cells=1.*estimate"):
-        make(missing="error").fit(holes)
+        make(missing="error").fit(incomplete)
     with pytest.raises(ValueError, match="complete"):
-        make(missing="error").fit(X).score_samples(holes)
+        make(missing="error").fit(X).score_samples(incomplete)
 
 
 @pytest.mark.parametrize("method", ["collapsed", "importance", "blocked_gibbs", "gibbs"])
@@ -222,8 +222,8 @@ def test_probabilities_of_queries_are_exact(fitted):
 
 def test_sampled_rows_and_trees(fitted):
     rows = fitted.sample(4000, random_state=0)
-    shares = (rows[:, None] == ALL_ROWS).all(axis=2).mean(axis=0)
-    np.testing.assert_allclose(shares, np.exp(fitted.score_samples(ALL_ROWS)), atol=0.025)
+    fractions = (rows[:, None] == ALL_ROWS).all(axis=2).mean(axis=0)
+    np.testing.assert_allclose(fractions, np.exp(fitted.score_samples(ALL_ROWS)), atol=0.025)
     trees = fitted.sample_trees(3000, random_state=0)
     assert trees.shape == (3000, 5, 2)
     uses = (np.sort(trees, axis=2) == [0, 1]).all(axis=2).any(axis=1).mean()
@@ -258,9 +258,11 @@ def test_circuit_of_more_trees_approaches_the_model(fitted, X):
 
 
 def test_circuit_serves_the_imputer(fitted, X):
-    holes = X.copy()
-    holes[::2, 1] = np.nan
-    completed = CircuitImputer(density=fitted.to_circuit(20, random_state=0)).fit_transform(holes)
+    incomplete = X.copy()
+    incomplete[::2, 1] = np.nan
+    completed = CircuitImputer(density=fitted.to_circuit(20, random_state=0)).fit_transform(
+        incomplete
+    )
     np.testing.assert_array_equal(completed[1::2], X[1::2])
     assert (completed[::2, 1] == X[::2, 1]).mean() > 0.6
 
@@ -290,7 +292,7 @@ def test_most_probable_explanation_is_refused(fitted, X):
 
 def test_number_of_parameters(X):
     density = make(max_iter=1).fit(X)
-    # 15 pair tables with one free cell, 6 margins, 14 ratios of edge weights
+    # 15 pair tables with one free cell, 6 marginals, 14 ratios of edge weights
     assert density._n_parameters() == 15 + 6 + 14
     assert clone(density).set_params(n_components=2).fit(X)._n_parameters() == 2 * 35 + 1
 
@@ -313,10 +315,10 @@ def test_mixture_is_a_discrete_target(fitted, X):
     )
 
 
-def two_groups(n_rows, share, seed=0):
-    """Rows of two groups that a mixture tells apart; ``share`` of them are of the first."""
+def two_groups(n_rows, fraction, seed=0):
+    """Rows of two groups that a mixture tells apart; ``fraction`` of them are of the first."""
     rng = np.random.default_rng(seed)
-    group = rng.random((n_rows, 1)) < share
+    group = rng.random((n_rows, 1)) < fraction
     return (rng.random((n_rows, 6)) < np.where(group, 0.95, 0.05)).astype(float)
 
 
@@ -500,11 +502,11 @@ def test_more_steps_larger_steps_and_a_better_start_help(X, method, better):
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_pseudo_count_is_in_the_unit_of_the_weights(X, n_components):
     rng = np.random.default_rng(0)
-    holes = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+    incomplete = np.where(rng.random(X.shape) < 0.3, np.nan, X)
     weight = rng.random(len(X))
     one, other = (
         make(n_components=n_components, max_iter=2, pseudo_count=20 * unit)
-        .fit(holes, sample_weight=unit * weight)
+        .fit(incomplete, sample_weight=unit * weight)
         .score_samples(ALL_ROWS)
         for unit in (1.0, 2.0**-20)
     )
@@ -570,13 +572,13 @@ def test_completions_from_more_trees_come_closer(fitted, X, monkeypatch):
 
 
 def test_random_state_decides_on_the_trees_that_score_rows_with_holes(X):
-    holes = X[:20].copy()
-    holes[:, 1:5] = np.nan
+    incomplete = X[:20].copy()
+    incomplete[:, 1:5] = np.nan
     # Fits alike but for the trees
     options = {"learning_rate": 1e-12, "max_iter": 1, "validation_fraction": None}
     one, other = (make(n_tree_samples=4, random_state=s, **options).fit(X) for s in (0, 1))
     np.testing.assert_allclose(one.score_samples(X), other.score_samples(X), rtol=1e-9)
-    assert np.abs(one.score_samples(holes) - other.score_samples(holes)).max() > 1e-3
+    assert np.abs(one.score_samples(incomplete) - other.score_samples(incomplete)).max() > 1e-3
 
 
 @pytest.mark.parametrize("n_components", [1, 2])

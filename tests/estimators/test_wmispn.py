@@ -1,4 +1,4 @@
-"""WMISPNDensity: exact queries, whole numbers, missing cells, and what it learns."""
+"""WMISPNDensity: exact queries, integers, missing cells, and what it learns."""
 
 import importlib
 from itertools import pairwise
@@ -71,9 +71,9 @@ def test_queries_agree_with_the_own_sampler(density, n):
     rng = np.random.default_rng(1)
     for _ in range(12):
         query = random_query(rng)
-        share = draws.eval(query).mean()
+        fraction = draws.eval(query).mean()
         expected = density.probability(query)
-        assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / n) + 1e-12
+        assert abs(fraction - expected) < 4 * np.sqrt(expected * (1 - expected) / n) + 1e-12
 
 
 @pytest.mark.slow
@@ -83,9 +83,9 @@ def test_conditional_queries_agree_with_the_own_sampler(density):
     for _ in range(8):
         query, given = random_query(rng), random_query(rng)
         kept = draws[draws.eval(given)]
-        share = kept.eval(query).mean()
+        fraction = kept.eval(query).mean()
         expected = density.probability(query, given=given)
-        assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / len(kept)) + 1e-12
+        assert abs(fraction - expected) < 4 * np.sqrt(expected * (1 - expected) / len(kept)) + 1e-12
 
 
 def integrate(density, function, frame, column, low=-np.inf, high=np.inf):
@@ -206,17 +206,17 @@ def test_integer_features_can_be_overridden(table):
 
 def test_point_masses_are_masses(density, table):
     np.testing.assert_array_equal(density.point_masses_[3], [0.0])
-    share = (table["gain"] == 0).mean()
-    assert density.probability("gain == 0") == pytest.approx(share, abs=0.01)
-    assert density.probability("-1e-9 <= gain <= 1e-9") == pytest.approx(share, abs=0.01)
+    fraction = (table["gain"] == 0).mean()
+    assert density.probability("gain == 0") == pytest.approx(fraction, abs=0.01)
+    assert density.probability("-1e-9 <= gain <= 1e-9") == pytest.approx(fraction, abs=0.01)
 
 
 def test_components_add_up_to_the_score(density, table):
     log_density, log_mass = density.score_components(table)
     np.testing.assert_allclose(log_density + log_mass, density.score_samples(table), rtol=1e-12)
     assert (log_mass <= 1e-12).all()
-    labels = table.assign(age=np.nan, wage=np.nan, gain=np.nan)
-    zero = density.score_components(labels)
+    categories = table.assign(age=np.nan, wage=np.nan, gain=np.nan)
+    zero = density.score_components(categories)
     np.testing.assert_allclose(zero[0], 0.0, atol=1e-12)
 
 
@@ -253,12 +253,14 @@ def test_joint_leaves_win_where_columns_depend_linearly():
 
 
 def test_holes_in_fit_and_score(table):
-    holes = table.astype({"age": float}).mask(np.random.default_rng(0).random(table.shape) < 0.2)
-    density = WMISPNDensity().fit(holes)
+    incomplete = table.astype({"age": float}).mask(
+        np.random.default_rng(0).random(table.shape) < 0.2
+    )
+    density = WMISPNDensity().fit(incomplete)
     complete = WMISPNDensity().fit(table)
     fresh = people(400, seed=3)
     assert density.score(fresh) > complete.score(fresh) - 0.5
-    assert np.isfinite(density.score_samples(holes)).all()
+    assert np.isfinite(density.score_samples(incomplete)).all()
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ def test_complete_rows_give_plain_mutual_information(codes):
 
 def test_pairs_count_where_both_cells_are_observed(codes):
     layout = StateLayout(SIZES)
-    holes = codes.copy()
-    holes[:120, 0] = -1
-    holes[150:, 3] = -1
+    incomplete = codes.copy()
+    incomplete[:120, 0] = -1
+    incomplete[150:, 3] = -1
     weight = np.linspace(0.5, 2.0, len(codes))
-    actual = observed_information(holes, layout, sample_weight=weight)
+    actual = observed_information(incomplete, layout, sample_weight=weight)
     for u in range(4):
         for v in range(u):
-            both = (holes[:, u] >= 0) & (holes[:, v] >= 0)
+            both = (incomplete[:, u] >= 0) & (incomplete[:, v] >= 0)
             pair = StateLayout([SIZES[v], SIZES[u]])
             part = pair_statistics(codes[both][:, [v, u]], pair, sample_weight=weight[both])
             assert actual[u, v] == pytest.approx(mutual_information(part, pair)[0, 1], abs=1e-12)

@@ -17,8 +17,8 @@ from skcircuits.trees import StateLayout
 
 __all__ = ["DiscreteDensity", "Rows", "StatesMixin", "ValidatedDensity", "ValidationMixin"]
 
-# Whole numbers up to this are the states of a categorical unit themselves
-_MOST_STATES = 1024
+# Integers up to this are the states of a categorical unit themselves
+_MAX_STATES = 1024
 
 
 class Rows(NamedTuple):
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
         return np.nan_to_num(self.states, nan=-1.0).astype(np.int64)
 
     @property
-    def has_holes(self):
+    def has_missing(self):
         """Whether any cell is missing."""
         return bool(np.isnan(self.states).any())
 
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 class StatesMixin:
-    """See columns as states: labels, few whole numbers, or bins. Sets ``bin_edges_``."""
+    """See columns as states: categories, few integers, or bins. Sets ``bin_edges_``."""
 
     def _learn_states(self, X, sample_weight):
         self._discretizer = Discretizer.fit(
@@ -70,7 +70,7 @@ class StatesMixin:
         return Rows(X, self._discretizer.encode(X), weight[kept])
 
     def _known(self, X):
-        """Whole numbers that are no state count as missing, as unseen labels do."""
+        """Integers that are no state count as missing, as unseen categories do."""
         return np.where(np.isnan(self._discretizer.encode(X)), np.nan, X)
 
     def _original_unit(self, column, probabilities):
@@ -78,7 +78,7 @@ class StatesMixin:
         edges, values = self._discretizer.bin_edges[column], self._discretizer.values[column]
         if edges is not None:
             return PiecewisePolynomial(column, edges, probabilities)
-        is_code = (values == np.floor(values)) & (values >= 0) & (values < _MOST_STATES)
+        is_code = (values == np.floor(values)) & (values >= 0) & (values < _MAX_STATES)
         if not is_code.all():
             # Any other numbers are points with a mass of their own; no piece has any.
             ends = [values[0], values[0] + max(1.0, abs(values[0]))]
@@ -128,7 +128,7 @@ class DiscreteDensity(StatesMixin, CircuitDensity):
 
     def _refine_states(self, circuit, rows, context):
         """Learn the parameters over states again where cells are missing."""
-        if not rows.has_holes:
+        if not rows.has_missing:
             return circuit
         steps = expectation_maximization(
             circuit, rows.states, rows.weight, pseudo_count=self.pseudo_count

@@ -1,4 +1,4 @@
-"""What a hidden state says about its observed variable: categorical and Gaussian emissions.
+"""What a latent state says about its observed variable: categorical and Gaussian emissions.
 
 A group holds the emissions of all variables of one family, arrays with one row per hidden
 state. Messages of the tree are (n_states, n_rows); the group turns cells into likelihoods of
@@ -19,18 +19,15 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["CategoricalEmissions", "EmissionGroup", "GaussianEmissions"]
 
-# Least likelihood of a hidden state relative to the best one: keeps every posterior defined.
-_LEAST_RATIO = 1e-30
-_LEAST_VARIANCE = 1e-4  # relative to the variance of the column
+# Least likelihood of a latent state relative to the best one: keeps every posterior defined.
+_MIN_RATIO = 1e-30
+_MIN_VARIANCE = 1e-4  # relative to the variance of the column
 
 
 class EmissionGroup(ABC):
     """Emissions of several variables of one family.
 
-    Attributes
-    ----------
-    variables : ndarray of shape (m,)
-        Columns of the table.
+    `variables` (m,): columns of the table.
     """
 
     variables: IntArray
@@ -41,21 +38,9 @@ class EmissionGroup(ABC):
 
     @abstractmethod
     def likelihood(self, index: int, evidence: Any, out: FloatArray) -> FloatArray | None:
-        """Write the likelihood of each hidden state, up to a factor per row.
+        """Write the likelihood of each latent state, up to a factor per row.
 
-        Parameters
-        ----------
-        index : int
-            Which variable of the group.
-        evidence : object
-            What `evidence` returned.
-        out : ndarray of shape (n_states, n)
-            Written; 1 where the cell is missing.
-
-        Returns
-        -------
-        ndarray of shape (n,) or None
-            Log of the factors that were left out; None for none.
+        `out` (n_states, n) -> (n,) or None.
         """
 
     @abstractmethod
@@ -64,7 +49,7 @@ class EmissionGroup(ABC):
 
     @abstractmethod
     def add(self, totals: FloatArray, index: int, posterior: FloatArray, evidence: Any) -> None:
-        """Add rows, weighted by the posterior (n_states, n) of the hidden states."""
+        """Add rows, weighted by the posterior (n_states, n) of the latent states."""
 
     @abstractmethod
     def maximize(self, totals: FloatArray, pseudo_count: float) -> EmissionGroup:
@@ -72,7 +57,7 @@ class EmissionGroup(ABC):
 
     @abstractmethod
     def units(self, index: int) -> list[Unit]:
-        """Give one input unit per hidden state."""
+        """Give one input unit per latent state."""
 
     @abstractmethod
     def mixed_units(self, index: int, weights: FloatArray) -> list[Unit]:
@@ -82,21 +67,12 @@ class EmissionGroup(ABC):
 class CategoricalEmissions(EmissionGroup):
     """Emissions of categorical variables.
 
-    Every variable has one state more than it has categories: the last one stands for a
-    missing cell and has likelihood 1, so that one matrix product serves rows with holes.
+    Every variable has one state more than it has categories: the last one stands for a missing
+    cell and has likelihood 1, so that one matrix product serves incomplete rows.
 
-    Parameters
-    ----------
-    variables : ndarray of shape (m,)
-        Columns of the table.
-    cardinalities : ndarray of shape (m,)
-        Number of categories of each.
-    table : ndarray of shape (n_states, n_flat)
-        Probabilities, variables side by side.
-    marginal : ndarray of shape (n_flat,)
-        Probabilities without hidden states: the prior.
-    dtype : dtype
-        Of the messages.
+    `variables` (m,): columns of the table; `cardinalities` (m,): number of categories of each;
+    `table` (n_states, n_flat): probabilities, variables side by side; `marginal` (n_flat,):
+    probabilities without latent states: the prior; `dtype`: of the messages.
     """
 
     def __init__(
@@ -129,25 +105,9 @@ class CategoricalEmissions(EmissionGroup):
         n_states: int,
         dtype: Any,
     ) -> CategoricalEmissions:
-        """Start from emissions that do not depend on the hidden state.
+        """Start from emissions that do not depend on the latent state.
 
-        Parameters
-        ----------
-        variables, cardinalities : ndarray of shape (m,)
-            Columns and their numbers of categories.
-        X : ndarray of shape (n, n_columns)
-            Rows of codes, NaN where missing.
-        weight : ndarray of shape (n,)
-            Weight of each row.
-        n_states : int
-            Number of hidden states.
-        dtype : dtype
-            Of the messages.
-
-        Returns
-        -------
-        CategoricalEmissions
-            One uniform row is added to the counts.
+        `variables`, `cardinalities` (m,), `X` (n, n_columns), `weight` (n,).
         """
         n_flat = int((cardinalities + 1).sum())
         blank = cls(variables, cardinalities, np.zeros((1, n_flat)), np.zeros(n_flat), dtype)
@@ -196,7 +156,7 @@ class CategoricalEmissions(EmissionGroup):
         return counts
 
     def units(self, index: int) -> list[Unit]:
-        """Give one categorical unit per hidden state."""
+        """Give one categorical unit per latent state."""
         masses = self.table[:, self._slices[index]][:, :-1]
         return [Categorical(int(self.variables[index]), row) for row in masses]
 
@@ -210,14 +170,8 @@ class CategoricalEmissions(EmissionGroup):
 class GaussianEmissions(EmissionGroup):
     """Emissions of continuous variables, in standard units of their columns.
 
-    Parameters
-    ----------
-    variables : ndarray of shape (m,)
-        Columns of the table.
-    moments : ColumnMoments
-        Mean and variance of all columns.
-    means, variances : ndarray of shape (n_states, m)
-        Of the standardised columns.
+    `variables` (m,): columns of the table; `moments`: mean and variance of all columns; `means`,
+    `variances` (n_states, m): of the standardised columns.
     """
 
     def __init__(
@@ -238,23 +192,9 @@ class GaussianEmissions(EmissionGroup):
     def marginals(
         cls, variables: IntArray, X: FloatArray, weight: FloatArray, n_states: int
     ) -> GaussianEmissions:
-        """Start from emissions that do not depend on the hidden state.
+        """Start from emissions that do not depend on the latent state.
 
-        Parameters
-        ----------
-        variables : ndarray of shape (m,)
-            Columns.
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN where missing.
-        weight : ndarray of shape (n,)
-            Weight of each row.
-        n_states : int
-            Number of hidden states.
-
-        Returns
-        -------
-        GaussianEmissions
-            Standard normal in standard units.
+        `variables` (m,), `X` (n, n_columns), `weight` (n,).
         """
         shape = n_states, len(variables)
         return cls(variables, ColumnMoments.of(X, weight), np.zeros(shape), np.ones(shape))
@@ -264,14 +204,14 @@ class GaussianEmissions(EmissionGroup):
         return (X.T[self.variables] - self._center[:, None]) / self._scale[:, None]
 
     def likelihood(self, index: int, evidence: FloatArray, out: FloatArray) -> FloatArray:
-        """Evaluate densities relative to the best hidden state of each row."""
+        """Evaluate densities relative to the best latent state of each row."""
         cells = evidence[index]
         variance = self.variances[:, index, None]
         log_density = np.square(cells - self.means[:, index, None]) / variance
         log_density = -0.5 * (log_density + np.log(2 * np.pi * variance))
         log_density[:, np.isnan(cells)] = 0.0
         best = log_density.max(axis=0)
-        np.maximum(np.exp(log_density - best), _LEAST_RATIO, out=out)
+        np.maximum(np.exp(log_density - best), _MIN_RATIO, out=out)
         # In the units of the column, where the cell is observed.
         return best - np.where(np.isnan(cells), 0.0, np.log(self._scale[index]))
 
@@ -296,11 +236,11 @@ class GaussianEmissions(EmissionGroup):
         safe = np.where(total > 0, total, 1.0)
         means = (first + missing * self.means) / safe
         squares = second + missing * (self.variances + np.square(self.means)) + pseudo_count
-        variances = np.maximum(squares / safe - np.square(means), _LEAST_VARIANCE)
+        variances = np.maximum(squares / safe - np.square(means), _MIN_VARIANCE)
         return GaussianEmissions(self.variables, self.moments, means, variances)
 
     def units(self, index: int) -> list[Unit]:
-        """Give one Gaussian unit per hidden state, in original units."""
+        """Give one Gaussian unit per latent state, in original units."""
         means = self._center[index] + self._scale[index] * self.means[:, index]
         stds = self._scale[index] * np.sqrt(self.variances[:, index])
         variable = int(self.variables[index])

@@ -1,4 +1,4 @@
-"""Hidden Chow-Liu trees: a tree of hidden variables, each with one observed child."""
+"""Hidden Chow-Liu trees: a tree of latent variables, each with one observed child."""
 
 from __future__ import annotations
 
@@ -17,18 +17,11 @@ __all__ = ["LatentTree"]
 
 @dataclass(frozen=True)
 class LatentTree:
-    """A tree of hidden variables Z_v with h states each; Z_v emits column v of the table.
+    """A tree of latent variables Z_v with h states each; Z_v emits column v of the table.
 
-    Parameters
-    ----------
-    parents : ndarray of shape (n_variables,)
-        Parent of each hidden variable, -1 at the root.
-    prior : ndarray of shape (h,)
-        Distribution of the root.
-    transitions : ndarray of shape (n_variables, h, h)
-        ``transitions[v, i, j]`` is P(Z_v = j | Z_parent = i); not used at the root.
-    emissions : sequence of EmissionGroup
-        Together they cover every column once.
+    `parents` (n_variables,): parent of each latent variable, -1 at the root; `prior` (h,):
+    distribution of the root; `transitions` (n_variables, h, h): ``transitions[v, i, j]`` is P(Z_v
+    = j | Z_parent = i); not used at the root; `emissions`: together they cover every column once.
     """
 
     parents: IntArray
@@ -38,7 +31,7 @@ class LatentTree:
 
     @property
     def n_states(self) -> int:
-        """Number of states of each hidden variable."""
+        """Number of states of each latent variable."""
         return len(self.prior)
 
     @cached_property
@@ -60,14 +53,7 @@ class LatentTree:
         return [places[v] for v in range(len(self.parents))]
 
     def circuit(self) -> Circuit:
-        """Compile to a circuit: smooth, structured-decomposable and normalised.
-
-        Returns
-        -------
-        Circuit
-            Per variable h sums that share h products, which fold into matrix products. At
-            the leaves of the tree the sums merge with their emissions.
-        """
+        """Compile to a circuit: smooth, structured-decomposable and normalised."""
         below: dict[int, list[Unit]] = {}
         for vertex in reversed(self.order):
             number, index = self.emitters[vertex]

@@ -1,4 +1,4 @@
-"""Learning hidden Chow-Liu trees by online expectation maximisation."""
+"""Learning latent Chow-Liu trees by online expectation maximisation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.circuits import Circuit
+from skcircuits.learning.latent_tree._belief_propagation import BeliefPropagation, LatentTotals
 from skcircuits.learning.latent_tree._emissions import (
     CategoricalEmissions,
     EmissionGroup,
     GaussianEmissions,
 )
-from skcircuits.learning.latent_tree._messages import LatentTotals, Messenger
 from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.learning.latent_tree.start import LatentRows, start_latent_tree
 from skcircuits.protocols import FloatArray
@@ -22,7 +22,7 @@ from skcircuits.protocols import FloatArray
 __all__ = ["LatentSchedule", "LatentStep", "learn_latent_tree"]
 
 # Small tables are cut into blocks too: few steps per pass would learn slowly.
-_LEAST_BLOCKS, _LEAST_BLOCK_ROWS = 8, 64
+_MIN_BLOCKS, _MIN_BLOCK_ROWS = 8, 64
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LatentSchedule:
     n_full_epochs : int, default=3
         How many of them, at the end, update once with the statistics of all rows.
     first_step, last_step : float, default=.3, .03
-        Share of a block in the running statistics, falling geometrically in between.
+        Fraction of a block in the running statistics, falling geometrically in between.
 
     Examples
     --------
@@ -67,14 +67,14 @@ class LatentStep:
     ----------
     tree : LatentTree
         The parameters.
-    messenger : Messenger
+    propagation : BeliefPropagation
         Evaluates trees of this shape.
     converged : bool
         True for the last epoch of the schedule.
     """
 
     tree: LatentTree
-    messenger: Messenger
+    propagation: BeliefPropagation
     converged: bool
 
     @cached_property
@@ -97,7 +97,7 @@ class LatentStep:
         float
             In the precision of the messages.
         """
-        return float(weight @ self.messenger.log_prob(self.tree, X) / weight.sum())
+        return float(weight @ self.propagation.log_prob(self.tree, X) / weight.sum())
 
 
 def learn_latent_tree(
@@ -108,7 +108,7 @@ def learn_latent_tree(
     pseudo_count: float = 0.5,
     schedule: LatentSchedule | None = None,
 ) -> Iterator[LatentStep]:
-    """Learn a hidden Chow-Liu tree by online expectation maximisation.
+    """Learn a latent Chow-Liu tree by online expectation maximisation.
 
     Running statistics S ← (1 - s) S + s (N / n_block) S_block follow blocks of rows with
     falling steps s, so that many updates are made per pass; a few full passes follow.
@@ -118,11 +118,11 @@ def learn_latent_tree(
     rows : LatentRows
         Training rows.
     n_states : int
-        Number of states of each hidden variable.
+        Number of states of each latent variable.
     rng : numpy.random.Generator
         Draws the start and the order of the rows.
     pseudo_count : float, default=0.5
-        Weight of the prior: spread over the next states of each hidden state, and as much of
+        Weight of the prior: spread over the next states of each latent state, and as much of
         the plain column for each of its emissions.
     schedule : LatentSchedule, default=None
         How the steps are taken.
@@ -148,22 +148,22 @@ def learn_latent_tree(
     X, weight = rows.X, rows.weight
     tree, totals = start_latent_tree(rows, _emissions(rows, n_states), n_states, rng)
     # Densities of continuous columns span more than float32 does.
-    messenger = Messenger(tree, np.float32 if rows.is_categorical.all() else np.float64)
-    sizes = _step_sizes(schedule, len(X), messenger.n_rows)
+    propagation = BeliefPropagation(tree, np.float32 if rows.is_categorical.all() else np.float64)
+    sizes = _step_sizes(schedule, len(X), propagation.n_rows)
     for epoch, steps in enumerate(sizes, start=1):
         # A full pass keeps the order: sums do not depend on it but for rounding.
         order = rng.permutation(len(X)) if len(steps) > 1 else np.arange(len(X))
         for block, step in zip(np.array_split(order, len(steps)), steps):
-            added = messenger.totals(tree, X[block], weight[block])
-            share = weight[block].sum()
-            if share > 0:
-                totals.blend(added, 1.0 - step, step * weight.sum() / share)
+            added = propagation.totals(tree, X[block], weight[block])
+            fraction = weight[block].sum()
+            if fraction > 0:
+                totals.blend(added, 1.0 - step, step * weight.sum() / fraction)
                 tree = _maximize(tree, totals, pseudo_count)
-        yield LatentStep(tree, messenger, converged=epoch == schedule.n_epochs)
+        yield LatentStep(tree, propagation, converged=epoch == schedule.n_epochs)
 
 
 def _emissions(rows: LatentRows, n_states: int) -> list[EmissionGroup]:
-    """Emissions of all columns that do not depend on the hidden states yet."""
+    """Emissions of all columns that do not depend on the latent states yet."""
     groups: list[EmissionGroup] = []
     discrete = np.flatnonzero(rows.is_categorical)
     continuous = np.flatnonzero(~rows.is_categorical)
@@ -180,7 +180,7 @@ def _emissions(rows: LatentRows, n_states: int) -> list[EmissionGroup]:
 
 def _step_sizes(schedule: LatentSchedule, n_rows: int, batch_rows: int) -> Iterator[FloatArray]:
     """Step sizes of the blocks of each epoch."""
-    n_blocks = int(np.clip(n_rows // _LEAST_BLOCK_ROWS, 1, _LEAST_BLOCKS))
+    n_blocks = int(np.clip(n_rows // _MIN_BLOCK_ROWS, 1, _MIN_BLOCKS))
     n_blocks = max(n_blocks, -(-n_rows // batch_rows))
     n_online = max(schedule.n_epochs - schedule.n_full_epochs, 0)
     sizes = np.geomspace(schedule.first_step, schedule.last_step, max(n_online * n_blocks, 1))
@@ -191,9 +191,9 @@ def _step_sizes(schedule: LatentSchedule, n_rows: int, batch_rows: int) -> Itera
 
 def _maximize(tree: LatentTree, totals: LatentTotals, pseudo_count: float) -> LatentTree:
     """Parameters that fit the statistics."""
-    share = pseudo_count / tree.n_states
-    transitions = totals.transitions + share
+    fraction = pseudo_count / tree.n_states
+    transitions = totals.transitions + fraction
     transitions /= transitions.sum(axis=2, keepdims=True)
-    prior = totals.prior + share
+    prior = totals.prior + fraction
     emissions = [g.maximize(t, pseudo_count) for g, t in zip(tree.emissions, totals.emissions)]
     return replace(tree, prior=prior / prior.sum(), transitions=transitions, emissions=emissions)

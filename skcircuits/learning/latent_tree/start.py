@@ -1,6 +1,6 @@
-"""Where hidden Chow-Liu trees start: the tree, and clusters as hidden states.
+"""Where latent Chow-Liu trees start: the tree, and clusters as latent states.
 
-Random parameters end in poor optima. Here the hidden variable of a column starts as a
+Random parameters end in poor optima. Here the latent variable of a column starts as a
 clustering of the rows by the columns that know most about it.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skcircuits.learning.latent_tree._belief_propagation import LatentTotals
 from skcircuits.learning.latent_tree._emissions import EmissionGroup
-from skcircuits.learning.latent_tree._messages import LatentTotals
 from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.learning.parameters._leaf_statistics import ColumnMoments
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -24,14 +24,14 @@ from skcircuits.trees import (
     mutual_information,
     pair_statistics,
 )
-from skcircuits.trees.tree._centers import root_at_center
+from skcircuits.trees.tree._rooted import root_at_center
 
 __all__ = ["LatentRows", "cluster_hidden_states", "start_latent_tree"]
 
 Points = NDArray[np.floating[Any]]  # float32 is enough for clusters
 
-_MOST_ROWS = 4000
-_MOST_NEIGHBORS = 64  # columns that take part in the clustering for one column
+_MAX_ROWS = 4000
+_MAX_NEIGHBORS = 64  # columns that take part in the clustering for one column
 _N_CLUSTER_STEPS = 3
 _OWN_WEIGHT = 2.0  # of the column itself, relative to the strongest mutual information
 _NOISE = 0.5  # most random weight added to each count of a transition
@@ -39,7 +39,7 @@ _NOISE = 0.5  # most random weight added to each count of a transition
 
 @dataclass(frozen=True)
 class LatentRows:
-    """Training rows of a hidden tree.
+    """Training rows of a latent tree.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ class LatentRows:
 
     Examples
     --------
-    A column of labels and one of numbers, cut into two bins for the tree:
+    A categorical column and one of numbers, cut into two bins for the tree:
 
     >>> import numpy as np
     >>> from skcircuits.learning import LatentRows, learn_latent_tree
     >>> from skcircuits.trees import StateLayout
-    >>> rng, labels = np.random.default_rng(0), np.repeat([0, 1], 20)
-    >>> X = np.column_stack([labels, 2 * labels - 1 + rng.normal(scale=0.1, size=40)])
+    >>> rng, categories = np.random.default_rng(0), np.repeat([0, 1], 20)
+    >>> X = np.column_stack([categories, 2 * categories - 1 + rng.normal(scale=0.1, size=40)])
     >>> states = (X > 0).astype(int)
     >>> rows = LatentRows(X, np.ones(40), states, StateLayout([2, 2]), np.array([True, False]))
     >>> *_, last = learn_latent_tree(rows, 2, rng)
@@ -92,9 +92,9 @@ def start_latent_tree(
     rows : LatentRows
         Training rows.
     emissions : sequence of EmissionGroup
-        Emissions without hidden states.
+        Emissions without latent states.
     n_states : int
-        Number of hidden states.
+        Number of latent states.
     rng : numpy.random.Generator
         Draws centres and noise.
 
@@ -108,7 +108,7 @@ def start_latent_tree(
     statistics = pair_statistics(rows.states, rows.layout, sample_weight=rows.weight)
     information = mutual_information(statistics, rows.layout)
     parents = root_at_center(maximum_spanning_tree(information))
-    some = np.sort(rng.permutation(len(rows.X))[:_MOST_ROWS])
+    some = np.sort(rng.permutation(len(rows.X))[:_MAX_ROWS])
     features, owner = _features(rows, some)
     hidden = cluster_hidden_states(features, owner, information, n_states, rng)
     uniform = np.full((len(parents), n_states, n_states), 1.0 / n_states)
@@ -128,7 +128,7 @@ def start_latent_tree(
 def _hard_totals(
     tree: LatentTree, X: FloatArray, hidden: IntArray, weight: FloatArray
 ) -> LatentTotals:
-    """Statistics of rows whose hidden states (n, n_variables) are known."""
+    """Statistics of rows whose latent states (n, n_variables) are known."""
     totals = LatentTotals.empty(tree)
     states = np.arange(tree.n_states)
     evidence = [group.evidence(X) for group in tree.emissions]
@@ -175,7 +175,7 @@ def cluster_hidden_states(
         strongest = max(row.max(), np.finfo(float).tiny)
         weights = row / strongest
         weights[variable] = _OWN_WEIGHT
-        near = np.argsort(-weights, kind="stable")[:_MOST_NEIGHBORS]
+        near = np.argsort(-weights, kind="stable")[:_MAX_NEIGHBORS]
         columns = np.flatnonzero(np.isin(owner, near))
         scale = np.sqrt(weights[owner[columns]]).astype(features.dtype)
         hidden[:, variable] = _cluster(features[:, columns] * scale, n_states, rng)
@@ -190,7 +190,7 @@ def _features(rows: LatentRows, some: IntArray) -> tuple[Points, IntArray]:
     continuous = np.flatnonzero(~rows.is_categorical)
     moments = ColumnMoments.of(rows.X, rows.weight)
     numbers = (rows.X[some] - moments.mean) / np.sqrt(moments.variance)
-    # Two rows that differ in a label are as far apart as one standard deviation makes them.
+    # Two rows that differ in a category are as far apart as one standard deviation makes them.
     numbers = np.sqrt(2) * np.nan_to_num(numbers[:, continuous])
     features = np.hstack([indicators, numbers]).astype(np.float32)
     return features, np.concatenate([layout.owner[discrete], continuous])

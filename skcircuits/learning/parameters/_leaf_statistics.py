@@ -31,17 +31,14 @@ from skcircuits.protocols import FloatArray
 __all__ = ["ColumnMoments", "LeafStatistics", "leaf_statistics"]
 
 # Least variance of a unit, relative to that of its column: a spike on one value is no density.
-_LEAST_VARIANCE = 1e-6
+_MIN_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class ColumnMoments:
     """Mean and variance of every column: the prior of continuous units.
 
-    Parameters
-    ----------
-    mean, variance : ndarray of shape (n_columns,)
-        Over the observed cells; the variance is positive.
+    `mean`, `variance` (n_columns,): over the observed cells; the variance is positive.
     """
 
     mean: FloatArray
@@ -51,26 +48,16 @@ class ColumnMoments:
     def of(cls, X: FloatArray, weight: FloatArray) -> ColumnMoments:
         """Measure the columns of a table.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows with NaN.
-        weight : ndarray of shape (n,)
-            Weight of each row.
-
-        Returns
-        -------
-        ColumnMoments
-            Mean 0 and variance 1 for a column without any observed cell.
+        `X` (n, n_columns), `weight` (n,).
         """
         seen = ~np.isnan(X)
         total = weight @ seen
         cells = np.where(seen, X, 0.0)
-        share = np.where(total > 0, total, 1.0)
-        mean = weight @ cells / share
+        fraction = np.where(total > 0, total, 1.0)
+        mean = weight @ cells / fraction
         # Once more: the rounding of a long sum would pass for variance where numbers are large
-        mean += weight @ np.where(seen, X - mean, 0.0) / share
-        variance = weight @ np.square(np.where(seen, X - mean, 0.0)) / share
+        mean += weight @ np.where(seen, X - mean, 0.0) / fraction
+        variance = weight @ np.square(np.where(seen, X - mean, 0.0)) / fraction
         # A constant column: narrow against its own size, but a density.
         constant = variance <= np.square(8.0 * np.finfo(np.float64).eps * mean)
         variance[constant] = np.square(1e-3 * np.maximum(np.abs(mean[constant]), 1.0))
@@ -81,14 +68,8 @@ class ColumnMoments:
 class LeafStatistics(ABC):
     """Gathers the statistics of one input layer.
 
-    Parameters
-    ----------
-    layer : InputLayer
-        The stacked units with their present parameters.
-    units : sequence of LeafUnit
-        The units themselves, in the order of the layer.
-    moments : ColumnMoments
-        Moments of the training columns.
+    `layer`: the stacked units with their present parameters; `units`: the units themselves, in the
+    order of the layer; `moments`: moments of the training columns.
     """
 
     def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
@@ -100,29 +81,12 @@ class LeafStatistics(ABC):
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Add rows of a table.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows; NaN cells count by their expectation under the present parameters.
-        flows : ndarray of shape (n_units, n)
-            Weight of every row for every unit.
+        `X` (n, n_columns), `flows` (n_units, n).
         """
 
     @abstractmethod
     def estimate(self, pseudo_count: float) -> list[LeafUnit]:
-        """Give the units with their new parameters.
-
-        Parameters
-        ----------
-        pseudo_count : float
-            Weight of the prior: uniform states, or the moments of the whole column.
-
-        Returns
-        -------
-        list of LeafUnit
-            One per unit of the layer; a unit that no row reached keeps its parameters when
-            the prior has no weight.
-        """
+        """Give the units with their new parameters."""
 
 
 class _FixedLeaves(LeafStatistics):
@@ -204,7 +168,7 @@ class _GaussianLeaves(LeafStatistics):
         mean = first / safe
         variance = (second + pseudo_count) / safe - np.square(mean)
         means = self._center + self._scale * mean
-        stds = self._scale * np.sqrt(np.maximum(variance, _LEAST_VARIANCE))
+        stds = self._scale * np.sqrt(np.maximum(variance, _MIN_VARIANCE))
         return [
             Gaussian(unit.variable, float(m), float(s)) if known else unit  # type: ignore[attr-defined]
             for unit, m, s, known in zip(self.units, means, stds, total > 0)
@@ -251,7 +215,7 @@ class _MultivariateGaussianLeaves(LeafStatistics):
         mean = self._first / safe[:, None]
         covariance = self._second + pseudo_count * np.diag(variance)
         covariance = covariance / safe[:, None, None] - mean[:, :, None] * mean[:, None, :]
-        covariance += _LEAST_VARIANCE * np.diag(variance)
+        covariance += _MIN_VARIANCE * np.diag(variance)
         return [
             MultivariateGaussian(self.layer.variables, self._center + m, (c + c.T) / 2)
             if known
@@ -270,20 +234,5 @@ _FAMILIES: dict[type[InputLayer], type[LeafStatistics]] = {
 def leaf_statistics(
     layer: InputLayer, units: Sequence[LeafUnit], moments: ColumnMoments
 ) -> LeafStatistics:
-    """Make the gatherer of a layer's family.
-
-    Parameters
-    ----------
-    layer : InputLayer
-        The stacked units.
-    units : sequence of LeafUnit
-        The units themselves.
-    moments : ColumnMoments
-        Moments of the training columns.
-
-    Returns
-    -------
-    LeafStatistics
-        Empty totals.
-    """
+    """Make the gatherer of a layer's family."""
     return _FAMILIES.get(type(layer), _FixedLeaves)(layer, units, moments)

@@ -17,30 +17,7 @@ def rebuild(
     leaf_of: Callable[[LeafUnit], Unit],
     weights_of: Callable[[Sum], FloatArray] = lambda unit: unit.weights,
 ) -> Unit:
-    """Rebuild a circuit unit by unit; what was shared stays shared.
-
-    Parameters
-    ----------
-    root : Unit
-        The root.
-    leaf_of : callable
-        New unit of an input unit, with the same scope.
-    weights_of : callable, default=its own
-        New weights of a sum unit.
-
-    Returns
-    -------
-    Unit
-        The new root.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits import Bernoulli
-    >>> from skcircuits.learning.parameters._rebuild import rebuild
-    >>> old = Bernoulli(0, 0.2) * Bernoulli(1, 0.5)
-    >>> rebuild(old, lambda leaf: Bernoulli(leaf.variable, 1 - leaf.p)).children[0]
-    Bernoulli(variable=0, p=0.8)
-    """
+    """Rebuild a circuit unit by unit; what was shared stays shared."""
     built: dict[int, Unit] = {}
     for unit in topological_order(root):
         children = [built[id(child)] for child in unit.children]

@@ -237,10 +237,10 @@ class _Totals:
         )
         log_weights = self.plan.weights.log.copy()
         for layer in self.plan.sum_layers:
-            log_weights[layer.edges] = self._log_shares(layer, pseudo_count)
+            log_weights[layer.edges] = self._log_fractions(layer, pseudo_count)
         return replace(self.plan, inputs=inputs, weights=SumWeights(log_weights)), leaves
 
-    def _log_shares(self, layer: SumLayer, pseudo_count: float) -> FloatArray:
+    def _log_fractions(self, layer: SumLayer, pseudo_count: float) -> FloatArray:
         """Log weights of a layer; a sum that nothing reached keeps its own, normalised."""
         old = self.plan.weights.linear[layer.edges]
         positive = old > 0

@@ -26,25 +26,11 @@ __all__ = ["SharedMixture", "SharedStructure", "learn_shared_mixture"]
 class SharedStructure:
     """A deterministic circuit as a matrix of flows.
 
-    Parameters
-    ----------
-    step : StrudelStep
-        The circuit.
-
-    Attributes
-    ----------
-    sums : list of SumNode
-        Sums with a choice that training rows reach.
-    starts : ndarray of shape (n_sums,)
-        First edge of each.
-    sum_of_edge : ndarray of shape (n_edges,)
-        Position of the sum each edge belongs to.
-    single : ndarray of shape (n_edges,)
-        Weights of the single circuit.
-    flows : csr_array of shape (n_rows, n_edges)
-        1 where a row uses an edge; training rows, then validation rows.
-    rest : ndarray of shape (n_rows,)
-        Log probability of the choices at all other sums.
+    `step`: the circuit; `sums`: sums with a choice that training rows reach; `starts` (n_sums,):
+    first edge of each; `sum_of_edge` (n_edges,): position of the sum each edge belongs to;
+    `single` (n_edges,): weights of the single circuit; `flows` (n_rows, n_edges): 1 where a row
+    uses an edge; training rows, then validation rows; `rest` (n_rows,): log probability of the
+    choices at all other sums.
     """
 
     def __init__(self, step: StrudelStep) -> None:
@@ -53,7 +39,7 @@ class SharedStructure:
         self.sums: list[SumNode] = []
         self.rest = np.zeros(len(learner.codes))
         rows: list[IntArray] = []
-        shares: list[FloatArray] = []
+        fractions: list[FloatArray] = []
         for node, taken in route(learner.root, step.n_splits, learner.codes):
             counts = node.at(step.n_splits)[1]
             if len(counts) == 1:
@@ -61,15 +47,15 @@ class SharedStructure:
             weights = step.weights_of(node)
             if counts.any():
                 self.sums.append(node)
-                shares.append(weights)
+                fractions.append(weights)
                 rows += taken
             else:
                 for part, weight in zip(taken, weights):
                     self.rest[part] += np.log(weight)
-        lengths = np.array([len(part) for part in shares], dtype=np.int64)
+        lengths = np.array([len(part) for part in fractions], dtype=np.int64)
         self.starts = np.cumsum(lengths) - lengths
         self.sum_of_edge = np.repeat(np.arange(len(lengths)), lengths)
-        self.single = np.concatenate([np.ones(0), *shares])
+        self.single = np.concatenate([np.ones(0), *fractions])
         self.flows = _indicator_matrix(rows, len(learner.codes))
 
 
@@ -85,20 +71,13 @@ def _indicator_matrix(rows: list[IntArray], n_rows: int) -> sparse.csr_array:
 class SharedMixture:
     """A mixture after a step.
 
-    Parameters
-    ----------
-    structure : SharedStructure
-        Shared by all components.
-    shares : ndarray of shape (n_components,)
-        Mixture weights.
-    weights : ndarray of shape (n_edges, n_components)
-        Weights of the edges in each component.
-    log_density, validation_log_density : float
-        Mean log probability of the training and of the validation rows.
+    `structure`: shared by all components; `fractions` (n_components,): mixture weights; `weights`
+    (n_edges, n_components): weights of the edges in each component; `log_density`,
+    `validation_log_density`: mean log probability of the training and of the validation rows.
     """
 
     structure: SharedStructure
-    shares: FloatArray
+    fractions: FloatArray
     weights: FloatArray
     log_density: float
     validation_log_density: float
@@ -124,7 +103,7 @@ class SharedMixture:
                 return step.weights_of(node) if own is None else pieces[own]
 
             components.append(builder.build(weights_of, shared)[learner.root])
-        return Circuit(Sum(components, weights=self.shares))
+        return Circuit(Sum(components, weights=self.fractions))
 
 
 def learn_shared_mixture(
@@ -132,30 +111,22 @@ def learn_shared_mixture(
 ) -> Iterator[SharedMixture]:
     """Learn the weights of all components by expectation maximisation.
 
-    Parameters
-    ----------
-    structure : SharedStructure
-        Structure and flows.
-    responsibilities : ndarray of shape (n_rows, n_components)
-        Where to start; those of validation rows do not count.
-    shrinkage : float, default=1.0
-        Weight of the single circuit as a prior of each component's sums.
-
-    Yields
-    ------
-    SharedMixture
-        After each step; the loop never ends by itself.
+    `responsibilities` (n_rows, n_components).
     """
     training, validation = structure.step.learner.weights.T
     n_components = responsibilities.shape[1]
     while True:
         weighted = responsibilities * training[:, None]
-        shares = (weighted.sum(axis=0) + 1 / n_components) / (training.sum() + 1)
+        fractions = (weighted.sum(axis=0) + 1 / n_components) / (training.sum() + 1)
         weights = _shrunken(structure, structure.flows.T @ weighted, shrinkage)
-        log_joint = structure.flows @ np.log(weights) + structure.rest[:, None] + np.log(shares)
+        log_joint = structure.flows @ np.log(weights) + structure.rest[:, None] + np.log(fractions)
         log_density = logsumexp(log_joint, axis=1)
         yield SharedMixture(
-            structure, shares, weights, _mean(log_density, training), _mean(log_density, validation)
+            structure,
+            fractions,
+            weights,
+            _mean(log_density, training),
+            _mean(log_density, validation),
         )
         responsibilities = np.exp(log_joint - log_density[:, None])
 

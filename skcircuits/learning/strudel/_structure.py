@@ -36,21 +36,9 @@ __all__ = [
 class Shape:
     """The tree that all nodes follow.
 
-    Parameters
-    ----------
-    parents : ndarray of shape (n_variables,)
-        Parent of each variable, -1 at the root.
-    cardinalities : ndarray of shape (n_variables,)
-        Number of states.
-
-    Attributes
-    ----------
-    order : list of int
-        Variables, parents first.
-    children : list of list of int
-        Children of each variable.
-    scopes : list of ndarray
-        Each variable and all below it, sorted.
+    `parents` (n_variables,): parent of each variable, -1 at the root; `cardinalities`
+    (n_variables,): number of states; `order`: variables, parents first; `children`: children of
+    each variable; `scopes`: each variable and all below it, sorted.
     """
 
     def __init__(self, parents: IntArray, cardinalities: IntArray) -> None:
@@ -72,15 +60,9 @@ class Shape:
 class ProductNode:
     """Fixes the state of one variable, and of those it was split on; a sum per child.
 
-    Parameters
-    ----------
-    variable : int
-        Top variable of the scope.
-    literals : tuple of (int, int)
-        The variables that are fixed and their states, the product's own first: a row is
-        possible if it has these states.
-    factors : tuple of SumNode
-        In the order of the tree's children.
+    `variable`: top variable of the scope; `literals`: the variables that are fixed and their
+    states, the product's own first: a row is possible if it has these states; `factors`: in the
+    order of the tree's children.
     """
 
     variable: int
@@ -97,14 +79,7 @@ class ProductNode:
 class Edge:
     """An edge from a sum to a product, with the rows it carries.
 
-    Parameters
-    ----------
-    owner : SumNode
-        The sum.
-    child : ProductNode
-        The product.
-    rows : ndarray of shape (n_carried,)
-        Ascending row numbers.
+    `owner`: the sum; `child`: the product; `rows` (n_carried,): ascending row numbers.
     """
 
     owner: SumNode
@@ -115,18 +90,9 @@ class Edge:
 class SumNode:
     """A choice among products.
 
-    Parameters
-    ----------
-    variable : int
-        Top variable of the scope.
-
-    Attributes
-    ----------
-    edges : list of Edge
-        The present edges.
-    versions : list of (int, tuple of ProductNode, ndarray)
-        Number of splits done, products and row counts after each change, so that any earlier
-        circuit can be built again.
+    `variable`: top variable of the scope; `edges`: the present edges; `versions`: number of splits
+    done, products and row counts after each change, so that any earlier circuit can be built
+    again.
     """
 
     def __init__(self, variable: int) -> None:
@@ -153,17 +119,7 @@ class SumNode:
 def compile_tree(shape: Shape, codes: IntArray) -> list[SumNode]:
     """Compile the tree itself: a sum per state of the parent, a product per own state.
 
-    Parameters
-    ----------
-    shape : Shape
-        The tree.
-    codes : ndarray of shape (n, n_variables)
-        Complete rows.
-
-    Returns
-    -------
-    list of SumNode
-        All sums, children before parents; the root is last.
+    `codes` (n, n_variables).
     """
     sums: list[SumNode] = []
     below: dict[int, list[SumNode]] = {}
@@ -191,25 +147,13 @@ Node = SumNode | ProductNode
 class Conditioning:
     """Copies what lies below one edge, restricted to one state of a variable.
 
-    Copied are all nodes whose scope has the variable and, where rows move, the sums directly
-    below the product; the rest is shared. Sums and products are copied once each, however
-    many paths lead to them.
+    Copied are all nodes whose scope has the variable and, where rows move, the sums directly below
+    the product; the rest is shared. Sums and products are copied once each, however many paths
+    lead to them.
 
-    Parameters
-    ----------
-    shape : Shape
-        The tree.
-    variable, state : int
-        What is fixed.
-    moving : ndarray of bool of shape (n_rows,)
-        Rows of the edge with that state: they move to the copies.
-
-    Attributes
-    ----------
-    touched : list of SumNode
-        Sums whose rows have changed: originals and copies.
-    new_edges : list of Edge
-        Edges of the copies.
+    `shape`: the tree; `variable`, `state`: what is fixed; `moving` (n_rows,): rows of the edge
+    with that state: they move to the copies; `touched`: sums whose rows have changed: originals
+    and copies; `new_edges`: edges of the copies.
     """
 
     def __init__(self, shape: Shape, variable: int, state: int, moving: BoolArray) -> None:
@@ -263,14 +207,8 @@ class Conditioning:
 class UnitBuilder:
     """Writes nodes as units of a circuit.
 
-    Parameters
-    ----------
-    shape : Shape
-        The tree.
-    root : SumNode
-        The root.
-    version : int
-        Number of splits after which the circuit is wanted.
+    `shape`: the tree; `root`: the root; `version`: number of splits after which the circuit is
+    wanted.
     """
 
     def __init__(self, shape: Shape, root: SumNode, version: int) -> None:
@@ -285,21 +223,7 @@ class UnitBuilder:
     def build(
         self, weights_of: Callable[[SumNode], FloatArray], shared: dict[Node, Unit] | None = None
     ) -> dict[Node, Unit]:
-        """Write all nodes.
-
-        Parameters
-        ----------
-        weights_of : callable
-            Gives the weights of the edges of a node.
-        shared : dict of node to Unit, default=None
-            Units to use for some nodes.
-
-        Returns
-        -------
-        dict of node to Unit
-            The unit of every node, deterministic and structured-decomposable. A sum with one
-            edge is its product, a sum over the states of one variable a categorical unit.
-        """
+        """Write all nodes."""
         built = {} if shared is None else dict(shared)
         for node in self._nodes:
             if node in built:
@@ -329,21 +253,7 @@ class UnitBuilder:
 def route(root: SumNode, version: int, codes: IntArray) -> Iterator[tuple[SumNode, list[IntArray]]]:
     """Send complete rows through a version of the circuit.
 
-    Parameters
-    ----------
-    root : SumNode
-        The root.
-    version : int
-        Number of splits done.
-    codes : ndarray of shape (n, n_variables)
-        Complete rows.
-
-    Yields
-    ------
-    node : SumNode
-        Each sum, parents before children.
-    rows : list of ndarray of int
-        Ascending numbers of the rows that take each of its edges.
+    `codes` (n, n_variables).
     """
     arriving: dict[SumNode, list[IntArray]] = {root: [np.arange(len(codes))]}
     for node in reversed(bottom_up(root, version)):
@@ -364,20 +274,7 @@ def route(root: SumNode, version: int, codes: IntArray) -> Iterator[tuple[SumNod
 
 
 def bottom_up(root: SumNode, version: int) -> list[Node]:
-    """List the nodes of a version.
-
-    Parameters
-    ----------
-    root : SumNode
-        Where to start.
-    version : int
-        Number of splits done.
-
-    Returns
-    -------
-    list of SumNode or ProductNode
-        Each node once, children before parents.
-    """
+    """List the nodes of a version."""
     order: list[Node] = []
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(root, False)]
@@ -398,22 +295,7 @@ def _below(node: Node, version: int) -> tuple[Node, ...]:
 
 
 def nodes_above(root: SumNode, version: int, sums: Container[Node]) -> set[Node]:
-    """Find the nodes from which some of the given sums can be reached.
-
-    Parameters
-    ----------
-    root : SumNode
-        Where to start.
-    version : int
-        Number of splits done.
-    sums : container of nodes
-        The given sums.
-
-    Returns
-    -------
-    set of SumNode and ProductNode
-        The given sums and everything above them.
-    """
+    """Find the nodes from which some of the given sums can be reached."""
     above: set[Node] = set()
     for node in bottom_up(root, version):
         if node in sums or not above.isdisjoint(_below(node, version)):

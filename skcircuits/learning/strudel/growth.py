@@ -17,7 +17,7 @@ from skcircuits.trees import learn_tree_mixture
 
 __all__ = ["GrowthLimits", "grow", "learn_mixture"]
 
-_MOST_MIXTURE_STEPS = 100
+_MAX_MIXTURE_STEPS = 100
 _MIXTURE_PATIENCE = 5
 
 
@@ -137,7 +137,7 @@ def learn_mixture(
     responsibilities[training] = trees.responsibilities(codes)
     best, n_stalled = -np.inf, 0
     steps = learn_shared_mixture(SharedStructure(step), responsibilities, shrinkage=shrinkage)
-    for _, mixture in zip(range(_MOST_MIXTURE_STEPS), steps):
+    for _, mixture in zip(range(_MAX_MIXTURE_STEPS), steps):
         yield mixture
         improved = mixture.validation_log_density > best
         best = max(best, mixture.validation_log_density)

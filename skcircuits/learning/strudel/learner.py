@@ -29,7 +29,7 @@ from skcircuits.learning.strudel._structure import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import StateLayout, chow_liu_tree
-from skcircuits.trees.tree._centers import root_at_center
+from skcircuits.trees.tree._rooted import root_at_center
 
 __all__ = ["StrudelLearner", "StrudelStep"]
 
@@ -64,7 +64,7 @@ class StrudelStep:
 
     def weights_of(self, node: SumNode) -> FloatArray:
         """Weights of the edges of a sum, from the rows they carried after these splits."""
-        return self.learner.shares(node.at(self.n_splits)[1])
+        return self.learner.fractions(node.at(self.n_splits)[1])
 
 
 class StrudelLearner:
@@ -244,7 +244,7 @@ class StrudelLearner:
     def _rescore(self, node: SumNode) -> None:
         """Update the weights of a sum and what it adds to size and log likelihoods."""
         counts = np.array([self.weights[edge.rows].sum(axis=0) for edge in node.edges])
-        log_likelihood = counts.T @ np.log(self.shares(counts[:, 0]))
+        log_likelihood = counts.T @ np.log(self.fractions(counts[:, 0]))
         # Nothing may lead to a sum any more that has lost all its rows to copies.
         n_free = len(counts) - 1 if counts[:, 0].any() else 0
         score = np.append(log_likelihood, n_free)
@@ -252,7 +252,7 @@ class StrudelLearner:
         self._scores[node] = score
         node.record(self.n_splits, counts[:, 0])
 
-    def shares(self, counts: FloatArray) -> FloatArray:
+    def fractions(self, counts: FloatArray) -> FloatArray:
         """Weights of a sum's edges from the weights of the rows they carry.
 
         Parameters
@@ -263,7 +263,7 @@ class StrudelLearner:
         Returns
         -------
         ndarray of shape (n_edges,)
-            Positive shares with sum one, `pseudo_count` spread evenly before.
+            Positive fractions with sum one, `pseudo_count` spread evenly before.
         """
         smoothed = counts + self.pseudo_count / len(counts)
         weights: FloatArray = smoothed / smoothed.sum()

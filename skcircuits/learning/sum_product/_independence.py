@@ -1,4 +1,4 @@
-"""Pairwise independence tests on tables with labels, numbers and missing cells.
+"""Pairwise independence tests on tables with categories, numbers and missing cells.
 
 Missing cells are left out pair by pair. Both tests compare all pairs of columns at once, by
 one matrix product of indicator (or feature) columns.
@@ -11,137 +11,82 @@ from scipy.special import chdtrc
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["g_test", "random_features_test", "rank_correlation_test", "rank_levels", "rank_shares"]
+__all__ = [
+    "g_test",
+    "random_features_test",
+    "rank_correlation_test",
+    "rank_fractions",
+    "rank_levels",
+]
 
 # Random sine features per column, besides the rank itself, and their frequency.
 N_FEATURES = 6
 FREQUENCY = 3.0
 
 
-def rank_shares(column: FloatArray, weights: FloatArray) -> FloatArray:
-    """Mid-ranks as shares of the weight: the empirical distribution function.
+def rank_fractions(column: FloatArray, weights: FloatArray) -> FloatArray:
+    """Mid-ranks as fractions of the weight: the empirical distribution function.
 
-    Parameters
-    ----------
-    column : ndarray of shape (n,)
-        Numbers, NaN where missing.
-    weights : ndarray of shape (n,)
-        Weights of the rows.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Numbers in (0, 1), equal for ties, NaN where missing.
+    `column` (n,), `weights` (n,) -> (n,).
     """
-    shares = np.full(len(column), np.nan)
+    fractions = np.full(len(column), np.nan)
     seen = ~np.isnan(column)
     if seen.any():
         _, place = np.unique(column[seen], return_inverse=True)
         counts = np.bincount(place, weights[seen])
         ends = np.cumsum(counts)
-        shares[seen] = ((ends - counts / 2) / ends[-1])[place]
-    return shares
+        fractions[seen] = ((ends - counts / 2) / ends[-1])[place]
+    return fractions
 
 
-def rank_levels(shares: FloatArray, n_levels: int) -> FloatArray:
+def rank_levels(fractions: FloatArray, n_levels: int) -> FloatArray:
     """Cut ranks into levels of about equal weight; few distinct values are levels each.
 
-    Parameters
-    ----------
-    shares : ndarray of shape (n,)
-        Mid-ranks from `rank_shares`.
-    n_levels : int
-        Number of levels.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Levels, NaN where missing; up to ``2 * n_levels`` distinct values stay apart.
+    `fractions` (n,) -> (n,).
     """
-    levels = np.full(len(shares), np.nan)
-    seen = ~np.isnan(shares)
-    distinct, place = np.unique(shares[seen], return_inverse=True)
+    levels = np.full(len(fractions), np.nan)
+    seen = ~np.isnan(fractions)
+    distinct, place = np.unique(fractions[seen], return_inverse=True)
     few = len(distinct) <= 2 * n_levels
-    levels[seen] = place if few else np.floor(shares[seen] * n_levels)
+    levels[seen] = place if few else np.floor(fractions[seen] * n_levels)
     return levels
 
 
 def g_test(levels: FloatArray, weights: FloatArray) -> FloatArray:
     """Likelihood-ratio test of independence for every pair of columns.
 
-    Parameters
-    ----------
-    levels : ndarray of shape (n, d)
-        Levels of each column, NaN where missing.
-    weights : ndarray of shape (n,)
-        Weights of the rows, as numbers of equal rows.
+    G = 2 Σ O log(O / E) over the cells of the pair's contingency table, from rows where both
+    columns are observed; chi-squared with (r - 1)(c - 1) degrees of freedom, r and c the numbers
+    of levels observed in these rows.
 
-    Returns
-    -------
-    ndarray of shape (d, d)
-        p-values; 1 on the diagonal and for columns with fewer than two levels.
-
-    Notes
-    -----
-    G = 2 Σ O log(O / E) over the cells of the pair's contingency table, from rows where
-    both columns are observed; chi-squared with (r - 1)(c - 1) degrees of freedom, r and c
-    the numbers of levels observed in these rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning.sum_product._independence import g_test
-    >>> levels = np.array([[0, 0], [0, 0], [1, 1], [1, 1]] * 5, dtype=float)
-    >>> bool(g_test(levels, np.ones(20))[0, 1] < 1e-6)
-    True
+    `levels` (n, d), `weights` (n,) -> (d, d).
     """
     indicators, starts = _indicators(levels)
     column_of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, indicators.shape[1])))
     observed = indicators.T @ (indicators * weights[:, None])
-    # margins[l, j]: weight of level l among the rows that have column j
-    margins = np.add.reduceat(observed, starts, axis=1)
-    totals = np.add.reduceat(margins, starts, axis=0)
-    rows = margins[:, column_of]
+    # marginals[l, j]: weight of level l among the rows that have column j
+    marginals = np.add.reduceat(observed, starts, axis=1)
+    totals = np.add.reduceat(marginals, starts, axis=0)
+    rows = marginals[:, column_of]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = observed * totals[np.ix_(column_of, column_of)] / (rows * rows.T)
         terms = np.where(observed > 0, observed * np.log(ratio), 0.0)
     statistic = 2 * np.add.reduceat(np.add.reduceat(terms, starts, axis=0), starts, axis=1)
-    n_levels = np.add.reduceat((margins > 0).astype(float), starts, axis=0)
+    n_levels = np.add.reduceat((marginals > 0).astype(float), starts, axis=0)
     freedom = np.maximum(n_levels - 1, 0) * np.maximum(n_levels.T - 1, 0)
     return _p_values(statistic, freedom)
 
 
-def rank_correlation_test(shares: FloatArray, weights: FloatArray) -> FloatArray:
-    """Test of monotone dependence for every pair of columns of numbers.
+def rank_correlation_test(fractions: FloatArray, weights: FloatArray) -> FloatArray:
+    """Test of monotone dependence for every pair of numerical columns.
 
-    Parameters
-    ----------
-    shares : ndarray of shape (n, d)
-        Mid-ranks of numbers (see `rank_shares`), NaN where missing.
-    weights : ndarray of shape (n,)
-        Weights of the rows, as numbers of equal rows.
+    With Spearman's rank correlation r of n rows where both columns are observed, -(n - 5/2) log(1
+    - r²) is about chi-squared with one degree of freedom (Bartlett, 1938).
 
-    Returns
-    -------
-    ndarray of shape (d, d)
-        p-values; 1 on the diagonal and for constant columns.
-
-    Notes
-    -----
-    With Spearman's rank correlation r of n rows where both columns are observed, -(n - 5/2)
-    log(1 - r²) is about chi-squared with one degree of freedom (Bartlett, 1938).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning.sum_product._independence import rank_correlation_test
-    >>> shares = (np.arange(20) + 0.5) / 20
-    >>> pair = np.column_stack([shares, shares[::-1]])
-    >>> bool(rank_correlation_test(pair, np.ones(20))[0, 1] < 1e-6)
-    True
+    `fractions` (n, d), `weights` (n,) -> (d, d).
     """
-    seen = (~np.isnan(shares)).astype(float)
-    centred = np.where(seen > 0, shares - 0.5, 0.0)
+    seen = (~np.isnan(fractions)).astype(float)
+    centred = np.where(seen > 0, fractions - 0.5, 0.0)
     products = centred.T @ (centred * weights[:, None])
     squares = (centred**2).T @ (seen * weights[:, None])
     n_rows = seen.T @ (seen * weights[:, None])
@@ -154,43 +99,27 @@ def rank_correlation_test(shares: FloatArray, weights: FloatArray) -> FloatArray
 
 
 def random_features_test(
-    shares: FloatArray, is_label: BoolArray, weights: FloatArray, rng: np.random.Generator
+    fractions: FloatArray, is_categorical: BoolArray, weights: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
     """Rank-based test for any dependence: canonical correlations of random features.
 
-    Parameters
-    ----------
-    shares : ndarray of shape (n, d)
-        Mid-ranks of numbers (see `rank_shares`), codes of labels, NaN where missing.
-    is_label : ndarray of shape (d,)
-        Which columns hold labels; their features are indicators of the labels.
-    weights : ndarray of shape (n,)
-        Weights of the rows, as numbers of equal rows.
-    rng : numpy.random.Generator
-        Draws the features.
+    Features as in the randomised dependence coefficient (Lopez-Paz, Hennig and Schölkopf, 2013):
+    ranks and sines of random affine functions of them. With canonical correlations ρ_i between two
+    columns' features of ranks a and b, -(n - (a + b + 3) / 2) Σ log(1 - ρ_i²) is about chi-squared
+    with a b degrees of freedom (Bartlett, 1938). Missing cells take their column's mean; n counts
+    the rows where both columns are observed.
 
-    Returns
-    -------
-    ndarray of shape (d, d)
-        p-values; 1 on the diagonal.
-
-    Notes
-    -----
-    Features as in the randomised dependence coefficient (Lopez-Paz, Hennig and Schölkopf,
-    2013): ranks and sines of random affine functions of them. With canonical correlations
-    ρ_i between two columns' features of ranks a and b, -(n - (a + b + 3) / 2) Σ log(1 - ρ_i²)
-    is about chi-squared with a b degrees of freedom (Bartlett, 1938). Missing cells take
-    their column's mean; n counts the rows where both columns are observed.
+    `fractions` (n, d), `is_categorical` (d,), `weights` (n,) -> (d, d).
     """
     slopes = FREQUENCY * rng.standard_normal(N_FEATURES)
     phases = rng.uniform(0.0, 2 * np.pi, N_FEATURES)
     whitened = [
         _whitened(
-            _indicators(column[:, None])[0] if label else _sines(column, slopes, phases),
+            _indicators(column[:, None])[0] if category else _sines(column, slopes, phases),
             ~np.isnan(column),
             weights,
         )
-        for column, label in zip(shares.T, is_label)
+        for column, category in zip(fractions.T, is_categorical)
     ]
     ranks = np.array([features.shape[1] for features in whitened])
     width = max(1, int(ranks.max()))
@@ -200,7 +129,7 @@ def random_features_test(
     flat = padded.reshape(len(weights), -1)
     blocks = (flat.T @ flat).reshape(len(ranks), width, len(ranks), width).swapaxes(1, 2)
     correlations = np.minimum(np.linalg.svd(blocks, compute_uv=False), 1 - 1e-12)
-    seen = (~np.isnan(shares)).astype(float)
+    seen = (~np.isnan(fractions)).astype(float)
     n_rows = seen.T @ (seen * weights[:, None])
     factor = np.maximum(n_rows - (ranks[:, None] + ranks + 3) / 2, 0.0)
     statistic = -factor * np.log1p(-(correlations**2)).sum(axis=2)
@@ -235,8 +164,8 @@ def _whitened(features: FloatArray, seen: BoolArray, weights: FloatArray) -> Flo
     """Orthonormal combinations of centred, weighted features; constant ones vanish."""
     if not seen.any():
         return np.zeros((len(features), 0))
-    share = weights * seen
+    fraction = weights * seen
     filled = np.where(seen[:, None], features, 0.0)
-    centred = (filled - np.average(filled, axis=0, weights=share)) * seen[:, None]
+    centred = (filled - np.average(filled, axis=0, weights=fraction)) * seen[:, None]
     left, values, _ = np.linalg.svd(centred * np.sqrt(weights)[:, None], full_matrices=False)
     return left[:, values > 1e-6 * max(values[0], 1e-300)]

@@ -1,4 +1,4 @@
-"""LearnSPN: learn the structure of a circuit on tables with labels, numbers, missing cells.
+"""LearnSPN: learn the structure of a circuit on tables with categories, numbers, missing cells.
 
 Recursively, a region (rows and variables) is cut into independent groups of variables, a
 product, or else into two groups of similar rows, a sum (Gens and Domingos, 2013).
@@ -21,8 +21,8 @@ from skcircuits.learning.sum_product._independence import (
     g_test,
     random_features_test,
     rank_correlation_test,
+    rank_fractions,
     rank_levels,
-    rank_shares,
 )
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable, fit_leaves
 from skcircuits.learning.sum_product._row_clusters import split_rows
@@ -33,28 +33,21 @@ __all__ = ["Region", "SplitSettings", "learn_structure", "structure_to_unit"]
 # Levels of numbers in the G-test, which needs this many rows per pair of levels.
 N_LEVELS = 3
 ROWS_PER_PAIR = 5
-# A group of rows must weigh this much, or this share of a small region.
+# A group of rows must weigh this much, or this fraction of a small region.
 SMALLEST_GROUP = 5.0
-SMALLEST_SHARE = 0.05
+SMALLEST_FRACTION = 0.05
 
 
 @dataclass(frozen=True)
 class SplitSettings:
     """When and how regions are cut.
 
-    Parameters
-    ----------
-    alpha : float, default=0.01
-        Probability of finding any dependence between independent variables of a region
-        (Bonferroni: every pair is tested at alpha divided by the number of pairs).
-    min_weight : float, default=10
-        Least weight of rows that are cut further.
-    independence : {"g_test", "rdc"}, default="g_test"
-        Test of independence: G-test on levels and, with few rows, rank correlation; or
-        random features of ranks.
-    joint : bool, default=False
-        Leaves have joint normal distributions of the columns without point masses: those
-        stay together, and rows are cut only where the information criterion gains.
+    `alpha`: probability of finding any dependence between independent variables of a region
+    (Bonferroni: every pair is tested at alpha divided by the number of pairs); `min_weight`: least
+    weight of rows that are cut further; `independence`: test of independence: G-test on levels
+    and, with few rows, rank correlation; or random features of ranks; `joint`: leaves have joint
+    normal distributions of the columns without point masses: those stay together, and rows are cut
+    only where the information criterion gains.
     """
 
     alpha: float = 0.01
@@ -67,16 +60,8 @@ class SplitSettings:
 class Region:
     """A node of the structure.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (m,)
-        Rows of the table.
-    variables : tuple of int
-        Columns.
-    kind : {"factorised", "product", "sum"}
-        What became of it; an open region is factorised until it is cut.
-    parts : list of Region
-        Its parts, where cut.
+    `rows` (m,): rows of the table; `variables`: columns; `kind`: what became of it; an open region
+    is factorised until it is cut; `parts`: its parts, where cut.
     """
 
     rows: IntArray
@@ -88,22 +73,7 @@ class Region:
 def learn_structure(
     table: MixedTable, settings: SplitSettings, rng: np.random.Generator
 ) -> Iterator[Region]:
-    """Learn a structure, cutting one region per step.
-
-    Parameters
-    ----------
-    table : MixedTable
-        Rows.
-    settings : SplitSettings
-        When and how to cut.
-    rng : numpy.random.Generator
-        Draws the random features of ``independence="rdc"``; the G-test uses none.
-
-    Yields
-    ------
-    Region
-        The root, after each step: a complete structure at any time.
-    """
+    """Learn a structure, cutting one region per step."""
     root = Region(np.flatnonzero(table.weights > 0), tuple(range(table.X.shape[1])))
     seed = int(rng.integers(2**32))
     # Products cut into groups that depend: only their rows remain to be cut
@@ -116,23 +86,7 @@ def learn_structure(
 
 
 def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -> Unit:
-    """Fit the input units of a structure and put it together.
-
-    Parameters
-    ----------
-    table : MixedTable
-        Rows.
-    root : Region
-        A structure.
-    settings : LeafSettings
-        Families of input units.
-
-    Returns
-    -------
-    Unit
-        Root of a smooth and decomposable circuit; sums of sums and products of products
-        are merged.
-    """
+    """Fit the input units of a structure and put it together."""
     regions = _regions(root)
     ends = [region for region in regions if region.kind == "factorised"]
     fitted = fit_leaves(table, [(region.rows, region.variables) for region in ends], settings)
@@ -153,14 +107,14 @@ def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -
     return built[id(root)]
 
 
-def _mixture(parts: list[Unit], shares: FloatArray) -> Sum:
+def _mixture(parts: list[Unit], fractions: FloatArray) -> Sum:
     """A sum whose children are no sums."""
     children: list[Unit] = []
     weights: list[FloatArray] = []
-    for part, share in zip(parts, shares):
+    for part, fraction in zip(parts, fractions):
         is_sum = isinstance(part, Sum)
         children.extend(part.children if is_sum else [part])
-        weights.append(share * part.weights if is_sum else np.array([share]))  # type: ignore[attr-defined]
+        weights.append(fraction * part.weights if is_sum else np.array([fraction]))  # type: ignore[attr-defined]
     return Sum(children, weights=np.concatenate(weights))
 
 
@@ -187,7 +141,7 @@ def _cut(
             return
     second = split_rows(view.normal_scores(), view.label_indicators(), weights)
     sizes = weights[~second].sum(), weights[second].sum()
-    if min(sizes) < min(SMALLEST_GROUP, SMALLEST_SHARE * sum(sizes)):
+    if min(sizes) < min(SMALLEST_GROUP, SMALLEST_FRACTION * sum(sizes)):
         return
     if settings.joint and _criterion_gain(view, second) <= 0:
         return
@@ -210,22 +164,22 @@ class _View:
         self.weights = table.weights[region.rows]
         self.columns = [table.columns[variable] for variable in region.variables]
         self.variables = region.variables
-        self.is_label = np.array([column.cardinality > 0 for column in self.columns])
+        self.is_categorical = np.array([column.cardinality > 0 for column in self.columns])
         self.is_smooth = np.array([column.is_smooth for column in self.columns])
-        self.shares = self.cells.copy()
-        for j in np.flatnonzero(~self.is_label):
-            self.shares[:, j] = rank_shares(self.cells[:, j], self.weights)
+        self.fractions = self.cells.copy()
+        for j in np.flatnonzero(~self.is_categorical):
+            self.fractions[:, j] = rank_fractions(self.cells[:, j], self.weights)
 
     def levels(self) -> FloatArray:
-        """Codes of labels, levels of numbers, shape (n, d)."""
+        """Codes of categories, levels of numbers, shape (n, d)."""
         levels = self.cells.copy()
-        for j in np.flatnonzero(~self.is_label):
-            levels[:, j] = rank_levels(self.shares[:, j], N_LEVELS)
+        for j in np.flatnonzero(~self.is_categorical):
+            levels[:, j] = rank_levels(self.fractions[:, j], N_LEVELS)
         return levels
 
     def normal_scores(self) -> FloatArray:
         """Numbers as standardised normal quantiles of their ranks, shape (n, a)."""
-        scores = ndtri(self.shares[:, ~self.is_label])
+        scores = ndtri(self.fractions[:, ~self.is_categorical])
         seen = ~np.isnan(scores)
         filled = np.where(seen, scores, 0.0)
         total = np.maximum(self.weights @ seen, 1e-300)
@@ -244,10 +198,10 @@ class _View:
         return centred / np.sqrt(np.where(variance > 0, variance, 1.0))
 
     def label_indicators(self) -> list[FloatArray]:
-        """Indicators of the labels of each column of labels, shape (n, k)."""
+        """Indicators of the categories of each categorical column, shape (n, k)."""
         return [
             (self.cells[:, [j]] == np.arange(self.columns[j].cardinality)).astype(float)
-            for j in np.flatnonzero(self.is_label)
+            for j in np.flatnonzero(self.is_categorical)
         ]
 
 
@@ -257,7 +211,7 @@ def _independent_groups(view: _View, settings: SplitSettings, seed: int) -> list
         p_values = _test_of_levels(view)
     else:
         rng = np.random.default_rng(seed)
-        p_values = random_features_test(view.shares, view.is_label, view.weights, rng)
+        p_values = random_features_test(view.fractions, view.is_categorical, view.weights, rng)
     if settings.joint:
         p_values[np.ix_(view.is_smooth, view.is_smooth)] = 0.0
     n_variables = len(view.variables)
@@ -273,11 +227,11 @@ def _test_of_levels(view: _View) -> FloatArray:
     Three by three levels of thirty rows hide all but the strongest dependence, ranks do not.
     """
     p_values = g_test(view.levels(), view.weights)
-    seen = ~np.isnan(view.cells) & ~view.is_label
+    seen = ~np.isnan(view.cells) & ~view.is_categorical
     n_rows = seen.T @ (seen * view.weights[:, None])
     is_small = (n_rows > 0) & (n_rows < ROWS_PER_PAIR * N_LEVELS**2)
     if is_small.any():
-        by_rank = rank_correlation_test(np.where(seen, view.shares, np.nan), view.weights)
+        by_rank = rank_correlation_test(np.where(seen, view.fractions, np.nan), view.weights)
         p_values = np.where(is_small, by_rank, p_values)
     return p_values
 

@@ -17,7 +17,7 @@ from skcircuits.circuits.inputs import LeafUnit
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.sum_product._mixed_columns import MixedColumn
-from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_share
+from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_fraction
 from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -28,16 +28,10 @@ LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]
 
 @dataclass(frozen=True)
 class MixedTable:
-    """Rows with numbers, codes of labels and missing cells.
+    """Rows with numbers, codes of categories and missing cells.
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, d)
-        Numbers and codes, NaN where missing.
-    weights : ndarray of shape (n,)
-        Weights of the rows, as numbers of equal rows.
-    columns : tuple of MixedColumn
-        Facts about each column.
+    `X` (n, d): numbers and codes, NaN where missing; `weights` (n,): weights of the rows, as
+    numbers of equal rows; `columns`: facts about each column.
     """
 
     X: FloatArray
@@ -47,17 +41,7 @@ class MixedTable:
     def cells(self, rows: IntArray, variable: int) -> tuple[FloatArray, FloatArray]:
         """Observed cells of a column and their weights.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (m,)
-            Which rows.
-        variable : int
-            Which column.
-
-        Returns
-        -------
-        cells, weights : ndarray of shape (k,)
-            Without missing cells.
+        `rows` (m,) -> `cells, weights` (k,).
         """
         cells = self.X[rows, variable]
         seen = ~np.isnan(cells)
@@ -68,14 +52,9 @@ class MixedTable:
 class LeafSettings:
     """How to fit the input units.
 
-    Parameters
-    ----------
-    family : {"polynomial", "histogram", "gaussian", "multivariate"}, default="polynomial"
-        Distributions of numbers. A column with point masses takes polynomials always.
-    polynomials : PolynomialSettings
-        Candidates for piecewise polynomials.
-    smoothing : float, default=1.0
-        Pseudo-rows that each unit takes from the column's overall distribution.
+    `family`: distributions of numbers. A column with point masses takes polynomials always;
+    `polynomials`: candidates for piecewise polynomials; `smoothing`: pseudo-rows that each unit
+    takes from the column's overall distribution.
     """
 
     family: LeafFamily = "polynomial"
@@ -83,13 +62,7 @@ class LeafSettings:
     smoothing: float = 1.0
 
     def without_degrees(self) -> LeafSettings:
-        """Give settings that take a small part of the time.
-
-        Returns
-        -------
-        LeafSettings
-            With histograms where there were polynomials.
-        """
+        """Give settings that take a small part of the time."""
         return replace(self, polynomials=replace(self.polynomials, max_degree=0))
 
 
@@ -98,22 +71,7 @@ def fit_leaves(
     regions: Sequence[tuple[IntArray, tuple[int, ...]]],
     settings: LeafSettings,
 ) -> list[list[LeafUnit]]:
-    """Fit the units of factorised regions, those of one family all together.
-
-    Parameters
-    ----------
-    table : MixedTable
-        The rows.
-    regions : sequence of (rows, variables)
-        Rows and variables of each region.
-    settings : LeafSettings
-        Families and smoothing.
-
-    Returns
-    -------
-    list of list of LeafUnit
-        Units of each region, over disjoint variables.
-    """
+    """Fit the units of factorised regions, those of one family all together."""
     units: list[list[LeafUnit]] = [[] for _ in regions]
     polynomials: list[tuple[int, IntArray, MixedColumn]] = []
     for number, (rows, variables) in enumerate(regions):
@@ -121,7 +79,7 @@ def fit_leaves(
         for variable in variables:
             column = table.columns[variable]
             if column.cardinality:
-                units[number].append(_fit_labels(table, rows, column, settings.smoothing))
+                units[number].append(_fit_categories(table, rows, column, settings.smoothing))
             elif column.is_smooth and settings.family in ("gaussian", "multivariate"):
                 smooth.append(column)
             else:
@@ -133,15 +91,15 @@ def fit_leaves(
     return units
 
 
-def _fit_labels(
+def _fit_categories(
     table: MixedTable, rows: IntArray, column: MixedColumn, smoothing: float
 ) -> Categorical:
-    """Frequencies of labels, drawn towards those of the whole table."""
+    """Frequencies of categories, drawn towards those of the whole table."""
     codes, weights = table.cells(rows, column.variable)
     counts = np.bincount(codes.astype(np.intp), weights, minlength=column.cardinality).astype(float)
-    counts += smoothing * column.shares
+    counts += smoothing * column.fractions
     if counts.sum() == 0:
-        counts = column.shares
+        counts = column.fractions
     return Categorical(column.variable, counts / counts.sum())
 
 
@@ -200,20 +158,20 @@ def _fit_polynomials(
         densities = dict(zip(present, fit_densities(summary, settings.polynomials)))
     units = []
     for i, (rows, column) in enumerate(samples):
-        shares = _atom_shares(table, rows, column, settings.smoothing)
+        fractions = _atom_fractions(table, rows, column, settings.smoothing)
         half = column.resolution / 2
         # A region without numbers off the atoms: uniform over the column's range
         whole = np.array([column.lower - half, column.upper + half])
         knots, weights, beyond = densities.get(i, Density(whole, np.ones(1), np.zeros(2)))
         tails, scale = _tails(column, *found[i], beyond)
-        rest = shares[-1]
+        rest = fractions[-1]
         units.append(
             PiecewisePolynomial(
                 column.variable,
                 knots,
                 weights / weights.sum() * (rest * (1.0 - tails.sum())),
                 column.atoms,
-                shares[:-1],
+                fractions[:-1],
                 rest * tails,
                 [scale] * 2,
             )
@@ -229,7 +187,7 @@ def _off_atoms(
     return cells[kept], weights[kept]
 
 
-def _atom_shares(
+def _atom_fractions(
     table: MixedTable, rows: IntArray, column: MixedColumn, smoothing: float
 ) -> FloatArray:
     """Mass of each atom and of the rest in a region, shape (n_atoms + 1,)."""
@@ -240,8 +198,8 @@ def _atom_shares(
     is_atom = column.atoms[np.minimum(place, len(column.atoms) - 1)] == cells
     kind = np.where(is_atom, place, len(column.atoms))
     counts = np.bincount(kind, weights, minlength=len(column.atoms) + 1).astype(float)
-    counts += smoothing * column.shares
-    return counts / counts.sum() if counts.sum() else column.shares
+    counts += smoothing * column.fractions
+    return counts / counts.sum() if counts.sum() else column.fractions
 
 
 def _tails(
@@ -249,7 +207,7 @@ def _tails(
 ) -> tuple[FloatArray, float]:
     """Masses and scale of the tails of a region.
 
-    What the density itself puts beyond the numbers is taken off; the square of the share,
+    What the density itself puts beyond the numbers is taken off; the square of the fraction,
     the chance that two in a row fall outside, remains. Tails are as wide as the numbers of
     the region scatter.
     """
@@ -259,5 +217,5 @@ def _tails(
         mean = weights @ cells / total
         spread = np.sqrt(weights @ (cells - mean) ** 2 / total)
     scale = max(spread, column.resolution, 1e-3 * column.scale)
-    share = tail_share(total)
-    return np.where(beyond > 0, np.maximum(share - beyond, share**2), share), float(scale)
+    fraction = tail_fraction(total)
+    return np.where(beyond > 0, np.maximum(fraction - beyond, fraction**2), fraction), float(scale)

@@ -10,13 +10,13 @@ from skcircuits.protocols import SMALLEST_RANGE, BoolArray, FloatArray
 
 __all__ = ["MixedColumn", "describe_column"]
 
-# A column of numbers with at most this many distinct values, each seen this often on
+# A numerical column with at most this many distinct values, each seen this often on
 # average, is made of point masses alone.
 FEW_VALUES = 12
 ROWS_PER_VALUE = 10
-# Elsewhere a point mass holds this share of the rows and this many times as many as the
+# Elsewhere a point mass holds this fraction of the rows and this many times as many as the
 # neighbouring values lead to expect.
-HEAVY_SHARE = 0.05
+HEAVY_FRACTION = 0.05
 HEAVY_RATIO = 8.0
 # Distinct values on either side that count as neighbours.
 NEIGHBOURS = 5
@@ -26,29 +26,18 @@ NEIGHBOURS = 5
 class MixedColumn:
     """Facts about one column.
 
-    Attributes
-    ----------
-    variable : int
-        Column number.
-    cardinality : int
-        Number of labels, 0 for numbers.
-    atoms : ndarray of shape (a,)
-        Values of a column of numbers that have a probability of their own, increasing.
-    shares : ndarray of shape (cardinality,) or (a + 1,)
-        Share of each label; of each atom and, last, of all other numbers. Positive: every
-        entry got a part of one pseudo-row.
-    resolution : float
-        Smallest distance between two values: how finely the column was recorded.
-    lower, upper : float
-        Least and greatest number.
-    scale : float
-        Standard deviation of the numbers, positive.
+    `variable`: column number; `cardinality`: number of categories, 0 for numbers; `atoms` (a,):
+    values of a numerical column that have a probability of their own, increasing; `fractions`
+    (cardinality,) or (a + 1,): fraction of each category; of each atom and, last, of all other
+    numbers. Positive: every entry got a part of one pseudo-row; `resolution`: smallest distance
+    between two values: how finely the column was recorded; `lower`, `upper`: least and greatest
+    number; `scale`: standard deviation of the numbers, positive.
     """
 
     variable: int
     cardinality: int
     atoms: FloatArray
-    shares: FloatArray
+    fractions: FloatArray
     resolution: float = 0.0
     lower: float = 0.0
     upper: float = 0.0
@@ -65,36 +54,14 @@ def describe_column(
 ) -> MixedColumn:
     """Learn the facts about a column.
 
-    Parameters
-    ----------
-    variable : int
-        Column number.
-    cells : ndarray of shape (n,)
-        Numbers or codes of labels, NaN where missing.
-    weights : ndarray of shape (n,)
-        Weights of the rows, as numbers of equal rows.
-    cardinality : int
-        Number of labels, 0 for numbers.
-
-    Returns
-    -------
-    MixedColumn
-        The facts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning.sum_product._mixed_columns import describe_column
-    >>> cells = np.append(np.zeros(60), np.arange(1.0, 41.0))
-    >>> describe_column(0, cells, np.ones(100), cardinality=0).atoms
-    array([0.])
+    `cells` (n,), `weights` (n,).
     """
     seen = ~np.isnan(cells) & (weights > 0)
     cells, weights = cells[seen], weights[seen]
     nothing = np.empty(0)
     if cardinality:
         counts = np.bincount(cells.astype(np.intp), weights, minlength=cardinality).astype(float)
-        return MixedColumn(variable, cardinality, nothing, _smoothed_shares(counts))
+        return MixedColumn(variable, cardinality, nothing, _smoothed_fractions(counts))
     if len(cells) == 0:
         return MixedColumn(variable, 0, nothing, np.ones(1), 1.0, -0.5, 0.5)
     values, place = np.unique(cells, return_inverse=True)
@@ -108,7 +75,7 @@ def describe_column(
         variable,
         0,
         values[heavy],
-        _smoothed_shares(atom_counts),
+        _smoothed_fractions(atom_counts),
         resolution,
         float(values[0]),
         float(values[-1]),
@@ -116,8 +83,8 @@ def describe_column(
     )
 
 
-def _smoothed_shares(counts: FloatArray) -> FloatArray:
-    """Shares after adding one pseudo-row, spread evenly."""
+def _smoothed_fractions(counts: FloatArray) -> FloatArray:
+    """Fractions after adding one pseudo-row, spread evenly."""
     return (counts + 1.0 / len(counts)) / (counts.sum() + 1.0)
 
 
@@ -140,4 +107,4 @@ def _heavy_values(values: FloatArray, counts: FloatArray, resolution: float) -> 
     neighbours = ends[last] - ends[first] + counts[first] - counts
     width = np.maximum(values[last] - values[first], resolution)
     expected = neighbours * resolution / width
-    return (counts >= HEAVY_SHARE * total) & (counts > HEAVY_RATIO * expected)
+    return (counts >= HEAVY_FRACTION * total) & (counts > HEAVY_RATIO * expected)

@@ -1,4 +1,4 @@
-"""Bell-shaped densities for small samples, beside the piecewise polynomials on their range.
+"""Cubic B-spline densities for small samples, beside the piecewise polynomials on their range.
 
 Ten or thirty numbers rarely justify a second basis function, so that the information
 criterion leaves them a uniform density between the least and the greatest. The range fits
@@ -24,21 +24,17 @@ from skcircuits.learning.univariate._polynomials import (
 from skcircuits.numerics._bsplines import basis_cdf, uniform_weights
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Density", "fit_densities", "tail_share"]
+__all__ = ["Density", "fit_densities", "tail_fraction"]
 
-# Degree of the bell: its middle B-spline on DEGREE + 1 equal intervals.
+# Degree of the B-spline: its middle B-spline on DEGREE + 1 equal intervals.
 DEGREE = 3
 
 
 class Density(NamedTuple):
     """A density without its tails.
 
-    Attributes
-    ----------
-    knots, weights : ndarray of shape (P + 1,) and (P + p,)
-        Pieces and weights of the B-splines.
-    beyond : ndarray of shape (2,)
-        Mass on either side of the sample.
+    `knots`, `weights` (P + 1,) and (P + p,): pieces and weights of the B-splines; `beyond` (2,):
+    mass on either side of the sample.
     """
 
     knots: FloatArray
@@ -47,77 +43,43 @@ class Density(NamedTuple):
 
 
 def fit_densities(samples: Samples, settings: PolynomialSettings) -> list[Density]:
-    """Fit a density to each sample: piecewise polynomials, or a bell where it predicts better.
+    """Fit a density to each sample: piecewise polynomials, or a B-spline where it predicts better.
 
-    Parameters
-    ----------
-    samples : Samples
-        L samples.
-    settings : PolynomialSettings
-        Candidates and smoothing; a fixed number of intervals excludes bells.
-
-    Returns
-    -------
-    list of Density
-        One per sample.
-
-    Notes
-    -----
-    Polynomials on the range of a sample have the score log likelihood - (number of basis
-    functions - 1) log(n) / 2, where a number that alone sets an end of the range counts as
-    what it would be without itself: in the tail, just outside. Bells have log likelihood -
-    2 log(n) / 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning.univariate._b_splines import fit_densities
-    >>> from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
-    >>> x = np.round(np.random.default_rng(0).normal(size=30), 1)
-    >>> samples = Samples.summarize([x], [np.ones(30)], [0.1])
-    >>> (density,) = fit_densities(samples, PolynomialSettings())
-    >>> density.weights.round(2)
-    array([0.  , 0.  , 0.01, 0.98, 0.01, 0.  , 0.  ])
+    Polynomials on the range of a sample have the score log likelihood - (number of basis functions
+    - 1) log(n) / 2, where a number that alone sets an end of the range counts as what it would be
+    without itself: in the tail, just outside. B-splines have log likelihood - 2 log(n) / 2.
     """
     fitted = fit_polynomials(samples, settings)
     nothing = np.zeros(2)
     densities = [Density(knots, weights, nothing) for knots, weights in fitted]
     if settings.n_bins != "bic" or settings.max_degree < DEGREE:
         return densities
-    knots, weights = _fit_bells(samples, settings.smoothing)
-    gain = _bell_scores(samples, knots, weights) - _range_scores(samples, fitted)
-    is_bell = (gain > 0) & (samples.totals >= 2 * ROWS_PER_FUNCTION)
+    knots, weights = _fit_b_splines(samples, settings.smoothing)
+    gain = _b_spline_scores(samples, knots, weights) - _range_scores(samples, fitted)
+    is_b_spline = (gain > 0) & (samples.totals >= 2 * ROWS_PER_FUNCTION)
     ends = np.column_stack([samples.lower[:, 0], samples.upper[:, -1]])
     below = np.einsum("lef,lf->le", basis_cdf(ends, knots, DEGREE), weights)
-    for i in np.flatnonzero(is_bell):
+    for i in np.flatnonzero(is_b_spline):
         densities[i] = Density(knots[i], weights[i], np.array([below[i, 0], 1.0 - below[i, 1]]))
     return densities
 
 
-def tail_share(totals: FloatArray) -> FloatArray:
+def tail_fraction(totals: FloatArray) -> FloatArray:
     """Probability of either tail.
 
-    The next of n + 1 exchangeable numbers falls beyond the first n with probability
-    1 / (n + 1) on either side, whatever their distribution: so much goes to each tail (with
-    two pseudo-rows, so that three equal parts remain for n = 0).
+    The next of n + 1 exchangeable numbers falls beyond the first n with probability 1 / (n + 1) on
+    either side, whatever their distribution: so much goes to each tail (with two pseudo-rows, so
+    that three equal parts remain for n = 0).
 
-    Parameters
-    ----------
-    totals : ndarray of shape (L,)
-        Weights of the samples.
-
-    Returns
-    -------
-    ndarray of shape (L,)
-        Probabilities.
+    `totals` (L,) -> (L,).
     """
     return 1.0 / (totals + 3.0)
 
 
-def _fit_bells(samples: Samples, smoothing: float) -> tuple[FloatArray, FloatArray]:
-    """Knots (L, 5) and weights (L, 7) of bells with the samples' means and variances.
+def _fit_b_splines(samples: Samples, smoothing: float) -> tuple[FloatArray, FloatArray]:
+    """Knots (L, 5) and weights (L, 7) of B-splines with the samples' means and variances.
 
-    The pseudo-rows are uniform: over the sample in its moments, over the bell's own range in
+    The pseudo-rows are uniform: over the sample in its moments, over the B-spline's own range in
     the weights, so that the density is zero nowhere.
     """
     totals = samples.totals
@@ -137,8 +99,8 @@ def _fit_bells(samples: Samples, smoothing: float) -> tuple[FloatArray, FloatArr
     return knots, weights / weights.sum(axis=1, keepdims=True)
 
 
-def _bell_scores(samples: Samples, knots: FloatArray, weights: FloatArray) -> FloatArray:
-    """Penalised log likelihoods of bells, shape (L,)."""
+def _b_spline_scores(samples: Samples, knots: FloatArray, weights: FloatArray) -> FloatArray:
+    """Penalised log likelihoods of B-splines, shape (L,)."""
     log_masses = _log_cell_masses(samples, knots, weights)
     return (samples.counts * log_masses).sum(axis=1) - np.log(samples.totals)
 
@@ -167,7 +129,7 @@ def _left_out_likelihoods(samples: Samples, log_masses: FloatArray) -> FloatArra
     middles = (samples.lower + samples.upper) / 2
     mean = (samples.counts * middles).sum(axis=1) / totals
     spread = np.sqrt((samples.counts * (middles - mean[:, None]) ** 2).sum(axis=1) / totals)
-    tail = tail_share(totals)
+    tail = tail_fraction(totals)
     value = (samples.counts * log_masses).sum(axis=1) + totals * np.log1p(-2 * tail)
     last = (samples.counts > 0).cumsum(axis=1).argmax(axis=1)
     for end in (np.zeros_like(last), last):

@@ -23,7 +23,7 @@ __all__ = ["PolynomialSettings", "Samples", "fit_polynomials"]
 CANDIDATE_BINS = (1, 2, 3, 4, 6, 8, 12, 16)
 # A basis function needs this many rows.
 ROWS_PER_FUNCTION = 3
-# A sample is summed up by at most this many cells, none narrower than this share of the
+# A sample is summed up by at most this many cells, none narrower than this fraction of the
 # range between its first and last decile.
 MAX_CELLS = 64
 FINEST_CELL = 1e-3
@@ -40,17 +40,10 @@ TINY = 1e-300
 class PolynomialSettings:
     """Which piecewise polynomials to fit.
 
-    Parameters
-    ----------
-    n_bins : "bic" or int, default="bic"
-        Number of intervals.
-    binning : {"quantile", "uniform", "mean"}, default="quantile"
-        Intervals of equal weight, of equal width, or from splitting at means: the widest
-        scatter first, where the mean of its numbers is.
-    max_degree : int, default=6
-        Highest degree; 0 allows histograms only.
-    smoothing : float, default=1.0
-        Pseudo-rows, uniform over the range of the sample.
+    `n_bins`: number of intervals; `binning`: intervals of equal weight, of equal width, or from
+    splitting at means: the widest scatter first, where the mean of its numbers is; `max_degree`:
+    highest degree; 0 allows histograms only; `smoothing`: pseudo-rows, uniform over the range of
+    the sample.
     """
 
     n_bins: int | Literal["bic"] = "bic"
@@ -59,13 +52,7 @@ class PolynomialSettings:
     smoothing: float = 1.0
 
     def candidates(self) -> Iterator[tuple[int, int]]:
-        """List numbers of intervals and degrees.
-
-        Yields
-        ------
-        n_bins, degree : int
-            The next candidate.
-        """
+        """List numbers of intervals and degrees."""
         bins = CANDIDATE_BINS if isinstance(self.n_bins, str) else (self.n_bins,)
         yield from product(bins, range(self.max_degree + 1))
 
@@ -74,12 +61,8 @@ class PolynomialSettings:
 class Samples:
     """Samples of one variable each, as counts in disjoint cells.
 
-    Attributes
-    ----------
-    lower, upper : ndarray of shape (L, G)
-        Ends of the cells, increasing.
-    counts : ndarray of shape (L, G)
-        Weight in each cell; 0 pads samples with fewer cells.
+    `lower`, `upper` (L, G): ends of the cells, increasing; `counts` (L, G): weight in each cell; 0
+    pads samples with fewer cells.
     """
 
     lower: FloatArray
@@ -95,18 +78,7 @@ class Samples:
     ) -> Samples:
         """Count numbers in cells.
 
-        Parameters
-        ----------
-        values, weights : sequence of L ndarray of shape (n_i,)
-            Numbers of each sample, at least one, and their weights.
-        resolutions : sequence of L float
-            How finely each variable was recorded.
-
-        Returns
-        -------
-        Samples
-            Cells as wide as the resolution where that gives few enough of them, else
-            cells of about equal weight.
+        `values`, `weights` (n_i,).
         """
         cells = [_count_cells(*sample) for sample in zip(values, weights, resolutions)]
         shape = (len(cells), max(len(counts) for _, _, counts in cells))
@@ -129,15 +101,7 @@ class Samples:
     def take(self, rows: IntArray) -> Samples:
         """Select samples.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (m,)
-            Which.
-
-        Returns
-        -------
-        Samples
-            These.
+        `rows` (m,).
         """
         return Samples(self.lower[rows], self.upper[rows], self.counts[rows])
 
@@ -145,31 +109,7 @@ class Samples:
 def fit_polynomials(
     samples: Samples, settings: PolynomialSettings
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Fit a piecewise polynomial density to each sample.
-
-    Parameters
-    ----------
-    samples : Samples
-        L samples.
-    settings : PolynomialSettings
-        Candidates and smoothing.
-
-    Returns
-    -------
-    list of (knots, weights)
-        Knots of shape (P_i + 1,) and weights of the normalised B-splines, of shape
-        (P_i + p_i,), that minimise -2 log likelihood + (P_i + p_i - 1) log(weight) among the
-        candidates the sample has rows for.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning.univariate._polynomials import *
-    >>> x = np.arange(100.0)
-    >>> samples = Samples.summarize([x], [np.ones(100)], [1.0])
-    >>> fit_polynomials(samples, PolynomialSettings())
-    [(array([-0.5, 99.5]), array([1.]))]
-    """
+    """Fit a piecewise polynomial density to each sample."""
     candidates = list(settings.candidates())
     knots = {n_bins: _knots(samples, n_bins, settings.binning) for n_bins, _ in candidates}
     choice = _choose(samples, candidates, knots, settings.smoothing)
@@ -214,7 +154,7 @@ def _batches(rows: IntArray) -> list[IntArray]:
 
 
 class _Mixture:
-    """The weights of fixed basis densities as the shares of a mixture, fitted by EM.
+    """The weights of fixed basis densities as the fractions of a mixture, fitted by EM.
 
     The log likelihood of the cells is concave in the weights. Pseudo-rows with the uniform
     density pull towards the weights that give the uniform density.
@@ -231,8 +171,8 @@ class _Mixture:
         """Weights after EM steps, shape (L, n_functions)."""
         weights = self.start
         for _ in range(max_steps):
-            shares = self.samples.counts / np.maximum(self._cell_masses(weights), TINY)
-            flows = weights * np.matmul(shares[:, None], self.masses)[:, 0] + self.prior
+            fractions = self.samples.counts / np.maximum(self._cell_masses(weights), TINY)
+            flows = weights * np.matmul(fractions[:, None], self.masses)[:, 0] + self.prior
             new = flows / flows.sum(axis=1, keepdims=True)
             moved = np.abs(new - weights).max()
             weights = new
@@ -272,20 +212,20 @@ def _count_cells(
 def _knots(samples: Samples, n_bins: int, binning: str) -> FloatArray:
     """Ends of the intervals of each sample, shape (L, n_bins + 1)."""
     low, high = samples.lower[:, 0], samples.upper[:, -1]
-    shares = np.arange(1, n_bins) / n_bins
+    fractions = np.arange(1, n_bins) / n_bins
     if binning == "uniform":
-        inner = low[:, None] + (high - low)[:, None] * shares
+        inner = low[:, None] + (high - low)[:, None] * fractions
     elif binning == "quantile":
-        inner = _quantiles(samples, np.tile(shares, (len(samples), 1)))
+        inner = _quantiles(samples, np.tile(fractions, (len(samples), 1)))
     else:
         inner = _means(samples, n_bins)
     return np.column_stack([low, inner, high])
 
 
-def _quantiles(samples: Samples, shares: FloatArray) -> FloatArray:
-    """Points with given shares of the weight below them, shape (L, m)."""
+def _quantiles(samples: Samples, fractions: FloatArray) -> FloatArray:
+    """Points with given fractions of the weight below them, shape (L, m)."""
     ends = np.cumsum(samples.counts, axis=1)
-    target = shares * ends[:, -1:]
+    target = fractions * ends[:, -1:]
     cell = (ends[:, :, None] < target[:, None, :]).sum(axis=1)
     row = np.arange(len(samples))[:, None]
     inside = 1.0 - (ends[row, cell] - target) / samples.counts[row, cell]

@@ -6,22 +6,25 @@ from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
+from scipy.special import logsumexp
 
+from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import IntArray
-from skcircuits.trees.mixture_of_all_trees._all_trees_mixture import AllTreesMixture
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees.mixture_of_all_trees._enumeration import enumerate_marginals
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     WeightedMarginals,
     estimate_marginals,
     sample_completions,
 )
-from skcircuits.trees.mixture_of_all_trees._gibbs import blocked_gibbs, single_site_gibbs
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
+from skcircuits.trees.spanning._sampling import sample_spanning_trees
+from skcircuits.trees.tree._inference import TreeInference
 
-__all__ = ["conditional_marginals"]
+__all__ = ["blocked_gibbs", "conditional_marginals", "single_site_gibbs"]
 
 _N_CHAINS = 16  # independent chains per row; their spread gives the standard errors
-_BURN_IN = 0.25  # share of the sweeps that is added in front and thrown away
+_BURN_IN = 0.25  # fraction of the sweeps that is added in front and thrown away
 
 
 def conditional_marginals(
@@ -33,40 +36,7 @@ def conditional_marginals(
 ) -> WeightedMarginals:
     """Distribution of every variable given the observed cells of each row.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    codes : ndarray of shape (n_rows, n_variables)
-        Rows, -1 where a cell is missing.
-    method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
-        ``"collapsed"`` averages the exact answers of drawn trees, ``"importance"`` the
-        distributions that the cells of one row per tree were drawn from, both weighted by how
-        well the tree explains the observed cells;
-        ``"blocked_gibbs"`` and ``"gibbs"`` average over Markov chains; ``"exact"`` enumerates
-        the missing cells.
-    n_samples : int
-        Number of trees, or of rows drawn by the chains; ignored by ``"exact"``.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    WeightedMarginals
-        Estimates, standard errors and effective sample sizes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import (
-    ...     AllTreesMixture, Parameterization, StateLayout, conditional_marginals
-    ... )
-    >>> parameterization = Parameterization(StateLayout([2, 2]))
-    >>> model = parameterization.model(np.zeros(parameterization.size))
-    >>> mixture = AllTreesMixture(np.zeros(1), [model])
-    >>> rng = np.random.default_rng(0)
-    >>> conditional_marginals(mixture, np.array([[1, -1]]), "exact", 0, rng).probabilities
-    array([[0. , 1. , 0.5, 0.5]])
+    `codes` (n_rows, n_variables).
     """
     layout = mixture.layout
     if method == "exact":
@@ -112,3 +82,71 @@ def _chain_averages(
     most = float(n_sweeps * _N_CHAINS)
     sizes = np.divide(spread, noise, out=np.full(len(spread), most), where=noise > 0)
     return WeightedMarginals(probabilities, errors, np.minimum(sizes, most))
+
+
+def blocked_gibbs(
+    mixture: AllTreesMixture, start: IntArray, missing: BoolArray, rng: np.random.Generator
+) -> Iterator[IntArray]:
+    """Draw component and tree given the row, then the missing cells given the tree.
+
+    `start` (n_chains, n_variables), `missing` (n_chains, n_variables) -> (n_chains, n_variables).
+    """
+    codes = start
+    layout = mixture.layout
+    while True:
+        components = _draw_components(mixture, codes, rng)
+        evidence = layout.evidence(np.where(missing, -1, codes))
+        codes = codes.copy()
+        for component, model in enumerate(mixture.components):
+            mine = np.flatnonzero(components == component)
+            affinities, ratios = model.affinities(), model.ratios()
+            for chunk in memory_bound_chunks(len(mine), 24 * layout.n_variables**2):
+                rows = mine[chunk]
+                # P(T|x) is a spanning-tree law with the affinities of the row as weights.
+                flat = layout.flat(codes[rows])
+                weights = affinities[flat[:, :, None], flat[:, None, :]]
+                inference = TreeInference(
+                    sample_spanning_trees(weights, np.arange(len(rows)), rng),
+                    layout,
+                    model.nodes,
+                    ratios,
+                    evidence[rows][:, None, :],
+                )
+                codes[rows] = inference.sample(rng)[:, 0]
+        yield codes
+
+
+def single_site_gibbs(
+    mixture: AllTreesMixture, start: IntArray, missing: BoolArray, rng: np.random.Generator
+) -> Iterator[IntArray]:
+    """Draw every missing cell given all other cells, one after the other.
+
+    `start` (n_chains, n_variables), `missing` (n_chains, n_variables) -> (n_chains, n_variables).
+    """
+    codes = start
+    cardinalities = mixture.layout.cardinalities
+    while True:
+        codes = codes.copy()
+        for variable in np.flatnonzero(missing.any(axis=0)):
+            rows = np.flatnonzero(missing[:, variable])
+            n_states = cardinalities[variable]
+            # Every state of the variable, beside all other cells of the row.
+            candidates = np.repeat(codes[rows], n_states, axis=0)
+            candidates[:, variable] = np.tile(np.arange(n_states), len(rows))
+            log_prob = mixture.log_prob(candidates).reshape(len(rows), n_states)
+            codes[rows, variable] = _draw_by_log(log_prob, rng)
+        yield codes
+
+
+def _draw_components(
+    mixture: AllTreesMixture, codes: IntArray, rng: np.random.Generator
+) -> IntArray:
+    if len(mixture.components) == 1:
+        return np.zeros(len(codes), dtype=np.int64)
+    return _draw_by_log(mixture.log_joint(codes), rng)
+
+
+def _draw_by_log(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Draw a column per row, with probability proportional to exp(log_weights)."""
+    weights = np.exp(log_weights - logsumexp(log_weights, axis=1, keepdims=True))
+    return draw_states(weights, rng.random(len(weights)))

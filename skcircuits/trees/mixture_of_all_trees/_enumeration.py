@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.mixture_of_all_trees._all_trees_mixture import AllTreesMixture
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 
 __all__ = [
     "MAX_COMPLETIONS",
@@ -26,17 +26,7 @@ MAX_COMPLETIONS = 2**17  # completions of one row that are enumerated at most
 def n_completions(evidence: FloatArray, mixture: AllTreesMixture) -> FloatArray:
     """Number of complete rows that the evidence allows.
 
-    Parameters
-    ----------
-    evidence : ndarray of shape (n_rows, n_states)
-        Factors on the states, see `StateLayout.evidence`.
-    mixture : AllTreesMixture
-        The model.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        Numbers of completions, as floats.
+    `evidence` (n_rows, n_states) -> (n_rows,).
     """
     layout = mixture.layout
     return layout.sum_states((evidence > 0).astype(float)).prod(axis=1)
@@ -45,22 +35,7 @@ def n_completions(evidence: FloatArray, mixture: AllTreesMixture) -> FloatArray:
 def enumerate_evidence(mixture: AllTreesMixture, evidence: FloatArray) -> FloatArray:
     """Log of the expected product of the factors: the log probability of observed cells.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    evidence : ndarray of shape (n_rows, n_states)
-        Factors on the states.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        Exact log probabilities.
-
-    Raises
-    ------
-    ValueError
-        If a row has more than `MAX_COMPLETIONS` completions.
+    `evidence` (n_rows, n_states) -> (n_rows,).
     """
     log_evidence = np.full(len(evidence), -np.inf)
     # A variable whose states are all ruled out leaves nothing to enumerate.
@@ -73,22 +48,7 @@ def enumerate_evidence(mixture: AllTreesMixture, evidence: FloatArray) -> FloatA
 def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> FloatArray:
     """Distribution of every variable given the observed cells.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    evidence : ndarray of shape (n_rows, n_states)
-        Factors on the states; every variable keeps a possible state.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_states)
-        Exact probability of every flat state.
-
-    Raises
-    ------
-    ValueError
-        If a row has more than `MAX_COMPLETIONS` completions.
+    `evidence` (n_rows, n_states) -> (n_rows, n_states).
     """
     parts = [np.empty((0, evidence.shape[1]))]
     for block in _completions(mixture, evidence):
@@ -104,26 +64,7 @@ def draw_enumerated(
 ) -> IntArray:
     """Draw complete rows given the observed cells.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    evidence : ndarray of shape (n_rows, n_states)
-        Factors on the states; every variable keeps a possible state.
-    n_samples : int
-        Number of draws per row.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_rows, n_variables)
-        Exact independent draws.
-
-    Raises
-    ------
-    ValueError
-        If a row has more than `MAX_COMPLETIONS` completions.
+    `evidence` (n_rows, n_states) -> (n_samples, n_rows, n_variables).
     """
     parts = [np.empty((n_samples, 0, mixture.layout.n_variables), dtype=np.int64)]
     for block in _completions(mixture, evidence):

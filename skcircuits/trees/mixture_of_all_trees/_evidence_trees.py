@@ -18,13 +18,15 @@ from scipy.special import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.mixture_of_all_trees._all_trees_mixture import AllTreesMixture
-from skcircuits.trees.mixture_of_all_trees._tree_proposals import TreeProposal
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
+from skcircuits.trees.spanning._laplacian import log_partitions, log_partitions_and_marginals
 from skcircuits.trees.spanning._sampling import UniformSource, sample_spanning_trees
 from skcircuits.trees.tree._inference import TreeInference
 from skcircuits.trees.tree._layout import StateLayout
+from skcircuits.trees.tree._rooted import edges_of
 
 __all__ = [
+    "TreeProposal",
     "WeightedMarginals",
     "estimate_evidence",
     "estimate_marginals",
@@ -35,14 +37,10 @@ __all__ = [
 class WeightedMarginals(NamedTuple):
     """Estimated distributions of all variables given the observed cells of each row.
 
-    Attributes
-    ----------
-    probabilities : ndarray of shape (n_rows, n_states)
-        Probability of every flat state.
-    standard_errors : ndarray of shape (n_rows, n_states)
-        Standard errors of the probabilities, infinite where a single draw counts.
-    effective_sample_size : ndarray of shape (n_rows,)
-        Number of independent draws that would estimate equally well.
+    `probabilities` (n_rows, n_states): probability of every flat state; `standard_errors` (n_rows,
+    n_states): standard errors of the probabilities, infinite where a single draw counts;
+    `effective_sample_size` (n_rows,): number of independent draws that would estimate equally
+    well.
     """
 
     probabilities: FloatArray
@@ -55,23 +53,7 @@ def estimate_evidence(
 ) -> FloatArray:
     """Log probability of the observed cells.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    evidence : ndarray of shape (n_rows, n_states)
-        Factors on the states, see `StateLayout.evidence`.
-    n_trees : int
-        Number of trees per row.
-    seed : int
-        All rows use the same random numbers, made from this seed: the answer about a row
-        does not depend on the rows beside it.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        Estimates whose exponentials are unbiased; exact for rows without missing cells and
-        for rows without observed ones.
+    `evidence` (n_rows, n_states) -> (n_rows,).
     """
     log_evidence = np.full(len(evidence), -np.inf)
     layout = mixture.layout
@@ -96,26 +78,7 @@ def estimate_marginals(
 ) -> WeightedMarginals:
     """Distribution of every variable given the observed cells.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    evidence : ndarray of shape (n_rows, n_states)
-        Factors on the states; every variable keeps a possible state.
-    n_trees : int
-        Number of trees per row.
-    rng : numpy.random.Generator
-        Source of randomness.
-    collapsed : bool, default=True
-        Average the exact marginals of the trees. Otherwise one row is drawn from each tree,
-        and every variable enters with the distribution its state was drawn from, given the
-        state drawn for its parent: unbiased as the states themselves, and with less noise
-        (Casella and Robert, 1996).
-
-    Returns
-    -------
-    WeightedMarginals
-        Estimates with their errors.
+    `evidence` (n_rows, n_states).
     """
     parts = []
     for rows in _chunks(len(evidence), mixture.layout, n_trees):
@@ -134,24 +97,7 @@ def sample_completions(
 ) -> IntArray:
     """Complete rows: draw a weighted tree, then the missing cells given the tree.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    evidence : ndarray of shape (n_rows, n_states)
-        Factors on the states; every variable keeps a possible state.
-    n_samples : int
-        Number of draws per row.
-    n_trees : int
-        Number of weighted trees per row to draw from; the law of the completions is exact
-        in the limit of many.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_rows, n_variables)
-        Complete rows.
+    `evidence` (n_rows, n_states) -> (n_samples, n_rows, n_variables).
     """
     layout = mixture.layout
     codes = np.empty((n_samples, len(evidence), layout.n_variables), dtype=np.int64)
@@ -183,10 +129,10 @@ class _EvidenceTrees:
         self.shape = (len(evidence), n_trees)
         self.rows: IntArray = np.repeat(np.arange(len(evidence)), n_trees)
         proposals = [TreeProposal(model, evidence) for model in mixture.components]
-        log_shares = mixture.log_weights[:, None] + np.stack([p.log_mass for p in proposals])
-        log_constant = logsumexp(log_shares, axis=0)
-        # All but the last cumulative share: that one may round below one.
-        bounds = np.cumsum(np.exp(log_shares - log_constant), axis=0)[:-1, self.rows]
+        log_fractions = mixture.log_weights[:, None] + np.stack([p.log_mass for p in proposals])
+        log_constant = logsumexp(log_fractions, axis=0)
+        # All but the last cumulative fraction: that one may round below one.
+        bounds = np.cumsum(np.exp(log_fractions - log_constant), axis=0)[:-1, self.rows]
         self.components: IntArray = (bounds <= rng.random(len(self.rows))).sum(axis=0)
         # One graph per component and row; every tree names its own.
         graphs = self.components * len(evidence) + self.rows
@@ -198,7 +144,7 @@ class _EvidenceTrees:
             log_ratios[mine] = inference.log_evidence[:, 0]
             log_ratios[mine] -= proposal.log_evidence(self.parents[mine], self.rows[mine])
         log_ratios = log_ratios.reshape(self.shape)
-        # The mean of ρ estimates P(e) / C; its shares are the weights of the trees.
+        # The mean of ρ estimates P(e) / C; its fractions are the weights of the trees.
         log_sums = logsumexp(log_ratios, axis=1)
         self.log_evidence: FloatArray = log_constant + log_sums - np.log(n_trees)
         self.weights: FloatArray = np.exp(log_ratios - log_sums[:, None])
@@ -273,3 +219,63 @@ def _chunks(n_rows: int, layout: StateLayout, n_trees: int) -> list[slice]:
     # Messages, answers and walks of every tree, and a few tables of every pair of states.
     bytes_per_row = 64 * n_trees * layout.n_states + 32 * layout.n_states**2
     return list(memory_bound_chunks(n_rows, bytes_per_row))
+
+
+class TreeProposal:
+    """The laws of the trees of one mixture of all trees given each of several rows.
+
+    `model`: the model; `evidence` (n_rows, n_states): factors on the states, see
+    `StateLayout.evidence`; every variable keeps a possible state; `weights` (n_rows, n_variables,
+    n_variables): edge weights of the laws; `log_mass` (n_rows,): log of ``Π_u P_u(e_u)`` times the
+    sum over all trees of ``P(T) Π_{uv∈T} r̂_uv``: the approximation of the probability of the
+    evidence.
+    """
+
+    def __init__(self, model: MixtureOfAllTrees, evidence: FloatArray) -> None:
+        layout = model.layout
+        allowed = model.nodes * evidence
+        marginals = layout.sum_states(allowed)
+        allowed /= marginals[:, layout.owner]
+        # The same vertex for all rows: no row depends on those beside it, not even by rounding.
+        root = int(model.weights.sum(axis=1).argmax())
+        # Σ_b r_uv(a, b) q_v(b) per flat state of u and variable v.
+        messages = np.add.reduceat(allowed[:, None, :] * model.ratios(), layout.offsets, axis=2)
+        mean_ratios = np.add.reduceat(messages * allowed[:, :, None], layout.offsets, axis=1)
+        _, edges = log_partitions_and_marginals(model.weights * mean_ratios, root)
+        beliefs = _beliefs(allowed, messages, edges, layout)
+        one_end = np.add.reduceat(messages * beliefs, layout.offsets, axis=1)
+        diagonal = np.arange(layout.n_variables)
+        mean_ratios[:, diagonal, diagonal] = 1.0  # no edge: never looked up
+        mean_ratios = one_end * one_end.transpose(0, 2, 1) / mean_ratios
+        log_margins: FloatArray = np.log(marginals).sum(axis=1)
+        self.weights: FloatArray = model.weights * mean_ratios
+        self.log_mass = (
+            log_margins + log_partitions(self.weights, root) - model.tree_distribution[0]
+        )
+        mean_ratios[:, diagonal, diagonal] = 1.0
+        self._log_margins = log_margins
+        self._log_mean_ratios: FloatArray = np.log(mean_ratios)
+
+    def log_evidence(self, parents: IntArray, rows: IntArray) -> FloatArray:
+        """What the law takes for the probability of the evidence in given trees.
+
+        `parents` (n_trees, n_variables), `rows` (n_trees,) -> (n_trees,).
+        """
+        edges = edges_of(parents)
+        log_ratios = self._log_mean_ratios[rows[:, None], edges[:, :, 0], edges[:, :, 1]]
+        return self._log_margins[rows] + log_ratios.sum(axis=1)
+
+
+def _beliefs(
+    allowed: FloatArray, messages: FloatArray, edges: FloatArray, layout: StateLayout
+) -> FloatArray:
+    """Distribution of every u without the message of v, (n_rows, flat states of u, v)."""
+    # A variable sends itself no message, since its probability of an edge is zero.
+    log_messages = np.log1p(edges[:, layout.owner] * (messages - 1.0))
+    with np.errstate(divide="ignore"):
+        log_beliefs = np.log(allowed) + log_messages.sum(axis=2)
+    log_beliefs = log_beliefs[:, :, None] - log_messages
+    largest = np.maximum.reduceat(log_beliefs, layout.offsets, axis=1)
+    beliefs: FloatArray = np.exp(log_beliefs - largest[:, layout.owner])
+    beliefs /= np.add.reduceat(beliefs, layout.offsets, axis=1)[:, layout.owner]
+    return beliefs

@@ -17,8 +17,7 @@ from scipy.special import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.mixture_of_all_trees._all_trees import distinct_rows
-from skcircuits.trees.mixture_of_all_trees._all_trees_mixture import AllTreesMixture
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, distinct_rows
 from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
 from skcircuits.trees.tree._chow_liu import learn_tree_mixture
 from skcircuits.trees.tree._layout import StateLayout
@@ -27,12 +26,12 @@ from skcircuits.trees.tree._statistics import mutual_information, pair_statistic
 __all__ = ["Epoch", "Schedule", "Training", "learn_all_trees", "start_training"]
 
 # Initial edge weights are powers of the mutual informations: the cube is closer to the best
-# trees than the informations themselves. The weakest are raised to a share of the strongest
+# trees than the informations themselves. The weakest are raised to a fraction of the strongest
 # that falls with the number of variables, so that n² of them together stay weak, but not so
 # far that learning would take long to raise those it needs.
 _POWER = 3
 _WEAKEST_INFORMATION = 1e-4
-_WEAKEST_SHARE = -2.5  # power of the number of variables
+_WEAKEST_FRACTION = -2.5  # power of the number of variables
 _N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
 _FIRST_DECAY, _SECOND_DECAY, _STABILITY = 0.9, 0.99, 1e-8  # Adam
 _PART = 2**16  # parameters moved at once
@@ -41,18 +40,11 @@ _NEGLIGIBLE = 7.0  # nats below the best component: not evaluated in between
 
 
 class Schedule(NamedTuple):
-    """How long and how boldly to learn.
+    """How long and training schedule.
 
-    Attributes
-    ----------
-    n_epochs : int
-        Passes over the rows; the learning rate falls along half a cosine meanwhile.
-    learning_rate : float
-        Learning rate of Adam at the start.
-    batch_size : int
-        Rows per step.
-    last_rate : float, default=0.02
-        Share of the learning rate that is left at the end.
+    `n_epochs`: passes over the rows; the learning rate falls along half a cosine meanwhile;
+    `learning_rate`: learning rate of Adam at the start; `batch_size`: rows per step; `last_rate`:
+    fraction of the learning rate that is left at the end.
     """
 
     n_epochs: int
@@ -61,27 +53,19 @@ class Schedule(NamedTuple):
     last_rate: float = 0.02
 
     def rate(self, done: float) -> float:
-        """Learning rate after a share of the run."""
-        share = self.last_rate + (1 - self.last_rate) * (1 + np.cos(np.pi * done)) / 2
-        return self.learning_rate * share
+        """Learning rate after a fraction of the run."""
+        fraction = self.last_rate + (1 - self.last_rate) * (1 + np.cos(np.pi * done)) / 2
+        return self.learning_rate * fraction
 
 
 @dataclass(frozen=True)
 class Epoch:
     """What learning has reached after a pass over the rows.
 
-    Attributes
-    ----------
-    parameterization : Parameterization
-        What the vectors mean.
-    log_weights : ndarray of shape (n_components,)
-        Log mixture weights.
-    vectors : ndarray of shape (n_components, size)
-        Parameters of the components.
-    loss : float
-        Mean negative log-likelihood of the rows as the pass met them.
-    converged : bool
-        Whether this was the last planned epoch.
+    `parameterization`: what the vectors mean; `log_weights` (n_components,): log mixture weights;
+    `vectors` (n_components, size): parameters of the components; `loss`: mean negative
+    log-likelihood of the rows as the pass met them; `converged`: whether this was the last planned
+    epoch.
     """
 
     parameterization: Parameterization
@@ -100,21 +84,12 @@ class Epoch:
 class Training:
     """Parameters and Adam's running moments, to be continued at any time.
 
-    Attributes
-    ----------
-    parameterization : Parameterization
-        What the vectors mean.
-    log_weights : ndarray of shape (n_components,)
-        Log mixture weights.
-    vectors : ndarray of shape (n_components, size)
-        Parameters of the components.
-    means, squares : ndarray of shape (n_components, size)
-        Running means of the gradients and of their squares.
-    n_steps : ndarray of shape (n_components,)
-        Steps taken so far.
-    masses, earlier_masses : ndarray of shape (n_components,)
-        Weight of the rows of each component, by their responsibilities: of the rows that are
-        learned from now, and of those before them (`close`).
+    `parameterization`: what the vectors mean; `log_weights` (n_components,): log mixture weights;
+    `vectors` (n_components, size): parameters of the components; `means`, `squares` (n_components,
+    size): running means of the gradients and of their squares; `n_steps` (n_components,): steps
+    taken so far; `masses`, `earlier_masses` (n_components,): weight of the rows of each component,
+    by their responsibilities: of the rows that are learned from now, and of those before them
+    (`close`).
     """
 
     parameterization: Parameterization
@@ -141,7 +116,7 @@ class Training:
     def weigh(self, masses: FloatArray, row_mass: float) -> None:
         """Set the mixture weights by the rows of now and before."""
         self.masses = masses
-        self.log_weights = _log_shares(masses + self.earlier_masses, row_mass)
+        self.log_weights = _log_fractions(masses + self.earlier_masses, row_mass)
 
     def forget(self) -> None:
         """Let only the rows that come now decide on the mixture weights."""
@@ -157,7 +132,7 @@ class Training:
         self.log_weights = epoch.log_weights.copy()
         self.vectors = epoch.vectors.copy()
 
-    def climb(self, component: int, gradient: FloatArray, rate: float) -> None:
+    def ascend(self, component: int, gradient: FloatArray, rate: float) -> None:
         """Move one component up its gradient (Kingma and Ba, 2015)."""
         self.n_steps[component] += 1
         step = int(self.n_steps[component])
@@ -188,28 +163,7 @@ def start_training(
 ) -> Training:
     """Choose the first parameters.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_rows, n_variables)
-        Complete rows.
-    layout : StateLayout
-        Numbering of the states.
-    n_components : int
-        Number of mixtures of all trees.
-    rng : numpy.random.Generator
-        Draws the random start, or the start of the mixture of trees.
-    sample_weight : ndarray of shape (n_rows,), default=None
-        Weight of each row; 1 without.
-    pseudo_count : float, default=1.0
-        Smoothing of the pair tables of each component.
-    random : bool, default=False
-        Draw all parameters instead of estimating pair tables and cubing mutual informations
-        for edge weights.
-
-    Returns
-    -------
-    Training
-        The start.
+    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
     """
     parameterization = Parameterization(layout)
     if random:
@@ -230,7 +184,7 @@ def start_training(
     vectors = np.stack(
         [_estimated(parameterization, codes, part, pseudo_count) for part in parts.T]
     )
-    log_weights = _log_shares(parts.sum(axis=0), float(weight.mean()))
+    log_weights = _log_fractions(parts.sum(axis=0), float(weight.mean()))
     return Training(parameterization, log_weights, vectors)
 
 
@@ -245,36 +199,7 @@ def learn_all_trees(
 ) -> Iterator[Epoch]:
     """Maximise the likelihood by mini-batch Adam.
 
-    Parameters
-    ----------
-    training : Training
-        Where to start; moved along.
-    codes : ndarray of shape (n_rows, n_variables)
-        Complete rows.
-    rng : numpy.random.Generator
-        Shuffles the rows and draws their components.
-    schedule : Schedule
-        Number of epochs, learning rate and batch size.
-    sample_weight : ndarray of shape (n_rows,), default=None
-        Weight of each row; 1 without.
-    n_jobs : int, default=None
-        Threads; the result does not depend on their number.
-
-    Yields
-    ------
-    Epoch
-        The model after each pass.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import Schedule, StateLayout, learn_all_trees, start_training
-    >>> rng = np.random.default_rng(0)
-    >>> codes = np.repeat(rng.integers(2, size=(100, 1)), 3, axis=1)
-    >>> training = start_training(codes, StateLayout([2, 2, 2]), 1, rng)
-    >>> epochs = list(learn_all_trees(training, codes, rng, Schedule(20, 0.05, 50)))
-    >>> bool(epochs[-1].loss < epochs[0].loss)
-    True
+    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     # Batches are drawn from all rows, so that the steps stay the same, but equal rows of a
@@ -335,10 +260,10 @@ def _step(
     # One component shares its rows out among the threads; several are shared out themselves.
     inner = n_jobs if n_components == 1 else 1
 
-    def climb(component: int) -> float:
+    def ascend(component: int) -> float:
         mine = components == component
-        share = weight[mine].sum()
-        if share <= 0:
+        fraction = weight[mine].sum()
+        if fraction <= 0:
             return 0.0
         present, position = np.unique(index[mine], return_inverse=True)
         totals = np.bincount(position, weight[mine]).astype(np.float64)
@@ -347,12 +272,12 @@ def _step(
         log_likelihood, gradient = parameterization.gradient(
             model, rows[present].astype(np.int64), totals, n_jobs=inner
         )
-        gradient *= importance / share
-        training.climb(component, gradient, rate)
+        gradient *= importance / fraction
+        training.ascend(component, gradient, rate)
         return log_likelihood
 
     outer = 1 if n_components == 1 else n_jobs
-    return float(sum(thread_map(climb, [(c,) for c in range(n_components)], outer)))
+    return float(sum(thread_map(ascend, [(c,) for c in range(n_components)], outer)))
 
 
 def _estimated(
@@ -363,11 +288,11 @@ def _estimated(
     statistics = pair_statistics(codes, layout, sample_weight=weight, pseudo_count=pseudo_count)
     information = np.maximum(mutual_information(statistics, layout), _WEAKEST_INFORMATION)
     weights = information**_POWER
-    weakest = weights.max() * float(layout.n_variables) ** _WEAKEST_SHARE
+    weakest = weights.max() * float(layout.n_variables) ** _WEAKEST_FRACTION
     return parameterization.vector(np.maximum(weights, weakest), statistics)
 
 
-def _log_shares(masses: FloatArray, row_mass: float) -> FloatArray:
+def _log_fractions(masses: FloatArray, row_mass: float) -> FloatArray:
     """Log mixture weights; half an average row more each keeps an empty component alive."""
     masses = masses + row_mass / 2
     return np.log(masses / masses.sum())

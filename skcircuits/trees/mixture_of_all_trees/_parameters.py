@@ -6,19 +6,18 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import helmert
 
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.mixture_of_all_trees._all_trees import MixtureOfAllTrees
-from skcircuits.trees.mixture_of_all_trees._contrasts import (
-    from_contrasts,
-    sum_contrasts,
-    to_contrasts,
+from skcircuits.trees.mixture_of_all_trees._marginal_scaling import (
+    marginal_gradient,
+    scale_to_marginals,
 )
-from skcircuits.trees.mixture_of_all_trees._margins import margin_gradient, scale_to_margins
+from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._statistics import PairStatistics
 
-__all__ = ["Parameterization"]
+__all__ = ["Parameterization", "from_contrasts", "sum_contrasts", "to_contrasts"]
 
 # Bounds of the parameters (natural logarithms): a factor exp(18) between the weakest and the
 # strongest edge, and odds ratios of two binary variables within exp(±48). Few models within them
@@ -39,23 +38,11 @@ class Parameterization:
     """One flat vector of real numbers for every positive mixture of all trees.
 
     The vector holds the logarithms of the edge weights, logits of the node probabilities and
-    contrasts of the logarithms of the pair tables, which `scale_to_margins` makes consistent.
-    It covers every positive model once, but for a constant that may be added to all log
-    weights or to the logits of a node.
+    contrasts of the logarithms of the pair tables, which `scale_to_marginals` makes consistent. It
+    covers every positive model once, but for a constant that may be added to all log weights or to
+    the logits of a node.
 
-    Parameters
-    ----------
-    layout : StateLayout
-        Numbering of the states.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import Parameterization, StateLayout
-    >>> parameterization = Parameterization(StateLayout([2, 3]))
-    >>> model = parameterization.model(np.zeros(parameterization.size))
-    >>> model.log_prob(np.array([[0, 0]])) == -np.log(6)
-    array([ True])
+    `layout`: numbering of the states.
     """
 
     def __init__(self, layout: StateLayout) -> None:
@@ -72,17 +59,7 @@ class Parameterization:
     def vector(self, weights: FloatArray, statistics: PairStatistics) -> FloatArray:
         """Parameters of the model with these weights and positive probabilities.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (n_variables, n_variables)
-            Positive symmetric edge weights.
-        statistics : PairStatistics
-            Positive, consistent probabilities.
-
-        Returns
-        -------
-        ndarray of shape (size,)
-            Parameters.
+        `weights` (n_variables, n_variables) -> (size,).
         """
         vector = np.empty(self.size)
         parts = self._parts(vector)
@@ -109,15 +86,7 @@ class Parameterization:
     def model(self, vector: FloatArray) -> MixtureOfAllTrees:
         """The mixture of all trees with these parameters.
 
-        Parameters
-        ----------
-        vector : ndarray of shape (size,)
-            Parameters.
-
-        Returns
-        -------
-        MixtureOfAllTrees
-            The model.
+        `vector` (size,).
         """
         parts = self._parts(vector)
         nodes = self._nodes(parts.node_logits)
@@ -139,23 +108,7 @@ class Parameterization:
     ) -> tuple[float, FloatArray]:
         """Log-likelihood of weighted rows and its gradient.
 
-        Parameters
-        ----------
-        model : MixtureOfAllTrees
-            What `model` made of the parameters.
-        codes : ndarray of shape (n_rows, n_variables)
-            Complete rows, best without repetitions.
-        sample_weight : ndarray of shape (n_rows,)
-            Weight of each row.
-        n_jobs : int, default=None
-            Threads; the result does not depend on their number.
-
-        Returns
-        -------
-        log_likelihood : float
-            Weighted sum of the log probabilities.
-        gradient : ndarray of shape (size,)
-            Its derivatives with respect to the parameters.
+        `codes` (n_rows, n_variables), `sample_weight` (n_rows,) -> `gradient` (size,).
         """
         layout = self.layout
         log_sums, counts = model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
@@ -165,17 +118,17 @@ class Parameterization:
         total = sample_weight.sum()
         # What the edge does in the rows, less what it does without any.
         edge_sums = layout.sum_states(layout.sum_states(counts).T)
-        parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_law[1])
-        # A state's own factor P_u(x_u)^(1 - degree), then its share as a margin of the tables.
+        parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_distribution[1])
+        # A state's own factor P_u(x_u)^(1 - degree), then its fraction as a marginal of the tables.
         by_nodes = (layout.state_counts(codes, sample_weight) - counts.sum(axis=1)) / model.nodes
         for group, by_contrasts in zip(layout.pair_groups, parts.contrasts, strict=True):
             cells = group.rows, group.columns
             rows, columns = cells[0][:, :, 0], cells[1][:, 0, :]
-            by_logits, by_rows, by_columns = margin_gradient(
+            by_logits, by_rows, by_columns = marginal_gradient(
                 model.pairs[cells], model.nodes[rows], model.nodes[columns], counts[cells]
             )
             by_contrasts[:] = sum_contrasts(by_logits)
-            # A state is a margin of as many tables as there are other variables.
+            # A state is a marginal of as many tables as there are other variables.
             np.add.at(by_nodes, rows, by_rows)
             np.add.at(by_nodes, columns, by_columns)
         # Back through the softmax.
@@ -192,11 +145,52 @@ class Parameterization:
 
     @staticmethod
     def _scaled_tables(rows: FloatArray, columns: FloatArray, contrasts: FloatArray) -> FloatArray:
-        """Pair tables with the probabilities of rows and columns as margins."""
+        """Pair tables with the probabilities of rows and columns as marginals."""
         logits = from_contrasts(contrasts, (rows.shape[1], columns.shape[2]))
-        return scale_to_margins(np.exp(logits) * rows * columns, rows[:, :, 0], columns[:, 0, :])
+        return scale_to_marginals(np.exp(logits) * rows * columns, rows[:, :, 0], columns[:, 0, :])
 
     def _nodes(self, logits: FloatArray) -> FloatArray:
         largest = np.maximum.reduceat(logits, self.layout.offsets)[self.layout.owner]
         scaled = np.exp(logits - largest)
         return scaled / self.layout.sum_states(scaled)[self.layout.owner]
+
+
+def from_contrasts(contrasts: FloatArray, shape: tuple[int, int]) -> FloatArray:
+    """Tables with these coordinates; their rows and columns sum to zero.
+
+    `contrasts` (n_tables, n_rows - 1, n_columns - 1) -> (n_tables, n_rows, n_columns).
+    """
+    corners = [_corners(size) for size in shape]
+    tables: FloatArray = corners[0] @ contrasts @ corners[1].T
+    return tables
+
+
+def sum_contrasts(tables: FloatArray) -> FloatArray:
+    """Pull derivatives by the cells back to the coordinates: the adjoint of `from_contrasts`.
+
+    `tables` (n_tables, n_rows, n_columns) -> (n_tables, n_rows - 1, n_columns - 1).
+    """
+    n_rows, n_columns = tables.shape[1:]
+    sums: FloatArray = _corners(n_rows).T @ tables @ _corners(n_columns)
+    return sums
+
+
+def to_contrasts(tables: FloatArray) -> FloatArray:
+    """Coordinates of tables, disregarding a function of the row and one of the column.
+
+    `tables` (n_tables, n_rows, n_columns) -> (n_tables, n_rows - 1, n_columns - 1).
+    """
+    # The corners are orthogonal but not of unit length over the states
+    fractions = [(size - 1) / size for size in tables.shape[1:]]
+    return np.multiply(sum_contrasts(tables), np.prod(fractions))
+
+
+def _corners(n_states: int) -> FloatArray:
+    """Corners of a regular simplex around the origin, at distance one: (n_states, n_states - 1).
+
+    For two states they are 1 and -1.
+    """
+    if n_states == 1:
+        return np.zeros((1, 0))
+    corners: FloatArray = helmert(n_states).T * np.sqrt(n_states / (n_states - 1))
+    return corners

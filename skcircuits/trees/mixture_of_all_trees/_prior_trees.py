@@ -1,16 +1,19 @@
-"""Trees and rows drawn from a mixture of all trees."""
+"""Trees, rows and circuits of trees drawn from a mixture of all trees."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from skcircuits.circuits import Circuit, Sum
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import IntArray
-from skcircuits.trees.mixture_of_all_trees._all_trees_mixture import AllTreesMixture
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from skcircuits.trees.spanning._sampling import sample_spanning_trees
+from skcircuits.trees.tree._circuit import InputMaker, tree_unit
 from skcircuits.trees.tree._inference import TreeInference
+from skcircuits.trees.tree._rooted import edges_of
 
-__all__ = ["sample_rows", "sample_trees"]
+__all__ = ["sample_rows", "sample_trees", "sampled_circuit"]
 
 
 def sample_trees(
@@ -18,34 +21,9 @@ def sample_trees(
 ) -> tuple[IntArray, IntArray]:
     """Draw components from their weights, and a spanning tree from the prior of each.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    n_trees : int
-        Number of trees.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    components : ndarray of shape (n_trees,)
-        Component of each tree.
-    parents : ndarray of shape (n_trees, n_variables)
-        Parents in each tree, -1 at the roots.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import AllTreesMixture, Parameterization, StateLayout, sample_trees
-    >>> parameterization = Parameterization(StateLayout([2, 2]))
-    >>> model = parameterization.model(np.zeros(parameterization.size))
-    >>> mixture = AllTreesMixture(np.zeros(1), [model])
-    >>> sample_trees(mixture, 2, np.random.default_rng(0))
-    (array([0, 0]), array([[-1,  0],
-           [-1,  0]]))
+    Gives `components` (n_trees,), `parents` (n_trees, n_variables).
     """
-    # Without the last share, which may round below one.
+    # Without the last fraction, which may round below one.
     cumulative = np.cumsum(np.exp(mixture.log_weights))[:-1]
     components = np.searchsorted(cumulative, rng.random(n_trees), side="right")
     weights = np.stack([component.weights for component in mixture.components])
@@ -55,29 +33,7 @@ def sample_trees(
 def sample_rows(mixture: AllTreesMixture, n_rows: int, rng: np.random.Generator) -> IntArray:
     """Draw rows: a component, a tree of it, then the variables from its root down.
 
-    Parameters
-    ----------
-    mixture : AllTreesMixture
-        The model.
-    n_rows : int
-        Number of rows.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_variables)
-        Exact independent draws.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import AllTreesMixture, Parameterization, StateLayout, sample_rows
-    >>> parameterization = Parameterization(StateLayout([2, 2, 3]))
-    >>> model = parameterization.model(np.zeros(parameterization.size))
-    >>> mixture = AllTreesMixture(np.zeros(1), [model])
-    >>> sample_rows(mixture, 5, np.random.default_rng(0)).shape
-    (5, 3)
+    Gives (n_rows, n_variables).
     """
     layout = mixture.layout
     components, parents = sample_trees(mixture, n_rows, rng)
@@ -93,3 +49,21 @@ def sample_rows(mixture: AllTreesMixture, n_rows: int, rng: np.random.Generator)
             inference = TreeInference(parents[trees], layout, model.nodes, ratios, nothing_observed)
             rows[trees] = inference.sample(rng)[:, 0]
     return rows
+
+
+def sampled_circuit(
+    mixture: AllTreesMixture, n_trees: int, rng: np.random.Generator, make_input: InputMaker
+) -> Circuit:
+    """Write a mixture of trees drawn from a mixture of all trees as one circuit."""
+    components, parents = sample_trees(mixture, n_trees, rng)
+    # The order of the edges and the choice of the root do not make another tree.
+    edges = np.sort(edges_of(parents), axis=2)
+    codes = np.sort(edges[:, :, 0] * parents.shape[1] + edges[:, :, 1], axis=1)
+    _, first, counts = np.unique(
+        np.column_stack([components, codes]), axis=0, return_index=True, return_counts=True
+    )
+    units = [
+        tree_unit(mixture.components[component], parent, make_input)
+        for component, parent in zip(components[first], parents[first], strict=True)
+    ]
+    return Circuit(Sum(units, weights=list(counts / n_trees)) if len(units) > 1 else units[0])

@@ -15,10 +15,16 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.spanning._block_inverse import invert_in_place
 from skcircuits.trees.tree._layout import StateLayout
 
-__all__ = ["RowLaplacians", "ground", "log_tree_sum", "log_tree_sums", "spanning_tree_laws"]
+__all__ = [
+    "RowLaplacians",
+    "invert_in_place",
+    "log_partition_and_marginals",
+    "log_partitions",
+    "log_partitions_and_marginals",
+    "reduced_laplacian",
+]
 
 # Bytes of Laplacians worked on at once: they stay in cache between the passes over them.
 _CHUNK_BYTES = 4 * 2**20
@@ -34,25 +40,14 @@ _ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
 _PRODUCT_SLICES = 8  # pieces of one large product that threads share
 
 
-def ground(weights: FloatArray, root: int | None = None) -> tuple[FloatArray, IntArray]:
+def reduced_laplacian(weights: FloatArray, root: int | None = None) -> tuple[FloatArray, IntArray]:
     """Laplacian of a weighted graph without its best-connected vertex.
 
-    The determinant does not depend on the vertex that is left out, the condition number
-    does: leaving out the one of largest weighted degree keeps it small.
+    The determinant does not depend on the vertex that is left out, the condition number does:
+    leaving out the one of largest weighted degree keeps it small.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (..., n_vertices, n_vertices)
-        Symmetric edge weights with a zero diagonal.
-    root : int, default=None
-        The vertex that is left out; None takes the one of largest mean degree.
-
-    Returns
-    -------
-    minors : ndarray of shape (..., n_vertices - 1, n_vertices - 1)
-        Positive definite minors of the Laplacians.
-    kept : ndarray of shape (n_vertices - 1,)
-        The vertices that are left.
+    `weights` (..., n_vertices, n_vertices) -> `minors` (..., n_vertices - 1, n_vertices - 1),
+    `kept` (n_vertices - 1,).
     """
     degrees = weights.sum(axis=-1)
     n_vertices = weights.shape[-1]
@@ -65,88 +60,32 @@ def ground(weights: FloatArray, root: int | None = None) -> tuple[FloatArray, In
     return minors, kept
 
 
-def log_tree_sums(weights: FloatArray, root: int | None = None) -> FloatArray:
+def log_partitions(weights: FloatArray, root: int | None = None) -> FloatArray:
     """Log of the sum over spanning trees of the product of edge weights, of many graphs.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
-        Symmetric edge weights with a zero diagonal; the graphs must be connected.
-    root : int, default=None
-        See `ground`.
-
-    Returns
-    -------
-    ndarray of shape (n_graphs,)
-        Logarithms.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import log_tree_sums
-    >>> np.exp(log_tree_sums(np.ones((1, 4, 4)) - np.eye(4))).round(6)
-    array([16.])
+    `weights` (n_graphs, n_vertices, n_vertices) -> (n_graphs,).
     """
-    return _log_determinants(ground(weights, root)[0])
+    return _log_determinants(reduced_laplacian(weights, root)[0])
 
 
-def log_tree_sum(weights: FloatArray) -> tuple[float, FloatArray]:
+def log_partition_and_marginals(weights: FloatArray) -> tuple[float, FloatArray]:
     """Log of the sum over spanning trees of the product of edge weights, and its gradient.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n_vertices, n_vertices)
-        Symmetric edge weights with a zero diagonal; the graph must be connected.
-
-    Returns
-    -------
-    log_sum : float
-        Log of the weighted number of spanning trees.
-    edge_probabilities : ndarray of shape (n_vertices, n_vertices)
-        Probability that an edge is in the tree, see `spanning_tree_laws`; the derivatives
-        with respect to the log weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import log_tree_sum
-    >>> triangle = np.ones((3, 3)) - np.eye(3)
-    >>> log_sum, edge_probabilities = log_tree_sum(triangle)
-    >>> bool(np.isclose(log_sum, np.log(3))), edge_probabilities[0].round(4).tolist()
-    (True, [0.0, 0.6667, 0.6667])
+    `weights` (n_vertices, n_vertices) -> `edge_probabilities` (n_vertices, n_vertices).
     """
-    log_sums, edge_probabilities = spanning_tree_laws(weights[None])
+    log_sums, edge_probabilities = log_partitions_and_marginals(weights[None])
     return float(log_sums[0]), edge_probabilities[0]
 
 
-def spanning_tree_laws(
+def log_partitions_and_marginals(
     weights: FloatArray, root: int | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Log sums over the spanning trees of many graphs, and the probabilities of their edges.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
-        Symmetric edge weights with a zero diagonal; the graphs must be connected.
-    root : int, default=None
-        See `ground`.
-
-    Returns
-    -------
-    log_sums : ndarray of shape (n_graphs,)
-        Logs of the weighted numbers of spanning trees.
-    edge_probabilities : ndarray of shape (n_graphs, n_vertices, n_vertices)
-        Probability that an edge is in the tree, when a tree has probability proportional to
-        the product of its weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import spanning_tree_laws
-    >>> spanning_tree_laws(1 - np.eye(4)[None])[1][0, 0]
-    array([0. , 0.5, 0.5, 0.5])
+    `weights` (n_graphs, n_vertices, n_vertices) -> `log_sums` (n_graphs,), `edge_probabilities`
+    (n_graphs, n_vertices, n_vertices).
     """
-    minors, kept = ground(weights, root)
+    minors, kept = reduced_laplacian(weights, root)
     log_sums = _invert(minors)
     inverses = np.zeros_like(weights)
     inverses[:, kept[:, None], kept] = minors
@@ -158,14 +97,9 @@ def spanning_tree_laws(
 class RowLaplacians:
     """Spanning-tree sums and edge probabilities of many rows.
 
-    Parameters
-    ----------
-    affinities : ndarray of shape (n_states, n_states)
-        Weight of an edge for every pair of states of its two variables; symmetric.
-    layout : StateLayout
-        Numbering of the states.
-    root : int
-        The variable left out of the minors, best one with strong edges (see `ground`).
+    `affinities` (n_states, n_states): weight of an edge for every pair of states of its two
+    variables; symmetric; `layout`: numbering of the states; `root`: the variable left out of the
+    minors, best one with strong edges (see `reduced_laplacian`).
     """
 
     def __init__(self, affinities: FloatArray, layout: StateLayout, root: int) -> None:
@@ -180,20 +114,10 @@ class RowLaplacians:
             for state in range(layout.cardinalities.max())
         ]
 
-    def log_tree_sums(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
+    def log_partitions(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
         """Log of the sum over spanning trees of the product of edge weights, per row.
 
-        Parameters
-        ----------
-        codes : ndarray of shape (n_rows, n_variables)
-            Complete rows.
-        n_jobs : int, default=None
-            Threads.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Logarithms.
+        `codes` (n_rows, n_variables) -> (n_rows,).
         """
         blocks = row_slices(len(codes), _CHUNKS_PER_TASK * self._chunk_size)
         tables = [(codes[rows],) for rows in blocks]
@@ -205,26 +129,12 @@ class RowLaplacians:
     ) -> tuple[FloatArray, FloatArray]:
         """Expected number of tree edges for every pair of states, summed over rows.
 
-        Given a row x, a tree has probability proportional to the product of its edge
-        weights; edge (u, v) then has probability ``A_uv (G_uu + G_vv - 2 G_uv)``, with G the
-        inverse of the minor, padded with zeros at the root.
+        Given a row x, a tree has probability proportional to the product of its edge weights; edge
+        (u, v) then has probability ``A_uv (G_uu + G_vv - 2 G_uv)``, with G the inverse of the
+        minor, padded with zeros at the root.
 
-        Parameters
-        ----------
-        codes : ndarray of shape (n_rows, n_variables)
-            Complete rows.
-        sample_weight : ndarray of shape (n_rows,)
-            Weight of each row.
-        n_jobs : int, default=None
-            Threads; the result does not depend on their number.
-
-        Returns
-        -------
-        log_sums : ndarray of shape (n_rows,)
-            What `log_tree_sums` returns.
-        counts : ndarray of shape (n_states, n_states)
-            Weighted sum over rows of the probability of edge (u, v), at the states of the
-            row; symmetric.
+        `codes` (n_rows, n_variables), `sample_weight` (n_rows,) -> `log_sums` (n_rows,), `counts`
+        (n_states, n_states).
         """
         if not len(codes):
             return np.empty(0), np.zeros((self.layout.n_states, self.layout.n_states))
@@ -438,3 +348,36 @@ def _singular() -> FloatingPointError:
             "Use more smoothing (pseudo_count) or a smaller learning_rate.",
         )
     )
+
+
+# Up to this size LAPACK beats products of even smaller blocks, or loses so little that two
+# threads, which wait for the interpreter between many short calls, gain more.
+_LAPACK_SIZE = 24
+_STEP = 8  # products are fastest on multiples of the vector registers
+
+
+def invert_in_place(matrices: FloatArray) -> FloatArray:
+    """Invert symmetric positive definite matrices in place.
+
+    `matrices` (n_matrices, n, n) -> (n_matrices,).
+    """
+    size = matrices.shape[1]
+    if size <= _LAPACK_SIZE:
+        factors = np.linalg.cholesky(matrices)
+        matrices[:] = np.linalg.inv(matrices)
+        log_determinants: FloatArray = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        return 2 * log_determinants
+    half = _STEP * round(size / (2 * _STEP))
+    corner, rest = matrices[:, :half, :half], matrices[:, half:, half:]
+    side = matrices[:, half:, :half]
+    # With A the corner, B the side, D the rest and S = D - B A⁻¹ Bᵀ (Schur complement):
+    # inverse = [[A⁻¹ + Xᵀ S⁻¹ X, -(S⁻¹ X)ᵀ], [-S⁻¹ X, S⁻¹]],  X = B A⁻¹.
+    log_determinants = invert_in_place(corner)
+    scaled = side @ corner
+    rest -= scaled @ side.transpose(0, 2, 1)
+    log_determinants += invert_in_place(rest)
+    product = rest @ scaled
+    corner += scaled.transpose(0, 2, 1) @ product
+    np.negative(product, out=side)
+    matrices[:, :half, half:] = side.transpose(0, 2, 1)
+    return log_determinants

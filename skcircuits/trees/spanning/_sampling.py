@@ -6,10 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
+from skcircuits.numerics._random import draw_states
+from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees.spanning._arborescences import sample_arborescences
 
-__all__ = ["UniformSource", "sample_spanning_trees"]
+__all__ = ["UniformSource", "sample_arborescences", "sample_spanning_trees"]
 
 # Moves of a walk beyond the square of the number of vertices: then the other way is cheaper.
 _MOVES = 1000
@@ -25,36 +26,13 @@ class UniformSource(Protocol):
 def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSource) -> IntArray:
     """Draw spanning trees with probability proportional to the product of their weights.
 
-    From every vertex that is not yet in the tree a random walk runs until it meets the tree;
-    its path without the loops joins the tree (Wilson, 1996). The walks of all trees advance
-    together, one number per tree and move. Trees whose walks take too long, because they do
-    not find out of strongly tied vertices, are drawn by `sample_arborescences` instead. That
-    changes no probability: how many moves a tree takes is independent of the tree (Propp and
-    Wilson, 1998).
+    From every vertex that is not yet in the tree a random walk runs until it meets the tree; its
+    path without the loops joins the tree (Wilson, 1996). The walks of all trees advance together,
+    one number per tree and move. Trees whose walks take too long, because they do not find out of
+    strongly tied vertices, are drawn by `sample_arborescences` instead. That changes no
+    probability: how many moves a tree takes is independent of the tree (Propp and Wilson, 1998).
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n_graphs, n_vertices, n_vertices)
-        Symmetric edge weights with a zero diagonal.
-    graphs : ndarray of shape (n_trees,)
-        The graph each tree is drawn from.
-    rng : UniformSource
-        Source of randomness; asked for ``n_trees`` numbers at a time.
-
-    Returns
-    -------
-    ndarray of shape (n_trees, n_vertices)
-        Parent of each vertex, -1 at the root. The edges are what is random; the root is the
-        best-connected vertex of each graph.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import sample_spanning_trees
-    >>> path = np.array([[[0.0, 1, 0], [1, 0, 1], [0, 1, 0]]])
-    >>> sample_spanning_trees(path, np.array([0, 0]), np.random.default_rng(0))
-    array([[ 1, -1,  1],
-           [ 1, -1,  1]])
+    `weights` (n_graphs, n_vertices, n_vertices), `graphs` (n_trees,) -> (n_trees, n_vertices).
     """
     n_trees, n_vertices = len(graphs), weights.shape[1]
     moves = _Moves(weights)
@@ -112,3 +90,59 @@ def _add_paths(parents: IntArray, in_tree: BoolArray, trees: IntArray, vertices:
         vertices = parents[trees, vertices]
         outside = ~in_tree[trees, vertices]
         trees, vertices = trees[outside], vertices[outside]
+
+
+def sample_arborescences(
+    weights: FloatArray, roots: IntArray, graphs: IntArray, uniforms: FloatArray
+) -> IntArray:
+    """Draw spanning trees with probability proportional to the product of their weights.
+
+    `weights` (n_graphs, n_vertices, n_vertices), `roots` (n_graphs,), `graphs` (n_trees,),
+    `uniforms` (n_vertices, n_trees) -> (n_trees, n_vertices).
+    """
+    n_trees, n_vertices = len(graphs), weights.shape[1]
+    used, graphs = np.unique(graphs, return_inverse=True)
+    weights, roots = weights[used], roots[used]
+    inverses = _padded_inverses(weights, roots)
+    parents = np.full((n_trees, n_vertices), -1)
+    for trees in memory_bound_chunks(n_trees, 24 * n_vertices**2):
+        own = graphs[trees]
+        parents[trees] = _draw_parents(weights[own], inverses[own], roots[own], uniforms[:, trees])
+    return parents
+
+
+def _padded_inverses(weights: FloatArray, roots: IntArray) -> FloatArray:
+    """Inverses of the Laplacians without their roots, padded by zeros there."""
+    n_graphs, n_vertices, _ = weights.shape
+    laplacians = -weights
+    diagonal, every = np.arange(n_vertices), np.arange(n_graphs)
+    laplacians[:, diagonal, diagonal] = weights.sum(axis=2)
+    laplacians[every, roots, :] = laplacians[every, :, roots] = 0.0
+    laplacians[every, roots, roots] = 1.0
+    inverses = np.linalg.inv(laplacians).astype(np.float64, copy=False)
+    inverses[every, roots, roots] = 0.0
+    return inverses
+
+
+def _draw_parents(
+    weights: FloatArray, inverses: FloatArray, roots: IntArray, uniforms: FloatArray
+) -> IntArray:
+    """Draw the parents of vertex after vertex, of all trees at once; uses the inverses up."""
+    n_trees, n_vertices, _ = weights.shape
+    parents = np.full((n_trees, n_vertices), -1)
+    for vertex in range(n_vertices):
+        trees = np.flatnonzero(roots != vertex)
+        own = inverses[trees]
+        column = own[:, :, vertex]
+        # One arrow v → p makes the determinant G_vv - G_pv times as large.
+        factors = column[:, [vertex]] - column
+        probabilities = np.maximum(weights[trees, vertex] * factors, 0.0)  # but for rounding
+        chosen = draw_states(probabilities, uniforms[vertex, trees])
+        parents[trees, vertex] = chosen
+        # The row e_v - e_p replaces that of the vertex (Sherman and Morrison, 1950).
+        every = np.arange(len(trees))
+        change = own[:, vertex] - own[every, chosen]
+        change[:, vertex] -= 1.0
+        change /= factors[every, chosen][:, None]
+        inverses[trees] = own - column[:, :, None] * change[:, None, :]
+    return parents

@@ -1,4 +1,4 @@
-"""Chow-Liu trees and their mixtures, learned by expectation maximisation."""
+"""Chow-Liu trees and their mixtures, learned by expectation maximisation; completion of rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees.tree._inference import TreeInference
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._rooted import maximum_spanning_tree
 from skcircuits.trees.tree._statistics import PairStatistics, mutual_information, pair_statistics
 
-__all__ = ["ChowLiuTree", "TreeMixture", "chow_liu_tree", "learn_tree_mixture"]
+__all__ = ["ChowLiuTree", "TreeMixture", "chow_liu_tree", "complete_rows", "learn_tree_mixture"]
 
 _N_INDEPENDENT_STEPS = 10  # EM steps with independent variables before trees are learned
 
@@ -21,14 +22,8 @@ _N_INDEPENDENT_STEPS = 10  # EM steps with independent variables before trees ar
 class ChowLiuTree(NamedTuple):
     """A tree distribution.
 
-    Attributes
-    ----------
-    layout : StateLayout
-        Numbering of the states.
-    parents : ndarray of shape (n_variables,)
-        Parent of each variable, -1 at the root.
-    statistics : PairStatistics
-        Probabilities of states and pairs.
+    `layout`: numbering of the states; `parents` (n_variables,): parent of each variable, -1 at the
+    root; `statistics`: probabilities of states and pairs.
     """
 
     layout: StateLayout
@@ -66,12 +61,7 @@ class ChowLiuTree(NamedTuple):
 class TreeMixture(NamedTuple):
     """A mixture of tree distributions.
 
-    Attributes
-    ----------
-    log_weights : ndarray of shape (n_components,)
-        Log mixture weights.
-    trees : list of ChowLiuTree
-        The components.
+    `log_weights` (n_components,): log mixture weights; `trees`: the components.
     """
 
     log_weights: FloatArray
@@ -101,30 +91,7 @@ def chow_liu_tree(
 ) -> ChowLiuTree:
     """Learn the most likely tree distribution (Chow and Liu, 1968).
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_rows, n_variables)
-        Complete rows.
-    layout : StateLayout
-        Numbering of the states.
-    sample_weight : ndarray of shape (n_rows,), default=None
-        Weight of each row; 1 without.
-    pseudo_count : float, default=1.0
-        Total weight of the uniform rows that are added.
-
-    Returns
-    -------
-    ChowLiuTree
-        The tree.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import StateLayout, chow_liu_tree
-    >>> codes = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 1], [1, 1, 0]])
-    >>> tree = chow_liu_tree(codes, StateLayout([2, 2, 2]), pseudo_count=0)
-    >>> np.exp(tree.log_prob(codes))
-    array([0.25, 0.25, 0.25, 0.25])
+    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
     """
     statistics = pair_statistics(
         codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count
@@ -147,46 +114,19 @@ def learn_tree_mixture(
     A few steps with independent variables inside each component come first: from random
     responsibilities, trees would all become the tree of the whole table.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_rows, n_variables)
-        Complete rows.
-    layout : StateLayout
-        Numbering of the states.
-    n_components : int
-        Number of trees.
-    rng : numpy.random.Generator
-        Draws the first responsibilities.
-    sample_weight : ndarray of shape (n_rows,), default=None
-        Weight of each row; 1 without.
-    pseudo_count : float, default=1.0
-        Total weight of the uniform rows added to each component.
-
-    Yields
-    ------
-    TreeMixture
-        The mixture after each step; the loop never ends by itself.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import StateLayout, learn_tree_mixture
-    >>> codes = np.array([[0, 0], [0, 0], [1, 1], [1, 0]])
-    >>> steps = learn_tree_mixture(codes, StateLayout([2, 2]), 2, np.random.default_rng(0))
-    >>> len(next(steps).trees)
-    2
+    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     responsibilities = _independent_start(codes, layout, n_components, rng, weight, pseudo_count)
     while True:
         # An average row's worth of prior keeps every component alive.
-        shares = weight @ responsibilities + weight.mean() / n_components
-        shares /= shares.sum()
+        fractions = weight @ responsibilities + weight.mean() / n_components
+        fractions /= fractions.sum()
         trees = [
             chow_liu_tree(codes, layout, sample_weight=part, pseudo_count=pseudo_count)
             for part in (weight[:, None] * responsibilities).T
         ]
-        mixture = TreeMixture(np.log(shares), trees)
+        mixture = TreeMixture(np.log(fractions), trees)
         yield mixture
         responsibilities = mixture.responsibilities(codes)
 
@@ -213,3 +153,43 @@ def _independent_start(
         log_joint += np.log(np.maximum(totals, np.finfo(float).tiny))
         responsibilities = np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
     return responsibilities
+
+
+_N_ROUNDS = 5  # a Chow-Liu tree settles within a few rounds of fitting and drawing
+
+
+def complete_rows(
+    codes: IntArray,
+    layout: StateLayout,
+    rng: np.random.Generator,
+    *,
+    sample_weight: FloatArray | None = None,
+    pseudo_count: float = 1.0,
+) -> IntArray:
+    """Fill missing cells with draws from a Chow-Liu tree given the observed cells.
+
+    Starts from draws of each column alone, then fits a tree and draws from it in turns (stochastic
+    expectation maximisation).
+
+    `codes` (n_rows, n_variables), `sample_weight` (n_rows,) -> (n_rows, n_variables).
+    """
+    incomplete = np.flatnonzero((codes < 0).any(axis=1))
+    if not len(incomplete):
+        return codes
+    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    evidence = layout.evidence(codes[incomplete])
+    nodes = weight @ layout.one_hot(codes) + pseudo_count / layout.cardinalities[layout.owner]
+    nodes = nodes / layout.sum_states(nodes)[layout.owner]
+    # A star without dependence: the first draws are from each column alone.
+    parents = np.zeros(layout.n_variables, dtype=np.int64)
+    parents[0] = -1
+    ratios = np.ones((layout.n_states, layout.n_states))  # independent columns
+    complete = codes.copy()
+    for _ in range(_N_ROUNDS):
+        # Only incomplete rows are drawn; all rows shape the next tree.
+        inference = TreeInference(parents[None], layout, nodes, ratios, evidence[None])
+        complete[incomplete] = inference.sample(rng)[0]
+        tree = chow_liu_tree(complete, layout, sample_weight=weight, pseudo_count=pseudo_count)
+        parents, (nodes, pairs) = tree.parents, tree.statistics
+        ratios = pairs / nodes[:, None] / nodes
+    return complete

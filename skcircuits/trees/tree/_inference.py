@@ -17,42 +17,17 @@ __all__ = ["TreeInference"]
 class TreeInference:
     """Belief propagation in tree distributions that share their pair tables.
 
-    With r_uv(a, b) = P_uv(a, b) / (P_u(a) P_v(b)) a tree distribution is
-    ``Π_u P_u(x_u) Π_{uv} r_uv(x_u, x_v)``. One pass from the leaves to the root collects what
-    lies below every variable, one pass back answers queries.
+    With r_uv(a, b) = P_uv(a, b) / (P_u(a) P_v(b)) a tree distribution is ``Π_u P_u(x_u) Π_{uv}
+    r_uv(x_u, x_v)``. One pass from the leaves to the root collects what lies below every variable,
+    one pass back answers queries.
 
-    Parameters
-    ----------
-    parents : ndarray of shape (n_trees, n_variables)
-        Parent of each variable, -1 at the root.
-    layout : StateLayout
-        Numbering of the states.
-    nodes : ndarray of shape (n_states,)
-        Probability of every state.
-    ratios : ndarray of shape (n_states, n_states)
-        r_uv at all pairs of states.
-    evidence : ndarray of shape (n_trees or 1, n_rows, n_states)
-        Factor on the probability of each state, per row: 0 rules a state out, ones leave a
-        variable open (see `StateLayout.evidence`). Rows shared by all trees, or of each tree.
-
-    Attributes
-    ----------
-    log_evidence : ndarray of shape (n_trees, n_rows)
-        Log of the expected product of the factors, per tree: the log probability of the
-        observed cells.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import StateLayout, TreeInference, chow_liu_tree
-    >>> layout = StateLayout([2, 2])
-    >>> tree = chow_liu_tree(np.array([[0, 0], [1, 1], [1, 0]]), layout)
-    >>> nodes, pairs = tree.statistics
-    >>> ratios = pairs / nodes[:, None] / nodes
-    >>> evidence = layout.evidence(np.array([[-1, 1], [-1, -1]]))
-    >>> inference = TreeInference(tree.parents[None], layout, nodes, ratios, evidence[None])
-    >>> np.exp(inference.log_evidence).round(3)
-    array([[0.375, 1.   ]])
+    `parents` (n_trees, n_variables): parent of each variable, -1 at the root; `layout`: numbering
+    of the states; `nodes` (n_states,): probability of every state; `ratios` (n_states, n_states):
+    r_uv at all pairs of states; `evidence` (n_trees or 1, n_rows, n_states): factor on the
+    probability of each state, per row: 0 rules a state out, ones leave a variable open (see
+    `StateLayout.evidence`). Rows shared by all trees, or of each tree; `log_evidence` (n_trees,
+    n_rows): log of the expected product of the factors, per tree: the log probability of the
+    observed cells.
     """
 
     def __init__(
@@ -74,10 +49,7 @@ class TreeInference:
     def marginals(self) -> FloatArray:
         """Distribution of every variable given the observed cells.
 
-        Returns
-        -------
-        ndarray of shape (n_trees, n_rows, n_states)
-            Probability of every flat state.
+        Gives (n_trees, n_rows, n_states).
         """
         beliefs = np.empty_like(self._below)
         trees, roots = np.nonzero(self.depths == 0)
@@ -92,15 +64,7 @@ class TreeInference:
     def sample(self, rng: np.random.Generator) -> IntArray:
         """Draw all variables given the observed cells, from the root down.
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of shape (n_trees, n_rows, n_variables)
-            One completed row per tree and row.
+        Gives (n_trees, n_rows, n_variables).
         """
         n_trees, n_variables, n_rows, _ = self._below.shape
         codes = np.empty((n_trees, n_rows, n_variables), dtype=np.int64)
@@ -116,15 +80,7 @@ class TreeInference:
         These are the distributions that `sample` draws from. Averaged over drawn rows they
         estimate the marginals like the rows themselves, with less noise.
 
-        Parameters
-        ----------
-        codes : ndarray of shape (n_trees, n_rows, n_variables)
-            States of the parents, as drawn by `sample`.
-
-        Returns
-        -------
-        ndarray of shape (n_trees, n_rows, n_states)
-            Probability of every flat state.
+        `codes` (n_trees, n_rows, n_variables) -> (n_trees, n_rows, n_states).
         """
         weights = np.empty_like(self._below)
         trees, roots = np.nonzero(self.depths == 0)

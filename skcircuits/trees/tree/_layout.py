@@ -16,19 +16,15 @@ __all__ = ["PairGroup", "StateLayout"]
 
 
 # Tables worked on at once: what is computed of them stays small beside the model.
-_MOST_PAIRS = 2**16
+_MAX_PAIRS = 2**16
 
 
 @dataclass(frozen=True, eq=False)
 class PairGroup:
     """Pairs of variables whose tables have one shape.
 
-    Attributes
-    ----------
-    layout : StateLayout
-        Numbering of the states.
-    first, second : ndarray of shape (n_pairs,)
-        The two variables of each pair; ``first`` has at least as many states.
+    `layout`: numbering of the states; `first`, `second` (n_pairs,): the two variables of each
+    pair; ``first`` has at least as many states.
     """
 
     layout: StateLayout
@@ -56,21 +52,11 @@ class PairGroup:
 class StateLayout:
     """Flat numbering of the states of all variables.
 
-    State ``a`` of variable ``j`` has the flat number ``offsets[j] + a``, so one vector of
-    length ``n_states`` holds a function of one variable and one symmetric matrix a function
-    of every pair.
+    State ``a`` of variable ``j`` has the flat number ``offsets[j] + a``, so one vector of length
+    ``n_states`` holds a function of one variable and one symmetric matrix a function of every
+    pair.
 
-    Parameters
-    ----------
-    cardinalities : sequence of int
-        Number of states of each variable.
-
-    Examples
-    --------
-    >>> from skcircuits.trees import StateLayout
-    >>> layout = StateLayout([2, 3])
-    >>> layout.n_states, layout.offsets.tolist()
-    (5, [0, 2])
+    `cardinalities`: number of states of each variable.
     """
 
     def __init__(self, cardinalities: Sequence[int] | IntArray) -> None:
@@ -109,7 +95,7 @@ class StateLayout:
         return tuple(
             PairGroup(self, own_first[part], own_second[part])
             for own_first, own_second in zip(np.split(first, changes), np.split(second, changes))
-            for part in row_slices(len(own_first), _MOST_PAIRS)
+            for part in row_slices(len(own_first), _MAX_PAIRS)
         )
 
     def flat(self, codes: IntArray) -> IntArray:

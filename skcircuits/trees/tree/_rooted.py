@@ -6,28 +6,20 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["children_of", "edges_of", "maximum_spanning_tree", "top_down_order", "vertex_depths"]
+__all__ = [
+    "children_of",
+    "edges_of",
+    "maximum_spanning_tree",
+    "root_at_center",
+    "top_down_order",
+    "vertex_depths",
+]
 
 
 def vertex_depths(parents: IntArray) -> IntArray:
     """Count the edges between every vertex and the root of its tree.
 
-    Parameters
-    ----------
-    parents : ndarray of shape (n_trees, n_vertices)
-        Parent of each vertex, -1 at the root.
-
-    Returns
-    -------
-    ndarray of shape (n_trees, n_vertices)
-        Depths, 0 at the root.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import vertex_depths
-    >>> vertex_depths(np.array([[1, 2, -1]]))
-    array([[2, 1, 0]])
+    `parents` (n_trees, n_vertices) -> (n_trees, n_vertices).
     """
     vertices = np.arange(parents.shape[1])
     ancestors = np.where(parents < 0, vertices, parents)
@@ -43,22 +35,7 @@ def vertex_depths(parents: IntArray) -> IntArray:
 def top_down_order(parents: IntArray) -> IntArray:
     """Order the vertices of rooted trees so that every parent precedes its children.
 
-    Parameters
-    ----------
-    parents : ndarray of shape (n_trees, n_vertices)
-        Parent of each vertex, -1 at the root.
-
-    Returns
-    -------
-    ndarray of shape (n_trees, n_vertices)
-        Vertices by increasing depth; the root comes first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import top_down_order
-    >>> top_down_order(np.array([[1, 2, -1]]))
-    array([[2, 1, 0]])
+    `parents` (n_trees, n_vertices) -> (n_trees, n_vertices).
     """
     return np.argsort(vertex_depths(parents), axis=1, kind="stable")
 
@@ -66,22 +43,7 @@ def top_down_order(parents: IntArray) -> IntArray:
 def children_of(parents: IntArray) -> list[list[int]]:
     """Children of each vertex of one tree.
 
-    Parameters
-    ----------
-    parents : ndarray of shape (n_vertices,)
-        Parent of each vertex, -1 at the root.
-
-    Returns
-    -------
-    list of list of int
-        Per vertex its children, increasing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import children_of
-    >>> children_of(np.array([-1, 0, 0]))
-    [[1, 2], [], []]
+    `parents` (n_vertices,).
     """
     children: list[list[int]] = [[] for _ in parents]
     for child in np.flatnonzero(parents >= 0).tolist():
@@ -92,22 +54,7 @@ def children_of(parents: IntArray) -> list[list[int]]:
 def edges_of(parents: IntArray) -> IntArray:
     """Edges (parent, child) of rooted trees, parents first.
 
-    Parameters
-    ----------
-    parents : ndarray of shape (n_trees, n_vertices)
-        Parent of each vertex, -1 at the root.
-
-    Returns
-    -------
-    ndarray of shape (n_trees, n_vertices - 1, 2)
-        Edges in top-down order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import edges_of
-    >>> edges_of(np.array([[1, 2, -1]]))[0].tolist()
-    [[2, 1], [1, 0]]
+    `parents` (n_trees, n_vertices) -> (n_trees, n_vertices - 1, 2).
     """
     children = top_down_order(parents)[:, 1:]
     return np.stack([np.take_along_axis(parents, children, axis=1), children], axis=2)
@@ -116,22 +63,7 @@ def edges_of(parents: IntArray) -> IntArray:
 def maximum_spanning_tree(weights: FloatArray) -> IntArray:
     """Find the spanning tree of largest total weight (Prim's algorithm).
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n_vertices, n_vertices)
-        Symmetric weights of the complete graph.
-
-    Returns
-    -------
-    ndarray of shape (n_vertices,)
-        Parent of each vertex, -1 at the root, which is the vertex of largest total weight.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import maximum_spanning_tree
-    >>> maximum_spanning_tree(np.array([[0.0, 3, 1], [3, 0, 2], [1, 2, 0]]))
-    array([ 1, -1,  1])
+    `weights` (n_vertices, n_vertices) -> (n_vertices,).
     """
     n_vertices = len(weights)
     root = int(weights.sum(axis=1).argmax())
@@ -150,3 +82,31 @@ def maximum_spanning_tree(weights: FloatArray) -> IntArray:
         strongest[closer] = weights[vertex, closer]
         parents[closer] = vertex
     return parents
+
+
+def root_at_center(parents: IntArray) -> IntArray:
+    """Move the root of a tree to its centre.
+
+    `parents` (n_vertices,) -> (n_vertices,).
+    """
+    center = _center(parents)
+    rooted = parents.copy()
+    child, vertex = -1, center
+    # Turn the edges between the centre and the old root around.
+    while vertex >= 0:
+        above = int(parents[vertex])
+        rooted[vertex] = child
+        child, vertex = vertex, above
+    return rooted
+
+
+def _center(parents: IntArray) -> int:
+    """Strip leaves, all at once, until one or two vertices remain."""
+    children = np.flatnonzero(parents >= 0)
+    ends = np.column_stack([children, parents[children]])
+    alive = np.ones(len(parents), dtype=bool)
+    while alive.sum() > 2:
+        inside = alive[ends].all(axis=1)
+        degree = np.bincount(ends[inside].ravel(), minlength=len(parents))
+        alive &= degree > 1
+    return int(np.flatnonzero(alive)[0])

@@ -15,12 +15,9 @@ __all__ = ["PairStatistics", "mutual_information", "pair_statistics"]
 class PairStatistics(NamedTuple):
     """Consistent probabilities of single variables and of pairs.
 
-    Attributes
-    ----------
-    nodes : ndarray of shape (n_states,)
-        Probability of every state of every variable.
-    pairs : ndarray of shape (n_states, n_states)
-        Probability of every pair of states; the block of a variable with itself is diagonal.
+    `nodes` (n_states,): probability of every state of every variable; `pairs` (n_states,
+    n_states): probability of every pair of states; the block of a variable with itself is
+    diagonal.
     """
 
     nodes: FloatArray
@@ -36,32 +33,10 @@ def pair_statistics(
 ) -> PairStatistics:
     """Estimate the probabilities of all single states and pairs of states.
 
-    The pseudo-count is spread evenly over the cells of each pair table, so a margin of a
-    smoothed table is the smoothed margin: ``α / (k_u k_v)`` per cell and ``α / k_u`` per
-    state.
+    The pseudo-count is spread evenly over the cells of each pair table, so a marginal of a smoothed
+    table is the smoothed marginal: ``α / (k_u k_v)`` per cell and ``α / k_u`` per state.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_rows, n_variables)
-        Complete rows.
-    layout : StateLayout
-        Numbering of the states.
-    sample_weight : ndarray of shape (n_rows,), default=None
-        Weight of each row; 1 without.
-    pseudo_count : float, default=1.0
-        Total weight α of the uniform rows that are added.
-
-    Returns
-    -------
-    PairStatistics
-        Smoothed probabilities.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import StateLayout, pair_statistics
-    >>> pair_statistics(np.array([[0, 1], [1, 1]]), StateLayout([2, 2]), pseudo_count=0).nodes
-    array([0.5, 0.5, 0. , 1. ])
+    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
     """
     indicators = layout.one_hot(codes)
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
@@ -81,26 +56,7 @@ def pair_statistics(
 def mutual_information(statistics: PairStatistics, layout: StateLayout) -> FloatArray:
     """Mutual information of every pair of variables.
 
-    Parameters
-    ----------
-    statistics : PairStatistics
-        Probabilities of states and pairs.
-    layout : StateLayout
-        Numbering of the states.
-
-    Returns
-    -------
-    ndarray of shape (n_variables, n_variables)
-        Mutual information in nats, zero on the diagonal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.trees import StateLayout, mutual_information, pair_statistics
-    >>> layout = StateLayout([2, 2])
-    >>> equal = pair_statistics(np.array([[0, 0], [1, 1]]), layout, pseudo_count=0)
-    >>> mutual_information(equal, layout)[0, 1] == np.log(2)
-    np.True_
+    Gives (n_variables, n_variables).
     """
     nodes, pairs = statistics
     # 0 log 0 = 0: states that never occur add nothing.

@@ -5,8 +5,8 @@ import pytest
 
 from skcircuits.circuits import is_decomposable, is_smooth, is_structured_decomposable
 from skcircuits.learning import LatentRows, LatentSchedule, fit_parameters, learn_latent_tree
+from skcircuits.learning.latent_tree._belief_propagation import BeliefPropagation, LatentTotals
 from skcircuits.learning.latent_tree._emissions import CategoricalEmissions, GaussianEmissions
-from skcircuits.learning.latent_tree._messages import LatentTotals, Messenger
 from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.learning.latent_tree.learner import _maximize
 from skcircuits.learning.latent_tree.start import cluster_hidden_states
@@ -54,7 +54,7 @@ def test_messages_agree_with_the_circuit(missing, continuous):
     assert is_decomposable(circuit)
     assert is_structured_decomposable(circuit)
     assert circuit.log_partition == pytest.approx(0.0, abs=1e-10)
-    log_prob = Messenger(tree, np.float64).log_prob(tree, rows.X)
+    log_prob = BeliefPropagation(tree, np.float64).log_prob(tree, rows.X)
     np.testing.assert_allclose(log_prob, circuit.log_prob(rows.X), rtol=1e-10, atol=1e-10)
 
 
@@ -63,15 +63,15 @@ def test_messages_agree_with_the_circuit(missing, continuous):
 def test_full_step_is_the_step_of_the_general_mechanism(missing, continuous):
     rows = make_rows(1, missing=missing, continuous=continuous)
     tree = make_tree(rows)
-    messenger = Messenger(tree, np.float64)
-    stepped = _maximize(tree, messenger.totals(tree, rows.X, rows.weight), 1e-12)
+    propagation = BeliefPropagation(tree, np.float64)
+    stepped = _maximize(tree, propagation.totals(tree, rows.X, rows.weight), 1e-12)
     # The circuit merges the leaves of the tree with their emissions, so compare where both
     # have the same parameters: a tree whose leaves cannot tell (children of the root).
-    assert messenger.log_prob(stepped, rows.X).sum() > messenger.log_prob(tree, rows.X).sum()
+    assert propagation.log_prob(stepped, rows.X).sum() > propagation.log_prob(tree, rows.X).sum()
     chain = np.array([-1, 0, 1, 2, 3, 4])
     tree = replace(tree, parents=chain)
-    messenger = Messenger(tree, np.float64)
-    stepped = _maximize(tree, messenger.totals(tree, rows.X, rows.weight), 1e-12)
+    propagation = BeliefPropagation(tree, np.float64)
+    stepped = _maximize(tree, propagation.totals(tree, rows.X, rows.weight), 1e-12)
     fitted = fit_parameters(tree.circuit(), rows.X, pseudo_count=1e-12, max_iter=1)
     np.testing.assert_allclose(
         fitted.root.weights, stepped.prior, rtol=1e-8, err_msg="distribution of the root"
@@ -84,7 +84,7 @@ def test_totals_are_expected_counts():
     rows = make_rows(2, n_rows=30, missing=0.3)
     weight = np.arange(30.0)
     tree = make_tree(rows)
-    totals = Messenger(tree, np.float64).totals(tree, rows.X, weight)
+    totals = BeliefPropagation(tree, np.float64).totals(tree, rows.X, weight)
     total = weight.sum()
     assert totals.prior.sum() == pytest.approx(total)
     for child, parent in enumerate(PARENTS):
@@ -96,11 +96,11 @@ def test_totals_are_expected_counts():
 def test_blocks_do_not_change_the_totals():
     rows = make_rows(3, n_rows=700)
     tree = make_tree(rows)
-    messenger = Messenger(tree, np.float64)
-    whole = messenger.totals(tree, rows.X, rows.weight)
+    propagation = BeliefPropagation(tree, np.float64)
+    whole = propagation.totals(tree, rows.X, rows.weight)
     halves = LatentTotals.empty(tree)
     for part in (slice(0, 350), slice(350, 700)):
-        halves.blend(messenger.totals(tree, rows.X[part], rows.weight[part]), 1.0, 1.0)
+        halves.blend(propagation.totals(tree, rows.X[part], rows.weight[part]), 1.0, 1.0)
     np.testing.assert_allclose(whole.transitions, halves.transitions, rtol=1e-10)
     np.testing.assert_allclose(whole.emissions[0], halves.emissions[0], rtol=1e-10)
 
@@ -116,9 +116,9 @@ def test_stars_with_many_children_do_not_underflow():
     parents[0] = -1
     transitions = rng.dirichlet(np.full(n_states, 0.01), size=(n_variables, n_states))
     tree = LatentTree(parents, np.full(n_states, 0.25), transitions, [group])
-    messenger = Messenger(tree, np.float32)
-    assert np.isfinite(messenger.log_prob(tree, X)).all()
-    totals = messenger.totals(tree, X, np.ones(40))
+    propagation = BeliefPropagation(tree, np.float32)
+    assert np.isfinite(propagation.log_prob(tree, X)).all()
+    totals = propagation.totals(tree, X, np.ones(40))
     assert np.isfinite(totals.transitions).all()
     assert np.isfinite(totals.emissions[0]).all()
 
@@ -165,10 +165,10 @@ def test_runs_are_reproducible_and_seeds_differ():
 def test_rows_of_weight_zero_do_not_count_in_full_steps():
     rows = make_rows(7, n_rows=50)
     tree = make_tree(rows)
-    messenger = Messenger(tree, np.float64)
+    propagation = BeliefPropagation(tree, np.float64)
     weight = np.r_[np.ones(30), np.zeros(20)]
-    some = messenger.totals(tree, rows.X, weight)
-    few = messenger.totals(tree, rows.X[:30], np.ones(30))
+    some = propagation.totals(tree, rows.X, weight)
+    few = propagation.totals(tree, rows.X[:30], np.ones(30))
     np.testing.assert_allclose(some.transitions, few.transitions, rtol=1e-10)
 
 

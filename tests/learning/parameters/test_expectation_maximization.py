@@ -57,9 +57,9 @@ def test_step_matches_enumerated_responsibilities():
     np.testing.assert_allclose(fitted.root.weights, counts.sum(axis=(1, 2)) / w.sum(), rtol=1e-12)
     for c, part in enumerate(fitted.root.children):
         first, second = part.children
-        share = counts[c] / counts[c].sum()
-        np.testing.assert_allclose(first.probabilities, share.sum(axis=1), rtol=1e-12)
-        np.testing.assert_allclose(second.probabilities, share.sum(axis=0), rtol=1e-12)
+        fraction = counts[c] / counts[c].sum()
+        np.testing.assert_allclose(first.probabilities, fraction.sum(axis=1), rtol=1e-12)
+        np.testing.assert_allclose(second.probabilities, fraction.sum(axis=0), rtol=1e-12)
 
 
 def test_deterministic_circuits_take_one_step():

@@ -8,8 +8,8 @@ from skcircuits.learning.sum_product._independence import (
     g_test,
     random_features_test,
     rank_correlation_test,
+    rank_fractions,
     rank_levels,
-    rank_shares,
 )
 
 
@@ -37,9 +37,9 @@ def test_freedom_counts_observed_levels_only():
 def test_constant_and_empty_columns_are_independent():
     levels = np.column_stack([np.zeros(9), np.arange(9) % 3, np.full(9, np.nan)]).astype(float)
     np.testing.assert_array_equal(g_test(levels, np.ones(9)), 1.0)
-    shares = levels.copy()
+    fractions = levels.copy()
     p_values = random_features_test(
-        shares, np.array([True, True, True]), np.ones(9), np.random.default_rng(0)
+        fractions, np.array([True, True, True]), np.ones(9), np.random.default_rng(0)
     )
     np.testing.assert_array_equal(p_values, 1.0)
 
@@ -60,32 +60,34 @@ def test_p_values_are_uniform_under_independence(test):
     p_values = []
     for _ in range(150):
         columns = rng.normal(size=(2, 300))
-        shares = np.column_stack([rank_shares(column, np.ones(300)) for column in columns])
+        fractions = np.column_stack([rank_fractions(column, np.ones(300)) for column in columns])
         if test == "g":
-            levels = np.column_stack([rank_levels(column, 3) for column in shares.T])
+            levels = np.column_stack([rank_levels(column, 3) for column in fractions.T])
             p_values.append(g_test(levels, np.ones(300))[0, 1])
         else:
-            labels = np.zeros(2, dtype=bool)
-            p_values.append(random_features_test(shares, labels, np.ones(300), rng)[0, 1])
+            categories = np.zeros(2, dtype=bool)
+            p_values.append(random_features_test(fractions, categories, np.ones(300), rng)[0, 1])
     assert kstest(p_values, "uniform").pvalue > 1e-3
 
 
 def test_rank_test_finds_dependence_without_correlation():
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, size=400)
-    label = (np.abs(x) > 0.5).astype(float)
+    category = (np.abs(x) > 0.5).astype(float)
     y = x**2 + 0.1 * rng.normal(size=400)
     y[::7] = np.nan
-    shares = np.column_stack([rank_shares(x, np.ones(400)), rank_shares(y, np.ones(400)), label])
-    p_values = random_features_test(shares, np.array([False, False, True]), np.ones(400), rng)
+    fractions = np.column_stack(
+        [rank_fractions(x, np.ones(400)), rank_fractions(y, np.ones(400)), category]
+    )
+    p_values = random_features_test(fractions, np.array([False, False, True]), np.ones(400), rng)
     assert p_values[0, 1] < 1e-10 and p_values[0, 2] < 1e-10
 
 
 def test_ranks_share_ties_and_keep_few_values_apart():
-    shares = rank_shares(np.array([3.0, 1.0, 3.0, np.nan]), np.array([1.0, 2.0, 1.0, 5.0]))
-    np.testing.assert_allclose(shares, [0.75, 0.25, 0.75, np.nan])
-    np.testing.assert_array_equal(rank_levels(shares, 3), [1, 0, 1, np.nan])
-    levels = rank_levels(rank_shares(np.arange(30.0), np.ones(30)), 3)
+    fractions = rank_fractions(np.array([3.0, 1.0, 3.0, np.nan]), np.array([1.0, 2.0, 1.0, 5.0]))
+    np.testing.assert_allclose(fractions, [0.75, 0.25, 0.75, np.nan])
+    np.testing.assert_array_equal(rank_levels(fractions, 3), [1, 0, 1, np.nan])
+    levels = rank_levels(rank_fractions(np.arange(30.0), np.ones(30)), 3)
     np.testing.assert_array_equal(np.bincount(levels.astype(int)), [10, 10, 10])
 
 
@@ -94,8 +96,8 @@ def test_rank_correlation_agrees_with_scipy():
     x = rng.normal(size=200)
     numbers = np.column_stack([x, np.exp(0.15 * x + rng.normal(size=200)), np.round(-x)])
     ones = np.ones(200)
-    shares = np.column_stack([rank_shares(column, ones) for column in numbers.T])
-    p_values = rank_correlation_test(shares, ones)
+    fractions = np.column_stack([rank_fractions(column, ones) for column in numbers.T])
+    p_values = rank_correlation_test(fractions, ones)
     expected = spearmanr(numbers).pvalue
     assert p_values[0, 1] == pytest.approx(expected[0, 1], rel=0.1)
     assert p_values[0, 2] < 1e-50
@@ -107,10 +109,10 @@ def test_rank_correlation_leaves_out_missing_cells_and_constant_columns():
     rng = np.random.default_rng(0)
     x = rng.normal(size=60)
     weights = np.ones(60)
-    pair = np.column_stack([rank_shares(x, weights), rank_shares(x**3, weights)])
-    holes = pair.copy()
-    holes[30:, 0] = np.nan
+    pair = np.column_stack([rank_fractions(x, weights), rank_fractions(x**3, weights)])
+    incomplete = pair.copy()
+    incomplete[30:, 0] = np.nan
     complete = rank_correlation_test(pair[:30], np.ones(30))
-    np.testing.assert_allclose(rank_correlation_test(holes, weights), complete, rtol=1e-6)
+    np.testing.assert_allclose(rank_correlation_test(incomplete, weights), complete, rtol=1e-6)
     constant = np.column_stack([pair[:, 0], np.full(60, 0.5), np.full(60, np.nan)])
     np.testing.assert_array_equal(rank_correlation_test(constant, weights), 1.0)

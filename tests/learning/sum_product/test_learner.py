@@ -29,11 +29,11 @@ def learn(table, leaves=None, **settings):
 
 def hybrid_rows(n=300, seed=0):
     rng = np.random.default_rng(seed)
-    label = rng.integers(0, 2, n)
+    category = rng.integers(0, 2, n)
     X = np.column_stack(
         [
-            label,
-            rng.normal(4.0 * label, 1.0),
+            category,
+            rng.normal(4.0 * category, 1.0),
             np.where(rng.random(n) < 0.3, 0.0, rng.gamma(2.0, size=n)),
         ]
     ).astype(float)
@@ -63,8 +63,8 @@ def test_rows_are_cut_into_their_groups():
     root, circuit = learn(mixed_table(X, [2, 0, 0]))
     group = next(part for part in root.parts if part.variables == (0, 1))
     assert group.kind == "sum"
-    labels = [np.nanmean(X[part.rows, 0]) for part in group.parts]
-    assert min(labels) < 0.1 and max(labels) > 0.9
+    categories = [np.nanmean(X[part.rows, 0]) for part in group.parts]
+    assert min(categories) < 0.1 and max(categories) > 0.9
     assert is_smooth(circuit) and is_decomposable(circuit)
 
 
@@ -131,16 +131,16 @@ def test_point_masses_and_resolution():
     assert lumpy.resolution == pytest.approx(0.1)
     rounded = describe_column(0, np.round(rng.normal(50, 10, size=300)), np.ones(300), 0)
     assert rounded.is_smooth and rounded.resolution == 1.0
-    assert few.shares.sum() == pytest.approx(1.0) and (few.shares > 0).all()
+    assert few.fractions.sum() == pytest.approx(1.0) and (few.fractions > 0).all()
 
 
-def test_clusters_with_missing_cells_and_labels():
+def test_clusters_with_missing_cells_and_categories():
     rng = np.random.default_rng(0)
     truth = rng.random(200) < 0.4
     z = rng.normal(np.where(truth, 1.5, -1.5)[:, None], 0.7, size=(200, 3))
     z[rng.random(z.shape) < 0.3] = np.nan
-    label = (rng.random(200) < np.where(truth, 0.9, 0.1)).astype(int)
-    group = split_rows(z, [np.eye(2)[label]], np.ones(200))
+    category = (rng.random(200) < np.where(truth, 0.9, 0.1)).astype(int)
+    group = split_rows(z, [np.eye(2)[category]], np.ones(200))
     agreement = (group == truth).mean()
     assert max(agreement, 1 - agreement) > 0.93
 

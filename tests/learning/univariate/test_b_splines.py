@@ -1,4 +1,4 @@
-"""Bells beside piecewise polynomials on the range of small samples."""
+"""B-splines beside piecewise polynomials on the range of small samples."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from skcircuits.learning.univariate._b_splines import fit_densities, tail_share
+from skcircuits.learning.univariate._b_splines import fit_densities, tail_fraction
 from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples, fit_polynomials
 from skcircuits.numerics._bsplines import basis_cdf, knot_windows
 
@@ -29,7 +29,7 @@ def mass(density, lower, upper):
     return cdf[1] - cdf[0]
 
 
-def is_bell(density):
+def is_b_spline(density):
     return density.beyond.any()
 
 
@@ -37,8 +37,8 @@ def test_small_normal_samples_take_bells_and_uniform_ones_do_not():
     of_normal = fit_densities(summarize(*normal_samples(30, scale=3.0)), SETTINGS)
     uniform = np.random.default_rng(1).uniform(0, 10, size=(40, 200)).round(1)
     of_uniform = fit_densities(summarize(*uniform), SETTINGS)
-    assert np.mean([is_bell(density) for density in of_normal]) > 0.5
-    assert np.mean([is_bell(density) for density in of_uniform]) < 0.05
+    assert np.mean([is_b_spline(density) for density in of_normal]) > 0.5
+    assert np.mean([is_b_spline(density) for density in of_uniform]) < 0.05
 
 
 def test_bells_predict_new_numbers_better_than_ranges():
@@ -47,15 +47,15 @@ def test_bells_predict_new_numbers_better_than_ranges():
     chance = norm.cdf(points + 0.5, scale=3.0) - norm.cdf(points, scale=3.0)
 
     def expected_log_mass(densities):
-        shares = tail_share(samples.totals)[0]
+        fractions = tail_fraction(samples.totals)[0]
         return np.mean(
-            [chance @ np.log([mass(d, x, x + 0.5) + 0.1 * shares for x in points])
+            [chance @ np.log([mass(d, x, x + 0.5) + 0.1 * fractions for x in points])
              for d in densities]
         )  # fmt: skip
 
-    bells = fit_densities(samples, SETTINGS)
+    b_splines = fit_densities(samples, SETTINGS)
     ranges = fit_densities(samples, PolynomialSettings(n_bins=1))
-    assert expected_log_mass(bells) > expected_log_mass(ranges) + 0.03
+    assert expected_log_mass(b_splines) > expected_log_mass(ranges) + 0.03
 
 
 def test_a_bell_has_the_moments_of_its_sample_and_no_holes():
@@ -63,7 +63,7 @@ def test_a_bell_has_the_moments_of_its_sample_and_no_holes():
     (density,) = fit_densities(summarize(sample), SETTINGS)
     windows = knot_windows(density.knots[None], 3)[0]
     mean = density.weights @ windows.mean(axis=1)
-    assert is_bell(density)
+    assert is_b_spline(density)
     assert mean == pytest.approx(sample.mean(), abs=0.1)
     assert np.sqrt(
         density.weights @ (windows.var(axis=1) / 6 + (windows.mean(axis=1) - mean) ** 2)
@@ -91,7 +91,7 @@ def test_choices_of_the_user_exclude_bells(settings):
     for density, (knots, weights) in zip(
         fit_densities(samples, settings), fit_polynomials(samples, settings)
     ):
-        assert not is_bell(density)
+        assert not is_b_spline(density)
         np.testing.assert_array_equal(density.knots, knots)
         np.testing.assert_array_equal(density.weights, weights)
 
@@ -114,4 +114,4 @@ def test_a_shift_and_a_scale_carry_over():
 
 
 def test_tails_share_the_line_without_rows():
-    np.testing.assert_allclose(tail_share(np.array([0.0, 7.0])), [1 / 3, 0.1])
+    np.testing.assert_allclose(tail_fraction(np.array([0.0, 7.0])), [1 / 3, 0.1])

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import ground, invert_in_place
+from skcircuits.trees import invert_in_place, reduced_laplacian
 
 
 def _laplacian_minors(n_matrices, size, seed=0):
     weights = np.random.default_rng(seed).gamma(0.3, size=(n_matrices, size + 1, size + 1))
     weights = weights + weights.transpose(0, 2, 1)
     weights[:, np.arange(size + 1), np.arange(size + 1)] = 0
-    return ground(weights)[0]
+    return reduced_laplacian(weights)[0]
 
 
 @pytest.mark.parametrize("n_matrices", [4, 60])

@@ -4,10 +4,10 @@ import pytest
 from skcircuits.trees import (
     RowLaplacians,
     StateLayout,
-    ground,
-    log_tree_sum,
-    log_tree_sums,
-    spanning_tree_laws,
+    log_partition_and_marginals,
+    log_partitions,
+    log_partitions_and_marginals,
+    reduced_laplacian,
 )
 from skcircuits.trees.spanning import _laplacian as laplacian
 from tests.trees.conftest import all_spanning_trees, all_states, random_model
@@ -25,12 +25,12 @@ def _tree_weights(weights, trees):
 
 
 def _edge_probabilities(weights, trees):
-    shares = _tree_weights(weights, trees)
-    shares = shares / shares.sum()
+    fractions = _tree_weights(weights, trees)
+    fractions = fractions / fractions.sum()
     probabilities = np.zeros_like(weights)
-    for share, tree in zip(shares, trees, strict=True):
+    for fraction, tree in zip(fractions, trees, strict=True):
         for u, v in tree:
-            probabilities[[u, v], [v, u]] += share
+            probabilities[[u, v], [v, u]] += fraction
     return probabilities
 
 
@@ -39,42 +39,42 @@ def test_matrix_tree_theorem(n_vertices):
     weights = _random_weights(4, n_vertices)
     trees = all_spanning_trees(n_vertices)
     expected = [np.log(_tree_weights(w, trees).sum()) for w in weights]
-    np.testing.assert_allclose(log_tree_sums(weights), expected, atol=1e-12)
+    np.testing.assert_allclose(log_partitions(weights), expected, atol=1e-12)
     for w, value in zip(weights, expected, strict=True):
-        log_sum, probabilities = log_tree_sum(w)
+        log_sum, probabilities = log_partition_and_marginals(w)
         assert log_sum == pytest.approx(value, abs=1e-12)
         np.testing.assert_allclose(probabilities, _edge_probabilities(w, trees), atol=1e-12)
 
 
 def test_laws_of_many_graphs():
     weights = _random_weights(5, 6)
-    log_sums, probabilities = spanning_tree_laws(weights, root=4)
-    single = [log_tree_sum(w) for w in weights]
+    log_sums, probabilities = log_partitions_and_marginals(weights, root=4)
+    single = [log_partition_and_marginals(w) for w in weights]
     np.testing.assert_allclose(log_sums, [log_sum for log_sum, _ in single], rtol=1e-12)
     np.testing.assert_allclose(probabilities, [p for _, p in single], atol=1e-12)
-    assert ground(weights, root=4)[1].tolist() == [0, 1, 2, 3, 5]
+    assert reduced_laplacian(weights, root=4)[1].tolist() == [0, 1, 2, 3, 5]
 
 
 def test_a_graph_in_parts_is_refused():
     weights = np.zeros((1, 4, 4))
     weights[0, [0, 1, 2, 3], [1, 0, 3, 2]] = 1.0
     with pytest.raises(FloatingPointError, match="positive definite"):
-        spanning_tree_laws(weights)
+        log_partitions_and_marginals(weights)
 
 
 def test_complete_graphs_have_cayleys_many_trees():
     for n_vertices in (10, 50, 200):
-        log_sum, probabilities = log_tree_sum(1 - np.eye(n_vertices))
+        log_sum, probabilities = log_partition_and_marginals(1 - np.eye(n_vertices))
         assert log_sum == pytest.approx((n_vertices - 2) * np.log(n_vertices), rel=1e-12)
         np.testing.assert_allclose(probabilities[0, 1:], 2 / n_vertices, rtol=1e-10)
 
 
 def test_edge_probabilities_are_derivatives():
     weights = _random_weights(1, 8)[0]
-    _, probabilities = log_tree_sum(weights)
+    _, probabilities = log_partition_and_marginals(weights)
     up = weights.copy()
     up[2, 5] = up[5, 2] = weights[2, 5] * np.exp(1e-6)
-    slope = (log_tree_sum(up)[0] - log_tree_sum(weights)[0]) / 1e-6
+    slope = (log_partition_and_marginals(up)[0] - log_partition_and_marginals(weights)[0]) / 1e-6
     assert slope == pytest.approx(probabilities[2, 5], abs=1e-5)
     assert probabilities.sum() == pytest.approx(2 * 7)
 
@@ -83,7 +83,7 @@ def test_the_best_connected_vertex_is_left_out():
     weights = _random_weights(1, 6)
     weights[:, 3] *= 100
     weights[:, :, 3] *= 100
-    minors, kept = ground(weights)
+    minors, kept = reduced_laplacian(weights)
     assert kept.tolist() == [0, 1, 2, 4, 5]
     assert minors.shape == (1, 5, 5)
     assert (np.linalg.eigvalsh(minors) > 0).all()
@@ -132,20 +132,20 @@ def test_chunks_and_blocks_do_not_matter(monkeypatch):
     rng = np.random.default_rng(2)
     codes, weight = rng.integers(2, size=(300, 12)), rng.random(300)
     whole = model.laplacians().edge_counts(codes, weight)
-    sums = model.laplacians().log_tree_sums(codes)
+    sums = model.laplacians().log_partitions(codes)
     monkeypatch.setattr(laplacian, "_CHUNK_BYTES", 3 * 8 * 11**2)
     monkeypatch.setattr(laplacian, "_MIN_BLOCK_CELLS", 7)
     parts = model.laplacians().edge_counts(codes, weight)
     np.testing.assert_allclose(parts[0], whole[0], rtol=1e-12)
     np.testing.assert_allclose(parts[1], whole[1], atol=1e-10)
-    np.testing.assert_allclose(model.laplacians().log_tree_sums(codes), sums, rtol=1e-12)
+    np.testing.assert_allclose(model.laplacians().log_partitions(codes), sums, rtol=1e-12)
 
 
 def test_no_rows():
     laplacians = random_model([2, 3]).laplacians()
     log_sums, counts = laplacians.edge_counts(np.empty((0, 2), dtype=np.int64), np.empty(0))
     assert log_sums.shape == (0,) and (counts == 0).all()
-    assert laplacians.log_tree_sums(np.empty((0, 2), dtype=np.int64)).shape == (0,)
+    assert laplacians.log_partitions(np.empty((0, 2), dtype=np.int64)).shape == (0,)
 
 
 def test_disconnected_graphs_are_refused():
@@ -154,6 +154,6 @@ def test_disconnected_graphs_are_refused():
     laplacians = RowLaplacians(affinities, StateLayout([2, 2, 2]), root=0)
     codes = np.zeros((3, 3), dtype=np.int64)
     with pytest.raises(FloatingPointError, match="positive definite"):
-        laplacians.log_tree_sums(codes)
+        laplacians.log_partitions(codes)
     with np.errstate(all="ignore"), pytest.raises(FloatingPointError, match="positive definite"):
         laplacians.edge_counts(codes, np.ones(3))

@@ -87,9 +87,9 @@ def test_conditionals_are_what_samples_are_drawn_from(setting):
     for tree, row, child in np.ndindex(len(parents), len(evidence), layout.n_variables):
         parent = parents[tree, child]
         agrees = (parent < 0) | (states[:, parent] == codes[tree, row, parent])
-        shares = np.bincount(states[:, child], joint[tree, row] * agrees)
+        fractions = np.bincount(states[:, child], joint[tree, row] * agrees)
         own = conditionals[tree, row, layout.owner == child]
-        np.testing.assert_allclose(own, shares / shares.sum(), atol=1e-12)
+        np.testing.assert_allclose(own, fractions / fractions.sum(), atol=1e-12)
 
 
 def test_conditionals_average_to_the_marginals(setting):

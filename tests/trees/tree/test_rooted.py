@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from skcircuits.trees import (
@@ -8,6 +9,7 @@ from skcircuits.trees import (
     top_down_order,
     vertex_depths,
 )
+from skcircuits.trees.tree._rooted import root_at_center
 
 
 def _random_parents(n_trees, n_vertices, seed=0):
@@ -69,3 +71,34 @@ def test_maximum_spanning_tree_is_scipys():
 def test_equal_weights_still_span():
     edges = edges_of(maximum_spanning_tree(np.zeros((6, 6)))[None])[0]
     assert set(edges.ravel()) == set(range(6))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rooting_at_the_center_keeps_the_tree(seed):
+    rng = np.random.default_rng(seed)
+    parents = np.array([-1] + [rng.integers(v) for v in range(1, 30)])
+    rooted = root_at_center(parents)
+
+    def edges(array):
+        return {frozenset((v, p)) for v, p in enumerate(array.tolist()) if p >= 0}
+
+    def depth(array):
+        steps, reached = 0, np.flatnonzero(array < 0)
+        while len(reached):
+            reached = np.flatnonzero(np.isin(array, reached))
+            steps += 1
+        return steps
+
+    assert edges(rooted) == edges(parents)
+    assert (rooted < 0).sum() == 1
+    others = [depth(_rerooted(parents, root)) for root in range(30)]
+    assert depth(rooted) == min(others)
+
+
+def _rerooted(parents, root):
+    """The same tree with any root, by turning edges around."""
+    result, child, vertex = parents.copy(), -1, root
+    while vertex >= 0:
+        above = parents[vertex]
+        result[vertex], child, vertex = child, vertex, above
+    return result

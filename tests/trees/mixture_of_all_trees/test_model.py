@@ -22,7 +22,7 @@ def test_sums_to_one(cardinalities, scale):
 
 
 def test_margins_are_the_tables(mixed_model):
-    # All trees share their pair tables, and an edge's table is the pair margin of its tree.
+    # All trees share their pair tables, and an edge's table is the pair marginal of its tree.
     states = all_states(mixed_model.layout.cardinalities)
     prob = np.exp(mixed_model.log_prob(states))
     np.testing.assert_allclose(
@@ -51,7 +51,7 @@ def test_edge_probabilities_of_the_prior(mixed_model):
     for p, tree in zip(prior, trees, strict=True):
         for u, v in tree:
             expected[[u, v], [v, u]] += p
-    np.testing.assert_allclose(mixed_model.tree_law[1], expected, atol=1e-12)
+    np.testing.assert_allclose(mixed_model.tree_distribution[1], expected, atol=1e-12)
 
 
 def test_threads_do_not_change_a_bit():

@@ -1,4 +1,4 @@
-"""Messages in a hidden tree: likelihoods upward, posteriors and statistics downward.
+"""Messages in a latent tree: likelihoods upward, posteriors and statistics downward.
 
 With L_v(j) the likelihood of everything below Z_v = j and U_v = T_v L_v what its parent sees,
 
@@ -19,25 +19,19 @@ import numpy as np
 from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.protocols import FloatArray
 
-__all__ = ["LatentTotals", "Messenger"]
+__all__ = ["BeliefPropagation", "LatentTotals"]
 
 _CACHE_BYTES = 1 << 24  # both buffers of a block of rows
-_MOST_ROWS, _LEAST_ROWS = 512, 128
+_MAX_ROWS, _MIN_ROWS = 512, 128
 _FACTORS_BEFORE_SCALING = 4  # a factor is seldom below 1e-7, float32 ends at 1e-38
-_LEAST_TRANSITION = 1e-7
+_MIN_TRANSITION = 1e-7
 
 
 class LatentTotals(NamedTuple):
     """Expected statistics of some rows.
 
-    Attributes
-    ----------
-    prior : ndarray of shape (h,)
-        Counts of the root's states.
-    transitions : ndarray of shape (n_variables, h, h)
-        Counts of pairs (parent, child) of states.
-    emissions : list of ndarray
-        Statistics of each group of emissions.
+    `prior` (h,): counts of the root's states; `transitions` (n_variables, h, h): counts of pairs
+    (parent, child) of states; `emissions`: statistics of each group of emissions.
     """
 
     prior: FloatArray
@@ -65,22 +59,17 @@ class LatentTotals(NamedTuple):
             own += gain * added
 
 
-class Messenger:
+class BeliefPropagation:
     """Sends messages through trees of one shape; owns the buffers.
 
-    Parameters
-    ----------
-    tree : LatentTree
-        Any tree of the shape.
-    dtype : dtype
-        Of the messages.
+    `tree`: any tree of the shape; `dtype`: of the messages.
     """
 
     def __init__(self, tree: LatentTree, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
         n_variables, n_states = len(tree.parents), tree.n_states
         row_bytes = 2 * n_variables * n_states * self.dtype.itemsize
-        self.n_rows = int(np.clip(_CACHE_BYTES // row_bytes, _LEAST_ROWS, _MOST_ROWS))
+        self.n_rows = int(np.clip(_CACHE_BYTES // row_bytes, _MIN_ROWS, _MAX_ROWS))
         shape = n_variables, n_states, self.n_rows
         self._below, self._seen = np.empty(shape, self.dtype), np.empty(shape, self.dtype)
         self._work = np.empty(shape[1:], self.dtype)
@@ -88,17 +77,7 @@ class Messenger:
     def log_prob(self, tree: LatentTree, X: FloatArray) -> FloatArray:
         """Log density of rows.
 
-        Parameters
-        ----------
-        tree : LatentTree
-            The parameters.
-        X : ndarray of shape (n, n_variables)
-            Rows, NaN where missing.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Log densities, in the precision of the messages.
+        `X` (n, n_variables) -> (n,).
         """
         transitions = self._rounded(tree.transitions)
         parts = [
@@ -110,19 +89,7 @@ class Messenger:
     def totals(self, tree: LatentTree, X: FloatArray, weight: FloatArray) -> LatentTotals:
         """Expected statistics of rows.
 
-        Parameters
-        ----------
-        tree : LatentTree
-            The parameters.
-        X : ndarray of shape (n, n_variables)
-            Rows, NaN where missing.
-        weight : ndarray of shape (n,)
-            Weight of each row.
-
-        Returns
-        -------
-        LatentTotals
-            Summed over the rows.
+        `X` (n, n_variables), `weight` (n,).
         """
         transitions = self._rounded(tree.transitions)
         totals = LatentTotals.empty(tree)
@@ -135,7 +102,7 @@ class Messenger:
         return totals
 
     def _rounded(self, transitions: FloatArray) -> FloatArray:
-        return np.maximum(transitions, _LEAST_TRANSITION).astype(self.dtype)
+        return np.maximum(transitions, _MIN_TRANSITION).astype(self.dtype)
 
     def _upward(
         self, tree: LatentTree, transitions: FloatArray, X: FloatArray
@@ -171,7 +138,7 @@ class Messenger:
     ) -> None:
         """Posteriors of a block, added to the totals (those of transitions lack a factor)."""
         n_rows = root.shape[1]
-        share = self._work[:, :n_rows]
+        fraction = self._work[:, :n_rows]
         totals.prior[...] += root.sum(axis=1)
         # The posterior of a variable takes the place of what its parent saw of it.
         posteriors = self._seen
@@ -182,9 +149,9 @@ class Messenger:
             tree.emissions[number].add(totals.emissions[number], index, posterior, evidence[number])
             for child in tree.children[vertex]:
                 seen, below = self._seen[child, :, :n_rows], self._below[child, :, :n_rows]
-                np.divide(posterior, seen, out=share)
-                totals.transitions[child] += share @ below.T
-                np.matmul(transitions[child].T, share, out=seen)
+                np.divide(posterior, seen, out=fraction)
+                totals.transitions[child] += fraction @ below.T
+                np.matmul(transitions[child].T, fraction, out=seen)
                 seen *= below
 
 
