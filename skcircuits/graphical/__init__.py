@@ -8,8 +8,8 @@ from skcircuits.graphical.continuous.continuous_markov_network import (
 from skcircuits.graphical.continuous.crowdsourcing import CrowdsourcingModel
 from skcircuits.graphical.continuous.gaussian_mrf import GaussianMRF
 from skcircuits.graphical.continuous.sensor_network import SensorNetwork
+from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
-from skcircuits.graphical.factors import Factor
 from skcircuits.graphical.ising import IsingModel
 
 __all__ = [

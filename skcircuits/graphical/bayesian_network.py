@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
+from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
-from skcircuits.graphical.factors import Factor
 from skcircuits.graphical.files._bif import read_bif
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_network
 
@@ -144,7 +144,7 @@ class BayesianNetwork(FactorGraph):
         Parameters
         ----------
         amount : float
-            Share of the uniform distribution, in (0, 1].
+            Fraction of the uniform distribution, in (0, 1].
 
         Returns
         -------

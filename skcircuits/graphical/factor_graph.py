@@ -11,17 +11,18 @@ from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import ZeroProbabilityError, must
-from skcircuits.graphical.factors import Factor, as_factors, check_cardinalities
+from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_factors
 from skcircuits.graphical.files._uai import read_uai
-from skcircuits.graphical.inference._blankets import (
+from skcircuits.graphical.inference._compilation import compile_posterior
+from skcircuits.graphical.inference._exact_inference import ExactInference
+from skcircuits.graphical.inference._gibbs import (
+    check_schedule,
     full_conditionals,
+    gibbs_chains,
     log_full_conditional,
     markov_blankets,
 )
-from skcircuits.graphical.inference._compilation import compile_posterior
-from skcircuits.graphical.inference._exact_inference import ExactInference
-from skcircuits.graphical.inference._gibbs import check_schedule, gibbs_chains
 from skcircuits.graphical.inference._posterior import Posterior
 from skcircuits.graphical.inference._rows import Evidence, check_names
 from skcircuits.numerics._random import as_generator
@@ -80,8 +81,8 @@ class FactorGraph(ExactInference):
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        self.cardinalities = check_cardinalities(cardinalities)
-        self.factors = as_factors(factors, self.cardinalities)
+        self.cardinalities = _check_cardinalities(cardinalities)
+        self.factors = _as_factors(factors, self.cardinalities)
         self.variable_names, self.state_names = check_names(
             variable_names, state_names, self.cardinalities
         )
@@ -288,7 +289,7 @@ class FactorGraph(ExactInference):
         Parameters
         ----------
         amount : float
-            Share of the mean, in (0, 1].
+            Fraction of the mean, in (0, 1].
 
         Returns
         -------
@@ -325,3 +326,45 @@ class FactorGraph(ExactInference):
             f"{type(self).__name__}({len(self.cardinalities)} variables, "
             f"{len(self.factors)} factors)"
         )
+
+
+def _check_cardinalities(cardinalities: ArrayLike) -> IntArray:
+    """Validate the numbers of states."""
+    given = np.asarray(cardinalities, dtype=np.float64)
+    if given.ndim != 1 or not len(given) or np.any((given < 1) | (given != np.floor(given))):
+        raise ValueError(
+            must("cardinalities", "be one positive integer per variable", cardinalities=given)
+        )
+    # A copy, so that the caller's array stays writeable.
+    checked = given.astype(np.int64)
+    checked.flags.writeable = False
+    return checked
+
+
+def _as_factors(
+    factors: Iterable[Factor | tuple[Sequence[int], ArrayLike]], cardinalities: IntArray
+) -> tuple[Factor, ...]:
+    """Turn pairs ``(scope, table)`` into factors and check them against the variables."""
+    checked = tuple(
+        factor if isinstance(factor, Factor) else Factor.from_table(*factor) for factor in factors
+    )
+    for factor in checked:
+        if any(not 0 <= v < len(cardinalities) for v in factor.scope):
+            raise ValueError(
+                must(
+                    "scope of a factor",
+                    f"name variables between 0 and {len(cardinalities) - 1}",
+                    "Variables are numbered from 0.",
+                    scope=factor.scope,
+                )
+            )
+        expected = tuple(int(cardinalities[v]) for v in factor.scope)
+        if factor.log_table.shape != expected:
+            raise ValueError(
+                must(
+                    f"table of the factor over {factor.scope}",
+                    f"have shape {expected}, the cardinalities of its scope",
+                    shape=factor.log_table.shape,
+                )
+            )
+    return checked

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
+from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
-from skcircuits.graphical.factors import Factor
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["IsingModel", "grid_edges"]
+__all__ = ["IsingModel"]
 
 
 class IsingModel(FactorGraph):
@@ -80,7 +80,7 @@ class IsingModel(FactorGraph):
         n_rows, n_columns : int
             Size; variable ``r * n_columns + c`` sits in row r and column c.
         couplings : float or array-like of shape (n_edges,), default=1.0
-            One for all edges, or one per edge in the order of :func:`grid_edges`.
+            One for all edges, or one per edge in the order of :meth:`grid_edges`.
         fields : float or array-like of shape (n_rows * n_columns,), default=0.0
             One for all variables, or one each.
 
@@ -93,12 +93,31 @@ class IsingModel(FactorGraph):
             raise ValueError(
                 must("grid", "have a row and a column", n_rows=n_rows, n_columns=n_columns)
             )
-        left, right = grid_edges(n_rows, n_columns).T
+        left, right = cls.grid_edges(n_rows, n_columns).T
         matrix = np.zeros((n_rows * n_columns, n_rows * n_columns))
         # Upper half first; the sum below makes it symmetric.
         matrix[left, right] = _one_or_each(couplings, len(left), "couplings of a grid")
         each = _one_or_each(fields, len(matrix), "fields of a grid")
         return cls(matrix + matrix.T, np.broadcast_to(each, len(matrix)))
+
+    @staticmethod
+    def grid_edges(n_rows: int, n_columns: int) -> IntArray:
+        """List the edges of a rectangular grid: all horizontal ones, then all vertical ones.
+
+        Parameters
+        ----------
+        n_rows, n_columns : int
+            Size of the grid.
+
+        Returns
+        -------
+        ndarray of int of shape (n_edges, 2)
+            The two variables of each edge.
+        """
+        cell = np.arange(n_rows * n_columns).reshape(n_rows, n_columns)
+        horizontal = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], axis=1)
+        vertical = np.stack([cell[:-1].ravel(), cell[1:].ravel()], axis=1)
+        return np.concatenate([horizontal, vertical])
 
     @classmethod
     def from_networkx(
@@ -136,25 +155,6 @@ class IsingModel(FactorGraph):
             matrix[position[left], position[right]] += coupling
         fields = [value for _, value in graph.nodes(data=field, default=0.0)]
         return cls(matrix + matrix.T, fields)
-
-
-def grid_edges(n_rows: int, n_columns: int) -> IntArray:
-    """List the edges of a rectangular grid: all horizontal ones, then all vertical ones.
-
-    Parameters
-    ----------
-    n_rows, n_columns : int
-        Size of the grid.
-
-    Returns
-    -------
-    ndarray of int of shape (n_edges, 2)
-        The two variables of each edge.
-    """
-    cell = np.arange(n_rows * n_columns).reshape(n_rows, n_columns)
-    horizontal = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], axis=1)
-    vertical = np.stack([cell[:-1].ravel(), cell[1:].ravel()], axis=1)
-    return np.concatenate([horizontal, vertical])
 
 
 def _check_couplings(matrix: FloatArray) -> None:

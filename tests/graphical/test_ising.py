@@ -7,7 +7,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import IsingModel
-from skcircuits.graphical.ising import grid_edges
 
 
 def test_log_prob_is_the_definition():
@@ -29,7 +28,15 @@ def test_two_spins_in_closed_form():
 
 
 def test_grid_edges_and_couplings():
-    assert grid_edges(2, 3).tolist() == [[0, 1], [1, 2], [3, 4], [4, 5], [0, 3], [1, 4], [2, 5]]
+    assert IsingModel.grid_edges(2, 3).tolist() == [
+        [0, 1],
+        [1, 2],
+        [3, 4],
+        [4, 5],
+        [0, 3],
+        [1, 4],
+        [2, 5],
+    ]
     model = IsingModel.grid(2, 2, couplings=[1.0, 2.0, 3.0, 4.0], fields=0.5)
     assert_allclose(model.couplings[[0, 2, 0, 1], [1, 3, 2, 3]], [1, 2, 3, 4])
     assert_allclose(model.fields, 0.5)

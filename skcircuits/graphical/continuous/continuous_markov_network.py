@@ -99,14 +99,14 @@ class ContinuousMarkovNetwork:
             raise ValueError(must("factors", "hold at least one factor", n_factors=0))
         greatest = max(int(factor.variables.max()) for factor in self.factors)
         self.n_variables = greatest + 1 if n_variables is None else n_variables
-        least = min(int(factor.variables.min()) for factor in self.factors)
-        if least < 0 or greatest >= self.n_variables:
+        smallest = min(int(factor.variables.min()) for factor in self.factors)
+        if smallest < 0 or greatest >= self.n_variables:
             raise ValueError(
                 must(
                     "variables of the factors",
                     f"lie in 0..{self.n_variables - 1}",
-                    least=least,
-                    greatest=greatest,
+                    min=smallest,
+                    max=greatest,
                 )
             )
         if blocks is None:

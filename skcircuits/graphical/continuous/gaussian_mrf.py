@@ -194,8 +194,8 @@ class GaussianMRF:
         """
         rng = np.random.default_rng(random_state)
         noise = rng.standard_normal((self.linear.size, n_samples))
-        deviations = solve_triangular(self._factor, noise, lower=True, trans="T")
-        return self.mean_ + deviations.T
+        scaled = solve_triangular(self._factor, noise, lower=True, trans="T")
+        return self.mean_ + scaled.T
 
     def mmd2(self, X: ArrayLike, bandwidth: float) -> float:
         """Compute the squared maximum mean discrepancy of a sample to this density, exactly.

@@ -10,7 +10,6 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must
-from skcircuits.graphical.continuous._graph_distances import embed_by_graph_distances
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -215,7 +214,7 @@ class SensorNetwork:
         ndarray of shape (2 * n_sensors,)
             A rough guess of all coordinates.
         """
-        return embed_by_graph_distances(
+        return _embed_by_graph_distances(
             self.pairs, self.distances, self.anchors, self.n_sensors
         ).ravel()
 
@@ -305,3 +304,48 @@ class SensorNetwork:
                     sensors=floating[:10].tolist(),
                 )
             )
+
+
+def _embed_by_graph_distances(
+    pairs: IntArray, lengths: FloatArray, anchors: FloatArray, n_free: int
+) -> FloatArray:
+    """Embed free nodes in the plane so that straight lines resemble shortest paths.
+
+    Every connected component is embedded by classical scaling, then turned, mirrored and
+    scaled onto its anchors; fewer than three leave its orientation to chance.
+    """
+    n_nodes = n_free + len(anchors)
+    graph = sparse.csr_array((lengths, tuple(pairs.T)), (n_nodes, n_nodes))
+    paths = csgraph.shortest_path(graph, directed=False)
+    _, component = csgraph.connected_components(graph, directed=False)
+    positions = np.empty((n_nodes, 2))
+    for label in range(component.max() + 1):
+        members = np.flatnonzero(component == label)
+        held = members >= n_free
+        points = _classical_scaling(paths[np.ix_(members, members)])
+        if np.any(held):
+            points = _align(points, points[held], anchors[members[held] - n_free])
+        else:
+            points += anchors.mean(axis=0)
+        positions[members] = points
+    return positions[:n_free]
+
+
+def _classical_scaling(distances: FloatArray) -> FloatArray:
+    """Positions in the plane whose inner products fit the centred squared distances best."""
+    points = np.zeros((len(distances), 2))
+    squares = distances**2
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1, keepdims=True) + squares.mean()
+    values, vectors = np.linalg.eigh(-0.5 * centred)
+    n_axes = min(2, len(distances))
+    points[:, :n_axes] = vectors[:, -n_axes:] * np.sqrt(np.maximum(values[-n_axes:], 0.0))
+    return points
+
+
+def _align(points: FloatArray, source: FloatArray, target: FloatArray) -> FloatArray:
+    """Turn, mirror, scale and shift points so that source lies best on target (Procrustes)."""
+    centre, goal = source.mean(axis=0), target.mean(axis=0)
+    left, singular_values, right = np.linalg.svd((source - centre).T @ (target - goal))
+    spread = np.sum((source - centre) ** 2)
+    scale = singular_values.sum() / spread if spread > 0 else 1.0
+    return scale * (points - centre) @ (left @ right) + goal

@@ -39,19 +39,7 @@ _Statement = list[_Token]
 
 @dataclass(frozen=True)
 class NetworkDescription:
-    """A Bayesian network as a file tells it.
-
-    Parameters
-    ----------
-    variable_names : list of str
-        In the order of the file.
-    state_names : list of list of str
-        States of each variable.
-    parents : list of list of int
-        Parents of each variable.
-    tables : list of ndarray
-        ``p(variable | parents)``, shape (*parent states, states).
-    """
+    """A Bayesian network as a file tells it."""
 
     variable_names: list[str]
     state_names: list[list[str]]
@@ -60,18 +48,7 @@ class NetworkDescription:
 
 
 def read_bif(path: str | PathLike[str]) -> NetworkDescription:
-    """Read a Bayesian network in BIF.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-
-    Returns
-    -------
-    NetworkDescription
-        Variables, states, parents and conditional tables.
-    """
+    """Read a Bayesian network in BIF."""
     try:
         # Some editors begin a file with a byte order mark.
         text = Path(path).read_text(encoding="utf-8-sig")

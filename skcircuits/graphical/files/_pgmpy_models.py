@@ -16,18 +16,7 @@ NamedTables = tuple[list[Any], list[list[str]], list[tuple[list[int], FloatArray
 
 
 def read_pgmpy_network(model: Any) -> NamedTables:
-    """Read a discrete Bayesian network.
-
-    Parameters
-    ----------
-    model : pgmpy.models.DiscreteBayesianNetwork
-        Anything with ``get_cpds()``; tables have their child first.
-
-    Returns
-    -------
-    NamedTables
-        As :func:`read_pgmpy_factors`; table i is that of variable i.
-    """
+    """Read a discrete Bayesian network."""
     if not hasattr(model, "get_cpds"):
         raise TypeError(
             must(
@@ -55,23 +44,7 @@ def read_pgmpy_network(model: Any) -> NamedTables:
 
 
 def read_pgmpy_factors(model: Any) -> NamedTables:
-    """Read a discrete Markov network or a factor graph.
-
-    Parameters
-    ----------
-    model : pgmpy.models.DiscreteMarkovNetwork or FactorGraph
-        Anything with ``get_factors()``, a list of tables with ``variables``, ``values``
-        and ``state_names``.
-
-    Returns
-    -------
-    variable_names : list
-        Variables in the order they first appear as first variable, then others.
-    state_names : list of list of str
-        States of each variable.
-    tables : list of (scope, table)
-        One per factor, axes as in the factor.
-    """
+    """Read a discrete Markov network or a factor graph."""
     if not hasattr(model, "get_factors"):
         raise TypeError(
             must(

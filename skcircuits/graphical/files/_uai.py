@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.graphical.factors import Factor
+from skcircuits.graphical.factor import Factor
 
 __all__ = ["read_uai"]
 
@@ -19,18 +19,6 @@ def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
     """Read the factors of a model in the UAI format.
 
     Both kinds, MARKOV and BAYES, list tables whose last variable runs fastest.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-
-    Returns
-    -------
-    factors : list of Factor
-        One per table.
-    cardinalities : list of int
-        Number of states of each variable.
     """
     # Line breaks mean nothing in this format: read it as a stream of words.
     try:

@@ -27,20 +27,7 @@ UnitTable = NDArray[np.object_]
 
 
 def compile_posterior(posterior: Posterior, codes: IntArray) -> Unit:
-    """Build the units of ``p(hidden | observed)`` for one evidence.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        The structure.
-    codes : ndarray of int of shape (1, d)
-        The observed states.
-
-    Returns
-    -------
-    Unit
-        Root of a normalised, smooth, deterministic and structured-decomposable circuit.
-    """
+    """Build the units of ``p(hidden | observed)`` for one evidence."""
     # Components are independent given the evidence: their product is the circuit.
     roots = [_compile_solution(solution) for solution in posterior.solve(codes)]
     if not roots:

@@ -19,30 +19,7 @@ def elimination_order(
     cardinalities: IntArray,
     order: str | Sequence[int] = "min_fill",
 ) -> list[int]:
-    """Choose an order in which the variables are summed out.
-
-    Parameters
-    ----------
-    scopes : iterable of collection of int
-        Scopes of the factors; variables that share a scope are neighbours.
-    cardinalities : ndarray of int of shape (d,)
-        Number of states of each variable.
-    order : {"min_fill", "min_weight"} or sequence of int, default="min_fill"
-        Greedy criterion: fewest edges added, or smallest clique in states. A
-        sequence is checked and restricted to the variables of the scopes.
-
-    Returns
-    -------
-    list of int
-        Every variable of the scopes once.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.graphical.inference._elimination import elimination_order
-    >>> elimination_order([(0, 1), (1, 2), (1, 3)], np.array([2, 2, 2, 2]))
-    [0, 2, 1, 3]
-    """
+    """Choose an order in which the variables are summed out."""
     graph = interaction_graph(scopes)
     if not isinstance(order, str):
         return _restrict_order(order, graph)
@@ -54,18 +31,7 @@ def elimination_order(
 
 
 def interaction_graph(scopes: Iterable[Collection[int]]) -> Graph:
-    """Connect the variables that share a scope.
-
-    Parameters
-    ----------
-    scopes : iterable of collection of int
-        Scopes of the factors.
-
-    Returns
-    -------
-    dict of int to set of int
-        The neighbours of each variable.
-    """
+    """Connect the variables that share a scope."""
     graph: Graph = {}
     for scope in scopes:
         for variable in scope:
@@ -77,18 +43,7 @@ def interaction_graph(scopes: Iterable[Collection[int]]) -> Graph:
 
 
 def connected_components(graph: Graph) -> list[list[int]]:
-    """Split a graph into its connected components.
-
-    Parameters
-    ----------
-    graph : dict of int to set of int
-        The neighbours of each variable.
-
-    Returns
-    -------
-    list of list of int
-        Sorted variables of each component, components by their first variable.
-    """
+    """Split a graph into its connected components."""
     components, seen = [], set()
     for start in sorted(graph):
         if start in seen:

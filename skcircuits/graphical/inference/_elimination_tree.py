@@ -35,20 +35,7 @@ Table = tuple[FloatArray, Sequence[int]]
 
 @dataclass(frozen=True)
 class Bucket:
-    """One variable with what is needed to sum it out.
-
-    Parameters
-    ----------
-    variable : int
-        The variable summed out here.
-    separator : tuple of int
-        The variables its message depends on; tables have the axes
-        ``(*separator, variable)``, latest eliminated first.
-    factors : tuple of int
-        Positions of the factors multiplied here.
-    children : tuple of int
-        Positions of the buckets whose messages arrive here.
-    """
+    """One variable with what is needed to sum it out."""
 
     variable: int
     separator: tuple[int, ...]
@@ -63,15 +50,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class EliminationTree:
-    """The buckets of one connected graph in elimination order; the last is the root.
-
-    Parameters
-    ----------
-    buckets : tuple of Bucket
-        Children before parents.
-    cardinalities : tuple of int
-        Number of states of all variables of the model.
-    """
+    """The buckets of one connected graph in elimination order; the last is the root."""
 
     buckets: tuple[Bucket, ...]
     cardinalities: tuple[int, ...]
@@ -99,22 +78,7 @@ class EliminationTree:
 def build_tree(
     scopes: Sequence[Sequence[int]], order: Sequence[int], cardinalities: Sequence[int]
 ) -> EliminationTree:
-    """Lay out the buckets of an elimination order.
-
-    Parameters
-    ----------
-    scopes : sequence of sequence of int
-        Free variables of each factor, at least one each.
-    order : sequence of int
-        The variables of one connected component in elimination order.
-    cardinalities : sequence of int
-        Number of states of all variables.
-
-    Returns
-    -------
-    EliminationTree
-        One bucket per variable.
-    """
+    """Lay out the buckets of an elimination order."""
     position = {variable: step for step, variable in enumerate(order)}
     factors: list[list[int]] = [[] for _ in order]
     cliques: list[set[int]] = [{variable} for variable in order]
@@ -142,23 +106,7 @@ def build_tree(
 def forward_pass(
     tree: EliminationTree, factors: Sequence[Table]
 ) -> tuple[list[FloatArray], FloatArray]:
-    """Sum the variables out, leaves first.
-
-    Parameters
-    ----------
-    tree : EliminationTree
-        The structure.
-    factors : sequence of (log_table, variables)
-        The factors of a batch of evidences, tables of shape (rows or 1, *states).
-
-    Returns
-    -------
-    log_conditionals : list of ndarray
-        Per bucket ``log p(variable | separator)``, shape (rows or 1, *separator, states).
-        Contexts of probability zero hold the uniform distribution.
-    log_partition : ndarray of shape (rows or 1,)
-        Logarithm of the sum over all states.
-    """
+    """Sum the variables out, leaves first."""
     conditionals: list[FloatArray] = []
     messages: list[FloatArray] = []
     for bucket in tree.buckets:
@@ -177,20 +125,7 @@ def forward_pass(
 def backward_pass(
     tree: EliminationTree, log_conditionals: Sequence[FloatArray]
 ) -> dict[int, FloatArray]:
-    """Compute all marginals, root first.
-
-    Parameters
-    ----------
-    tree : EliminationTree
-        The structure.
-    log_conditionals : sequence of ndarray
-        Output of :func:`forward_pass`.
-
-    Returns
-    -------
-    dict of int to ndarray of shape (rows or 1, states)
-        The distribution of each variable.
-    """
+    """Compute all marginals, root first."""
     # p(separator) of each bucket; the root has an empty separator.
     contexts: dict[int, FloatArray] = {len(tree.buckets) - 1: np.ones(1)}
     marginals = {}
@@ -213,21 +148,7 @@ def draw_rows(
     codes: IntArray,
     rng: np.random.Generator,
 ) -> None:
-    """Draw the variables of the tree, root first, and write them into ``codes``.
-
-    Parameters
-    ----------
-    tree : EliminationTree
-        The structure.
-    log_conditionals : sequence of ndarray
-        Output of :func:`forward_pass`.
-    rows : ndarray of int of shape (n,)
-        Which row of the tables each draw follows.
-    codes : ndarray of int of shape (n, d)
-        Written in place, the columns of the variables of the tree.
-    rng : Generator
-        Source of randomness.
-    """
+    """Draw the variables of the tree, root first, and write them into ``codes``."""
     for bucket, conditional in zip(reversed(tree.buckets), reversed(log_conditionals)):
         # Parents were drawn before: their columns of the codes are valid.
         row = rows if conditional.shape[0] > 1 else np.zeros_like(rows)
@@ -236,20 +157,7 @@ def draw_rows(
 
 
 def joint_table(tree: EliminationTree, log_conditionals: Sequence[FloatArray]) -> FloatArray:
-    """Multiply the conditionals out.
-
-    Parameters
-    ----------
-    tree : EliminationTree
-        The structure.
-    log_conditionals : sequence of ndarray
-        Output of :func:`forward_pass`.
-
-    Returns
-    -------
-    ndarray of shape (rows, *states)
-        Probability of every joint state, axes as in ``tree.variables``.
-    """
+    """Multiply the conditionals out."""
     total = np.zeros((1,) * (1 + len(tree.buckets)))
     for bucket, conditional in zip(tree.buckets, log_conditionals):
         total = total + _aligned(conditional, bucket.axes, tree.variables)

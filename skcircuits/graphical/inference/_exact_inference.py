@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import ZeroProbabilityError, must
-from skcircuits.graphical.factors import Factor
+from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._posterior import Posterior
 from skcircuits.graphical.inference._rows import Evidence, evidence_row, missing_patterns, read_rows
 from skcircuits.numerics._random import as_generator

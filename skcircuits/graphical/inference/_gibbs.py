@@ -1,29 +1,115 @@
-"""Gibbs sampling, vectorised over chains."""
+"""Full conditionals, each variable given its Markov blanket by table lookup; Gibbs sampling."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.graphical.inference._blankets import FullConditional, log_full_conditional
+from skcircuits.graphical.factor import Factor
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["check_schedule", "gibbs_chains"]
+__all__ = [
+    "FullConditional",
+    "check_schedule",
+    "full_conditionals",
+    "gibbs_chains",
+    "log_full_conditional",
+    "markov_blankets",
+]
+
+# Factors of one variable are merged into one table while it has at most this many cells.
+_MERGED_CELLS = 4096
+
+
+@dataclass(frozen=True)
+class FullConditional:
+    """The factors of one variable, ready for lookups."""
+
+    columns: tuple[IntArray, ...]
+    strides: tuple[IntArray, ...]
+    log_tables: tuple[FloatArray, ...]
+
+
+def markov_blankets(factors: Sequence[Factor], n_variables: int) -> tuple[IntArray, ...]:
+    """Find the variables that share a factor with each variable."""
+    blankets: list[set[int]] = [set() for _ in range(n_variables)]
+    for factor in factors:
+        for variable in factor.scope:
+            blankets[variable].update(factor.scope)
+    return tuple(
+        np.array(sorted(blanket - {variable}), dtype=np.int64)
+        for variable, blanket in enumerate(blankets)
+    )
+
+
+def full_conditionals(
+    factors: Sequence[Factor], cardinalities: IntArray
+) -> tuple[FullConditional, ...]:
+    """Collect the factors of every variable."""
+    touching: list[list[Factor]] = [[] for _ in cardinalities]
+    for factor in factors:
+        for variable in factor.scope:
+            touching[variable].append(factor)
+    return tuple(
+        _merge(variable, members, cardinalities) for variable, members in enumerate(touching)
+    )
+
+
+def log_full_conditional(conditional: FullConditional, codes: IntArray) -> FloatArray:
+    """Evaluate a full conditional up to a constant per row."""
+    # Usually a single table: the merged one.
+    lookups = zip(conditional.columns, conditional.strides, conditional.log_tables)
+    columns, strides, table = next(lookups)
+    total = table[codes[:, columns] @ strides]
+    for columns, strides, table in lookups:
+        total += table[codes[:, columns] @ strides]
+    return total
+
+
+def _merge(variable: int, factors: list[Factor], cardinalities: IntArray) -> FullConditional:
+    """Group factors greedily, smallest blankets first, into tables of bounded size."""
+    # The first group exists even without factors: its table is the uniform distribution.
+    groups: list[tuple[list[int], list[Factor]]] = [([], [])]
+    for factor in sorted(factors, key=lambda factor: len(factor.scope)):
+        blanket = sorted({*groups[-1][0], *factor.scope} - {variable})
+        if groups[-1][1] and prod(cardinalities[[*blanket, variable]].tolist()) > _MERGED_CELLS:
+            blanket = sorted(set(factor.scope) - {variable})
+            groups.append((blanket, []))
+        groups[-1] = (blanket, [*groups[-1][1], factor])
+    columns = tuple(np.array(blanket, dtype=np.int64) for blanket, _ in groups)
+    return FullConditional(
+        columns=columns,
+        strides=tuple(_strides(cardinalities[blanket]) for blanket in columns),
+        log_tables=tuple(
+            _sum_of_factors([*blanket, variable], members, cardinalities)
+            for blanket, members in groups
+        ),
+    )
+
+
+def _strides(states: IntArray) -> IntArray:
+    """Weights of a mixed-radix code, last variable fastest."""
+    return np.append(np.cumprod(states[:0:-1])[::-1], 1)[: len(states)].astype(np.int64)
+
+
+def _sum_of_factors(axes: list[int], factors: list[Factor], cardinalities: IntArray) -> FloatArray:
+    """Add log tables over common axes; the last axis stays apart."""
+    total = np.zeros(cardinalities[axes])
+    for factor in factors:
+        # Axes in the order of the group, of length one where the factor has none.
+        order = np.argsort([axes.index(v) for v in factor.scope])
+        shape = [int(cardinalities[v]) if v in factor.scope else 1 for v in axes]
+        total += factor.log_table.transpose(order).reshape(shape)
+    return total.reshape(-1, int(cardinalities[axes[-1]]))
 
 
 def check_schedule(*, n_samples: int, burn_in: int, thin: int, n_chains: int) -> None:
-    """Refuse numbers of sweeps and chains that mean nothing.
-
-    Parameters
-    ----------
-    n_samples, burn_in : int
-        At least 0.
-    thin, n_chains : int
-        At least 1.
-    """
+    """Refuse numbers of sweeps and chains that mean nothing."""
     for name, value in (("n_samples", n_samples), ("burn_in", burn_in)):
         if value < 0:
             raise ValueError(must(name, "be at least 0", "", **{name: value}))
@@ -41,28 +127,7 @@ def gibbs_chains(
     thin: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Run chains with a systematic scan over the variables.
-
-    Parameters
-    ----------
-    conditionals : sequence of FullConditional
-        One per variable.
-    start : ndarray of int of shape (n_chains, d)
-        First states.
-    n_samples : int
-        States to keep of each chain.
-    burn_in : int
-        Full sweeps before the first state is kept.
-    thin : int
-        Full sweeps from one kept state to the next.
-    rng : Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of int of shape (n_chains, n_samples, d)
-        The kept states.
-    """
+    """Run chains with a systematic scan over the variables."""
     states = start.copy()  # updated in place by every sweep
     kept = np.empty((len(states), n_samples, states.shape[1]), dtype=np.int64)
     for _ in range(burn_in):

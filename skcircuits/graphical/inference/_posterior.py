@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.graphical.factors import Factor, lookup
+from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._elimination import (
     connected_components,
     elimination_order,
@@ -30,17 +30,7 @@ __all__ = ["Component", "Posterior", "Solution"]
 
 @dataclass(frozen=True)
 class Component:
-    """Hidden variables that are connected, once the observed ones are fixed.
-
-    Parameters
-    ----------
-    tree : EliminationTree
-        How they are summed out.
-    factors : tuple of Factor
-        The factors that touch them.
-    boundary : ndarray of int
-        The observed variables those factors look at.
-    """
+    """Hidden variables that are connected, once the observed ones are fixed."""
 
     tree: EliminationTree
     factors: tuple[Factor, ...]
@@ -49,19 +39,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Solution:
-    """A component solved for a batch of evidences; equal evidences are solved once.
-
-    Parameters
-    ----------
-    component : Component
-        The hidden variables.
-    log_conditionals : list of ndarray
-        Per bucket ``log p(variable | separator)``, shape (u or 1, *separator, states).
-    log_partition : ndarray of shape (u,)
-        Log sum over the hidden states.
-    rows : ndarray of int of shape (n,)
-        Position of each evidence among the u different ones.
-    """
+    """A component solved for a batch of evidences; equal evidences are solved once."""
 
     component: Component
     log_conditionals: list[FloatArray]
@@ -70,24 +48,7 @@ class Solution:
 
 
 class Posterior:
-    """Conditional distributions of some variables given all the others.
-
-    Parameters
-    ----------
-    factors : sequence of Factor
-        The factors of the model.
-    cardinalities : ndarray of int of shape (d,)
-        Number of states of each variable.
-    hidden : collection of int
-        The variables to sum out.
-    order : str or sequence of int, default="min_fill"
-        Elimination order.
-
-    Raises
-    ------
-    MemoryError
-        When the tables of one evidence do not fit into the working memory.
-    """
+    """Conditional distributions of some variables given all the others."""
 
     def __init__(
         self,
@@ -114,79 +75,33 @@ class Posterior:
         return max((component.tree.width for component in self.components), default=0)
 
     def solve(self, codes: IntArray) -> Iterator[Solution]:
-        """Run the forward pass of every component.
-
-        Parameters
-        ----------
-        codes : ndarray of int of shape (n, d)
-            States; columns of hidden variables are ignored.
-
-        Yields
-        ------
-        Solution
-            One per component.
-        """
+        """Run the forward pass of every component."""
         for component in self.components:
             yield self.solve_component(component, codes)
 
     def solve_component(self, component: Component, codes: IntArray) -> Solution:
-        """Run the forward pass of one component.
-
-        Parameters
-        ----------
-        component : Component
-            One of ``components``.
-        codes : ndarray of int of shape (n, d)
-            States; only the columns of its boundary matter.
-
-        Returns
-        -------
-        Solution
-            Equal evidences are solved once.
-        """
+        """Run the forward pass of one component."""
         # Nothing but the boundary reaches the component: solve each of its states once.
         distinct, rows = np.unique(codes[:, component.boundary], axis=0, return_inverse=True)
         evidence = np.zeros((len(distinct), codes.shape[1]), dtype=np.int64)
         evidence[:, component.boundary] = distinct
-        tables = [lookup(factor, evidence, self.hidden) for factor in component.factors]
+        tables = [_lookup(factor, evidence, self.hidden) for factor in component.factors]
         conditionals, log_partition = forward_pass(component.tree, tables)
         log_partition = np.broadcast_to(log_partition, len(distinct))
         return Solution(component, conditionals, log_partition, rows.ravel())
 
     def log_partition(self, codes: IntArray) -> FloatArray:
-        """Log of the unnormalised probability of the observed states.
-
-        Parameters
-        ----------
-        codes : ndarray of int of shape (n, d)
-            States; columns of hidden variables are ignored.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            ``-inf`` where the evidence is impossible.
-        """
+        """Log of the unnormalised probability of the observed states."""
         total = np.zeros(len(codes))
         for factor in self.observed_factors:
             # Fully observed: one number per row.
-            total += lookup(factor, codes, self.hidden)[0]
+            total += _lookup(factor, codes, self.hidden)[0]
         for solution in self.solve(codes):
             total += solution.log_partition[solution.rows]
         return total
 
     def marginals(self, codes: IntArray) -> dict[int, FloatArray]:
-        """Distribution of every hidden variable given the observed states.
-
-        Parameters
-        ----------
-        codes : ndarray of int of shape (n, d)
-            States; columns of hidden variables are ignored.
-
-        Returns
-        -------
-        dict of int to ndarray of shape (n, states)
-            One entry per hidden variable.
-        """
+        """Distribution of every hidden variable given the observed states."""
         marginals = {}
         for solution in self.solve(codes):
             tables = backward_pass(solution.component.tree, solution.log_conditionals)
@@ -197,20 +112,7 @@ class Posterior:
         return marginals
 
     def draw(self, codes: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw the hidden variables of each row.
-
-        Parameters
-        ----------
-        codes : ndarray of int of shape (n, d)
-            States; columns of hidden variables are ignored.
-        rng : Generator
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of int of shape (n, d)
-            The same with the hidden columns filled in.
-        """
+        """Draw the hidden variables of each row."""
         completed = codes.copy()
         for solution in self.solve(codes):
             tree, conditionals = solution.component.tree, solution.log_conditionals
@@ -218,13 +120,7 @@ class Posterior:
         return completed
 
     def marginal_factors(self) -> list[Factor]:
-        """Give the factors of the observed variables once the hidden ones are summed out.
-
-        Returns
-        -------
-        list of Factor
-            Those that saw no hidden variable, and one per component over its boundary.
-        """
+        """Give the factors of the observed variables once the hidden ones are summed out."""
         factors = list(self.observed_factors)
         for component in self.components:
             shape = tuple(self.cardinalities[component.boundary].tolist())
@@ -270,3 +166,15 @@ def _check_size(n_cells: int, width: int) -> None:
                 width=width,
             )
         )
+
+
+def _lookup(factor: Factor, codes: IntArray, free: frozenset[int]) -> tuple[FloatArray, list[int]]:
+    """Reduce a factor by the observed variables of each row."""
+    observed_axes = [axis for axis, v in enumerate(factor.scope) if v not in free]
+    free_axes = [axis for axis, v in enumerate(factor.scope) if v in free]
+    # Observed axes first: one fancy index then picks a free table per row.
+    table = factor.log_table.transpose(observed_axes + free_axes)
+    variables = [factor.scope[axis] for axis in free_axes]
+    if not observed_axes:
+        return table[None], variables
+    return table[tuple(codes[:, factor.scope[axis]] for axis in observed_axes)], variables

@@ -21,22 +21,7 @@ StateNames = tuple[tuple[str, ...], ...] | None
 
 
 def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArray]:
-    """Split rows into codes and missing cells.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, d)
-        States, NaN where unknown.
-    cardinalities : ndarray of int of shape (d,)
-        Number of states of each variable.
-
-    Returns
-    -------
-    codes : ndarray of int of shape (n, d)
-        The states, 0 where missing.
-    missing : ndarray of bool of shape (n, d)
-        Which cells are missing.
-    """
+    """Split rows into codes and missing cells."""
     table = np.asarray(X, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != len(cardinalities):
         raise ValueError(must("X", f"have shape (n, {len(cardinalities)})", shape=table.shape))
@@ -59,20 +44,7 @@ def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArra
 
 
 def missing_patterns(missing: BoolArray) -> Iterator[tuple[IntArray, frozenset[int]]]:
-    """Group rows by the set of their missing columns.
-
-    Parameters
-    ----------
-    missing : ndarray of bool of shape (n, d)
-        Which cells are missing.
-
-    Yields
-    ------
-    rows : ndarray of int
-        Positions of the rows of a group.
-    columns : frozenset of int
-        The columns they miss.
-    """
+    """Group rows by the set of their missing columns."""
     patterns, members = distinct_patterns(missing)
     for index, pattern in enumerate(patterns):
         yield (members == index).nonzero()[0], frozenset(pattern.nonzero()[0].tolist())
@@ -84,22 +56,7 @@ def evidence_row(
     variable_names: Names = None,
     state_names: StateNames = None,
 ) -> FloatArray:
-    """Turn evidence into one row, NaN where nothing is known.
-
-    Parameters
-    ----------
-    evidence : mapping, array-like of shape (d,) or None
-        ``{variable: state}`` by number or name, or a row.
-    n_variables : int
-        Columns of the row.
-    variable_names, state_names : tuple, default=None
-        The names that may be used.
-
-    Returns
-    -------
-    ndarray of shape (1, d)
-        The row.
-    """
+    """Turn evidence into one row, NaN where nothing is known."""
     if evidence is not None and not isinstance(evidence, Mapping):
         row = np.atleast_2d(np.asarray(evidence, dtype=np.float64))
         if row.shape != (1, n_variables):
@@ -124,22 +81,7 @@ def check_names(
     state_names: Sequence[Sequence[str]] | None,
     cardinalities: IntArray,
 ) -> tuple[Names, StateNames]:
-    """Check that names fit to the variables and tell them apart.
-
-    Parameters
-    ----------
-    variable_names : sequence of str or None
-        Names of the variables.
-    state_names : sequence of sequence of str or None
-        Names of the states of each variable.
-    cardinalities : ndarray of int of shape (d,)
-        Number of states of each variable.
-
-    Returns
-    -------
-    variable_names, state_names : tuple or None
-        The same as tuples.
-    """
+    """Check that names fit to the variables and tell them apart."""
     variables = None if variable_names is None else tuple(variable_names)
     if variables is not None:
         _check_distinct(variables, len(cardinalities), "variable_names")

@@ -11,7 +11,6 @@ from skcircuits.graphical.inference._elimination import (
     interaction_graph,
 )
 from skcircuits.graphical.inference._elimination_tree import build_tree
-from skcircuits.graphical.ising import grid_edges
 
 TWO = np.full(64, 2)
 
@@ -37,7 +36,7 @@ def test_chain_and_cycle_have_small_width():
 
 @pytest.mark.parametrize("order", ["min_fill", "min_weight"])
 def test_tree_agrees_with_stepwise_elimination(order):
-    scopes = grid_edges(4, 4).tolist()
+    scopes = IsingModel.grid_edges(4, 4).tolist()
     chosen = elimination_order(scopes, TWO, order)
     assert sorted(chosen) == list(range(16))
     tree = build_tree(scopes, chosen, TWO.tolist())

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray
 
-__all__ = ["Factor", "as_factors", "check_cardinalities", "lookup"]
+__all__ = ["Factor"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class Factor:
         Parameters
         ----------
         amount : float
-            Share of the mean, in (0, 1].
+            Fraction of the mean, in (0, 1].
 
         Returns
         -------
@@ -108,98 +108,3 @@ class Factor:
             return self  # zero everywhere, and so is its mean
         table = np.exp(self.log_table - peak)
         return Factor(self.scope, peak + np.log((1 - amount) * table + amount * table.mean()))
-
-
-def check_cardinalities(cardinalities: ArrayLike) -> IntArray:
-    """Validate the numbers of states.
-
-    Parameters
-    ----------
-    cardinalities : array-like of int of shape (d,)
-        Number of states of each variable.
-
-    Returns
-    -------
-    ndarray of int of shape (d,)
-        The same, read-only.
-    """
-    given = np.asarray(cardinalities, dtype=np.float64)
-    if given.ndim != 1 or not len(given) or np.any((given < 1) | (given != np.floor(given))):
-        raise ValueError(
-            must("cardinalities", "be one positive integer per variable", cardinalities=given)
-        )
-    # A copy, so that the caller's array stays writeable.
-    checked = given.astype(np.int64)
-    checked.flags.writeable = False
-    return checked
-
-
-def as_factors(
-    factors: Iterable[Factor | tuple[Sequence[int], ArrayLike]], cardinalities: IntArray
-) -> tuple[Factor, ...]:
-    """Turn pairs ``(scope, table)`` into factors and check them against the variables.
-
-    Parameters
-    ----------
-    factors : iterable of Factor or (scope, table)
-        The factors of a model.
-    cardinalities : ndarray of int of shape (d,)
-        Number of states of each variable.
-
-    Returns
-    -------
-    tuple of Factor
-        The same factors.
-    """
-    checked = tuple(
-        factor if isinstance(factor, Factor) else Factor.from_table(*factor) for factor in factors
-    )
-    for factor in checked:
-        if any(not 0 <= v < len(cardinalities) for v in factor.scope):
-            raise ValueError(
-                must(
-                    "scope of a factor",
-                    f"name variables between 0 and {len(cardinalities) - 1}",
-                    "Variables are numbered from 0.",
-                    scope=factor.scope,
-                )
-            )
-        expected = tuple(int(cardinalities[v]) for v in factor.scope)
-        if factor.log_table.shape != expected:
-            raise ValueError(
-                must(
-                    f"table of the factor over {factor.scope}",
-                    f"have shape {expected}, the cardinalities of its scope",
-                    shape=factor.log_table.shape,
-                )
-            )
-    return checked
-
-
-def lookup(factor: Factor, codes: IntArray, free: frozenset[int]) -> tuple[FloatArray, list[int]]:
-    """Reduce a factor by the observed variables of each row.
-
-    Parameters
-    ----------
-    factor : Factor
-        The factor to reduce.
-    codes : ndarray of int of shape (n, d)
-        States of the variables; columns in ``free`` are ignored.
-    free : frozenset of int
-        Variables that are not observed.
-
-    Returns
-    -------
-    log_table : ndarray of shape (n or 1, *states of the free variables)
-        One table per row; a single one where the factor sees no observed variable.
-    variables : list of int
-        The free variables of its scope, one per remaining axis.
-    """
-    observed_axes = [axis for axis, v in enumerate(factor.scope) if v not in free]
-    free_axes = [axis for axis, v in enumerate(factor.scope) if v in free]
-    # Observed axes first: one fancy index then picks a free table per row.
-    table = factor.log_table.transpose(observed_axes + free_axes)
-    variables = [factor.scope[axis] for axis in free_axes]
-    if not observed_axes:
-        return table[None], variables
-    return table[tuple(codes[:, factor.scope[axis]] for axis in observed_axes)], variables

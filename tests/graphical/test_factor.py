@@ -1,10 +1,10 @@
-"""Factors: tables kept as logarithms, and their reduction by evidence."""
+"""Factors: tables kept as logarithms."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcircuits.graphical.factors import Factor, as_factors, check_cardinalities, lookup
+from skcircuits.graphical import Factor, FactorGraph
 
 STATES = np.array([2, 3, 4])
 
@@ -38,19 +38,6 @@ def test_a_factor_keeps_no_hold_of_the_array_it_is_given():
     table[0] = 6.0  # still writeable
 
 
-@pytest.mark.parametrize(
-    "free", [set(), {0}, {1}, {2}, {0, 2}, {0, 1, 2}], ids=lambda free: str(sorted(free))
-)
-def test_lookup_is_indexing(factor, free):
-    codes = np.random.default_rng(1).integers(STATES, size=(6, 3))
-    table, variables = lookup(factor, codes, frozenset(free))
-    assert variables == [v for v in factor.scope if v in free]
-    assert len(table) == (1 if free == {0, 1, 2} else 6)
-    for row, code in enumerate(codes):
-        index = tuple(slice(None) if v in free else code[v] for v in factor.scope)
-        assert_allclose(table[row if len(table) > 1 else 0], factor.log_table[index])
-
-
 def test_soften_mixes_with_the_mean():
     soft = Factor.from_table((0,), [0.0, 4.0]).soften(0.1)
     assert_allclose(np.exp(soft.log_table), [0.2, 3.8])
@@ -61,14 +48,14 @@ def test_soften_mixes_with_the_mean():
 
 
 def test_factors_are_checked_against_the_variables(factor):
-    assert as_factors([factor, ((0,), [1.0, 1.0])], STATES)[0] is factor
+    assert FactorGraph([factor, ((0,), [1.0, 1.0])], STATES).factors[0] is factor
     with pytest.raises(ValueError, match=r"have shape \(3,\)"):
-        as_factors([((1,), [1.0, 1.0])], STATES)
+        FactorGraph([((1,), [1.0, 1.0])], STATES)
     with pytest.raises(ValueError, match="between 0 and 2"):
-        as_factors([((-1,), [1.0, 1.0])], STATES)
+        FactorGraph([((-1,), [1.0, 1.0])], STATES)
 
 
 @pytest.mark.parametrize("bad", [[2, 0], [[2, 2]], [-1], [2.5], [], [np.nan]])
 def test_bad_cardinalities(bad):
     with pytest.raises(ValueError, match="cardinalities must be one positive integer"):
-        check_cardinalities(bad)
+        FactorGraph([], bad)

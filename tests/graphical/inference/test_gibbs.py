@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.graphical.inference import _blankets as blankets
-from skcircuits.graphical.inference._blankets import full_conditionals, log_full_conditional
+from skcircuits.graphical.inference import _gibbs as blankets
+from skcircuits.graphical.inference._gibbs import full_conditionals, log_full_conditional
 
 
 def star(n_leaves, seed=0):
