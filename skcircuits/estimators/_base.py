@@ -1,4 +1,4 @@
-"""What all estimators share: the door to scikit-learn's private tools, and reading tables.
+"""What all estimators share: scikit-learn's private tools, safe fits, and reading tables.
 
 Every private scikit-learn import of the package is in this file. `TableMixin` reads the
 tables that users pass; densities build on `skcircuits.estimators.shared._density`, fit loops run
@@ -6,6 +6,7 @@ in `skcircuits.estimators.shared._fitting`.
 """
 
 from collections import Counter
+from functools import wraps
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -56,7 +57,11 @@ CATEGORICAL_CONSTRAINTS = {
 
 
 def fit_context(fit):
-    """Decorate a fit method: parameters are validated, callbacks are torn down.
+    """Decorate a fit method: it succeeds, or leaves the estimator as it was.
+
+    Parameters are validated before, callbacks are torn down after. Whatever stops the fit, the
+    fitted attributes are those of the model before, all of them, or there are none. What a fit
+    grows in place (``_grown_in_place``, names of attributes) is dropped.
 
     Parameters
     ----------
@@ -69,7 +74,20 @@ def fit_context(fit):
     callable
         The decorated method.
     """
-    return _fit_context(prefer_skip_nested_validation=True)(with_callbacks(fit))
+    checked = _fit_context(prefer_skip_nested_validation=True)(with_callbacks(fit))
+
+    @wraps(fit)
+    def fit_or_restore(self, *args, **kwargs):
+        before = dict(vars(self))
+        try:
+            return checked(self, *args, **kwargs)
+        except BaseException:
+            vars(self).clear()
+            half_done = getattr(self, "_grown_in_place", ())
+            vars(self).update({name: v for name, v in before.items() if name not in half_done})
+            raise
+
+    return fit_or_restore
 
 
 def check_weights(sample_weight, X):
@@ -157,19 +175,16 @@ class TableMixin:
 
     def _learn_table(self, X, missing_value=np.nan):
         """Learn the schema of X and encode it, shape (n, d)."""
+        self._reset()
         X = self._check_table(X, reset=True)
         schema = TableSchema.learn(X, self._choose_categorical(), missing_value)
-        encoded = schema.encode(X)
-        self._forget()
         self._set_schema(schema)
-        return encoded
+        return schema.encode(X)
 
-    def _forget(self):
-        """Drop what the last fit has left: a fit that ends early must not answer by that."""
-        of_this_table = {"n_features_in_", "feature_names_in_"}
+    def _reset(self):
+        """Drop the attributes of the last fit: not every fit sets all of them."""
         for name in [name for name in vars(self) if name.endswith("_")]:
-            if name not in of_this_table:
-                delattr(self, name)
+            delattr(self, name)
 
     def _choose_categorical(self):
         return getattr(self, "categorical_features", "from_dtype")

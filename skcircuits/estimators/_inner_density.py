@@ -75,7 +75,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             What the density makes of them.
         """
         fitted = getattr(self.density_, "best_estimator_", self.density_)
-        return fitted._known(encoded) if hasattr(fitted, "_known") else encoded
+        return fitted._known(encoded) if isinstance(fitted, BaseDensity) else encoded
 
     def _choose_categorical(self):
         """Both sides share one schema: a choice made on the density counts for both."""

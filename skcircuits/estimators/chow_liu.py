@@ -119,7 +119,7 @@ class ChowLiuDensity(DiscreteDensity):
     def _fit_rows(self, rows, generator):
         complete = complete_rows(
             rows.codes,
-            self._layout,
+            self._states.layout,
             generator,
             sample_weight=rows.weight,
             pseudo_count=self.pseudo_count,
@@ -129,24 +129,26 @@ class ChowLiuDensity(DiscreteDensity):
             circuit = self._refine_states(mixture_circuit(mixture), rows, parameters)
         self.parents_ = np.stack([tree.parents for tree in mixture.trees])
         self.weights_ = np.exp(mixture.log_weights)
-        self.circuit_ = self._in_original_units(circuit)
+        self.circuit_ = self._states.in_original_units(circuit)
 
     def _learn_trees(self, rows, complete, generator, context):
         """The mixture and the number of steps it took."""
         settings = {"sample_weight": rows.weight, "pseudo_count": self.pseudo_count}
         if self.n_components == 1:
-            statistics = pair_statistics(complete, self._layout, **settings)
-            tree = observed_tree(rows.codes, self._layout, statistics, **settings)
+            statistics = pair_statistics(complete, self._states.layout, **settings)
+            tree = observed_tree(rows.codes, self._states.layout, statistics, **settings)
             return TreeMixture(np.zeros(1), [tree]), 1
         result = drive(
             self,
-            learn_tree_mixture(complete, self._layout, self.n_components, generator, **settings),
+            learn_tree_mixture(
+                complete, self._states.layout, self.n_components, generator, **settings
+            ),
             max_iter=self.max_iter,
             score=lambda mixture: np.average(mixture.log_prob(complete), weights=rows.weight),
             tol=self.tol,
             n_iter_no_change=1,
             attributes=lambda mixture: {
-                "circuit_": self._in_original_units(mixture_circuit(mixture))
+                "circuit_": self._states.in_original_units(mixture_circuit(mixture))
             },
             X=rows.X,
             context=context,

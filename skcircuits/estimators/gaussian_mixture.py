@@ -155,8 +155,8 @@ class GaussianMixtureDensity(CircuitDensity):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit_table(self, X, sample_weight, generator):
-        table = MixtureTable.prepare(X, self._schema.cardinalities, sample_weight)
+    def _fit_rows(self, rows, generator):
+        table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
         candidates = self._candidates(table)
         settings = EMSettings(
             self.covariance_type, self.pseudo_count, self.n_init, self.max_iter, self.tol
@@ -176,7 +176,7 @@ class GaussianMixtureDensity(CircuitDensity):
             search_components(table, candidates, settings, generator),
             score=score,
             attributes=lambda state: self._attributes(state, table),
-            X=X,
+            X=rows.X,
         )
         vars(self).update(self._attributes(result.state, table))
         # drive itself has warned of an interruption

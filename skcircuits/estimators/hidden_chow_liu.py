@@ -6,15 +6,16 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import Interval
-from skcircuits.estimators.shared._discrete import ValidatedDensity
+from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._validation import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.trees import complete_rows
 
 __all__ = ["HiddenChowLiuDensity"]
 
 
-class HiddenChowLiuDensity(ValidatedDensity):
+class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     """Hidden Chow-Liu tree: a tree of latent variables, one above each column.
 
     The tree is the Chow-Liu tree of the columns; each of its vertices becomes a hidden
@@ -94,7 +95,7 @@ class HiddenChowLiuDensity(ValidatedDensity):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **ValidatedDensity._validation_constraints,
+        **ValidationMixin._validation_constraints,
         "n_latent_states": [Interval(Integral, 1, None, closed="left")],
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -125,10 +126,14 @@ class HiddenChowLiuDensity(ValidatedDensity):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit_rows(self, rows, generator, validation):
-        is_categorical = self._discretizer.is_categorical
-        complete = complete_rows(rows.codes, self._layout, generator, sample_weight=rows.weight)
-        latent = LatentRows(self._cells(rows), rows.weight, complete, self._layout, is_categorical)
+    def _fit_rows(self, rows, generator):
+        is_categorical = self._states.discretizer.is_categorical
+        complete = complete_rows(
+            rows.codes, self._states.layout, generator, sample_weight=rows.weight
+        )
+        latent = LatentRows(
+            self._cells(rows), rows.weight, complete, self._states.layout, is_categorical
+        )
         steps = learn_latent_tree(
             latent,
             self.n_latent_states,
@@ -136,6 +141,7 @@ class HiddenChowLiuDensity(ValidatedDensity):
             pseudo_count=self.pseudo_count,
             schedule=LatentSchedule(n_epochs=self.max_iter),
         )
+        validation = rows.validation
         held_out = self._cells(validation)
         result = drive(
             self,
@@ -153,11 +159,11 @@ class HiddenChowLiuDensity(ValidatedDensity):
 
     def _cells(self, rows):
         """States where emissions are categorical, numbers elsewhere."""
-        return np.where(self._discretizer.is_categorical, rows.states, rows.X)
+        return np.where(self._states.discretizer.is_categorical, rows.states, rows.X)
 
     def _attributes(self, step):
         """The fitted attributes after a pass."""
         return {
-            "circuit_": self._in_original_units(step.circuit),
+            "circuit_": self._states.in_original_units(step.circuit),
             "parents_": step.tree.parents,
         }

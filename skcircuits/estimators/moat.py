@@ -12,10 +12,12 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
+from skcircuits.estimators.shared._column_states import ColumnStates
 from skcircuits.estimators.shared._density import BaseDensity, check_observed
-from skcircuits.estimators.shared._discrete import StatesMixin, ValidationMixin
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._moat_queries import TreeQueriesMixin
+from skcircuits.estimators.shared._training_rows import TrainingRows
+from skcircuits.estimators.shared._validation import ValidationMixin
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,
@@ -37,7 +39,7 @@ __all__ = ["MoATDensity"]
 _MAX_EXACT_STATES = 4096
 
 
-class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
+class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     """Mixture of all trees: a density of discrete rows with an exact likelihood.
 
     One set of pair tables is shared by the tree distributions of all spanning trees, and one
@@ -219,13 +221,16 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             The estimator.
         """
         first = not hasattr(self, "_training")
+        if not first:
+            self._training = self._training.copy()  # a failure leaves the old one as it was
         X = self._learn_table(X) if first else self._read_next_table(X)
         sample_weight = check_weights(sample_weight, X)
         generator = make_generator(self.random_state)
         if first:
             check_observed(X, sample_weight)
-            self._learn_states(X, sample_weight)
-        rows = self._make_rows(X, sample_weight)
+        rows = TrainingRows.of(X, sample_weight)
+        self._prepare_rows(rows)
+        rows = self._view_rows(rows)
         codes = self._complete(rows.codes, rows.weight, generator)
         if first:
             self._training = self._start(codes, rows.weight, generator)
@@ -268,15 +273,20 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             )
         return self._encode_table(X)
 
-    def _forget(self):
-        super()._forget()
+    def _reset(self):
+        super()._reset()
         vars(self).pop("_training", None)
 
-    def _learn_states(self, X, sample_weight):
-        if not self._continues:
-            super()._learn_states(X, sample_weight)
+    def _prepare_rows(self, rows):
+        if not hasattr(self, "_training"):
+            self._states = ColumnStates.learn(rows.X, self._schema.cardinalities, rows.weight)
+            self.bin_edges_ = self._states.discretizer.bin_edges
 
-    def _fit_rows(self, rows, generator, validation):
+    def _view_rows(self, rows):
+        return self._states.encode_rows(rows)
+
+    def _fit_rows(self, rows, generator):
+        validation = rows.validation
         codes, validation_codes = rows.codes, validation.codes
         if rows.has_missing or validation.has_missing:
             # Validation rows weigh nothing: they are completed by what the others have taught
@@ -287,6 +297,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             )
             codes, validation_codes = np.split(both, [len(codes)])
         if self._continues:
+            self._training = self._training.copy()
             self._training.forget()
         else:
             self._training = self._start(codes, rows.weight, generator)
@@ -317,7 +328,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         self._check_complete(codes)
         return complete_rows(
             codes,
-            self._layout,
+            self._states.layout,
             generator,
             sample_weight=sample_weight,
             pseudo_count=self.pseudo_count,
@@ -326,7 +337,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     def _start(self, codes, sample_weight, generator):
         return start_training(
             codes,
-            self._layout,
+            self._states.layout,
             self.n_components,
             generator,
             sample_weight=sample_weight,
@@ -366,7 +377,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
 
     def _codes(self, X):
         """State numbers, -1 where missing."""
-        codes = np.nan_to_num(self._discretizer.encode(X), nan=-1.0).astype(np.int64)
+        codes = np.nan_to_num(self._states.discretizer.encode(X), nan=-1.0).astype(np.int64)
         self._check_complete(codes)
         return codes
 
@@ -386,25 +397,25 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         complete = (codes >= 0).all(axis=1)
         log_prob = np.empty(len(X))
         log_prob[complete] = self.mixture_.log_prob(codes[complete], n_jobs=self.n_jobs)
-        evidence = self._layout.evidence(codes[~complete])
+        evidence = self._states.layout.evidence(codes[~complete])
         log_prob[~complete] = self._log_evidence(evidence, self.n_tree_samples)
-        return log_prob - self._discretizer.log_volume(X)
+        return log_prob - self._states.discretizer.log_volume(X)
 
     def _draw(self, n_samples, X, generator):
         if X is None:
             codes = sample_rows(self.mixture_, n_samples, generator)
-            return self._discretizer.decode(codes, generator)
-        evidence = self._layout.evidence(self._codes(X))
+            return self._states.discretizer.decode(codes, generator)
+        evidence = self._states.layout.evidence(self._codes(X))
         few = n_completions(evidence, self.mixture_) <= _MAX_EXACT_STATES
         codes = np.empty((n_samples, *X.shape), dtype=np.int64)
         codes[:, few] = draw_enumerated(self.mixture_, evidence[few], n_samples, generator)
         codes[:, ~few] = sample_completions(
             self.mixture_, evidence[~few], n_samples, self.n_tree_samples, generator
         )
-        return np.where(np.isnan(X), self._discretizer.decode(codes, generator), X)
+        return np.where(np.isnan(X), self._states.discretizer.decode(codes, generator), X)
 
     def _log_box(self, boxes):
-        evidence = np.concatenate(self._discretizer.coverage(boxes), axis=1)
+        evidence = np.concatenate(self._states.discretizer.coverage(boxes), axis=1)
         return self._log_evidence(evidence, _MAX_EXACT_STATES)
 
     def _log_evidence(self, evidence, most_completions):
@@ -422,7 +433,9 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     def _target(self):
         others = [
             name
-            for name, values in zip(self._schema.names, self._discretizer.values, strict=True)
+            for name, values in zip(
+                self._schema.names, self._states.discretizer.values, strict=True
+            )
             if values is None or not np.array_equal(values, np.arange(len(values)))
         ]
         if others:
@@ -437,9 +450,9 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         return self.mixture_
 
     def _n_parameters(self):
-        free = self._layout.cardinalities - 1
+        free = self._states.layout.cardinalities - 1
         n_pair_parameters = (free.sum() ** 2 - (free**2).sum()) // 2
-        n_ratios = max(0, len(self._layout.pairs[0]) - 1)
+        n_ratios = max(0, len(self._states.layout.pairs[0]) - 1)
         per_component = n_pair_parameters + free.sum() + n_ratios
         n_components = len(self.mixture_.components)
         return int(n_components * per_component + n_components - 1)

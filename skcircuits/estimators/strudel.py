@@ -6,8 +6,9 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import Interval
-from skcircuits.estimators.shared._discrete import ValidatedDensity
+from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._validation import ValidationMixin
 from skcircuits.exceptions import must
 from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
 from skcircuits.learning.strudel.learner import StrudelStep
@@ -16,7 +17,7 @@ from skcircuits.trees import complete_rows
 __all__ = ["StrudelDensity"]
 
 
-class StrudelDensity(ValidatedDensity):
+class StrudelDensity(ValidationMixin, DiscreteDensity):
     """Strudel: a circuit grown from a Chow-Liu tree by splitting edges.
 
     Each split replaces one product of the circuit by a copy per state of a column: the
@@ -103,7 +104,7 @@ class StrudelDensity(ValidatedDensity):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **ValidatedDensity._validation_constraints,
+        **ValidationMixin._validation_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 0, None, closed="left")],
         "patience": [Interval(Integral, 1, None, closed="left")],
@@ -144,13 +145,12 @@ class StrudelDensity(ValidatedDensity):
             state.pop(name, None)
         return state
 
-    def _fit_table(self, X, sample_weight, generator, validation=None):
+    _grown_in_place = ("_learner", "_best")
+
+    def _fit_rows(self, rows, generator):
         if not self.warm_start:
             self._forget_learner()
-        super()._fit_table(X, sample_weight, generator, validation)
-
-    def _fit_rows(self, rows, generator, validation):
-        learner = self._make_learner(rows, generator, validation)
+        learner = self._make_learner(rows, generator)
         # By the number of components, of this fit and of those that it goes on from
         best = dict(getattr(self, "_best", {}))
         with self._stages("structure", "parameters") as (structure, parameters):
@@ -158,7 +158,7 @@ class StrudelDensity(ValidatedDensity):
                 self,
                 self._steps(learner, generator, best),
                 score=_validation_score,
-                attributes=lambda step: {"circuit_": self._in_original_units(step.circuit)},
+                attributes=lambda step: {"circuit_": self._states.in_original_units(step.circuit)},
                 X=rows.X,
                 context=structure,
             )
@@ -168,7 +168,7 @@ class StrudelDensity(ValidatedDensity):
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
         self.n_splits_ = _structure_of(model).n_splits
-        self.circuit_ = self._in_original_units(circuit)
+        self.circuit_ = self._states.in_original_units(circuit)
         # Ctrl-C may have left a split half done
         self._forget_learner()
         if self.warm_start and result.converged:
@@ -191,22 +191,27 @@ class StrudelDensity(ValidatedDensity):
                 best[1], self.n_components, generator, shrinkage=self.pseudo_count
             )
 
-    def _make_learner(self, rows, generator, validation):
+    def _make_learner(self, rows, generator):
         """Make the learner of these rows, or take that of the previous fit."""
         if hasattr(self, "_learner"):
             self._check_same_rows(rows)
             return self._learner
         self._training_states = rows.states if self.warm_start else None
-        training = complete_rows(rows.codes, self._layout, generator, sample_weight=rows.weight)
+        training = complete_rows(
+            rows.codes, self._states.layout, generator, sample_weight=rows.weight
+        )
         held_out = complete_rows(
-            validation.codes, self._layout, generator, sample_weight=validation.weight
+            rows.validation.codes,
+            self._states.layout,
+            generator,
+            sample_weight=rows.validation.weight,
         )
         return StrudelLearner(
             training,
-            self._layout,
+            self._states.layout,
             held_out,
             weight=rows.weight,
-            validation_weight=validation.weight,
+            validation_weight=rows.validation.weight,
             pseudo_count=self.pseudo_count,
         )
 

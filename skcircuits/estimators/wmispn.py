@@ -184,9 +184,9 @@ class WMISPNDensity(CircuitDensity):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit_table(self, X, sample_weight, generator):
+    def _fit_rows(self, rows, generator):
         self._mark_integers()
-        weights = np.ones(len(X)) if sample_weight is None else sample_weight
+        X, weights = rows.X, rows.weight
         columns = tuple(
             describe_column(j, X[:, j], weights, int(cardinality))
             for j, cardinality in enumerate(self._schema.cardinalities)
@@ -209,7 +209,7 @@ class WMISPNDensity(CircuitDensity):
             if result.finished is None:
                 # Who interrupts does not wait for polynomials: they take longer than structures
                 self.circuit_ = circuit(result.state, leaves.without_degrees())
-            elif np.isnan(X[weights > 0]).any():
+            elif rows.has_missing:
                 steps = expectation_maximization(
                     result.finished, X, weights, pseudo_count=self.smoothing
                 )

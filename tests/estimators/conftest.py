@@ -17,10 +17,10 @@ class IndependentDensity(CircuitDensity):
     def __init__(self, *, random_state=None):
         self.random_state = random_state
 
-    def _fit_table(self, X, sample_weight, generator):
-        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+    def _fit_rows(self, rows, generator):
         units = [
-            _fit_column(j, X[:, j], weight, k) for j, k in enumerate(self._schema.cardinalities)
+            _fit_column(j, rows.X[:, j], rows.weight, k)
+            for j, k in enumerate(self._schema.cardinalities)
         ]
         self.circuit_ = Circuit(Product(units) if len(units) > 1 else units[0])
 

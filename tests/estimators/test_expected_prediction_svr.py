@@ -261,10 +261,10 @@ class CountingDensity(GaussianMixtureDensity):
         super().__init__(n_components=n_components, random_state=random_state)
         self.log = log
 
-    def _fit_table(self, X, sample_weight, generator):
+    def _fit_rows(self, rows, generator):
         with open(self.log, "a") as file:
             file.write("fit\n")
-        super()._fit_table(X, sample_weight, generator)
+        super()._fit_rows(rows, generator)
 
 
 def test_memory_learns_the_density_once(table, tmp_path):

@@ -2,6 +2,7 @@
 
 from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
@@ -19,6 +20,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
+from skcircuits.estimators.shared._training_rows import TrainingRows
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.tabular._queries import compile_queries
@@ -35,13 +37,13 @@ class _NoStatesError(CircuitPropertyError, AttributeError):
 
 
 class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator, metaclass=ABCMeta):
-    """Base class of densities on tables with labels and missing cells.
+    """Base class of densities on mixed tables with missing values.
 
     A subclass defines its parameters with ``_parameter_constraints`` and these hooks, which
-    speak float arrays (numbers and codes of labels, NaN where missing):
+    speak float arrays (numbers and codes of categories, NaN where missing):
 
-    ``_fit_table(X, sample_weight, generator)``
-        Fit on rows of shape (n, d); `sample_weight` is None or of shape (n,).
+    ``_fit_rows(rows, generator)``
+        Learn from `TrainingRows`, with validation rows where the density uses them.
     ``_log_density(X)``
         Log density of rows, shape (n,), missing cells marginalised.
     ``_draw(n_samples, X, generator)``
@@ -79,11 +81,7 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         object
             The fitted estimator.
         """
-        X = self._learn_table(X)
-        sample_weight = check_weights(sample_weight, X)
-        check_observed(X, sample_weight)
-        self._fit_table(X, sample_weight, self._make_generator())
-        return self
+        return self._fit(X, sample_weight)
 
     @fit_context
     def _fit_encoded(self, X, schema, sample_weight=None):
@@ -92,9 +90,40 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         if all(isinstance(name, str) for name in schema.names):
             self.feature_names_in_ = np.array(schema.names, dtype=object)
         self._set_schema(schema)
+        return self._learn_rows(X, sample_weight)
+
+    def _fit(self, X, sample_weight, X_val=None):
+        """Read the tables that users pass, then learn from their rows."""
+        X = self._learn_table(X)
+        validation = None if X_val is None else self._encode_table(X_val)
+        return self._learn_rows(X, check_weights(sample_weight, X), validation)
+
+    def _learn_rows(self, X, sample_weight, validation=None):
+        """Learn from encoded rows."""
         check_observed(X, sample_weight)
-        self._fit_table(X, sample_weight, self._make_generator())
+        generator = self._make_generator()
+        rows = TrainingRows.of(X, sample_weight)
+        self._prepare_rows(rows)
+        rows = self._add_validation(self._view_rows(rows), validation, generator)
+        self._fit_rows(rows, generator)
         return self
+
+    def _prepare_rows(self, rows):
+        """Learn how this density sees the cells of a table: as they are."""
+
+    def _view_rows(self, rows):
+        """Give rows as this density sees them."""
+        return rows
+
+    def _add_validation(self, rows, validation, generator):
+        """Attach the validation rows that were given; densities may hold out some."""
+        if validation is None:
+            return rows
+        return replace(rows, validation=self._view_rows(TrainingRows.of(validation, None)))
+
+    def _known(self, X):
+        """Encoded rows in which cells that this density cannot know are missing."""
+        return X
 
     def _make_generator(self):
         return make_generator(getattr(self, "random_state", None))
@@ -301,8 +330,8 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         return log_probability
 
     @abstractmethod
-    def _fit_table(self, X, sample_weight, generator):
-        """Fit on encoded rows."""
+    def _fit_rows(self, rows, generator):
+        """Learn from training rows."""
 
     @abstractmethod
     def _log_density(self, X):
@@ -331,7 +360,7 @@ def _is_over_numbers(density):
 
 
 class CircuitDensity(BaseDensity):
-    """Base class of densities whose ``_fit_table`` sets ``circuit_``.
+    """Base class of densities whose ``_fit_rows`` sets ``circuit_``.
 
     The circuit speaks original units, labels as codes into ``categories_[j]``.
     """

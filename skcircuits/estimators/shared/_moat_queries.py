@@ -102,7 +102,7 @@ class TreeQueriesMixin:
         check_is_fitted(self)
         check_scalar(n_trees, "n_trees", Integral, min_val=1)
         generator = make_generator(random_state)
-        return sampled_circuit(self.mixture_, n_trees, generator, self._original_unit)
+        return sampled_circuit(self.mixture_, n_trees, generator, self._states.original_unit)
 
     def mpe(self, X):
         """Refuse to complete rows by their most probable explanation: it is NP-hard.
@@ -125,4 +125,4 @@ class TreeQueriesMixin:
 
     def _by_column(self, states):
         """Split the last axis (flat states) into columns of the table."""
-        return np.split(states, self._layout.offsets[1:], axis=-1)
+        return np.split(states, self._states.layout.offsets[1:], axis=-1)

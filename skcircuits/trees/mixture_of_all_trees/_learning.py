@@ -6,6 +6,7 @@ an epoch costs about as much as one component's, however many there are.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -102,6 +103,14 @@ class Training:
         self.n_steps: IntArray = np.zeros(len(self.vectors), dtype=np.int64)
         self.masses: FloatArray = np.zeros(len(self.vectors))
         self.earlier_masses: FloatArray = np.zeros(len(self.vectors))
+
+    def copy(self) -> Training:
+        """Copy what learning changes in place."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(other, name, value.copy())
+        return other
 
     @property
     def mixture(self) -> AllTreesMixture:

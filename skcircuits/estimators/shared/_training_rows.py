@@ -1,0 +1,56 @@
+"""Rows as a density learns from them: encoded, of positive weight, with validation rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+__all__ = ["TrainingRows"]
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Encoded rows of positive weight.
+
+    Attributes: ``X`` (n, d), NaN where missing; ``weight`` (n,); ``states`` (n, d), the states
+    of the cells where the density sees columns as states, NaN where missing, else None;
+    ``validation``, the rows that choose among models, or None.
+    """
+
+    X: np.ndarray
+    weight: np.ndarray
+    states: np.ndarray | None = None
+    validation: TrainingRows | None = None
+
+    @classmethod
+    def of(cls, X, sample_weight):
+        """Keep the rows of positive weight; `sample_weight` None weighs all the same."""
+        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        kept = weight > 0
+        # A copy of a large table would stay during the fit
+        return cls(X, weight) if kept.all() else cls(X[kept], weight[kept])
+
+    @property
+    def codes(self):
+        """States as integers, -1 where missing, shape (n, d)."""
+        return np.nan_to_num(self.states, nan=-1.0).astype(np.int64)
+
+    @property
+    def has_missing(self):
+        """Whether any cell is missing."""
+        return bool(np.isnan(self.X if self.states is None else self.states).any())
+
+    def take(self, indices):
+        """Select rows."""
+        states = None if self.states is None else self.states[indices]
+        return TrainingRows(self.X[indices], self.weight[indices], states)
+
+    def hold_out(self, fraction, generator):
+        """Hold out a fraction as validation rows; tables too small to spare one use all twice."""
+        n_held_out = int((fraction or 0) * len(self.X))
+        if not n_held_out:
+            return replace(self, validation=self)
+        order = generator.permutation(len(self.X))
+        held_out = self.take(np.sort(order[:n_held_out]))
+        return replace(self.take(np.sort(order[n_held_out:])), validation=held_out)
