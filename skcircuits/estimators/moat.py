@@ -298,7 +298,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             codes, validation_codes = np.split(both, [len(codes)])
         if self._continues:
             self._training = self._training.copy()
-            self._training.forget()
+            self._training.reset()
         else:
             self._training = self._start(codes, rows.weight, generator)
         codes = codes.astype(np.min_scalar_type(codes.max(initial=0)))  # held during all epochs
