@@ -86,6 +86,9 @@ def thread_map(
     [8, 9]
     """
     n_threads = max(1, min(effective_n_jobs(n_jobs), len(items)))
+    if n_threads == 1:
+        with single_threaded_blas():
+            return [function(*item) for item in items]
     results: dict[int, Result] = {}
     pending = deque(enumerate(items))
 

@@ -71,14 +71,14 @@ class BBISWeighter(
         weights worse than none on rugged targets.
     regularization : "auto" or float, default="auto"
         Ridge of the weights on the scale of the mean diagonal, divided by the number of
-        equal samples. ``"auto"``: 0.3 times the fourth power of the share of variables
+        equal samples. ``"auto"``: 0.3 times the fourth power of the fraction of variables
         that are not collapsed; less where the samples are farther from the target than
         independent samples of the target would be.
     collapse : None, float or array-like of int, default=None
-        Variables that are summed out exactly: a share of them, drawn at random, or their
+        Variables that are summed out exactly: a fraction of them, drawn at random, or their
         indices. The target must be a factor graph.
     shared_subset : bool, default=True
-        Whether a share is drawn once for all samples or for each sample anew.
+        Whether a fraction is drawn once for all samples or for each sample anew.
     n_jobs : int, default=None
         Number of parallel jobs for the Gram matrix; the result is the same for any.
     random_state : int, RandomState or None, default=None
@@ -106,7 +106,7 @@ class BBISWeighter(
     categories_ : list of ndarray or None
         Labels per column in the order of their codes, None for numbers.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     n_features_in_ : int
         Number of columns in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -203,7 +203,7 @@ class BBISWeighter(
         self.kernel_ = self._choose_kernel(self._stein_problem(samples)[0])
         possible = possible_rows(self.target_, self.samples_)
         K, which = self._distinct_gram(possible)
-        # Equal samples are one point of the problem and share its weight.
+        # Equal samples are one point of the problem and divide its weight.
         counts = np.bincount(which)
         uniform_discrepancy = float(counts @ K @ counts) / len(which) ** 2
         noise = float(K.diagonal() @ counts) / len(which) ** 2
@@ -284,15 +284,15 @@ class BBISWeighter(
             The weighted mean; collapsed variables are summed out exactly.
         """
         weights = self._weights_or(weights)
-        rows, shares = complete_rows(self.target_, self.samples_, weights)
+        rows, probabilities = complete_rows(self.target_, self.samples_, weights)
         values = np.asarray(f(rows), dtype=np.float64)
-        if values.shape[:1] != shares.shape:
+        if values.shape[:1] != probabilities.shape:
             raise ValueError(
                 must(
                     "f", f"give one value or array for each of {len(rows)} rows", shape=values.shape
                 )
             )
-        return np.tensordot(shares, values, axes=1)[()]
+        return np.tensordot(probabilities, values, axes=1)[()]
 
     def thin(self, n_samples):
         """Keep the few samples that represent the target best.
@@ -440,7 +440,7 @@ class BBISWeighter(
         """Give samples and target in the coordinates of the kernel."""
         if self._standardized is None:
             return samples, self.target_
-        return self._standardized.units.inward(samples), self._standardized
+        return self._standardized.units.transform(samples), self._standardized
 
     def _operator(self):
         return None if self.operator == "auto" else self.operator
@@ -455,7 +455,7 @@ class BBISWeighter(
                 must("weights", f"have shape {self.weights_.shape}", shape=weights.shape)
             )
         if (weights < 0).any():
-            raise ValueError(must("weights", "not be negative", least=float(weights.min())))
+            raise ValueError(must("weights", "not be negative", min=float(weights.min())))
         # Unnormalised importance weights would give unnormalised answers; NaN fails too.
         if not abs(weights.sum() - 1.0) <= 1e-6:
             raise ValueError(

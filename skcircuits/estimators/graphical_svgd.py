@@ -6,7 +6,6 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, clone
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_scalar
@@ -29,9 +28,10 @@ from skcircuits.estimators.shared._learned_target import StandardizedTarget
 from skcircuits.estimators.shared._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
 from skcircuits.estimators.shared._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
-from skcircuits.parallel import Parallel, delayed
-from skcircuits.particles import StepSchedule, SVGDProblem, SVGDState, chunk_threads
-from skcircuits.particles.neighborhoods import index_lists
+from skcircuits.parallel import Parallel, delayed, single_threaded_blas
+from skcircuits.particles._neighborhoods import index_lists
+from skcircuits.particles._problem import SVGDProblem
+from skcircuits.particles._steps import StepSchedule, SVGDState
 from skcircuits.tabular._columns import refuse_extremes
 
 __all__ = ["GraphicalSVGDSampler"]
@@ -243,7 +243,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         problem = self._pose_problem(target, X)
         self.n_features_in_ = problem.n_coordinates
         starts = [
-            units.inward(start).astype(self.dtype)
+            units.transform(start).astype(self.dtype)
             for start in self._starts(X, problem.n_coordinates, rng)
         ]
         warn_of_wrong_graph(problem, starts[0], rng)
@@ -369,14 +369,14 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         return SVGDProblem(
             target,
             n_coordinates,
-            neighbors,
-            blocks,
-            self.kernel,
-            self.bandwidth_factor,
-            self.linear_weight,
-            self.n_neighbors,
-            self.optimizer,
-            StepSchedule(self.step_size, self.max_iter, self.annealing, self.tol),
+            neighbors=neighbors,
+            blocks=blocks,
+            kernel=self.kernel,
+            bandwidth_factor=self.bandwidth_factor,
+            linear_weight=self.linear_weight,
+            n_neighbors=self.n_neighbors,
+            optimizer=self.optimizer,
+            schedule=StepSchedule(self.step_size, self.max_iter, self.annealing, self.tol),
         )
 
     def _lists_of_target(self, name):
@@ -431,8 +431,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             constant = {"target_": self.target_, "n_features_in_": self.n_features_in_}
             return constant | _state_attributes(state, units)
 
-        with chunk_threads(effective_n_jobs(self.n_jobs)) as run:
-            steps = problem.steps(start, seed, run)
+        with single_threaded_blas():
+            steps = problem.steps(start, seed, self.n_jobs)
             result = drive(self, steps, max_iter=self.max_iter, attributes=attributes)
         return result.state
 
@@ -476,8 +476,8 @@ class _Run:
 
 def _finish(problem, start, seed):
     """Run to the end without callbacks; one task of a joblib worker."""
-    with chunk_threads(1) as run:
-        for state in problem.steps(start, seed, run):
+    with single_threaded_blas():
+        for state in problem.steps(start, seed):
             if state.converged:
                 break
     return _Run(state, problem.measure(state.particles)[0].sum())
@@ -486,7 +486,7 @@ def _finish(problem, start, seed):
 def _state_attributes(state, units):
     """Give the fitted attributes that a state determines; callbacks see them during the fit."""
     return {
-        "particles_": np.ascontiguousarray(units.outward(state.particles)),
+        "particles_": np.ascontiguousarray(units.inverse_transform(state.particles)),
         "n_iter_": state.n_iter,
         "force_": state.force,
     }

@@ -7,13 +7,21 @@ kernel matrices are made tile by tile, in cache, and never stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from skcircuits.parallel import row_slices
-from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
+from skcircuits.parallel import row_slices, thread_map
+from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray
 
-__all__ = ["TILE_BYTES", "kernel_chunks", "kernel_sums", "negative_squared_distances"]
+__all__ = [
+    "centred_rows",
+    "for_each_chunk",
+    "kernel_sums",
+    "negative_squared_distances",
+    "row_scales",
+]
 
 # Kernel tiles of this size stay in the second-level cache between the product that
 # makes them, the exponential and the product that consumes them.
@@ -23,24 +31,7 @@ TILE_BYTES = 2**20
 def kernel_sums(
     rows: FloatArray, bucket: Bucket, bandwidths: FloatArray, values: FloatArray
 ) -> FloatArray:
-    """Multiply values with the kernel matrices of a bucket.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_coordinates + 1, n_particles)
-        Centred coordinates with a last row of zeros (`centred_rows`).
-    bucket : Bucket
-        Kernels to use.
-    bandwidths : ndarray of shape (n_kernels,)
-        Bandwidths of all kernels.
-    values : ndarray of shape (n_bucket, n_values, n_particles)
-        What to sum for each kernel.
-
-    Returns
-    -------
-    ndarray of shape (n_bucket, n_values, n_particles)
-        ``values[i] @ K^i``.
-    """
+    """Multiply values with the kernel matrices of a bucket."""
     left, right = _distance_factors(rows, bucket, 1.0 / bandwidths[bucket.kernels])
     n_particles = rows.shape[1]
     sums = np.empty_like(values)
@@ -58,44 +49,27 @@ def kernel_sums(
     return sums
 
 
-def kernel_chunks(neighborhoods: Neighborhoods, kernel_bytes: int) -> list[Bucket]:
-    """Cut the buckets into chunks whose kernel matrices fit into one tile.
+def for_each_chunk(
+    function: Callable[[Bucket], None],
+    neighborhoods: Neighborhoods,
+    kernel_bytes: int,
+    n_jobs: int | None,
+) -> None:
+    """Call a function on chunks of kernels that fit into one tile, shared out to threads.
 
-    Parameters
-    ----------
-    neighborhoods : Neighborhoods
-        All kernels.
-    kernel_bytes : int
-        Bytes that the work on one kernel takes.
-
-    Returns
-    -------
-    list of Bucket
-        Chunks of at least one kernel each.
+    Chunks depend on the shapes only, so results are bitwise equal for every ``n_jobs``.
     """
     size = max(1, TILE_BYTES // kernel_bytes)
-    return [
-        bucket.part(rows)
+    chunks = [
+        (bucket.part(rows),)
         for bucket in neighborhoods.buckets
         for rows in row_slices(len(bucket.kernels), size)
     ]
+    thread_map(function, chunks, n_jobs)
 
 
 def negative_squared_distances(rows: FloatArray, bucket: Bucket) -> FloatArray:
-    """Compute -|x^k_C - x^l_C|² between all particles in the scopes of a bucket.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_coordinates + 1, n_particles)
-        Centred coordinates with a last row of zeros (`centred_rows`).
-    bucket : Bucket
-        Scopes.
-
-    Returns
-    -------
-    ndarray of shape (n_bucket, n_particles, n_particles)
-        Accurate to rounding in the squared norms, so slightly above 0 at times.
-    """
+    """Compute -|x^k_C - x^l_C|² between all particles in the scopes of a bucket."""
     left, right = _distance_factors(rows, bucket, np.ones(len(bucket.kernels), dtype=rows.dtype))
     return np.matmul(left, right)
 
@@ -116,3 +90,25 @@ def _distance_factors(
     right[:, scope_size] = 1.0
     right[:, scope_size + 1] = half_norms
     return left.transpose(0, 2, 1), right
+
+
+def centred_rows(coordinates: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """Centre every coordinate and append a row of zeros.
+
+    Kernels and directions do not change when a coordinate is shifted, but distances
+    computed as |x|² + |y|² - 2 x·y cancel the less the closer the data is to zero.
+    """
+    n_coordinates, n_particles = coordinates.shape
+    if out is None:
+        out = np.empty((n_coordinates + 1, n_particles), dtype=coordinates.dtype)
+    means = coordinates.mean(axis=1, keepdims=True)
+    np.subtract(coordinates, means, out=out[:-1])
+    out[-1] = 0.0
+    return out
+
+
+def row_scales(rows: FloatArray) -> FloatArray:
+    """Give the standard deviation of every centred coordinate."""
+    variances = np.einsum("dn,dn->d", rows, rows)
+    variances /= rows.shape[1]
+    return np.sqrt(variances, out=variances)

@@ -1,11 +1,4 @@
-"""The direction in which Stein variational gradient descent moves the particles.
-
-Source: Wang, Zeng and Liu, "Stein variational message passing for continuous graphical
-models", ICML 2018, equation (8). With s_i the score of node i, K^i the RBF kernel over the
-closed neighbourhood C_i and h_i its bandwidth,
-
-    φ_i(x^l) = (1/n) Σ_k [ s_i(x^k) K^i_kl - (2/h_i) (x_i^k - x_i^l) K^i_kl ].
-"""
+"""The direction in which Stein variational gradient descent moves the particles."""
 
 from __future__ import annotations
 
@@ -15,13 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.particles._clouds import centred_rows
-from skcircuits.particles._kernel_sums import kernel_chunks, kernel_sums
-from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
-from skcircuits.particles.threads import ChunkRunner, run_serially
+from skcircuits.particles._directions import kernel_direction
+from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import FloatArray
 
-__all__ = ["kernel_direction", "svgd_direction"]
+__all__ = ["svgd_direction"]
 
 
 def svgd_direction(
@@ -75,73 +67,6 @@ def svgd_direction(
             must("neighborhoods", "cover every coordinate", covered=neighborhoods.n_coordinates)
         )
     return kernel_direction(centred_rows(rows), scores, neighborhoods, bandwidths).T
-
-
-def kernel_direction(
-    rows: FloatArray,
-    scores: FloatArray,
-    neighborhoods: Neighborhoods,
-    bandwidths: FloatArray,
-    run: ChunkRunner = run_serially,
-) -> FloatArray:
-    """Compute the direction on the inner layout, one row per coordinate.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_coordinates + 1, n_particles)
-        Centred coordinates with a last row of zeros (`centred_rows`).
-    scores : ndarray of shape (n_coordinates, n_particles)
-        Score of the target.
-    neighborhoods : Neighborhoods
-        Kernels.
-    bandwidths : ndarray of shape (n_kernels,)
-        One bandwidth per kernel.
-    run : callable, default=run_serially
-        Runs the chunks (`chunk_threads`).
-
-    Returns
-    -------
-    ndarray of shape (n_coordinates, n_particles)
-        φ.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.particles import Neighborhoods, kernel_direction
-    >>> from skcircuits.particles._clouds import centred_rows
-    >>> x = np.array([[-2.0, 2.0]])
-    >>> kernel_direction(centred_rows(x), -x, Neighborhoods.complete(1), np.array([4.0])).round(2)
-    array([[ 0.96, -0.96]])
-    """
-    direction = np.empty_like(scores)
-    bandwidths = bandwidths.astype(rows.dtype, copy=False)
-
-    # Every coordinate is owned once, so chunks write to different rows and never collide.
-    def move(chunk: Bucket) -> None:
-        """Write the direction of a chunk."""
-        direction[chunk.owned] = _chunk_direction(rows, scores[chunk.owned], chunk, bandwidths)
-
-    run(move, kernel_chunks(neighborhoods, rows.shape[1] ** 2 * rows.itemsize))
-    return direction
-
-
-def _chunk_direction(
-    rows: FloatArray, scores: FloatArray, chunk: Bucket, bandwidths: FloatArray
-) -> FloatArray:
-    """Move a block of kernels, given its coordinates and those of its halo."""
-    attraction = (2.0 / bandwidths[chunk.kernels])[:, None, None]
-    owned = rows[chunk.owned]
-    n_bucket, n_owned, n_particles = owned.shape
-    # φ_i = [ K (s_i - 2 x_i/h_i) + (2/h_i) x_i ∘ (K 1) ] / n: one product for both sums.
-    values = np.ones((n_bucket, n_owned + 1, n_particles), dtype=rows.dtype)
-    values[:, :n_owned] = scores - attraction * owned
-    sums = kernel_sums(rows, chunk, bandwidths, values)
-    # In place, in the copy that gathering made: the block is still in cache.
-    owned *= attraction
-    owned *= sums[:, n_owned:]
-    owned += sums[:, :n_owned]
-    owned /= n_particles
-    return owned
 
 
 def _as_float(values: ArrayLike) -> FloatArray:

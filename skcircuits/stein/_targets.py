@@ -22,19 +22,7 @@ __all__ = [
 
 
 def is_continuous(target: Any) -> bool:
-    """Tell whether a target is given by its score function.
-
-    Parameters
-    ----------
-    target : object
-        Anything with ``log_prob_unnormalized`` and ``cardinalities``, or with
-        ``grad_log_prob``. A circuit has all of these; it counts by its variables.
-
-    Returns
-    -------
-    bool
-        False for categorical targets, and for circuits with any discrete variable.
-    """
+    """Tell whether a target is given by its score function."""
     if isinstance(target, Circuit):
         return not target.cardinalities
     # Another target that has both is continuous: states have no gradient.
@@ -53,40 +41,14 @@ def is_continuous(target: Any) -> bool:
 
 
 def own_columns(target: Any, n_columns: int) -> IntArray:
-    """Give the columns of the rows that the target is about.
-
-    Parameters
-    ----------
-    target : object
-        A target.
-    n_columns : int
-        Columns of the rows.
-
-    Returns
-    -------
-    ndarray of int
-        The columns: all of them, but for circuits, which may leave some out.
-    """
+    """Give the columns of the rows that the target is about."""
     if isinstance(target, Circuit):
         return np.array(target.variables, dtype=np.int64)
     return np.arange(n_columns)
 
 
 def without_other_columns(target: Any, X: FloatArray) -> FloatArray:
-    """Set the cells to 0 in columns that a target is not about: all rows are alike there.
-
-    Parameters
-    ----------
-    target : object
-        A target.
-    X : ndarray of shape (n, d)
-        Rows.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-        The rows; a copy where the target leaves columns out.
-    """
+    """Set the cells to 0 in columns that a target is not about: all rows are alike there."""
     columns = own_columns(target, X.shape[1])
     if len(columns) >= X.shape[1]:
         return X
@@ -96,20 +58,7 @@ def without_other_columns(target: Any, X: FloatArray) -> FloatArray:
 
 
 def state_counts(target: DiscreteTarget, n_columns: int) -> IntArray:
-    """Give the number of states of every column; 1 where the target has no variable.
-
-    Parameters
-    ----------
-    target : DiscreteTarget
-        A categorical target.
-    n_columns : int
-        Columns of the rows.
-
-    Returns
-    -------
-    ndarray of int of shape (n_columns,)
-        The cardinalities.
-    """
+    """Give the number of states of every column; 1 where the target has no variable."""
     cardinalities = target.cardinalities
     # Circuits name their discrete variables; they may leave columns out.
     if isinstance(cardinalities, Mapping):
@@ -141,20 +90,7 @@ def _check_all_categorical(target: DiscreteTarget) -> None:
 
 
 def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
-    """Evaluate a categorical target and check what comes back.
-
-    Parameters
-    ----------
-    target : DiscreteTarget
-        A categorical target.
-    X : ndarray of shape (n, d)
-        Rows; NaN cells are summed out by the target.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Unnormalised log probabilities, ``-inf`` where impossible.
-    """
+    """Evaluate a categorical target and check what comes back."""
     values = np.asarray(target.log_prob_unnormalized(X), dtype=np.float64)
     if values.shape != (len(X),):
         raise ValueError(
@@ -177,22 +113,7 @@ def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
 
 
 def full_conditionals(target: DiscreteTarget, X: FloatArray) -> Iterator[tuple[int, FloatArray]]:
-    """Evaluate a categorical target at every state of each variable, all else fixed.
-
-    Parameters
-    ----------
-    target : DiscreteTarget
-        A categorical target.
-    X : ndarray of shape (n, d)
-        Rows; NaN cells are summed out by the target.
-
-    Yields
-    ------
-    variable : int
-        A variable that some row can move.
-    log_conditional : ndarray of shape (n_observed, n_states)
-        Log probabilities up to a constant per row, of the rows where it is observed.
-    """
+    """Evaluate a categorical target at every state of each variable, all else fixed."""
     counts = state_counts(target, X.shape[1])
     # A variable with one state cannot move, one collapsed everywhere need not.
     movable = (counts > 1) & ~np.isnan(X).all(axis=0)

@@ -116,20 +116,7 @@ def stein_test(
 
 
 def median_gamma(X: FloatArray, max_rows: int = 1000) -> float:
-    """Choose the width of an RBF kernel: the median squared distance becomes 1 / gamma.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Points.
-    max_rows : int, default=1000
-        Rows looked at, spread evenly over X.
-
-    Returns
-    -------
-    float
-        Parameter gamma; 1 where most points coincide.
-    """
+    """Choose the width of an RBF kernel: the median squared distance becomes 1 / gamma."""
     # Evenly spread rows: successive states of a chain are too much alike.
     chosen = X[np.linspace(0, len(X) - 1, min(len(X), max_rows)).astype(int)]
     squared = ((chosen[:, None] - chosen[None]) ** 2).sum(axis=-1)

@@ -102,20 +102,7 @@ def stein_gram(
 
 
 def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
-    """Replace collapsed cells by NaN.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, d)
-        Samples.
-    collapse : array-like, default=None
-        Indices of variables, or a boolean mask of shape (n, d).
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-        A copy of the samples.
-    """
+    """Replace collapsed cells by NaN."""
     rows = np.array(X, dtype=np.float64)  # a copy: cells are overwritten below
     if rows.ndim != 2:
         raise ValueError(must("X", "be two-dimensional", shape=rows.shape))
@@ -152,28 +139,7 @@ def distinct_gram(
     operator: str | None = None,
     n_jobs: int | None = None,
 ) -> tuple[FloatArray, IntArray]:
-    """Compute the Stein Gram matrix of the distinct rows.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Samples; NaN where collapsed.
-    target : object
-        The target.
-    kernel : kernel object
-        The base kernel.
-    operator : str, default=None
-        The Stein operator.
-    n_jobs : int, default=None
-        Workers.
-
-    Returns
-    -------
-    K : ndarray of shape (u, u)
-        The matrix of the distinct rows.
-    which : ndarray of int of shape (n,)
-        Position of each row among the distinct ones.
-    """
+    """Compute the Stein Gram matrix of the distinct rows."""
     X = without_other_columns(target, X)
     # Chains stay in place and samples repeat: equal rows are computed once.
     first, which = unique_rows(X)

@@ -100,20 +100,8 @@ class InverseMultiquadric:
 
 
 def radial_profile(kernel: Any) -> Profile:
-    """Find how a kernel depends on the squared distance.
-
-    Parameters
-    ----------
-    kernel : object
-        ``RBF`` over all variables, or a kernel with a method ``profile`` like
-        :class:`InverseMultiquadric`.
-
-    Returns
-    -------
-    callable
-        Maps squared distances r to φ(r), φ'(r) and r φ''(r).
-    """
-    # The door for kernels of users: how they depend on the squared distance.
+    """Find how a kernel depends on the squared distance."""
+    # The hook for kernels of users: how they depend on the squared distance.
     if hasattr(kernel, "profile"):
         return kernel.profile
     if isinstance(kernel, RBF) and kernel.variables is None:
@@ -135,18 +123,10 @@ def _rbf_profile(squared: FloatArray, gamma: float) -> tuple[FloatArray, FloatAr
 
 @dataclass(frozen=True)
 class ScoredPoints:
-    """Points and the score function of a target there.
+    """Points and the score function of a target there."""
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Points.
-    scores : ndarray of shape (n, d)
-        Gradients of the log density.
-    """
-
-    X: FloatArray
-    scores: FloatArray
+    X: FloatArray  # (n, d)
+    scores: FloatArray  # (n, d)
 
     def __getitem__(self, rows: slice) -> ScoredPoints:
         """Give some of the points."""
@@ -154,21 +134,7 @@ class ScoredPoints:
 
 
 def score_points(target: DifferentiableTarget, X: FloatArray) -> ScoredPoints:
-    """Evaluate the score function of a target.
-
-    Parameters
-    ----------
-    target : DifferentiableTarget
-        A continuous target.
-    X : ndarray of shape (n, d)
-        Points.
-
-    Returns
-    -------
-    ScoredPoints
-        The points around their mean (only their differences matter, and so no digits go to a
-        far origin), in the columns of the target.
-    """
+    """Evaluate the score function of a target."""
     scores = np.asarray(target.grad_log_prob(X), dtype=np.float64)
     if scores.shape != X.shape:
         raise ValueError(must("grad_log_prob(X)", f"have shape {X.shape}", shape=scores.shape))
@@ -182,18 +148,6 @@ def langevin_block(left: ScoredPoints, right: ScoredPoints, *, profile: Profile)
 
     With δ = x - y, r = δ·δ and k = φ(r):
     ``φ s(x)·s(y) + 2 φ' (s(y) - s(x))·δ - 2 d φ' - 4 r φ''``.
-
-    Parameters
-    ----------
-    left, right : ScoredPoints
-        n and m points around one common centre.
-    profile : callable
-        φ, φ' and r φ'' as functions of the squared distance r.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        The Stein kernel.
     """
     x, y, score_x, score_y = left.X, right.X, left.scores, right.scores
     value, first, curvature = profile(_squared_distances(x, y))

@@ -345,7 +345,7 @@ def test_bad_arguments(model, anywhere):
     for weights in (np.ones(200), np.zeros(200), np.full(200, np.nan)):
         with pytest.raises(ValueError, match="weights must sum to one"):
             weighter.marginals(weights)
-    with pytest.raises(ValueError, match=r"weights must not be negative; got least=-1.0"):
+    with pytest.raises(ValueError, match=r"weights must not be negative; got min=-1.0"):
         weighter.marginals(np.r_[-1.0, 2.0, np.zeros(198)])
     with pytest.raises(ValueError, match=r"f must give one value or array for each of 200 rows"):
         weighter.expectation(lambda rows: 1.0)

@@ -160,7 +160,7 @@ def test_scores_of_a_wrong_shape_are_refused(score):
 @pytest.mark.parametrize("neighbors", [{0: [1], 1: [0]}, sparse.eye_array(2), [[1.5], [0]]])
 def test_graphs_that_are_no_lists_are_refused(neighbors):
     target = SimpleNamespace(grad_log_prob=lambda X: -X, neighbors=neighbors)
-    with pytest.raises(ValueError, match="neighbors must be one list of whole numbers per node"):
+    with pytest.raises(ValueError, match="neighbors must be one list of integers per node"):
         GraphicalSVGDSampler(target=target).fit()
 
 

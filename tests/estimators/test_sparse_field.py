@@ -37,10 +37,10 @@ def test_independent_columns_have_no_links():
 def test_units_go_back_and_forth(chain):
     field = learn_standardized_field(chain)
     original = field.in_original_units()
-    standardized = field.units.inward(chain[:7])
-    np.testing.assert_allclose(field.units.outward(standardized), chain[:7], rtol=1e-12)
+    standardized = field.units.transform(chain[:7])
+    np.testing.assert_allclose(field.units.inverse_transform(standardized), chain[:7], rtol=1e-12)
     difference = original.log_prob(chain[:7]) - field.standardized.log_prob(standardized)
-    np.testing.assert_allclose(difference, -np.log(field.units.deviation).sum(), rtol=1e-9)
+    np.testing.assert_allclose(difference, -np.log(field.units.standard_deviation).sum(), rtol=1e-9)
 
 
 def test_constant_columns_are_independent_and_narrow(chain):

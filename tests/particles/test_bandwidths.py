@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from skcircuits.particles import Neighborhoods, median_bandwidths
-from skcircuits.particles._clouds import centred_rows
+from skcircuits.particles._bandwidths import median_bandwidths
+from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._neighborhoods import Neighborhoods
 
 
 def bandwidth_of_each_node(particles, graph, **options):

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from skcircuits.particles import Neighborhoods, kernel_direction, linear_direction, svgd_direction
-from skcircuits.particles._clouds import centred_rows
-from skcircuits.particles.threads import chunk_threads
+from skcircuits.particles import svgd_direction
+from skcircuits.particles._directions import kernel_direction, linear_direction
+from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._neighborhoods import Neighborhoods
 
 RING = [[(i - 1) % 7, (i + 1) % 7] for i in range(7)]
 
@@ -140,14 +141,12 @@ def test_threads_do_not_change_a_bit(n_threads):
     rows = centred_rows(np.ascontiguousarray(particles.T))
     graph = Neighborhoods.from_graph([[(i + 1) % 90, (i * 7) % 90] for i in range(90)])
     bandwidths = rng.uniform(1, 2, graph.n_kernels)
-    with chunk_threads(1) as serial, chunk_threads(n_threads) as parallel:
-        one = kernel_direction(rows, scores, graph, bandwidths, serial)
-        many = kernel_direction(rows, scores, graph, bandwidths, parallel)
-        np.testing.assert_array_equal(one, many)
-        np.testing.assert_array_equal(
-            linear_direction(rows, scores, graph, serial),
-            linear_direction(rows, scores, graph, parallel),
-        )
+    one = kernel_direction(rows, scores, graph, bandwidths)
+    many = kernel_direction(rows, scores, graph, bandwidths, n_threads)
+    np.testing.assert_array_equal(one, many)
+    np.testing.assert_array_equal(
+        linear_direction(rows, scores, graph), linear_direction(rows, scores, graph, n_threads)
+    )
 
 
 @pytest.mark.parametrize("scopes", [RING, [[]] * 7, [list(range(7))] * 7])

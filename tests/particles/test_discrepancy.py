@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from skcircuits.particles import Neighborhoods, node_discrepancies
-from skcircuits.particles._clouds import centred_rows
-from skcircuits.particles.discrepancy import coordinate_discrepancies
+from skcircuits.particles._discrepancy import coordinate_discrepancies, node_discrepancies
+from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._neighborhoods import Neighborhoods
 
 
 def brute_force(particles, scores, scopes, bandwidths):

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from skcircuits.particles import Neighborhoods, RandomScopes
+from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._random_scopes import RandomScopes
 
 
 def scopes_by_coordinate(neighborhoods):
@@ -91,7 +92,7 @@ def test_impossible_graphs_are_refused(neighbors, blocks, message):
     "build", [Neighborhoods.from_graph, Neighborhoods.from_scopes, RandomScopes]
 )
 def test_what_only_looks_like_lists_is_refused(build, lists, got):
-    message = rf"one list of whole numbers per node; got {got}\. .*np\.flatnonzero\(row\)"
+    message = rf"one list of integers per node; got {got}\. .*np\.flatnonzero\(row\)"
     with pytest.raises(ValueError, match=message):
         build(lists)
 

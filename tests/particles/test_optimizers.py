@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.particles import make_optimizer
+from skcircuits.particles._optimizers import make_optimizer
 
 
 def test_gradient_ascent_scales():

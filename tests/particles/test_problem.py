@@ -2,15 +2,12 @@ import numpy as np
 import pytest
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles import (
-    Neighborhoods,
-    SVGDProblem,
-    chunk_threads,
-    median_bandwidths,
-    node_discrepancies,
-    nodes_outside_blankets,
-)
-from skcircuits.particles._clouds import centred_rows, row_deviations
+from skcircuits.particles._bandwidths import median_bandwidths
+from skcircuits.particles._blanket_check import nodes_outside_blankets
+from skcircuits.particles._discrepancy import node_discrepancies
+from skcircuits.particles._kernel_sums import centred_rows, row_scales
+from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._problem import SVGDProblem
 
 
 class AnyNormal:
@@ -23,31 +20,10 @@ def test_rows_are_centred_and_end_with_zeros():
     rows = centred_rows(coordinates)
     np.testing.assert_allclose(rows[:3], coordinates - coordinates.mean(axis=1, keepdims=True))
     np.testing.assert_array_equal(rows[3], 0.0)
-    np.testing.assert_allclose(row_deviations(rows[:3]), coordinates.std(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(row_scales(rows[:3]), coordinates.std(axis=1), rtol=1e-9)
     again = np.ones((4, 50))
     assert centred_rows(coordinates, out=again) is again
     np.testing.assert_array_equal(again, rows)
-
-
-@pytest.mark.parametrize("n_threads", [1, 3])
-def test_threads_run_every_chunk_once(n_threads):
-    done = np.zeros(17, dtype=int)
-
-    def work(chunk):
-        done[chunk] += 1
-
-    with chunk_threads(n_threads) as run:
-        run(work, list(range(17)))
-        run(work, [])
-    np.testing.assert_array_equal(done, 1)
-
-
-def test_errors_in_threads_reach_the_caller():
-    def fail(chunk):
-        raise RuntimeError(f"chunk {chunk}")
-
-    with chunk_threads(2) as run, pytest.raises(RuntimeError, match="chunk"):
-        run(fail, [1, 2, 3])
 
 
 @pytest.mark.parametrize("blocks", [None, [[0, 2], [1], [3]]])
@@ -56,7 +32,9 @@ def test_without_a_graph_everyone_is_a_neighbor(blocks):
     assert problem.graph.n_kernels == 1
     assert problem.graph.n_nodes == (4 if blocks is None else 3)
     neighbors = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
-    complete = SVGDProblem(AnyNormal(), 4, neighbors if blocks is None else None, blocks)
+    complete = SVGDProblem(
+        AnyNormal(), 4, neighbors=neighbors if blocks is None else None, blocks=blocks
+    )
     start = np.random.default_rng(0).normal(size=(9, 4))
     for one, other in zip(problem.steps(start, 0), complete.steps(start, 0)):
         np.testing.assert_array_equal(one.particles, other.particles)
@@ -74,7 +52,7 @@ def test_random_scopes_without_a_graph(kernel):
 def test_measuring_is_the_discrepancy_under_median_bandwidths():
     field = GaussianMRF([[2.0, 0.5, 0.0], [0.5, 1.0, 0.3], [0.0, 0.3, 1.0]], [0.0, 1.0, 0.0])
     particles = field.sample(40, random_state=0)
-    problem = SVGDProblem(field, 3, field.neighbors, bandwidth_factor=2.0)
+    problem = SVGDProblem(field, 3, neighbors=field.neighbors, bandwidth_factor=2.0)
     per_node, bandwidths = problem.measure(particles)
     rows = centred_rows(np.ascontiguousarray(particles.T))
     graph = Neighborhoods.from_graph(field.neighbors)
@@ -88,7 +66,7 @@ def test_measuring_is_the_discrepancy_under_median_bandwidths():
 
 def test_the_discrepancy_falls_with_more_exact_draws():
     field = GaussianMRF(np.eye(5), np.zeros(5))
-    problem = SVGDProblem(field, 5, field.neighbors)
+    problem = SVGDProblem(field, 5, neighbors=field.neighbors)
     totals = [problem.measure(field.sample(n, random_state=0))[0].sum() for n in (10, 100, 1000)]
     assert totals[0] > 3 * totals[1] > 9 * totals[2]
 
@@ -96,7 +74,7 @@ def test_the_discrepancy_falls_with_more_exact_draws():
 def test_particles_beat_exact_draws():
     links = np.eye(20, k=1) + np.eye(20, k=-1)
     field = GaussianMRF(1.2 * np.eye(20) + 0.5 * links, np.ones(20))
-    problem = SVGDProblem(field, 20, field.neighbors, linear_weight=0.1)
+    problem = SVGDProblem(field, 20, neighbors=field.neighbors, linear_weight=0.1)
     *_, last = problem.steps(np.random.default_rng(0).normal(size=(50, 20)), 0)
     draws = field.sample(50, random_state=0)
     assert field.mmd2(last.particles, 20.0) < 0.8 * field.mmd2(draws, 20.0)

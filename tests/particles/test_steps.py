@@ -4,19 +4,12 @@ import numpy as np
 import pytest
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles import (
-    GradientAscent,
-    KernelField,
-    LinearField,
-    Neighborhoods,
-    StepSchedule,
-    SumField,
-    SVGDProblem,
-    chunk_threads,
-    make_field,
-    svgd_steps,
-)
-from skcircuits.particles._clouds import centred_rows
+from skcircuits.particles._fields import KernelField, LinearField, SumField, make_field
+from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._optimizers import GradientAscent
+from skcircuits.particles._problem import SVGDProblem
+from skcircuits.particles._steps import StepSchedule, svgd_steps
 
 
 @pytest.fixture
@@ -26,9 +19,8 @@ def chain():
     return GaussianMRF(1.5 * np.eye(n) - 0.5 * links, np.linspace(-1, 1, n))
 
 
-def last_state(problem, start, seed=0, run=None):
-    steps = problem.steps(start, seed) if run is None else problem.steps(start, seed, run)
-    *_, last = steps
+def last_state(problem, start, seed=0, n_jobs=None):
+    *_, last = problem.steps(start, seed, n_jobs)
     return last
 
 
@@ -38,7 +30,7 @@ def starts(n, d, seed=0, dtype=np.float64):
 
 @pytest.mark.parametrize("kernel", ["graphical", "global", "random", "combine"])
 def test_every_kernel_finds_the_mean_of_a_chain(chain, kernel):
-    problem = SVGDProblem(chain, 8, chain.neighbors, kernel=kernel, linear_weight=0.1)
+    problem = SVGDProblem(chain, 8, neighbors=chain.neighbors, kernel=kernel, linear_weight=0.1)
     last = last_state(problem, starts(40, 8))
     np.testing.assert_allclose(last.particles.mean(axis=0), chain.mean_, atol=0.03)
     ratio = last.particles.var(axis=0) / np.diag(chain.covariance_)
@@ -47,7 +39,7 @@ def test_every_kernel_finds_the_mean_of_a_chain(chain, kernel):
 
 def test_the_linear_term_restores_the_variance_of_few_particles(chain):
     def ratio(weight):
-        problem = SVGDProblem(chain, 8, chain.neighbors, linear_weight=weight)
+        problem = SVGDProblem(chain, 8, neighbors=chain.neighbors, linear_weight=weight)
         last = last_state(problem, starts(12, 8))
         return np.mean(last.particles.var(axis=0) / np.diag(chain.covariance_))
 
@@ -55,13 +47,17 @@ def test_the_linear_term_restores_the_variance_of_few_particles(chain):
 
 
 def test_one_particle_finds_the_mode(chain):
-    last = last_state(SVGDProblem(chain, 8, chain.neighbors, linear_weight=0.1), starts(1, 8))
+    last = last_state(
+        SVGDProblem(chain, 8, neighbors=chain.neighbors, linear_weight=0.1), starts(1, 8)
+    )
     np.testing.assert_allclose(last.particles[0], chain.mean_, atol=1e-3)
 
 
 def test_blocks_move_as_one(chain):
     blocks = [[0, 1], [2, 3], [4, 5], [6, 7]]
-    problem = SVGDProblem(chain, 8, [[1], [0, 2], [1, 3], [2]], blocks, linear_weight=0.1)
+    problem = SVGDProblem(
+        chain, 8, neighbors=[[1], [0, 2], [1, 3], [2]], blocks=blocks, linear_weight=0.1
+    )
     last = last_state(problem, starts(40, 8))
     np.testing.assert_allclose(last.particles.mean(axis=0), chain.mean_, atol=0.03)
     per_node, bandwidths = problem.measure(last.particles)
@@ -73,19 +69,20 @@ def test_threads_do_not_change_a_bit(chain):
     problem = SVGDProblem(
         chain,
         8,
-        chain.neighbors,
+        neighbors=chain.neighbors,
         kernel="random",
         linear_weight=0.1,
         schedule=StepSchedule(max_iter=30),
     )
     alone = last_state(problem, starts(30, 8))
-    with chunk_threads(2) as run:
-        together = last_state(problem, starts(30, 8), run=run)
+    together = last_state(problem, starts(30, 8), n_jobs=2)
     np.testing.assert_array_equal(alone.particles, together.particles)
 
 
 def test_single_precision_stays(chain):
-    last = last_state(SVGDProblem(chain, 8, chain.neighbors), starts(20, 8, dtype=np.float32))
+    last = last_state(
+        SVGDProblem(chain, 8, neighbors=chain.neighbors), starts(20, 8, dtype=np.float32)
+    )
     assert last.particles.dtype == np.float32
     np.testing.assert_allclose(last.particles.mean(axis=0), chain.mean_, atol=0.03)
 
@@ -95,6 +92,16 @@ def test_starting_particles_are_not_changed(chain):
     before = start.copy()
     last_state(SVGDProblem(chain, 8, schedule=StepSchedule(max_iter=3)), start)
     np.testing.assert_array_equal(start, before)
+
+
+def test_states_never_change(chain):
+    steps = SVGDProblem(chain, 8, schedule=StepSchedule(max_iter=3)).steps(starts(10, 8), 0)
+    state = next(steps)
+    before = state.particles.copy()
+    list(steps)
+    np.testing.assert_array_equal(state.particles, before)
+    with pytest.raises(ValueError, match="read-only"):
+        state.particles[0] = 0.0
 
 
 def test_targets_may_write_into_their_argument(chain):
@@ -163,7 +170,7 @@ def test_the_schedule_shrinks_steps_and_raises_powers():
 
 def test_force_falls_to_the_tolerance(chain):
     schedule = StepSchedule(step_size=1.0, max_iter=400, tol=0.02)
-    problem = SVGDProblem(chain, 8, chain.neighbors, optimizer="sgd", schedule=schedule)
+    problem = SVGDProblem(chain, 8, neighbors=chain.neighbors, optimizer="sgd", schedule=schedule)
     forces, settled = zip(*[(s.force, s.converged) for s in problem.steps(starts(50, 8), 0)])
     assert forces[0] > 0.2 and forces[-1] < 0.02
     assert settled[-1] and not settled[0]

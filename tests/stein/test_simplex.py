@@ -26,14 +26,26 @@ def test_diagonal_in_closed_form():
 
 
 @pytest.mark.parametrize(("n", "rank"), [(1, 1), (5, 10), (60, 80), (60, 5)])
-def test_both_solvers_are_optimal(n, rank, monkeypatch):
+def test_all_solvers_are_optimal(n, rank, monkeypatch):
     K = random_gram(n, rank)
-    interior = simplex_weights(K)
+    interior = simplex_weights(K, solver="cvxopt")
     assert_optimal(K, interior)
-    monkeypatch.setattr(simplex, "_INTERIOR_POINT_SIZE", 0)
+    active = simplex_weights(K, solver="nnls")
+    assert_optimal(K, active)
+    assert_allclose(interior @ K @ interior, active @ K @ active, atol=1e-6)
+    monkeypatch.setattr(simplex, "_MAX_DIRECT_SIZE", 0)
     first_order = simplex_weights(K)
     assert_optimal(K, first_order)
     assert_allclose(interior @ K @ interior, first_order @ K @ first_order, atol=1e-6)
+
+
+def test_nnls_takes_over_where_cvxopt_is_missing(monkeypatch):
+    K = random_gram(40, 60)
+    monkeypatch.setattr(simplex, "find_spec", lambda name: None)
+    monkeypatch.setitem(simplex._SOLVERS, "cvxopt", None)
+    assert_array_equal(simplex_weights(K), simplex_weights(K, solver="nnls"))
+    with pytest.raises(ValueError, match="solver must be one of"):
+        simplex_weights(K, solver="simplex")
 
 
 def test_scale_of_the_matrix_does_not_matter():
@@ -75,7 +87,7 @@ def test_never_worse_than_uniform():
 
 
 def test_a_gap_is_told(monkeypatch):
-    monkeypatch.setattr(simplex, "_INTERIOR_POINT_SIZE", 0)
+    monkeypatch.setattr(simplex, "_MAX_DIRECT_SIZE", 0)
     monkeypatch.setattr(simplex, "_FIRST_ORDER_STEPS", 1)
     with pytest.warns(RuntimeWarning, match="relative duality gap"):
         simplex_weights(random_gram(30, 40))
@@ -118,9 +130,10 @@ def test_bad_matrices():
         np.eye(50) + 0.9 * (1 - np.eye(50)) * np.cos(np.add.outer(range(50), range(50))),
     ],
 )
-def test_no_gram_matrices(K):
+@pytest.mark.parametrize("solver", ["cvxopt", "nnls"])
+def test_no_gram_matrices(K, solver):
     with pytest.raises(ValueError, match="K must be symmetric and positive semi-definite"):
-        simplex_weights(K)
+        simplex_weights(K, solver=solver)
 
 
 def test_largest_floats_do_not_overflow():

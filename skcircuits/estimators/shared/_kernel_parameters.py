@@ -13,18 +13,7 @@ class KernelParametersMixin:
     """
 
     def set_params(self, **params):
-        """Set parameters of the estimator, and of estimators and kernels inside it.
-
-        Parameters
-        ----------
-        **params : dict
-            Values by name; ``<component>__<name>`` for parameters of a component.
-
-        Returns
-        -------
-        object
-            The estimator itself.
-        """
+        """Set parameters of the estimator, and of estimators and kernels inside it."""
         of_kernel = {name for name in params if name.startswith("kernel__")}
         # The kernel itself first: the others may be meant for a new one
         super().set_params(**{name: params[name] for name in params if name not in of_kernel})

@@ -16,57 +16,20 @@ __all__ = ["StandardizedTarget", "learn_target"]
 
 @dataclass(frozen=True)
 class StandardizedTarget:
-    """A continuous target in standardised coordinates.
-
-    Attributes
-    ----------
-    target : object
-        The target of x, with ``grad_log_prob``.
-    units : ColumnUnits
-        How coordinates z are made of x.
-    """
+    """A continuous target in standardised coordinates."""
 
     target: Any
     units: ColumnUnits
 
     def grad_log_prob(self, Z):
-        """Compute the score in these coordinates.
-
-        Parameters
-        ----------
-        Z : ndarray of shape (n_samples, n_features)
-            Rows z.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            Gradient with respect to z.
-        """
-        return self.units.deviation * self.target.grad_log_prob(self.units.outward(Z))
+        """Compute the score in these coordinates."""
+        return self.units.standard_deviation * self.target.grad_log_prob(
+            self.units.inverse_transform(Z)
+        )
 
 
 def learn_target(samples, is_categorical, cardinalities):
-    """Learn a sparse Gaussian field of numbers, a Chow-Liu tree of labels.
-
-    Parameters
-    ----------
-    samples : ndarray of shape (n_samples, n_features)
-        Complete rows, labels as codes.
-    is_categorical : ndarray of bool of shape (n_features,)
-        Columns of labels.
-    cardinalities : ndarray of int of shape (n_features,)
-        Number of labels of each column.
-
-    Returns
-    -------
-    GaussianMRF or FactorGraph
-        The target.
-
-    Raises
-    ------
-    ValueError
-        If there are columns of both kinds.
-    """
+    """Learn a sparse Gaussian field of numbers, a Chow-Liu tree of labels."""
     if not is_categorical.any():
         return learn_sparse_field(samples)
     if not is_categorical.all():

@@ -2,23 +2,13 @@
 
 import warnings
 
-from skcircuits.particles import nodes_outside_blankets
+from skcircuits.particles._blanket_check import nodes_outside_blankets
 
 __all__ = ["warn_of_shrinkage", "warn_of_wrong_graph"]
 
 
 def warn_of_wrong_graph(problem, start, rng):
-    """Warn where a score depends on more than its blanket.
-
-    Parameters
-    ----------
-    problem : SVGDProblem
-        What is to be run.
-    start : ndarray of shape (n_particles, n_coordinates)
-        Where to probe the score.
-    rng : numpy.random.Generator
-        Chooses the probes.
-    """
+    """Warn where a score depends on more than its blanket."""
     if problem.neighbors is None:
         return
     outside = nodes_outside_blankets(problem.target.grad_log_prob, problem.graph, start, rng)
@@ -36,13 +26,6 @@ def warn_of_shrinkage(problem, n_particles):
 
     On standard normal targets the variance of n particles comes out below about three
     quarters once a kernel sees n / 2 coordinates, or n with the linear term.
-
-    Parameters
-    ----------
-    problem : SVGDProblem
-        What is to be run.
-    n_particles : int
-        Number of particles.
     """
     if problem.kernel == "graphical":
         n_seen = problem.graph.scope_sizes.max()

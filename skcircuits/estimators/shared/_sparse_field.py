@@ -21,71 +21,29 @@ MIN_ROWS_FOR_LINKS = 4
 
 @dataclass(frozen=True)
 class SparseField:
-    """A Gaussian field over standardised columns, and the way back.
-
-    Attributes
-    ----------
-    units : ColumnUnits
-        Of the columns.
-    standardized : GaussianMRF
-        Field of ``(x - mean) / deviation``.
-    """
+    """A Gaussian field over standardised columns, and the way back."""
 
     units: ColumnUnits
     standardized: GaussianMRF
 
     def in_original_units(self):
-        """Give the field of the columns as they came.
-
-        Returns
-        -------
-        GaussianMRF
-            Field of x.
-        """
-        deviation = self.units.deviation
-        precision = self.standardized.precision / np.outer(deviation, deviation)
+        """Give the field of the columns as they came."""
+        scale = self.units.standard_deviation
+        precision = self.standardized.precision / np.outer(scale, scale)
         return GaussianMRF(precision, precision @ self.units.mean)
 
 
 def learn_sparse_field(X):
-    """Learn a sparse Gaussian field in the units of the table.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Numeric rows without holes, at least two.
-
-    Returns
-    -------
-    GaussianMRF
-        The field.
-    """
+    """Learn a sparse Gaussian field in the units of the table."""
     return learn_standardized_field(X).in_original_units()
 
 
 def learn_standardized_field(X):
-    """Learn mean and sparse precision by the graphical lasso, penalty by cross-validation.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Numeric rows without holes, at least two.
-
-    Returns
-    -------
-    SparseField
-        The field. A constant column is independent of the others, and so are all columns of
-        fewer than four rows.
-
-    Raises
-    ------
-    ValueError
-        If there is a single row.
-    """
+    """Learn mean and sparse precision by the graphical lasso, penalty by cross-validation."""
     if len(X) < 2:
         raise ValueError(must("X", "have at least 2 rows to learn a field", n_samples=len(X)))
     units = ColumnUnits.of(X)
-    standardized = units.inward(X)
+    standardized = units.transform(X)
     precision = np.eye(X.shape[1])
     # Constant columns have no spread in any unit
     varying = np.flatnonzero(standardized.std(axis=0) > 0.5)

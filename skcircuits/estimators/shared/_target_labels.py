@@ -13,29 +13,10 @@ __all__ = ["align_labels"]
 
 
 def align_labels(schema, target, state_names=None):
-    """Give the columns of labels the states of the target as categories.
+    """Give the categorical columns the states of the target as categories.
 
     Labels seen in a table say neither how many states there are nor in which order the
     target counts them: a column of "yes" alone would become state 0 of ("no", "yes").
-
-    Parameters
-    ----------
-    schema : TableSchema
-        What was learned from the samples.
-    target : object
-        The target.
-    state_names : sequence of sequence, default=None
-        Per variable the names of its states in their order, where the target knows them.
-
-    Returns
-    -------
-    TableSchema
-        The same columns; code s of a label now means state s.
-
-    Raises
-    ------
-    ValueError
-        Where labels are no states of the target, or columns are in another order.
     """
     _check_column_order(schema.names, getattr(target, "variable_names", None))
     if not schema.is_categorical.any():

@@ -12,25 +12,7 @@ _MAX_COMPLETIONS = 4096
 
 
 def possible_rows(target, samples):
-    """Find the samples that the target allows: no other should get any weight.
-
-    Parameters
-    ----------
-    target : object
-        A categorical or continuous target.
-    samples : ndarray of shape (n_samples, n_features)
-        Samples, NaN where collapsed.
-
-    Returns
-    -------
-    ndarray of int
-        Row numbers; all of them for a continuous target.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If there is none.
-    """
+    """Find the samples that the target allows: no other should get any weight."""
     if is_continuous(target):
         return np.arange(len(samples))
     possible = np.flatnonzero(~np.isneginf(log_probabilities(target, samples)))
@@ -48,53 +30,23 @@ def possible_rows(target, samples):
 
 
 def complete_rows(target, samples, weights):
-    """List complete rows with the weight each stands for.
-
-    Parameters
-    ----------
-    target : FactorGraph
-        Gives the distribution of collapsed cells.
-    samples : ndarray of shape (n_samples, n_features)
-        Samples, NaN where collapsed.
-    weights : ndarray of shape (n_samples,)
-        Their weights.
-
-    Returns
-    -------
-    rows : ndarray of shape (n_rows, n_features)
-        The samples, or all completions of those with weight.
-    shares : ndarray of shape (n_rows,)
-        Weight times the conditional probability of the completion.
-    """
+    """List complete rows with the weight each stands for."""
     if not np.isnan(samples).any():
         return samples, weights
-    rows, shares = [], []
+    rows, probabilities = [], []
     used = weights != 0
     for row, weight in zip(samples[used], weights[used]):
         completed = _enumerate_states(row, target.cardinalities)
         log_prob = target.log_prob_unnormalized(completed)
         # p(hidden | observed): the states of the row are common to all completions.
-        share = np.exp(log_prob - log_prob.max())
+        probability = np.exp(log_prob - log_prob.max())
         rows.append(completed)
-        shares.append(weight * share / share.sum())
-    return np.concatenate(rows), np.concatenate(shares)
+        probabilities.append(weight * probability / probability.sum())
+    return np.concatenate(rows), np.concatenate(probabilities)
 
 
 def refuse_missing(samples, estimator):
-    """Give samples back if no cell is missing.
-
-    Parameters
-    ----------
-    samples : ndarray of shape (n_samples, n_features)
-        Samples as numbers.
-    estimator : estimator
-        Who asks, for the message.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_features)
-        The same.
-    """
+    """Give samples back if no cell is missing."""
     if np.isnan(samples).any():
         raise ValueError(
             must(

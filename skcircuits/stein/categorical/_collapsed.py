@@ -25,22 +25,7 @@ __all__ = ["shared_block"]
 def shared_block(
     left: Measures, right: Measures, *, posterior: Posterior, terms: Sequence[ProductTerm]
 ) -> FloatArray:
-    """Compute the Stein kernel of rows that collapse the same variables.
-
-    Parameters
-    ----------
-    left, right : Measures
-        The operator at n and m rows that are NaN in the same columns.
-    posterior : Posterior
-        The collapsed variables given the others.
-    terms : sequence of ProductTerm
-        The base kernel.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        The Stein kernel.
-    """
+    """Compute the Stein kernel of rows that collapse the same variables."""
     pair = _Pair(posterior, _codes(left.X), _codes(right.X))
     total = np.zeros((len(pair.left), len(pair.right)))
     for term in terms:

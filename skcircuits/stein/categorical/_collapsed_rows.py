@@ -30,39 +30,17 @@ __all__ = ["RowMeasure", "check_joint_states", "row_measures", "rows_block"]
 
 @dataclass(frozen=True)
 class RowMeasure:
-    """The signed measure of one row and one variable.
+    """The signed measure of one row and one variable."""
 
-    Parameters
-    ----------
-    states : ndarray of int of shape (d,)
-        Observed states; 0 elsewhere.
-    variable : int
-        The variable whose atoms these are.
-    hidden : tuple of int
-        The collapsed variables, axes of ``weights`` after the first.
-    locations : ndarray of int of shape (m,)
-        State of the variable for each atom.
-    weights : ndarray of shape (m, *states of the hidden variables)
-        Coefficient of the atom times the conditional distribution.
-    """
-
-    states: IntArray
+    states: IntArray  # (d,)
     variable: int
     hidden: tuple[int, ...]
-    locations: IntArray
-    weights: FloatArray
+    locations: IntArray  # (m,)
+    weights: FloatArray  # (m, *states of the hidden variables)
 
 
 def check_joint_states(counts: IntArray, n_rows: int) -> None:
-    """Refuse when a batch of dense vectors over all joint states would not fit.
-
-    Parameters
-    ----------
-    counts : ndarray of int of shape (d,)
-        States of each variable.
-    n_rows : int
-        Rows of a block.
-    """
+    """Refuse when a batch of dense vectors over all joint states would not fit."""
     n_bytes = 8 * n_rows * prod(counts.tolist())
     if n_bytes > working_memory_bytes():
         raise CircuitPropertyError(
@@ -77,20 +55,7 @@ def check_joint_states(counts: IntArray, n_rows: int) -> None:
 
 
 def row_measures(measures: Measures, target: Any) -> list[dict[int, RowMeasure]]:
-    """Solve the conditional distributions of all atoms of all rows.
-
-    Parameters
-    ----------
-    measures : Measures
-        The operator at the rows.
-    target : FactorGraph
-        Gives the distribution of the collapsed variables.
-
-    Returns
-    -------
-    list of dict of int to RowMeasure
-        Per row the measures of its observed variables.
-    """
+    """Solve the conditional distributions of all atoms of all rows."""
     solved: list[dict[int, RowMeasure]] = [{} for _ in measures.X]
     for rows, hidden in missing_patterns(np.isnan(measures.X)):
         codes = np.nan_to_num(measures.X[rows], nan=0.0).astype(np.int64)
@@ -142,22 +107,7 @@ def rows_block(
     counts: IntArray,
     terms: Sequence[ProductTerm],
 ) -> FloatArray:
-    """Compute the Stein kernel of rows that collapse variables of their own.
-
-    Parameters
-    ----------
-    left, right : sequence of dict of int to RowMeasure
-        Outputs of :func:`row_measures` for n and m rows.
-    counts : ndarray of int of shape (d,)
-        States of each variable.
-    terms : sequence of ProductTerm
-        The base kernel.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        The Stein kernel.
-    """
+    """Compute the Stein kernel of rows that collapse variables of their own."""
     total = np.zeros((len(left), len(right)))
     for variable in range(len(counts)):
         # Only pairs of rows that both sampled the variable have a term for it.

@@ -26,20 +26,7 @@ Tables = Mapping[int, FloatArray]
 
 
 def expected_kernel_of_component(left: Solution, right: Solution, tables: Tables) -> FloatArray:
-    """Compute the expected kernel of one component for all pairs of evidences.
-
-    Parameters
-    ----------
-    left, right : Solution
-        The same component solved for n and m evidences.
-    tables : mapping of int to ndarray
-        Kernel table of each variable.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        The expectations.
-    """
+    """Compute the expected kernel of one component for all pairs of evidences."""
     tree = left.component.tree
     if np.prod(tree.shape(tree.variables), dtype=float) <= _EMBEDDED_STATES:
         values = _embedded(tree, left.log_conditionals, right.log_conditionals, tables)
@@ -51,20 +38,7 @@ def expected_kernel_of_component(left: Solution, right: Solution, tables: Tables
 
 
 def apply_tables(vectors: FloatArray, tables: Sequence[FloatArray]) -> FloatArray:
-    """Multiply each axis of a batch of tensors with a matrix.
-
-    Parameters
-    ----------
-    vectors : ndarray of shape (rows, k_1, ..., k_d)
-        One tensor per row.
-    tables : sequence of ndarray of shape (k_j, m_j)
-        One matrix per axis.
-
-    Returns
-    -------
-    ndarray of shape (rows, m_1, ..., m_d)
-        The products.
-    """
+    """Multiply each axis of a batch of tensors with a matrix."""
     for table in tables:
         # Each product consumes the first state axis and appends the new one.
         vectors = np.tensordot(vectors, table, axes=(1, 0))

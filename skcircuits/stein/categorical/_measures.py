@@ -32,20 +32,10 @@ Rows = TypeVar("Rows", FloatArray, IntArray)
 
 @dataclass(frozen=True)
 class Measures:
-    """The signed measures of a Stein operator at some rows.
+    """The signed measures of a Stein operator at some rows."""
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        The rows; NaN where collapsed.
-    counts : ndarray of int of shape (d,)
-        States of each variable.
-    atoms : dict of int to Atoms
-        Per variable that can move the measures of all rows; zero where collapsed.
-    """
-
-    X: FloatArray
-    counts: IntArray
+    X: FloatArray  # (n, d)
+    counts: IntArray  # (d,)
     atoms: dict[int, Atoms]
 
     def __getitem__(self, rows: slice) -> Measures:
@@ -69,22 +59,7 @@ class Measures:
 
 
 def stein_measures(target: DiscreteTarget, X: FloatArray, operator: str) -> Measures:
-    """Evaluate a Stein operator at some rows.
-
-    Parameters
-    ----------
-    target : DiscreteTarget
-        A categorical target.
-    X : ndarray of shape (n, d)
-        States; NaN where collapsed.
-    operator : {"barker", "difference"}
-        The operator.
-
-    Returns
-    -------
-    Measures
-        One signed measure per row and variable.
-    """
+    """Evaluate a Stein operator at some rows."""
     atoms = {}
     for variable, log_conditional in full_conditionals(target, X):
         observed = ~np.isnan(X[:, variable])
@@ -95,42 +70,14 @@ def stein_measures(target: DiscreteTarget, X: FloatArray, operator: str) -> Meas
 
 
 def moved_rows(X: Rows, variable: int, states: IntArray) -> Rows:
-    """Repeat rows with one variable set to each of some states.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        The rows.
-    variable : int
-        The variable that moves.
-    states : ndarray of int of shape (n, m)
-        Where to.
-
-    Returns
-    -------
-    ndarray of shape (n * m, d)
-        The m copies of a row stand together.
-    """
+    """Repeat rows with one variable set to each of some states."""
     moved = np.repeat(X, states.shape[1], axis=0)
     moved[:, variable] = states.ravel()
     return moved
 
 
 def contract(left: Atoms, right: Atoms, values: FloatArray) -> FloatArray:
-    """Sum the kernel values of all pairs of atoms, weighted.
-
-    Parameters
-    ----------
-    left, right : Atoms
-        Measures of n and m rows.
-    values : ndarray of shape (n * atoms, m * atoms)
-        Kernel between their atoms.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        The kernel between the measures.
-    """
+    """Sum the kernel values of all pairs of atoms, weighted."""
     n_left, n_right = left.coefficients.shape, right.coefficients.shape
     # Atoms of one row stand together in `values`.
     table = values.reshape(*n_left, *n_right)
@@ -138,20 +85,7 @@ def contract(left: Atoms, right: Atoms, values: FloatArray) -> FloatArray:
 
 
 def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArray:
-    """Compute the Stein kernel of two sets of complete rows for any base kernel.
-
-    Parameters
-    ----------
-    left, right : Measures
-        The operator at n and m complete rows.
-    kernel : Kernel
-        The base kernel.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        The Stein kernel.
-    """
+    """Compute the Stein kernel of two sets of complete rows for any base kernel."""
     total = np.zeros((len(left.X), len(right.X)))
     for variable, ours in left.atoms.items():
         theirs = right.atoms[variable]
@@ -173,18 +107,10 @@ def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArra
 
 @dataclass(frozen=True)
 class StateVectors:
-    """Complete rows and their measures as vectors over the states of each variable.
+    """Complete rows and their measures as vectors over the states of each variable."""
 
-    Parameters
-    ----------
-    codes : ndarray of int of shape (n, d)
-        The rows.
-    vectors : dict of int to ndarray of shape (n, k_i)
-        Per variable with several states.
-    """
-
-    codes: IntArray
-    vectors: dict[int, FloatArray]
+    codes: IntArray  # (n, d)
+    vectors: dict[int, FloatArray]  # (n, k_i)
 
     def __getitem__(self, rows: slice) -> StateVectors:
         """Give some of the rows."""
@@ -193,18 +119,7 @@ class StateVectors:
 
 
 def state_vectors(measures: Measures) -> StateVectors:
-    """Lay measures out as vectors.
-
-    Parameters
-    ----------
-    measures : Measures
-        The operator at complete rows.
-
-    Returns
-    -------
-    StateVectors
-        What :func:`product_block` needs.
-    """
+    """Lay measures out as vectors."""
     counts = measures.counts
     return StateVectors(
         measures.X.astype(np.int64),
@@ -219,18 +134,6 @@ def product_block(
 
     The sum over the variables of (measure kernel of i) * (product of all others) is a
     derivative of the whole product: the product rule needs two running matrices.
-
-    Parameters
-    ----------
-    left, right : StateVectors
-        The operator at n and m complete rows.
-    terms : sequence of ProductTerm
-        The base kernel.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        The Stein kernel.
     """
     total = np.zeros((len(left.codes), len(right.codes)))
     for term in terms:

@@ -26,43 +26,19 @@ __all__ = ["OPERATORS", "Atoms", "barker_atoms", "difference_atoms"]
 
 @dataclass(frozen=True)
 class Atoms:
-    """Signed measures on the states of one variable, one per row.
+    """Signed measures on the states of one variable, one per row."""
 
-    Parameters
-    ----------
-    coefficients : ndarray of shape (n, m)
-        Weight of each atom.
-    locations : ndarray of int of shape (n, m)
-        State of the variable where the atom sits.
-    evidence : ndarray of int of shape (n, m)
-        State of the variable that collapsed variables are conditioned on. It differs
-        from the location in the published difference operator only.
-    meets_zeros : ndarray of bool of shape (n,)
-        Whether some state of the variable is impossible there.
-    """
-
-    coefficients: FloatArray
-    locations: IntArray
-    evidence: IntArray
-    meets_zeros: BoolArray
+    coefficients: FloatArray  # (n, m)
+    locations: IntArray  # (n, m)
+    evidence: IntArray  # (n, m)
+    meets_zeros: BoolArray  # (n,)
 
     def __getitem__(self, rows: slice | IntArray) -> Atoms:
         """Give the measures of some rows."""
         return Atoms(*(array[rows] for array in self._arrays()))
 
     def spread(self, chosen: BoolArray) -> Atoms:
-        """Place the measures at some rows of a longer table; zero measures elsewhere.
-
-        Parameters
-        ----------
-        chosen : ndarray of bool of shape (n_rows,)
-            Where to, one True per measure.
-
-        Returns
-        -------
-        Atoms
-            One measure per row of the table.
-        """
+        """Place the measures at some rows of a longer table; zero measures elsewhere."""
         spread = []
         for array in self._arrays():
             longer = np.zeros((len(chosen), *array.shape[1:]), dtype=array.dtype)
@@ -74,18 +50,7 @@ class Atoms:
         return self.coefficients, self.locations, self.evidence, self.meets_zeros
 
     def by_state(self, n_states: int) -> FloatArray:
-        """Add the atoms up per location.
-
-        Parameters
-        ----------
-        n_states : int
-            States of the variable.
-
-        Returns
-        -------
-        ndarray of shape (n, n_states)
-            The measures as vectors.
-        """
+        """Add the atoms up per location."""
         # Two atoms of a row may meet in one state, so rows of a fancy index must not repeat.
         vectors = np.zeros((len(self.coefficients), n_states))
         rows = np.arange(len(vectors))
@@ -100,18 +65,6 @@ def barker_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
     ``(T_i f)(x) = sum_{d != 0} g_d(x) (f(x +_i d) - f(x))`` with
     ``g_d(x) = p(x +_i d) / (p(x) + p(x +_i d))``. The rates are bounded and p(x) g_d(x) is
     symmetric in the two states, so targets with zeros are allowed.
-
-    Parameters
-    ----------
-    log_conditional : ndarray of shape (n, k)
-        Log probability of each state of the variable up to a constant per row.
-    states : ndarray of int of shape (n,)
-        The variable's own states.
-
-    Returns
-    -------
-    Atoms
-        One atom per state.
     """
     n_rows, n_states = log_conditional.shape
     rows = np.arange(n_rows)
@@ -136,23 +89,6 @@ def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
     ``(T_i f)(x) = r_i(x) f(x) - f(x -_i 1)`` with ``r_i(x) = p(x +_i 1) / p(x)``, moves
     cyclic: the ratio moves forward, the argument of f by the inverse. For collapsed rows
     the first atom carries the conditional distribution given ``x +_i 1``.
-
-    Parameters
-    ----------
-    log_conditional : ndarray of shape (n, k)
-        Log probability of each state of the variable up to a constant per row.
-    states : ndarray of int of shape (n,)
-        The variable's own states.
-
-    Returns
-    -------
-    Atoms
-        Two atoms per row.
-
-    Raises
-    ------
-    ValueError
-        Where the target has zeros: the ratios are not defined.
     """
     n_states = log_conditional.shape[1]
     zeros = np.asarray(np.isneginf(log_conditional).any(axis=1))

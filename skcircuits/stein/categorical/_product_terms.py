@@ -15,44 +15,14 @@ __all__ = ["ProductTerm", "product_terms"]
 
 @dataclass(frozen=True)
 class ProductTerm:
-    """``weight * prod_j tables[j][x_j, y_j]``.
-
-    Parameters
-    ----------
-    weight : float
-        Factor in front.
-    tables : dict of int to ndarray of shape (k_j, k_j)
-        Kernel of each variable.
-    """
+    """``weight * prod_j tables[j][x_j, y_j]``."""
 
     weight: float
-    tables: dict[int, FloatArray]
+    tables: dict[int, FloatArray]  # (k_j, k_j)
 
 
 def product_terms(kernel: Any, counts: IntArray) -> list[ProductTerm] | None:
-    """Write a kernel as a sum of products of tables.
-
-    Parameters
-    ----------
-    kernel : object
-        A kernel.
-    counts : ndarray of int of shape (d,)
-        States of each variable.
-
-    Returns
-    -------
-    list of ProductTerm or None
-        None where the kernel is not of this form, or does not tell.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.kernels import Delta, Hamming
-    >>> from skcircuits.stein.categorical._product_terms import product_terms
-    >>> terms = product_terms(0.5 * Hamming(scale=2.0) + 0.5 * Delta(), np.array([2, 3]))
-    >>> [term.weight for term in terms]
-    [0.5, 0.5]
-    """
+    """Write a kernel as a sum of products of tables."""
     # A plain function of rows cannot tell how it factorises.
     if not isinstance(kernel, Kernel):
         return None

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from skcircuits.numerics._adam import Adam
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
@@ -34,8 +35,6 @@ _POWER = 3
 _WEAKEST_INFORMATION = 1e-4
 _WEAKEST_FRACTION = -2.5  # power of the number of variables
 _N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
-_FIRST_DECAY, _SECOND_DECAY, _STABILITY = 0.9, 0.99, 1e-8  # Adam
-_PART = 2**16  # parameters moved at once
 _REFRESH_EVERY = 3  # epochs between evaluations of every component on every row
 _NEGLIGIBLE = 7.0  # nats below the best component: not evaluated in between
 
@@ -83,12 +82,11 @@ class Epoch:
 
 @dataclass
 class Training:
-    """Parameters and Adam's running moments, to be continued at any time.
+    """Parameters and the state of their optimiser, to be continued at any time.
 
     `parameterization`: what the vectors mean; `log_weights` (n_components,): log mixture weights;
-    `vectors` (n_components, size): parameters of the components; `means`, `squares` (n_components,
-    size): running means of the gradients and of their squares; `n_steps` (n_components,): steps
-    taken so far; `masses`, `earlier_masses` (n_components,): weight of the rows of each component,
+    `vectors` (n_components, size): parameters of the components; `rules`: the optimiser of each
+    component; `masses`, `earlier_masses` (n_components,): weight of the rows of each component,
     by their responsibilities: of the rows that are learned from now, and of those before them
     (`close`).
     """
@@ -98,9 +96,8 @@ class Training:
     vectors: FloatArray
 
     def __post_init__(self) -> None:
-        self.means: FloatArray = np.zeros_like(self.vectors)
-        self.squares: FloatArray = np.zeros_like(self.vectors)
-        self.n_steps: IntArray = np.zeros(len(self.vectors), dtype=np.int64)
+        # Squares are forgotten faster than by default: the gradients of batches soon shrink.
+        self.rules = [Adam(decay_squares=0.99) for _ in self.vectors]
         self.masses: FloatArray = np.zeros(len(self.vectors))
         self.earlier_masses: FloatArray = np.zeros(len(self.vectors))
 
@@ -142,21 +139,8 @@ class Training:
         self.vectors = epoch.vectors.copy()
 
     def ascend(self, component: int, gradient: FloatArray, rate: float) -> None:
-        """Move one component up its gradient (Kingma and Ba, 2015)."""
-        self.n_steps[component] += 1
-        step = int(self.n_steps[component])
-        rate /= 1 - _FIRST_DECAY**step
-        # Part by part and in place: what is computed stays in cache, however long the vectors
-        for part in row_slices(len(gradient), _PART):
-            own, mean, square = (
-                gradient[part],
-                self.means[component, part],
-                self.squares[component, part],
-            )
-            mean += (1 - _FIRST_DECAY) * (own - mean)
-            square += (1 - _SECOND_DECAY) * (own**2 - square)
-            scale = np.sqrt(square / (1 - _SECOND_DECAY**step)) + _STABILITY
-            self.vectors[component, part] += rate * mean / scale
+        """Move one component up its gradient."""
+        self.rules[component].ascend(self.vectors[component], gradient, rate)
         self.parameterization.bounded(self.vectors[component])
 
 

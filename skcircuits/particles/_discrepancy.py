@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.particles._kernel_sums import kernel_chunks, kernel_sums
-from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
-from skcircuits.particles.threads import ChunkRunner, run_serially
+from skcircuits.particles._kernel_sums import for_each_chunk, kernel_sums
+from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray
 
 __all__ = ["coordinate_discrepancies", "node_discrepancies"]
@@ -26,41 +25,10 @@ def node_discrepancies(
     scores: FloatArray,
     neighborhoods: Neighborhoods,
     bandwidths: FloatArray,
-    run: ChunkRunner = run_serially,
+    n_jobs: int | None = None,
 ) -> FloatArray:
-    """Compute every node's share of the squared Stein discrepancy.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_coordinates + 1, n_particles)
-        Centred coordinates with a last row of zeros (`centred_rows`).
-    scores : ndarray of shape (n_coordinates, n_particles)
-        Score of the target.
-    neighborhoods : Neighborhoods
-        Kernels.
-    bandwidths : ndarray of shape (n_kernels,)
-        One bandwidth per kernel.
-    run : callable, default=run_serially
-        Runs the chunks (`chunk_threads`).
-
-    Returns
-    -------
-    ndarray of shape (n_nodes,)
-        Non-negative; their sum is the squared Stein discrepancy.
-
-    Examples
-    --------
-    Particles for two independent standard normal variables, the second ones too far right:
-
-    >>> import numpy as np
-    >>> from skcircuits.particles import Neighborhoods, node_discrepancies
-    >>> from skcircuits.particles._clouds import centred_rows
-    >>> x = np.array([[-1.0, 0.0, 1.0], [1.0, 2.0, 3.0]])
-    >>> apart = Neighborhoods.from_graph([[], []])
-    >>> node_discrepancies(centred_rows(x), -x, apart, np.ones(2)).round(2)
-    array([0.14, 2.14])
-    """
-    per_coordinate = coordinate_discrepancies(rows, scores, neighborhoods, bandwidths, run)
+    """Compute every node's part of the squared Stein discrepancy."""
+    per_coordinate = coordinate_discrepancies(rows, scores, neighborhoods, bandwidths, n_jobs)
     totals = np.zeros(neighborhoods.n_nodes)
     np.add.at(totals, neighborhoods.node_of_coordinate, per_coordinate)
     return totals
@@ -71,28 +39,9 @@ def coordinate_discrepancies(
     scores: FloatArray,
     neighborhoods: Neighborhoods,
     bandwidths: FloatArray,
-    run: ChunkRunner = run_serially,
+    n_jobs: int | None = None,
 ) -> FloatArray:
-    """Compute every coordinate's share of the squared Stein discrepancy.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_coordinates + 1, n_particles)
-        Centred coordinates with a last row of zeros (`centred_rows`).
-    scores : ndarray of shape (n_coordinates, n_particles)
-        Score of the target.
-    neighborhoods : Neighborhoods
-        Kernels.
-    bandwidths : ndarray of shape (n_kernels,)
-        One bandwidth per kernel.
-    run : callable, default=run_serially
-        Runs the chunks (`chunk_threads`).
-
-    Returns
-    -------
-    ndarray of shape (n_coordinates,)
-        mean u_i over all pairs of particles, 0 where rounding made it negative.
-    """
+    """Compute every coordinate's part of the squared Stein discrepancy."""
     discrepancies = np.empty(len(scores))
     bandwidths = bandwidths.astype(rows.dtype, copy=False)
 
@@ -102,7 +51,7 @@ def coordinate_discrepancies(
             rows, scores[chunk.owned], chunk, bandwidths
         )
 
-    run(measure, kernel_chunks(neighborhoods, rows.shape[1] ** 2 * rows.itemsize))
+    for_each_chunk(measure, neighborhoods, rows.shape[1] ** 2 * rows.itemsize, n_jobs)
     # A V-statistic is not negative; rounding of its cancelling sums may be.
     return np.maximum(discrepancies, 0.0)
 

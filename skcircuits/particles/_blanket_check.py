@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from skcircuits.particles.neighborhoods import Neighborhoods
-from skcircuits.particles.steps import scores_at
+from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._steps import scores_at
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["nodes_outside_blankets"]
@@ -27,37 +27,11 @@ def nodes_outside_blankets(
 
     Every probe moves a random set of coordinates, sparse enough that many
     neighbourhoods stay untouched; scores of those must not change.
-
-    Parameters
-    ----------
-    grad_log_prob : callable
-        Score of the target, (n, n_coordinates) in and out.
-    neighborhoods : Neighborhoods
-        The closed neighbourhoods that the target claims.
-    particles : ndarray of shape (n_particles, n_coordinates)
-        Where to probe; the first few rows are used in turn.
-    rng : numpy.random.Generator
-        Chooses the probes.
-
-    Returns
-    -------
-    ndarray of shape (n_violations,)
-        Nodes whose score depends on something outside, in order. Empty when no probe
-        found any.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.particles import Neighborhoods, nodes_outside_blankets
-    >>> chain = Neighborhoods.from_graph([[1], [0], []])  # but node 2 follows node 0
-    >>> score = lambda x: -x - 0.5 * x[:, [1, 0, 0]]
-    >>> nodes_outside_blankets(score, chain, np.ones((4, 3)), np.random.default_rng(0))
-    array([2])
     """
     sees = _kernel_scopes(neighborhoods)
     before = np.asarray(particles, dtype=np.float64)[np.arange(N_PROBES) % len(particles)]
-    # With m neighbours a share of 1 / (1 + m) leaves about a third of the scopes untouched
-    # and still moves each coordinate in some probe.
+    # With m neighbours a fraction 1 / (1 + m) leaves about a third of the scopes untouched and
+    # still moves each coordinate in some probe.
     typical_size = float(np.median(neighborhoods.scope_sizes))
     moved = rng.random(before.shape) < 1.0 / (1.0 + typical_size)
     spread = 1.0 + before.std(axis=0)

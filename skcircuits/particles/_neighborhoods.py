@@ -24,36 +24,14 @@ __all__ = ["Bucket", "Neighborhoods", "index_lists"]
 
 @dataclass(frozen=True)
 class Bucket:
-    """Kernels of about equal size.
+    """Kernels of about equal size."""
 
-    Attributes
-    ----------
-    kernels : ndarray of shape (n_bucket,)
-        Positions of these kernels among all kernels.
-    scopes : ndarray of shape (n_bucket, scope_size)
-        Coordinates a kernel sees; short rows are padded with ``n_coordinates``, the
-        position of a coordinate that is zero for every particle.
-    owned : ndarray of shape (n_bucket, n_owned)
-        Coordinates a kernel moves.
-    """
-
-    kernels: IntArray
-    scopes: IntArray
-    owned: IntArray
+    kernels: IntArray  # (n_bucket,)
+    scopes: IntArray  # (n_bucket, scope_size)
+    owned: IntArray  # (n_bucket, n_owned)
 
     def part(self, rows: slice) -> Bucket:
-        """Give some of the kernels.
-
-        Parameters
-        ----------
-        rows : slice
-            Rows of the bucket.
-
-        Returns
-        -------
-        Bucket
-            The bucket of these kernels alone.
-        """
+        """Give some of the kernels."""
         return Bucket(self.kernels[rows], self.scopes[rows], self.owned[rows])
 
 
@@ -62,37 +40,6 @@ class Neighborhoods:
 
     Build one with `from_graph` (a symmetric Markov graph), `from_scopes` (any
     neighbourhoods) or `complete` (one kernel over everything).
-
-    Parameters
-    ----------
-    scopes : sparse array of shape (n_kernels, n_coordinates)
-        Nonzero where a kernel sees a coordinate.
-    blocks : sparse array of shape (n_nodes, n_coordinates)
-        Nonzero where a node owns a coordinate.
-    kernel_of_node : ndarray of int of shape (n_nodes,)
-        The kernel that moves each node.
-
-    Attributes
-    ----------
-    n_nodes, n_coordinates, n_kernels : int
-        Sizes.
-    kernel_of_node : ndarray of shape (n_nodes,)
-        The kernel that moves a node.
-    node_of_coordinate : ndarray of shape (n_coordinates,)
-        The node that owns a coordinate.
-    scope_sizes : ndarray of shape (n_kernels,)
-        Number of coordinates each kernel sees.
-    buckets : tuple of Bucket
-        All kernels.
-
-    Examples
-    --------
-    >>> from skcircuits.particles import Neighborhoods
-    >>> chain = Neighborhoods.from_graph([[1], [0, 2], [1, 3], [2]])
-    >>> chain.n_kernels, chain.scope_sizes.tolist()
-    (4, [2, 2, 3, 3])
-    >>> Neighborhoods.complete(4).n_kernels
-    1
     """
 
     def __init__(
@@ -113,29 +60,7 @@ class Neighborhoods:
         *,
         share: bool = True,
     ) -> Neighborhoods:
-        """Build the closed neighbourhoods of a Markov graph.
-
-        Parameters
-        ----------
-        neighbors : sequence of n_nodes array-likes of int
-            Nodes in the Markov blanket of each node. Blankets are symmetric: a node that
-            is named on one side only is added on the other.
-        blocks : sequence of n_nodes array-likes of int, default=None
-            Coordinates of each node; None means one coordinate each.
-        share : bool, default=True
-            Whether nodes with equal closed neighbourhoods share one kernel.
-
-        Returns
-        -------
-        Neighborhoods
-            One kernel per distinct closed neighbourhood.
-
-        Raises
-        ------
-        ValueError
-            If neighbors are no lists of numbers, one does not exist, or the blocks do
-            not partition the coordinates.
-        """
+        """Build the closed neighbourhoods of a Markov graph."""
         lists = index_lists(neighbors, "neighbors")
         adjacency = _incidence(lists, len(lists), "neighbors")
         # j in the blanket of i means a factor of both, so i is in the blanket of j.
@@ -149,28 +74,7 @@ class Neighborhoods:
         *,
         share: bool = True,
     ) -> Neighborhoods:
-        """Build kernels over any neighbourhoods, symmetric or not.
-
-        Parameters
-        ----------
-        scopes : sequence of n_nodes array-likes of int
-            Nodes that the kernel of each node sees; the node itself is added.
-        blocks : sequence of n_nodes array-likes of int, default=None
-            Coordinates of each node; None means one coordinate each.
-        share : bool, default=True
-            Whether nodes with equal scopes share one kernel.
-
-        Returns
-        -------
-        Neighborhoods
-            One kernel per distinct scope.
-
-        Raises
-        ------
-        ValueError
-            If scopes are no lists of numbers, a node does not exist, or the blocks do
-            not partition the coordinates.
-        """
+        """Build kernels over any neighbourhoods, symmetric or not."""
         lists = index_lists(scopes, "scopes")
         return cls._from_adjacency(_incidence(lists, len(lists), "scopes"), blocks, share)
 
@@ -178,43 +82,13 @@ class Neighborhoods:
     def complete(
         cls, n_coordinates: int, blocks: Sequence[ArrayLike] | None = None
     ) -> Neighborhoods:
-        """Build one kernel that sees and moves every coordinate: vanilla SVGD.
-
-        Parameters
-        ----------
-        n_coordinates : int
-            Number of coordinates.
-        blocks : sequence of n_nodes array-likes of int, default=None
-            Coordinates of each node; None means one coordinate each.
-
-        Returns
-        -------
-        Neighborhoods
-            All nodes share the one kernel.
-
-        Raises
-        ------
-        ValueError
-            If the blocks do not partition the coordinates.
-        """
+        """Build one kernel that sees and moves every coordinate: vanilla SVGD."""
         everything = sparse.csr_array(np.ones((1, n_coordinates)))
         membership = _membership(blocks, n_coordinates)
         return cls(everything, membership, np.zeros(membership.shape[0], dtype=np.int64))
 
     def with_scopes(self, scopes: IntArray) -> Neighborhoods:
-        """Let the same kernels, moving the same coordinates, see others.
-
-        Parameters
-        ----------
-        scopes : ndarray of int of shape (n_kernels, scope_size)
-            Coordinates each kernel sees, once each; shorter scopes are padded with
-            ``n_coordinates``.
-
-        Returns
-        -------
-        Neighborhoods
-            A copy with these scopes.
-        """
+        """Let the same kernels, moving the same coordinates, see others."""
         other = copy(self)
         other.scope_sizes = np.sum(scopes < self.n_coordinates, axis=1)
         other.buckets = tuple(
@@ -253,31 +127,7 @@ def _membership(blocks: Sequence[ArrayLike] | None, n_coordinates: int) -> spars
 
 
 def index_lists(values: Sequence[ArrayLike], name: str) -> list[IntArray]:
-    """Read one list of whole numbers per node, and refuse what only looks like that.
-
-    Parameters
-    ----------
-    values : sequence of n_nodes array-likes of int
-        Lists of nodes or coordinates.
-    name : str
-        What they are, for the error.
-
-    Returns
-    -------
-    list of ndarray of int
-        The same.
-
-    Raises
-    ------
-    ValueError
-        For dictionaries, graphs, adjacency matrices and fractions.
-
-    Examples
-    --------
-    >>> from skcircuits.particles.neighborhoods import index_lists
-    >>> index_lists([[1], [0.0, 2], []], "neighbors")
-    [array([1]), array([0, 2]), array([], dtype=int64)]
-    """
+    """Read one list of integers per node, and refuse what only looks like that."""
     # The keys of a dictionary would be read for its lists; a sparse matrix has no length.
     if isinstance(values, Mapping) or sparse.issparse(values):
         raise _no_lists(name, kind=type(values).__name__)
@@ -301,7 +151,7 @@ def _no_lists(name: str, **got: object) -> ValueError:
         "Of an adjacency matrix A pass [np.flatnonzero(row) for row in A], of a dictionary its "
         "lists in the order of the nodes."
     )
-    return ValueError(must(name, "be one list of whole numbers per node", way_out, **got))
+    return ValueError(must(name, "be one list of integers per node", way_out, **got))
 
 
 def _incidence(arrays: list[IntArray], n_columns: int, name: str) -> sparse.csr_array:
@@ -312,8 +162,8 @@ def _incidence(arrays: list[IntArray], n_columns: int, name: str) -> sparse.csr_
             must(
                 name,
                 f"lie in 0..{n_columns - 1}",
-                least=int(columns.min()),
-                greatest=int(columns.max()),
+                min=int(columns.min()),
+                max=int(columns.max()),
             )
         )
     # Built from the row lengths: a list per node, and nodes may be a hundred thousand.
@@ -384,7 +234,7 @@ def _make_buckets(scopes: sparse.csr_array, owned: sparse.csr_array) -> tuple[Bu
         remaining = np.flatnonzero(owned_sizes == n_owned)
         while remaining.size:
             sizes = scope_sizes[remaining]
-            # Padding costs only in the distances, whose share of the work is small for
+            # Padding costs only in the distances, whose part of the work is small for
             # small scopes; a fifth more columns is cheaper than one more batched call.
             smallest = min(sizes.max() - 4, 0.8 * sizes.max())
             kernels = remaining[sizes >= smallest]

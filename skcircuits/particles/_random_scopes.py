@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.particles.neighborhoods import Neighborhoods, index_lists
+from skcircuits.particles._neighborhoods import Neighborhoods, index_lists
 from skcircuits.protocols import IntArray
 
 __all__ = ["RandomScopes"]
@@ -22,24 +22,6 @@ class RandomScopes:
 
     A draw is keyed by the seed and the iteration and covers all nodes in their order, so
     it does not depend on who computes which node.
-
-    Parameters
-    ----------
-    neighbors : sequence of n_nodes array-likes of int
-        Markov blanket of each node.
-    blocks : sequence of n_nodes array-likes of int, default=None
-        Coordinates of each node; None means one each.
-    n_neighbors : int, default=5
-        Size of D_i, node i included.
-    seed : int, default=0
-        Key of all draws.
-
-    Examples
-    --------
-    >>> from skcircuits.particles import RandomScopes
-    >>> everyone = [[j for j in range(8) if j != i] for i in range(8)]
-    >>> RandomScopes(everyone, n_neighbors=3, seed=1).draw(0).scope_sizes.tolist()
-    [3, 3, 3, 3, 3, 3, 3, 3]
     """
 
     def __init__(
@@ -61,18 +43,7 @@ class RandomScopes:
         self._blocks = _padded_blocks(self._alone)
 
     def draw(self, iteration: int) -> Neighborhoods:
-        """Draw the neighbourhoods of one iteration.
-
-        Parameters
-        ----------
-        iteration : int
-            Number of the iteration.
-
-        Returns
-        -------
-        Neighborhoods
-            One kernel per node.
-        """
+        """Draw the neighbourhoods of one iteration."""
         # The nodes with the smallest random keys are a uniform choice without replacement.
         rng = np.random.default_rng((self._seed, iteration))
         keys = np.where(self._exists, rng.random(self._exists.shape), np.inf)

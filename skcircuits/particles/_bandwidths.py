@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.particles._kernel_sums import kernel_chunks, negative_squared_distances
-from skcircuits.particles.neighborhoods import Bucket, Neighborhoods
-from skcircuits.particles.threads import ChunkRunner, run_serially
+from skcircuits.particles._kernel_sums import for_each_chunk, negative_squared_distances
+from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["median_bandwidths"]
@@ -27,37 +26,12 @@ def median_bandwidths(
     neighborhoods: Neighborhoods,
     *,
     factor: float = 1.0,
-    run: ChunkRunner = run_serially,
+    n_jobs: int | None = None,
 ) -> FloatArray:
     """Compute the bandwidth of every kernel from the spread of the particles.
 
     Where more than half of the pairs coincide the median is zero and the mean squared
     distance takes its place; where all particles coincide the bandwidth is ``factor``.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_coordinates + 1, n_particles)
-        Centred coordinates with a last row of zeros (`centred_rows`).
-    neighborhoods : Neighborhoods
-        Kernels.
-    factor : float, default=1.0
-        What to multiply the squared median with.
-    run : callable, default=run_serially
-        Runs the chunks (`chunk_threads`).
-
-    Returns
-    -------
-    ndarray of shape (n_kernels,)
-        Positive bandwidths.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.particles import Neighborhoods, median_bandwidths
-    >>> from skcircuits.particles._clouds import centred_rows
-    >>> rows = centred_rows(np.array([[0.0, 1.0, 3.0]]))
-    >>> median_bandwidths(rows, Neighborhoods.complete(1))
-    array([4.])
     """
     # Distances among all of many particles would cost as much as an iteration.
     if rows.shape[1] > MAX_PARTICLES:
@@ -77,7 +51,7 @@ def median_bandwidths(
         squared_medians[chunk.kernels] = _squared_median(distances)
 
     if pairs.size:
-        run(measure, kernel_chunks(neighborhoods, n_particles**2 * rows.itemsize))
+        for_each_chunk(measure, neighborhoods, n_particles**2 * rows.itemsize, n_jobs)
     return factor * squared_medians
 
 
