@@ -169,8 +169,7 @@ def _active_set(K: FloatArray, start: FloatArray) -> FloatArray:
 def _square_root(K: FloatArray) -> FloatArray:
     """Factor K as ``Rᵀ R``, R of shape (rank, n)."""
     try:
-        factor: FloatArray = np.linalg.cholesky(K).T
-        return factor
+        return np.asarray(np.linalg.cholesky(K).T, dtype=np.float64)
     except np.linalg.LinAlgError:
         eigenvalues, vectors = np.linalg.eigh(K)
     if eigenvalues[0] < -1e-8 * len(K) * max(1.0, eigenvalues[-1]):
