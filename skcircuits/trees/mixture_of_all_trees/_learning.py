@@ -124,7 +124,7 @@ class Training:
         self.masses = masses
         self.log_weights = _log_fractions(masses + self.earlier_masses, row_mass)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Let only the rows that come now decide on the mixture weights."""
         self.masses, self.earlier_masses = np.zeros((2, len(self.vectors)))
 
