@@ -13,6 +13,7 @@ from skcircuits.circuits import (
     Bernoulli,
     Categorical,
     Circuit,
+    FactorGaussian,
     Gaussian,
     Indicator,
     MultivariateGaussian,
@@ -34,6 +35,7 @@ UNITS = {
     "Categorical": Categorical(0, [0.2, 0.0, 0.8]),
     "Indicator": Indicator(0, 1, 3),
     "Gaussian": Gaussian(0, 0.4, 1.2),
+    "FactorGaussian": FactorGaussian([0, 1], [0.4, -1], [[1.0], [0.3]], [0.4, 0.9]),
     "MultivariateGaussian": MultivariateGaussian([0, 1], [0.4, -1], [[1.4, 0.3], [0.3, 1]]),
     "PiecewisePolynomial": PiecewisePolynomial(
         0, [-1, 0, 0.5, 2], [0.1, 0.3, 0.1, 0.2], [0.25], [0.1], [0.1, 0.1], [1, 0.5]
@@ -51,6 +53,7 @@ BASIC = {"density", "missing", "moments", "sampling", "interval"}
 EXACT = {
     **dict.fromkeys(["Bernoulli", "Categorical", "Indicator"], BASIC | set(KERNELS)),
     "Gaussian": BASIC | {"score", "rbf", "laplacian", "linear", "polynomial"},
+    "FactorGaussian": BASIC | {"score", "rbf", "linear", "polynomial"},
     "MultivariateGaussian": BASIC | {"score", "rbf", "linear", "polynomial"},
     "PiecewisePolynomial": BASIC | {"rbf", "laplacian", "linear", "polynomial"},
 }

@@ -11,6 +11,7 @@ from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.inputs import (
     Bernoulli,
     Categorical,
+    FactorGaussian,
     Gaussian,
     Indicator,
     MultivariateGaussian,
@@ -29,6 +30,7 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "Circuit",
+    "FactorGaussian",
     "Gaussian",
     "Indicator",
     "MultivariateGaussian",

@@ -38,29 +38,56 @@ __all__ = [
 class ConditionalBlock:
     """Conditional Gaussians of the missing cells of some rows.
 
-    Cases are pairs (component, pattern), components slowest.
+    Cases are pairs (component, pattern), components slowest; Gaussians with a covariance in
+    common share the factors of their conditional ones.
 
     Parameters
     ----------
     group : PatternGroup
         P patterns with m missing cells each, and their n rows.
-    roots : ndarray of shape (m, m, K * P)
+    distinct_roots : ndarray of shape (m, m, G * P)
         Lower triangular matrices W; the conditional covariances are WᵀW.
-    half_log_precisions : ndarray of shape (K * P,)
+    shape : ndarray of shape (K,)
+        Distinct covariance of each component.
+    distinct_half_log_precisions : ndarray of shape (G * P,)
         Half log determinants of their inverses, the blocks Lambda_mm.
     deviations : ndarray of shape (m, K, n)
         Conditional means less the means of the components.
     """
 
     group: PatternGroup
-    roots: FloatArray
-    half_log_precisions: FloatArray
+    distinct_roots: FloatArray
+    shape: IntArray
+    distinct_half_log_precisions: FloatArray
     deviations: FloatArray
 
     @property
+    def roots(self) -> FloatArray:
+        """Roots of each case, shape (m, m, K * P)."""
+        return self._spread(self.distinct_roots)
+
+    @property
+    def half_log_precisions(self) -> FloatArray:
+        """Half log determinants of the inverse covariances of each case, shape (K * P,)."""
+        return self._spread(self.distinct_half_log_precisions)
+
+    @property
+    def distinct_covariances(self) -> FloatArray:
+        """Conditional covariances, shape (m, m, G * P)."""
+        return gram_of_lower(self.distinct_roots)
+
+    @property
     def covariances(self) -> FloatArray:
-        """Conditional covariances, shape (m, m, K * P)."""
-        return gram_of_lower(self.roots)
+        """Conditional covariances of each case, shape (m, m, K * P)."""
+        return self._spread(self.distinct_covariances)
+
+    def _spread(self, values: FloatArray) -> FloatArray:
+        """Repeat what belongs to a distinct covariance for each of its components."""
+        if len(self.shape) * self.group.n_patterns == values.shape[-1]:
+            return values
+        leading = values.shape[:-1]
+        chosen = values.reshape(*leading, -1, self.group.n_patterns)[..., self.shape, :]
+        return chosen.reshape(*leading, len(self.shape) * self.group.n_patterns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,19 +289,20 @@ def conditional_blocks(
     ConditionalBlock
         The next patterns; complete rows are in no block.
     """
-    n_components = stack.n_components
+    distinct = stack.distinct
+    n_distinct = distinct.n_components
     for group in group_patterns(np.isnan(X)) if groups is None else groups:
         size = group.missing.shape[1]
         if size == 0:
             continue
-        for block in group.blocks(cases_per_block(size, n_components)):
+        for block in group.blocks(cases_per_block(size, n_distinct)):
             roots, half_log_precisions = _conditional_roots(
-                stack,
-                np.tile(block.missing.T, n_components),
-                np.repeat(np.arange(n_components), block.n_patterns),
+                distinct,
+                np.tile(block.missing.T, n_distinct),
+                np.repeat(np.arange(n_distinct), block.n_patterns),
             )
             deviations = _deviations(stack, X, block, roots)
-            yield ConditionalBlock(block, roots, half_log_precisions, deviations)
+            yield ConditionalBlock(block, roots, stack.shape, half_log_precisions, deviations)
 
 
 def _deviations(
@@ -283,7 +311,7 @@ def _deviations(
     """Conditional means less component means, (m, K, n): -WᵀW (Lambda delta)_m."""
     size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
     result = np.empty((size, n_components, n_rows))
-    by_pattern = roots.reshape(size, size, n_components, -1)
+    by_pattern = roots.reshape(size, size, stack.distinct.n_components, -1)
     step = cases_per_block(size, n_components)
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
@@ -291,12 +319,22 @@ def _deviations(
         columns = np.ascontiguousarray(X[group.rows[rows]].T)
         delta = columns - stack.means[:, :, None]  # (K, d, n)
         np.copyto(delta, 0.0, where=np.isnan(delta))
-        pulled = contract("kij,kjn->kin", stack.precisions, delta)
+        if stack.is_shared:
+            pulled = stack.precisions @ delta
+        else:  # a few components: bitwise the same whatever the other rows are
+            pulled = contract("kij,kjn->kin", stack.precisions, delta)
         local = np.arange(len(pattern))
         sides = -pulled[:, group.missing[pattern].T, local].transpose(1, 0, 2)
-        cases = np.take(by_pattern, pattern, axis=3).reshape(size, size, -1)
-        solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
-        result[:, :, rows] = solved.reshape(size, n_components, -1)
+        if not stack.is_shared:
+            cases = np.take(by_pattern, pattern, axis=3).reshape(size, size, -1)
+            solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
+            result[:, :, rows] = solved.reshape(size, n_components, -1)
+            continue
+        for g in range(by_pattern.shape[2]):
+            own = np.flatnonzero(stack.shape == g)
+            cases = np.take(by_pattern[:, :, g], pattern, axis=2)
+            white = contract("ijn,jkn->ikn", cases, sides[:, own])
+            result[:, own, rows] = contract("jin,jkn->ikn", cases, white)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from skcircuits.circuits.inputs._base import Box, BoxMasses, InputLayer, LeafUnit
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
+from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
 from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
@@ -19,6 +20,8 @@ __all__ = [
     "BoxMasses",
     "Categorical",
     "DiscreteLayer",
+    "FactorGaussian",
+    "FactorGaussianLayer",
     "Gaussian",
     "GaussianLayer",
     "Indicator",
@@ -34,7 +37,7 @@ __all__ = [
 FAMILIES: dict[str, type[LeafUnit]] = {
     family.__name__: family
     for family in (
-        *(Bernoulli, Categorical, Gaussian, Indicator, MultivariateGaussian),
+        *(Bernoulli, Categorical, FactorGaussian, Gaussian, Indicator, MultivariateGaussian),
         PiecewisePolynomial,
     )
 }

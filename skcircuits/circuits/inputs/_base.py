@@ -335,6 +335,10 @@ class DensityLayer(InputLayer):
             Observed cells have themselves as mean and variance 0.
         """
 
+    def conditional_means(self, X: FloatArray) -> FloatArray:
+        """Mean of every cell given the unit's observed cells, (n_units, n, scope_size)."""
+        return self.conditional_moments(X)[0]
+
 
 class DifferentiableLayer(DensityLayer):
     """Input units whose log density has a gradient everywhere."""

@@ -1,12 +1,14 @@
-"""Distinct numbers of a long array in which most numbers repeat."""
+"""Distinct numbers of a long array in which most repeat, and distinct parameters of units."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["distinct_numbers"]
+__all__ = ["distinct_numbers", "distinct_parameters"]
 
 # Slots of the hash table (as a power of two), and the arrays that are worth one.
 _SLOT_BITS = 16
@@ -16,26 +18,9 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def distinct_numbers(x: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Find the distinct numbers of an array, as ``numpy.unique`` does, without sorting all.
+    """Find the increasing distinct numbers of x, infinite ones included, and the inverse.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n,)
-        Numbers, infinite ones included but no NaN.
-
-    Returns
-    -------
-    numbers : ndarray of shape (m,)
-        The distinct numbers, increasing.
-    inverse : ndarray of shape (n,)
-        ``x == numbers[inverse]``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.circuits.inputs._distinct import distinct_numbers
-    >>> distinct_numbers(np.array([2.0, 1.0, 2.0]))
-    (array([1., 2.]), array([1, 0, 1]))
+    The same as ``numpy.unique``, without sorting all.
     """
     if len(x) < _MANY_NUMBERS:
         return np.unique(x, return_inverse=True)
@@ -55,3 +40,17 @@ def distinct_numbers(x: FloatArray) -> tuple[FloatArray, IntArray]:
     inverse = rank[slots]
     inverse[strangers] = np.searchsorted(numbers, x[strangers])
     return numbers, inverse
+
+
+def distinct_parameters(units: Sequence[tuple[FloatArray, ...]]) -> tuple[list[int], IntArray]:
+    """First unit of each distinct set of arrays, and the set of each unit."""
+    numbers: dict[bytes, int] = {}
+    first: list[int] = []
+    shape = np.empty(len(units), dtype=np.intp)
+    for i, arrays in enumerate(units):
+        key = b"".join(array.tobytes() for array in arrays)
+        if key not in numbers:
+            numbers[key] = len(first)
+            first.append(i)
+        shape[i] = numbers[key]
+    return first, shape

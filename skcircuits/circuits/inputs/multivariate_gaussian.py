@@ -14,6 +14,7 @@ from skcircuits.circuits.inputs._base import (
     LeafUnit,
     check_variable,
 )
+from skcircuits.circuits.inputs._distinct import distinct_parameters
 from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
 from skcircuits.circuits.inputs._gaussian_density import log_density, weighted_score
 from skcircuits.exceptions import must
@@ -47,33 +48,24 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         self.scopes = np.tile(variables, (len(gaussians.means), 1))
 
     @classmethod
-    def stack(cls, units: Sequence[MultivariateGaussian]) -> MultivariateGaussianLayer:
-        """Stack units.
-
-        Parameters
-        ----------
-        units : sequence of MultivariateGaussian
-            Units over the same variables in the same order.
-
-        Returns
-        -------
-        MultivariateGaussianLayer
-            Their layer.
-        """
+    def stack(cls, units: Sequence[Any]) -> MultivariateGaussianLayer:
+        """Stack units over the same variables; equal covariances are kept once."""
         means = np.stack([unit.mean for unit in units])
-        covariances = np.stack([unit.covariance for unit in units])
-        return cls(np.array(units[0].variables), GaussianStack(means, covariances))
+        first, shape = distinct_parameters([(unit.covariance,) for unit in units])
+        covariances = np.stack([units[i].covariance for i in first])
+        return cls(np.array(units[0].variables), GaussianStack(means, covariances, shape))
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units."""
+        """Number of free parameters of all units; a shared covariance counts once."""
         n_units, n_variables = self.scopes.shape
-        return n_units * (n_variables + n_variables * (n_variables + 1) // 2)
+        n_covariances = len(self.gaussians.distinct_covariances)
+        return n_units * n_variables + n_covariances * n_variables * (n_variables + 1) // 2
 
     @property
     def size_in_bytes(self) -> int:
         """Memory the stacked parameters take."""
-        return self.gaussians.means.nbytes + self.gaussians.covariances.nbytes
+        return self.gaussians.means.nbytes + self.gaussians.distinct_covariances.nbytes
 
     @property
     def bytes_per_row(self) -> int:
@@ -81,68 +73,19 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         return 4 * 8 * self.scopes.size * self.scopes.shape[1]
 
     def cells(self, X: FloatArray) -> FloatArray:
-        """Select the units' columns.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n, scope_size)
-            The columns of the scope.
-        """
+        """Select the columns of the scope, shape (n, scope_size)."""
         return np.ascontiguousarray(X[:, self.variables])
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density of the observed cells under each unit.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log densities of the marginals, 0 where nothing is observed.
-        """
+        """Log density of the observed cells under each unit, shape (n_units, n)."""
         return log_density(self.gaussians, self.cells(X))
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log probability of each row's box.
-
-        Parameters
-        ----------
-        box : Box
-            One box per row; at most three bounded variables of the unit.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log probabilities.
-
-        Raises
-        ------
-        CircuitPropertyError
-            If a row bounds more than three variables of the unit.
-        """
+        """Log probability of each row's box; at most three bounded variables of the unit."""
         return log_box_probability(self.gaussians, self.cells(box.lower), self.cells(box.upper))
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log joint density at the conditional means.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log densities of the completed rows.
-        """
+        """Log joint density at the conditional means, shape (n_units, n)."""
         cells = self.cells(X)
         peaks = log_density(self.gaussians, cells)
         for block in conditional_blocks(self.gaussians, cells):
@@ -153,69 +96,24 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         return peaks
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells with the conditional mean.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which row.
-        cells : ndarray of shape (m, scope_size)
-            Values or NaN.
-
-        Returns
-        -------
-        ndarray of shape (m, scope_size)
-            Completed cells.
-        """
+        """Fill NaN cells with the conditional mean, shape (m, scope_size)."""
         return conditional_mean(self.gaussians, cells)[units, np.arange(len(units))]
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Draw NaN cells given the observed ones.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which row.
-        cells : ndarray of shape (m, scope_size)
-            Values or NaN.
-        rng : RandomNumbers
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of shape (m, scope_size)
-            Completed cells.
-        """
+        """Draw NaN cells given the observed ones, shape (m, scope_size)."""
         return sample_conditional(self.gaussians, units, cells, rng)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of every cell given the observed ones.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        mean, variance : ndarray of shape (n_units, n, scope_size)
-            The value itself and 0 where observed.
-        """
+        """Mean and variance of every cell given the observed ones, (n_units, n, scope_size)."""
         cells = self.cells(X)
         return conditional_mean(self.gaussians, cells), conditional_variance(self.gaussians, cells)
 
-    def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit.
+    def conditional_means(self, X: FloatArray) -> FloatArray:
+        """Mean of every cell given the observed ones, shape (n_units, n, scope_size)."""
+        return conditional_mean(self.gaussians, self.cells(X))
 
-        Parameters
-        ----------
-        score : ndarray of shape (n_columns, n)
-            Changed in place.
-        flows : ndarray of shape (n_units, n)
-            Flows.
-        X : ndarray of shape (n, n_columns)
-            Rows; NaN cells add nothing.
-        """
+    def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
+        """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""
         score[self.variables] += weighted_score(self.gaussians, self.cells(X), flows)
 
 
@@ -246,9 +144,8 @@ class MultivariateGaussian(LeafUnit):
         mean: Sequence[float] | FloatArray,
         covariance: Sequence[Sequence[float]] | FloatArray,
     ) -> None:
-        numbers = [check_variable(variable) for variable in variables]
-        order = np.argsort(numbers)
-        self.variables = self.scope = tuple(sorted(numbers))
+        self.variables = self.scope = tuple(sorted(map(check_variable, variables)))
+        order = np.argsort(variables)
         self.mean = np.array(mean, dtype=np.float64)
         self.covariance = np.array(covariance, dtype=np.float64)
         self._check_shapes()
@@ -257,10 +154,9 @@ class MultivariateGaussian(LeafUnit):
         self._check_positive_definite()
         self.mean.flags.writeable = self.covariance.flags.writeable = False
 
-    def _check_shapes(self) -> None:
-        """Check that variables are distinct and parameters fit to them."""
-        n_variables = len(self.variables)
-        if n_variables == 0 or len(set(self.variables)) < n_variables:
+    def _check_variables(self) -> None:
+        """Check that variables are distinct."""
+        if not self.variables or len(set(self.variables)) < len(self.variables):
             raise ValueError(
                 must(
                     "variables of a multivariate Gaussian unit",
@@ -268,6 +164,11 @@ class MultivariateGaussian(LeafUnit):
                     variables=self.variables,
                 )
             )
+
+    def _check_shapes(self) -> None:
+        """Check that variables are distinct and parameters fit to them."""
+        self._check_variables()
+        n_variables = len(self.variables)
         if self.mean.shape != (n_variables,) or self.covariance.shape != (n_variables,) * 2:
             raise ValueError(
                 must(

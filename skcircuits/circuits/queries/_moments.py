@@ -192,8 +192,8 @@ def _means(plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows
     for variable, unknown, shares in states:
         total[variable, unknown] += np.arange(len(shares)) @ shares
     for units, layer in _densities(plan):
-        mean, _ = layer.conditional_moments(X)
-        total += _per_column(layer, flows[units][..., None] * mean, X.shape[1])
+        means = flows[units][..., None] * layer.conditional_means(X)
+        total += _per_column(layer, means, X.shape[1])
     outside = [v for v in range(X.shape[1]) if v not in plan.units[-1].scope]
     mean_cells = np.where(np.isnan(X), total.T, X)
     mean_cells[:, outside] = X[:, outside]

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from skcircuits.kernels.integrals._gaussian_factor_kernels import factor_rbf_blocks
 from skcircuits.kernels.integrals._gaussian_quadratics import (
     MAX_PRODUCT_COLUMNS,
     ScaledPoints,
     product_coefficients,
     quadratic_forms,
 )
+from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
@@ -117,7 +119,10 @@ def log_expected_rbf_blocks(
     complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
     if len(complete_rows):
         yield from _complete_rows(stack, X, points, gammas, complete_rows)
-    if len(rows):
+    if len(rows) and isinstance(stack, FactorStack):
+        for place, values in factor_rbf_blocks(stack, X[rows], points, gammas):
+            yield rows[place], values
+    elif len(rows):
         yield from _incomplete_rows(stack, X, points, gammas, rows)
 
 
@@ -135,6 +140,8 @@ def bytes_per_row(stack: GaussianStack) -> int:
         An upper estimate, for cutting rows into chunks.
     """
     d = stack.n_columns
+    if isinstance(stack, FactorStack):
+        return 16 * stack.n_components * (2 * d + stack.n_factors)
     features = d + 2 + (d * (d + 1) // 2 if d <= MAX_PRODUCT_COLUMNS else d * d)
     return 16 * stack.n_components * features
 

@@ -1,0 +1,289 @@
+"""Joint normal distributions whose covariance is low-rank plus diagonal (factor analysis)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from skcircuits.circuits.inputs._base import check_variable
+from skcircuits.circuits.inputs._distinct import distinct_parameters
+from skcircuits.circuits.inputs.multivariate_gaussian import (
+    MultivariateGaussian,
+    MultivariateGaussianLayer,
+)
+from skcircuits.exceptions import must
+from skcircuits.numerics._factor_conditionals import (
+    factor_draw,
+    factor_log_density,
+    factor_log_peak,
+    factor_mean,
+    factor_score,
+    factor_variance,
+)
+from skcircuits.numerics._factor_stack import FactorStack
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["FactorGaussian", "FactorGaussianLayer"]
+
+
+class FactorGaussianLayer(MultivariateGaussianLayer):
+    """Many low-rank Gaussian units over the same variables with equally many factors.
+
+    What has no formula in the factors (boxes, pairs of units) sees dense covariances.
+
+    Parameters
+    ----------
+    variables : ndarray of shape (scope_size,)
+        Columns of all units.
+    gaussians : FactorStack
+        Means, loadings and noise variances of the units.
+    """
+
+    gaussians: FactorStack
+
+    @classmethod
+    def stack(cls, units: Sequence[FactorGaussian]) -> FactorGaussianLayer:
+        """Stack units over the same variables; equal covariances are kept once."""
+        first, shape = distinct_parameters([(u.loadings, u.noise_variances) for u in units])
+        gaussians = FactorStack(
+            np.stack([unit.mean for unit in units]),
+            np.stack([units[i].loadings for i in first]),
+            np.stack([units[i].noise_variances for i in first]),
+            shape,
+        )
+        return cls(np.array(units[0].variables), gaussians)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units; a shared covariance counts once.
+
+        Loadings that a rotation turns into one another are the same parameters.
+        """
+        gaussians = self.gaussians
+        rotations = gaussians.n_factors * (gaussians.n_factors - 1) // 2
+        loadings = gaussians.n_columns * gaussians.n_factors - rotations
+        return gaussians.means.size + len(gaussians.loadings) * (loadings + gaussians.n_columns)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory the stacked parameters take."""
+        stack = self.gaussians
+        return stack.means.nbytes + stack.loadings.nbytes + stack.noise_variances.nbytes
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Temporary memory that evaluating one row takes: a few cells and factors per unit."""
+        return 4 * 8 * (self.scopes.size + len(self) * self.gaussians.n_factors)
+
+    def log_prob(self, X: FloatArray) -> FloatArray:
+        """Log density of the observed cells under each unit, shape (n_units, n)."""
+        return factor_log_density(self.gaussians, self.cells(X))
+
+    def log_max(self, X: FloatArray) -> FloatArray:
+        """Log joint density at the conditional means, shape (n_units, n)."""
+        return factor_log_peak(self.gaussians, self.cells(X))
+
+    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
+        """Fill NaN cells with the conditional mean, shape (m, scope_size)."""
+        return factor_mean(self.gaussians, cells)[units, np.arange(len(units))]
+
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
+        """Draw NaN cells given the observed ones, shape (m, scope_size)."""
+        return factor_draw(self.gaussians, units, cells, rng)
+
+    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of every cell given the observed ones, (n_units, n, scope_size)."""
+        cells = self.cells(X)
+        return factor_mean(self.gaussians, cells), factor_variance(self.gaussians, cells)
+
+    def conditional_means(self, X: FloatArray) -> FloatArray:
+        """Mean of every cell given the observed ones, shape (n_units, n, scope_size)."""
+        return factor_mean(self.gaussians, self.cells(X))
+
+    def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
+        """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""
+        score[self.variables] += factor_score(self.gaussians, self.cells(X), flows)
+
+
+class FactorGaussian(MultivariateGaussian):
+    """A joint normal distribution with covariance ``loadings @ loadings.T + diag(noise)``.
+
+    The model of factor analysis: each row is the mean plus loadings times a few standard
+    normal factors plus independent noise. Log densities with any missing cells, marginals,
+    conditionals, moments, draws and expected RBF kernels cost O(d q²) per row of d columns
+    and q factors, where `MultivariateGaussian` pays O(d³).
+
+    Parameters
+    ----------
+    variables : sequence of int
+        Distinct column numbers.
+    mean : array-like of shape (n_variables,)
+        Mean, in the units of the columns.
+    loadings : array-like of shape (n_variables, n_factors)
+        What one standard deviation of a factor adds to each column.
+    noise_variances : array-like of shape (n_variables,)
+        Positive variances of the independent noise.
+
+    Attributes
+    ----------
+    covariance : ndarray of shape (n_variables, n_variables)
+        The dense covariance.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a number is not finite or a noise variance is not positive.
+
+    See Also
+    --------
+    MultivariateGaussian : The same with any covariance.
+
+    References
+    ----------
+    .. [1] Ghahramani and Hinton, "The EM Algorithm for Mixtures of Factor Analyzers", 1996.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits import Circuit, FactorGaussian
+    >>> unit = FactorGaussian([0, 1], [0.0, 0.0], [[1.0], [1.0]], [1.0, 1.0])
+    >>> unit.covariance
+    array([[2., 1.],
+           [1., 2.]])
+    >>> Circuit(unit).expectation(np.array([[4.0, np.nan]]))
+    array([[4., 2.]])
+    """
+
+    layer_type = FactorGaussianLayer
+
+    def __init__(
+        self,
+        variables: Sequence[int],
+        mean: Sequence[float] | FloatArray,
+        loadings: Sequence[Sequence[float]] | FloatArray,
+        noise_variances: Sequence[float] | FloatArray,
+    ) -> None:
+        self.variables = self.scope = tuple(sorted(map(check_variable, variables)))
+        self.mean = np.array(mean, dtype=np.float64)
+        self.loadings = np.array(loadings, dtype=np.float64)
+        self.noise_variances = np.array(noise_variances, dtype=np.float64)
+        self._check_parameters()
+        order = np.argsort(variables)
+        self.mean = self.mean[order]
+        self.loadings = self.loadings[order]
+        self.noise_variances = self.noise_variances[order]
+        for array in (self.mean, self.loadings, self.noise_variances):
+            array.flags.writeable = False
+
+    def _check_parameters(self) -> None:
+        """Check that variables are distinct and parameters fit to them."""
+        self._check_variables()
+        size = len(self.variables)
+        arrays = (self.mean, self.loadings, self.noise_variances)
+        shapes = tuple(array.shape for array in arrays)
+        if shapes[0] != (size,) or shapes[2] != (size,) or shapes[1][:-1] != (size,):
+            raise ValueError(
+                must(
+                    "mean, loadings and noise variances of a factor Gaussian unit",
+                    f"have shapes ({size},), ({size}, n_factors) and ({size},)",
+                    shapes=shapes,
+                )
+            )
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise ValueError(
+                must("mean, loadings and noise variances of a factor Gaussian unit", "be finite")
+            )
+        if not (self.noise_variances > 0.0).all():
+            raise ValueError(
+                must(
+                    "noise variances of a factor Gaussian unit",
+                    "be positive",
+                    smallest=float(self.noise_variances.min()),
+                )
+            )
+
+    @cached_property
+    def covariance(self) -> FloatArray:  # type: ignore[override]
+        """The dense covariance, shape (n_variables, n_variables)."""
+        dense: FloatArray = self.loadings @ self.loadings.T + np.diag(self.noise_variances)
+        dense.flags.writeable = False
+        return dense
+
+    @property
+    def layer_key(self) -> Hashable:
+        """Units over the same variables with equally many factors share a layer."""
+        return self.layer_type, self.variables, self.loadings.shape[1]
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit.
+
+        Returns
+        -------
+        dict
+            Keyword arguments.
+        """
+        return {
+            "variables": list(self.variables),
+            "mean": self.mean,
+            "loadings": self.loadings,
+            "noise_variances": self.noise_variances,
+        }
+
+    def marginalize(self, variables: frozenset[int]) -> FactorGaussian | None:
+        """Integrate out some variables.
+
+        Parameters
+        ----------
+        variables : frozenset of int
+            Variables to remove.
+
+        Returns
+        -------
+        FactorGaussian or None
+            The marginal; None when no variable remains.
+        """
+        kept = [i for i, variable in enumerate(self.variables) if variable not in variables]
+        if len(kept) == len(self.variables):
+            return self
+        if not kept:
+            return None
+        return FactorGaussian(
+            [self.variables[i] for i in kept],
+            self.mean[kept],
+            self.loadings[kept],
+            self.noise_variances[kept],
+        )
+
+    def condition(self, x: FloatArray) -> FactorGaussian | None:
+        """Fix the observed variables at their values.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_columns,)
+            One row, NaN for missing cells.
+
+        Returns
+        -------
+        FactorGaussian or None
+            The factors given x are N(f, RᵀR): mean m + W f, loadings W Rᵀ, the same noise;
+            None when all variables are known.
+        """
+        cells = np.asarray(x, dtype=np.float64)[list(self.variables)]
+        missing = np.isnan(cells)
+        if missing.all() or not missing.any():
+            return self if missing.all() else None
+        observed = self.loadings[~missing] / self.noise_variances[~missing, None]
+        precision = np.eye(self.loadings.shape[1]) + observed.T @ self.loadings[~missing]
+        lower = np.linalg.cholesky(precision)
+        factors = np.linalg.solve(precision, observed.T @ (cells - self.mean)[~missing])
+        own = self.loadings[missing]
+        return FactorGaussian(
+            [v for v, unknown in zip(self.variables, missing, strict=True) if unknown],
+            self.mean[missing] + own @ factors,
+            np.linalg.solve(lower, own.T).T,
+            self.noise_variances[missing],
+        )
