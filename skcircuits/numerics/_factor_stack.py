@@ -68,9 +68,13 @@ class FactorStack(GaussianStack):
         """Number of factors q."""
         return int(self.loadings.shape[2])
 
-    @cached_property
+    @property
     def distinct_covariances(self) -> FloatArray:
         """Dense covariances W Wᵀ + diag(noise), shape (G, d, d)."""
+        return self._dense
+
+    @cached_property
+    def _dense(self) -> FloatArray:
         dense: FloatArray = self.loadings @ self.loadings.transpose(0, 2, 1)
         diagonal = np.arange(self.n_columns)
         dense[:, diagonal, diagonal] += self.noise_variances

@@ -38,8 +38,13 @@ class GaussianStack:
             raise ValueError(must("means and covariances", "be finite"))
         means.flags.writeable = covariances.flags.writeable = False
         self.means = means
-        self.distinct_covariances = covariances
+        self._covariances = covariances
         self.shape = np.arange(len(means)) if shape is None else np.asarray(shape)
+
+    @property
+    def distinct_covariances(self) -> FloatArray:
+        """The covariances that differ, shape (G, d, d)."""
+        return self._covariances
 
     @property
     def n_components(self) -> int:
