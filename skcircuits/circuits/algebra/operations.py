@@ -18,11 +18,21 @@ from skcircuits.circuits.inputs._rules import Scaled, divide_inputs, multiply_in
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.structure.compatibility import require_compatible
 from skcircuits.circuits.structure.properties import require_deterministic
-from skcircuits.circuits.structure.units import Product, Sum, Unit, scale_unit, topological_order
+from skcircuits.circuits.structure.units import (
+    Product,
+    Sum,
+    Unit,
+    log_weighted_sum,
+    scale_unit,
+    topological_order,
+)
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 
 __all__ = ["cyclic_shift", "divide", "multiply"]
+
+# Terms that weigh less, on the log scale, than the largest one of their sum are left out.
+MIN_RELATIVE_LOG_WEIGHT = -1e4
 
 
 def multiply(p: Circuit, q: Circuit) -> Circuit:
@@ -50,7 +60,7 @@ def multiply(p: Circuit, q: Circuit) -> Circuit:
 
     Notes
     -----
-    Terms of a sum that weigh less than 5e-324 of the largest one are left out.
+    Terms of a sum that weigh less than e^-10000 of the largest one are left out.
 
     Examples
     --------
@@ -219,15 +229,15 @@ class _Multiplication:
         peak = log_weights.max(initial=-np.inf)
         if np.isneginf(peak):
             return _ZERO
-        weights = np.exp(log_weights - peak)
-        total = weights.sum()
-        # Products of disjoint supports vanish here; so do terms lost to underflow.
-        kept = np.flatnonzero(weights)
+        log_weights -= peak
+        log_total = float(np.log(np.exp(log_weights).sum()))
+        # Products of disjoint supports vanish here.
+        kept = np.flatnonzero(log_weights > MIN_RELATIVE_LOG_WEIGHT)
         units = [unit for i in kept if (unit := terms[i].unit) is not None]
-        log_factor = float(peak + np.log(total))
         if len(units) == 1:
-            return _Result(units[0], log_factor)
-        return _Result(Sum(units, weights=weights[kept] / total), log_factor)
+            return _Result(units[0], float(peak) + log_total)
+        mixture = log_weighted_sum(units, log_weights[kept] - log_total)
+        return _Result(mixture, float(peak) + log_total)
 
 
 def _circuit(result: _Result, p: Circuit) -> Circuit:

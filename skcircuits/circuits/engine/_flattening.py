@@ -68,8 +68,9 @@ class _Flattening:
         if key not in self._built:
             terms = self._terms[key]
             children = [part[0] if len(part) == 1 else Product(part) for _, part in terms]
-            if isinstance(original, Sum) or len(children) > 1:
-                self._built[key] = Sum(children, weights=np.array([w for w, _ in terms]))
+            weights = np.array([weight for weight, _ in terms])
+            if isinstance(original, Sum) or len(children) > 1 or weights[0] != 1.0:
+                self._built[key] = Sum(children, weights=weights)
             else:
                 (self._built[key],) = children
         return self._built[key]

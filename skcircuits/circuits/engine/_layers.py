@@ -367,13 +367,17 @@ class SumLayer:
         ndarray of shape (n_edges, *batch)
             Adds up to one over the edges of a sum; 0 below impossible sums.
         """
+        terms = self.log_posteriors(log_values, weights)
+        return np.exp(terms, out=terms)
+
+    def log_posteriors(self, log_values: FloatArray, weights: SumWeights) -> FloatArray:
+        """Logarithm of ``posteriors``, shape (n_edges, *batch)."""
         terms = self._terms(log_values, weights)
         own = log_values[self.units]
         terms -= np.repeat(np.where(np.isneginf(own), 0.0, own), self.lengths, axis=0)
-        np.exp(terms, out=terms)
         if _has_large_logs(own):
-            total = np.add.reduceat(terms, self.starts, axis=0)
-            terms /= np.repeat(np.where(total > 0.0, total, 1.0), self.lengths, axis=0)
+            total = np.add.reduceat(np.exp(terms), self.starts, axis=0)
+            terms -= np.repeat(np.log(np.where(total > 0.0, total, 1.0)), self.lengths, axis=0)
         return terms
 
     def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:

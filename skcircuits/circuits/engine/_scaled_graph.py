@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -85,7 +85,8 @@ class ScaledGraph:
         self.n_codes = cache(self._count_codes)
         self._most_codes = most_codes
         self._note_masses()
-        self._needed = self._find_needed([plan.root] if outputs is None else outputs)
+        self._outputs = [plan.root] if outputs is None else outputs
+        self._needed = self._find_needed(self._outputs)
         self._add_nodes()
         self._connect()
 
@@ -154,7 +155,8 @@ class ScaledGraph:
 
     def _fused_products(self) -> set[int]:
         """Find products that are used by one block of sums only, with equally many factors."""
-        n_uses: dict[int, int] = defaultdict(int)
+        # What is put out is read at the end.
+        n_uses = Counter(self._outputs)
         for unit in self._needed:
             if not self._is_tabulated(unit):
                 for child in self._children(unit):

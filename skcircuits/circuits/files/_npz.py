@@ -11,6 +11,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from inspect import signature
 from os import PathLike
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = ["load", "save"]
 
 FORMAT = "skcircuits circuit"
 VERSION = 1
+GRAPH_ARRAYS = ("kinds", "n_children", "children", "weights")
 
 
 def save(root: Unit, path: str | PathLike[str]) -> None:
@@ -89,8 +91,7 @@ def load(path: str | PathLike[str]) -> Unit:
         If the file is no circuit, damaged, or of a newer version.
     """
     try:
-        arrays = _read_arrays(path)
-        return _rebuild(arrays, _check_header(arrays))
+        return _rebuild(*_read_arrays(path))
     except FileNotFoundError:
         raise
     except CircuitFileError:
@@ -105,18 +106,27 @@ def load(path: str | PathLike[str]) -> Unit:
         ) from error
 
 
-def _read_arrays(path: str | PathLike[str]) -> dict[str, np.ndarray]:
-    """Read all arrays; a single array or object arrays are not a circuit."""
+def _read_arrays(path: str | PathLike[str]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Read the arrays of the graph and of its families; names of the families."""
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         raise CircuitFileError("A circuit file must be an .npz archive; got a single array.")
     with loaded as archive:
-        return {name: archive[name] for name in archive.files}
+        families = _check_header(archive["header"])
+        expected = {*GRAPH_ARRAYS, *(name for family in families for name in _names(family))}
+        # What the header does not announce is not even unpacked
+        return {name: archive[name] for name in archive.files if name in expected}, families
 
 
-def _check_header(arrays: Mapping[str, np.ndarray]) -> list[str]:
+def _names(family: str) -> list[str]:
+    """Names of the arrays that hold the parameters of a family."""
+    parameters = signature(FAMILIES[family]).parameters
+    return [f"{family}.{name}.{part}" for name in parameters for part in ("values", "shapes")]
+
+
+def _check_header(array: np.ndarray) -> list[str]:
     """Check format and version; gives the names of the families."""
-    header = json.loads(arrays["header"].astype(np.uint8).tobytes().decode())
+    header = json.loads(array.astype(np.uint8).tobytes().decode())
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise CircuitFileError("A circuit file must have the header that Circuit.save writes.")
     version = header.get("version")
@@ -163,10 +173,12 @@ def _check_graph(arrays: Mapping[str, np.ndarray], families: list[str]) -> None:
         raise CircuitFileError("Units of a circuit file must follow their children.")
     if kinds.min() < 0 or kinds.max() >= INPUT + len(families):
         raise CircuitFileError("Units of a circuit file must be of the kinds its header names.")
-    if arrays["weights"].shape != (n_children[kinds == SUM].sum(),):
+    weights = arrays["weights"]
+    if weights.dtype.kind not in "iuf" or weights.shape != (n_children[kinds == SUM].sum(),):
         raise CircuitFileError("A circuit file must hold one weight per child of a sum.")
     for number, name in enumerate(families, start=INPUT):
-        if any(len(arrays[key]) != (kinds == number).sum() for key in _shape_names(name, arrays)):
+        lengths = {len(arrays[key]) for key in _shape_names(name, arrays)}
+        if lengths != {(kinds == number).sum()}:
             raise CircuitFileError(f"A circuit file must hold the parameters of every {name}.")
 
 
@@ -181,6 +193,8 @@ def _unpack(family: str, arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any
     for key in _shape_names(family, arrays):
         name = key.removeprefix(f"{family}.").removesuffix(".shapes")
         values, shapes = arrays[f"{family}.{name}.values"], arrays[key]
+        if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+            raise CircuitFileError(f"Parameter {name} of {family} must be finite real numbers.")
         sizes = np.prod(shapes, axis=1, dtype=np.int64)
         if sizes.sum() != len(values) or (shapes < 0).any():
             raise CircuitFileError(f"Parameter {name} of {family} must match its shapes.")

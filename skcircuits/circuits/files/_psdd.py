@@ -18,8 +18,16 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
+
 from skcircuits.circuits.inputs import Bernoulli, Indicator
-from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
+from skcircuits.circuits.structure.units import (
+    LARGEST_LOG_WEIGHT,
+    Product,
+    Scope,
+    Unit,
+    log_weighted_sum,
+)
 from skcircuits.exceptions import CircuitFileError
 
 __all__ = ["read_psdd"]
@@ -84,7 +92,10 @@ def _node(words: list[str], nodes: dict[int, Unit]) -> Unit:
             raise ValueError(f"{count} elements were announced")
         primes, subs, log_weights = words[4::3], words[5::3], words[6::3]
         elements = [Product([nodes[int(p)], nodes[int(s)]]) for p, s in zip(primes, subs)]
-        return Sum(elements, weights=[math.exp(float(w)) for w in log_weights])
+        weights = np.array([float(weight) for weight in log_weights])
+        if not (weights <= LARGEST_LOG_WEIGHT).all():
+            raise ValueError("its log weights must be numbers that a float can hold")
+        return log_weighted_sum(elements, weights)
     raise ValueError(f"unknown kind of node {kind!r}")
 
 
@@ -97,6 +108,8 @@ def _vtree_scopes(path: str | PathLike[str]) -> dict[int, Scope]:
                 scopes[int(words[1])] = (int(words[2]) - 1,)
             elif words[0] == "I":
                 left, right = scopes[int(words[2])], scopes[int(words[3])]
+                if not set(left).isdisjoint(right):
+                    raise ValueError("its children share a variable")
                 scopes[int(words[1])] = tuple(sorted(left + right))
             else:
                 raise ValueError(f"unknown kind of node {words[0]!r}")

@@ -11,14 +11,23 @@ from skcircuits.circuits.engine._evaluation import log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import LeafUnit
 from skcircuits.circuits.queries._moments import require_possible
-from skcircuits.circuits.structure.units import LARGEST_LOG_WEIGHT, Product, Sum, Unit, scale_unit
+from skcircuits.circuits.structure.units import (
+    LARGEST_LOG_WEIGHT,
+    Product,
+    Sum,
+    Unit,
+    log_weighted_sum,
+    scale_unit,
+)
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
 
 __all__ = ["condition", "marginalize", "prune"]
 
-# Smaller floats have fewer digits.
-SMALLEST_LOG_WEIGHT = float(np.log(np.finfo(np.float64).tiny))
+# Terms of a conditional distribution that weigh less, on the log scale, are left out.
+MIN_LOG_POSTERIOR = -1e4
+# Weights below it have fewer digits.
+MIN_WEIGHT = float(np.finfo(np.float64).tiny)
 
 
 def condition(plan: Plan, x: FloatArray) -> Unit | None:
@@ -46,12 +55,17 @@ def condition(plan: Plan, x: FloatArray) -> Unit | None:
     """
     values = log_values(plan, x[None])
     require_possible(values[plan.root])
-    weights: dict[int, FloatArray] = {}
+    posteriors: dict[int, FloatArray] = {}
     for layer in plan.sum_layers:
-        posteriors = layer.posteriors(values, plan.weights)[:, 0]
-        pieces = np.split(posteriors, layer.starts[1:])
-        weights.update(zip(range(layer.units.start, layer.units.stop), pieces))
-    return prune(plan, lambda leaf: leaf.condition(x), lambda position: weights[position])
+        pieces = np.split(layer.log_posteriors(values, plan.weights)[:, 0], layer.starts[1:])
+        posteriors.update(zip(range(layer.units.start, layer.units.stop), pieces))
+
+    def weights_of(position: int) -> _Weights:
+        log_weights = posteriors[position]
+        kept = np.where(log_weights < MIN_LOG_POSTERIOR, -np.inf, log_weights)
+        return _Weights(np.exp(kept), kept)
+
+    return prune(plan, lambda leaf: leaf.condition(x), weights_of)
 
 
 def marginalize(plan: Plan, variables: frozenset[int]) -> Unit | None:
@@ -74,17 +88,26 @@ def marginalize(plan: Plan, variables: frozenset[int]) -> Unit | None:
     ZeroProbabilityError
         If the circuit is zero everywhere.
     """
-    return prune(
-        plan,
-        lambda leaf: leaf.marginalize(variables),
-        lambda position: plan.units[position].weights,  # type: ignore[attr-defined]
-    )
+
+    def weights_of(position: int) -> _Weights:
+        weights: FloatArray = plan.units[position].weights  # type: ignore[attr-defined]
+        with np.errstate(divide="ignore"):
+            return _Weights(weights, np.log(weights))
+
+    return prune(plan, lambda leaf: leaf.marginalize(variables), weights_of)
+
+
+class _Weights(NamedTuple):
+    """Weights of a sum and their logarithms, which reach further down."""
+
+    linear: FloatArray
+    log: FloatArray
 
 
 def prune(
     plan: Plan,
     leaf_of: Callable[[LeafUnit], LeafUnit | None],
-    weights_of: Callable[[int], FloatArray],
+    weights_of: Callable[[int], _Weights],
 ) -> Unit | None:
     """Rebuild a circuit with other leaves and weights; what becomes constant disappears.
 
@@ -139,11 +162,10 @@ class _Remainder(NamedTuple):
 _ZERO = _Remainder(None, -np.inf)
 
 
-def _remaining_sum(children: list[_Remainder], weights: FloatArray) -> _Remainder:
+def _remaining_sum(children: list[_Remainder], weights: _Weights) -> _Remainder:
     """Sum of the remaining children; all children of a smooth sum vanish together."""
     log_factors = np.array([child.log_factor for child in children])
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(weights) + log_factors
+    log_weights = weights.log + log_factors
     if all(child.unit is None for child in children):
         return _Remainder(None, float(np.logaddexp.reduce(log_weights)))
     kept = np.flatnonzero(~np.isneginf(log_weights))
@@ -151,25 +173,16 @@ def _remaining_sum(children: list[_Remainder], weights: FloatArray) -> _Remainde
     if not units:
         return _ZERO
     log_scale = 0.0
-    # Weights without a constant to take in stay as they are, digit by digit.
-    weights = weights[kept]
-    if log_factors[kept].any():
-        log_scale, units, weights = _weighted(units, log_weights[kept])
+    if log_factors[kept].any() or weights.linear[kept].min() < MIN_WEIGHT:
+        peak = float(log_weights[kept].max())
+        log_scale = peak if abs(peak) > LARGEST_LOG_WEIGHT else 0.0
+        mixture = log_weighted_sum(units, log_weights[kept] - log_scale)
+    else:
+        # Weights without a constant to take in stay as they are, digit by digit.
+        mixture = Sum(units, weights=weights.linear[kept])
     # A sum that only passes its child on is no unit of its own.
-    if len(units) == 1 and weights[0] == 1.0:
-        return _Remainder(units[0], log_scale)
-    return _Remainder(Sum(units, weights=weights), log_scale)
-
-
-def _weighted(units: list[Unit], log_weights: FloatArray) -> tuple[float, list[Unit], FloatArray]:
-    """Write weights as floats: a common scale and those too small for a float stay apart."""
-    peak = float(log_weights.max())
-    log_scale = peak if abs(peak) > LARGEST_LOG_WEIGHT else 0.0
-    relative = log_weights - log_scale
-    # Not even these are dropped: the children they weigh may be as large as they are small.
-    apart = np.where(relative < SMALLEST_LOG_WEIGHT, relative, 0.0)
-    scaled = [scale_unit(unit, log_factor) for unit, log_factor in zip(units, apart.tolist())]
-    return log_scale, scaled, np.exp(relative - apart)
+    is_identity = len(units) == 1 and mixture.weights[0] == 1.0
+    return _Remainder(mixture.children[0] if is_identity else mixture, log_scale)
 
 
 def _remaining_product(children: list[_Remainder]) -> _Remainder:

@@ -22,6 +22,7 @@ __all__ = [
     "Unit",
     "WeightedUnit",
     "as_unit",
+    "log_weighted_sum",
     "scale_unit",
     "topological_order",
 ]
@@ -30,6 +31,8 @@ __all__ = [
 LARGEST_LOG_WEIGHT = 600.0
 # More sums than this would only be a slow way to run out of memory.
 MOST_SCALING_SUMS = 100_000
+# Smaller floats have fewer digits.
+MIN_LOG_WEIGHT = float(np.log(np.finfo(np.float64).tiny))
 
 #: Sorted numbers of variables.
 Scope = tuple[int, ...]
@@ -293,6 +296,15 @@ def scale_unit(unit: Unit, log_factor: float) -> Unit:
     for _ in range(n_sums):
         unit = Sum([unit], weights=[float(np.exp(log_factor / n_sums))])
     return unit
+
+
+def log_weighted_sum(children: Sequence[Unit], log_weights: FloatArray) -> Sum:
+    """Sum with weights by their logarithms; those too small for a float go into own sums."""
+    # Not even these are dropped: the children they weigh may be as large as they are small.
+    is_apart = (log_weights < MIN_LOG_WEIGHT) & ~np.isneginf(log_weights)
+    apart = np.where(is_apart, log_weights, 0.0)
+    scaled = [scale_unit(child, own) for child, own in zip(children, apart.tolist())]
+    return Sum(scaled, weights=np.exp(log_weights - apart))
 
 
 def topological_order(root: Unit) -> list[Unit]:

@@ -264,3 +264,16 @@ def test_factors_out_of_all_proportion_are_refused(std):
 def test_shifts_are_integers(shift):
     with pytest.raises(ValueError, match="shift must be an integer"):
         cyclic_shift(Circuit(Categorical(0, [0.2, 0.3, 0.5])), 0, shift)
+
+
+@pytest.mark.parametrize("operation", [multiply, divide])
+def test_weights_of_products_and_quotients_do_not_underflow(operation):
+    """The second state weighs e^-1381 of the first in p."""
+    terms = [Product([Indicator(0, s, 2), Bernoulli(1, 0.5)]) for s in range(2)]
+    small = Sum([Sum([terms[1]], weights=[1e-300])], weights=[1e-300])
+    p = Circuit(Sum([terms[0], small], weights=[1.0, 1.0]))
+    q = Circuit(Sum(terms, weights=[0.5, 0.5]))
+    X = [[0.0, 0.0], [1.0, 0.0]]
+    sign = 1.0 if operation is multiply else -1.0
+    expected = p.log_prob(X) + sign * q.log_prob(X)
+    np.testing.assert_allclose(operation(p, q).log_prob(X), expected, rtol=1e-12)

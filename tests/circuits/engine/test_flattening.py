@@ -88,3 +88,11 @@ def test_products_merge_even_where_sums_stay():
     inner = Product([pairs(4, n), pairs(0, n)])
     flat = flatten(Product([inner, pairs(2, n), pairs(6, n)]))
     assert isinstance(flat, Product) and len(flat.children) == 4
+
+
+def test_a_product_that_becomes_one_term_keeps_its_weight():
+    inner = Sum([Product([coin(0), coin(1)])], weights=[8.0])
+    circuit = Circuit(Product([inner, coin(2)]))
+    assert Circuit(flatten(circuit.root)).log_partition == pytest.approx(np.log(8.0))
+    lower, upper = [[1.0, 0.0, np.nan]], [[1.0, 0.0, np.nan]]
+    assert circuit.log_prob_box(lower, upper)[0] == pytest.approx(np.log(8.0 * 0.3 * 0.7))

@@ -232,3 +232,18 @@ def test_moments_of_hardly_possible_rows_beside_likely_ones():
     found = circuit.expectation(X)
     np.testing.assert_allclose(found[1, 1], found[0, 1], rtol=1e-12)
     np.testing.assert_allclose(found[::2], circuit.expectation(X[::2]), rtol=1e-12)
+
+
+def test_a_product_that_a_table_puts_out_is_not_fused_into_the_sums_above_it():
+    """One unit above the table reads the product, which the sums of the table read too."""
+    rng = np.random.default_rng(0)
+    pairs = [
+        Product([Categorical(v, rng.dirichlet(np.ones(3))) for v in (0, 1)]) for _ in range(8)
+    ]
+    sums = [Sum(pairs, weights=rng.dirichlet(np.ones(8))) for _ in range(4)]
+    # Too many variables for one table of everything
+    others = [Product([Bernoulli(v, p) for v in range(2, 16)]) for p in rng.random(5)]
+    terms = [Product(parts) for parts in zip([*sums, pairs[0]], others)]
+    circuit = Circuit(Sum(terms, weights=rng.dirichlet(np.ones(5))))
+    fast = assert_fast_equals_plain(circuit, circuit.sample(40, random_state=0), True)
+    assert 5 in [len(step.table) for step in fast.steps if isinstance(step, Lookup)]

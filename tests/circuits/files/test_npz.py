@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import pickle
+import tracemalloc
 import zipfile
 
 import joblib
@@ -163,8 +164,10 @@ def test_newer_versions_name_the_way_out(path, arrays):
         {"Gaussian.std.values": np.array([1.0, -2.0])},
         {"Gaussian.std.values": np.array([1.0])},
         {"Gaussian.mean.values": np.array([np.nan, 0.0])},
+        {"Gaussian.mean.values": np.array([1j, 0.0])},
+        {"Gaussian.mean.values": np.array(["0", "1"])},
+        {"weights": np.array([0.3j, 0.7])},
         {"Gaussian.variable.values": np.array([1.5, 1.0])},
-        {"Gaussian.unknown.values": np.zeros(2), "Gaussian.unknown.shapes": np.zeros((2, 0), int)},
         {"Gaussian.std.shapes": np.array([[2], [-1]])},
     ],
 )
@@ -193,3 +196,22 @@ def test_an_archive_that_promises_too_much_memory(path, arrays):
         archive.writestr("weights.npy", raw.getvalue())
     with pytest.raises(CircuitFileError):
         Circuit.load(path)
+
+
+def test_families_without_arrays(path, arrays):
+    kept = {name: array for name, array in arrays.items() if not name.startswith("Gaussian.")}
+    write(path, kept)
+    with pytest.raises(CircuitFileError, match="the parameters of every Gaussian"):
+        Circuit.load(path)
+
+
+@pytest.mark.parametrize("name", ["anything", "Gaussian.anything.values", "Indicator.p.values"])
+def test_members_that_no_header_announces_are_not_unpacked(path, arrays, name):
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        raw = io.BytesIO()
+        np.save(raw, np.zeros(4_000_000))
+        archive.writestr(f"{name}.npy", raw.getvalue())
+    tracemalloc.start()
+    assert Circuit.load(path).n_units == 7
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()

@@ -104,3 +104,18 @@ def test_the_vtree_must_fit(write):
     for bad in ("X 0 1", "L 0", "I 1 0 2"):
         with pytest.raises(CircuitFileError, match=r"Line 2 of .* must be a vtree node"):
             Circuit.from_psdd(write(PSDD), write(f"vtree 1\n{bad}\n", "bad.vtree"))
+
+
+def test_a_vtree_node_with_one_child_twice_is_refused(write):
+    """Forty lines that double the scope would take gigabytes."""
+    lines = [f"I {i + 1} {i} {i}" for i in range(40)]
+    vtree = "\n".join(["vtree 41", "L 0 1", *lines])
+    with pytest.raises(CircuitFileError, match="Line 3 .* share a variable"):
+        Circuit.from_psdd(write(PSDD), write(vtree, "bomb.vtree"))
+
+
+def test_log_weights_that_no_float_holds(write):
+    circuit = Circuit.from_psdd(write(PSDD.replace(f"{np.log(0.6)}", "-900.0")))
+    np.testing.assert_allclose(
+        circuit.log_prob([[1, 1], [0, 1]]), np.log([0.3, 0.1 * 0.4]) - [900.0, 0.0], rtol=1e-12
+    )

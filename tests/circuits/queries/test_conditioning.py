@@ -161,3 +161,16 @@ def test_shared_units_stay_shared():
     )
     assert circuit.condition([np.nan, np.nan, 1.0]).n_units <= circuit.n_units
     assert circuit.marginalize([2]).n_units == 4
+
+
+@pytest.mark.parametrize("log_odds", [-900.0, -5_000.0])
+def test_conditional_terms_far_below_the_smallest_float(log_odds):
+    """A term of posterior weight e^-900 is all there is where the other one is impossible."""
+    distance = np.sqrt(-2.0 * log_odds)
+    near = Product([Gaussian(0, 0.0, 1.0), Indicator(1, 0, 2)])
+    far = Product([Gaussian(0, distance, 1.0), Indicator(1, 1, 2)])
+    circuit = Circuit(Sum([near, far], weights=[0.5, 0.5]))
+    conditional = circuit.condition([0.0, np.nan])
+    found = conditional.log_prob([[np.nan, 0.0], [np.nan, 1.0]])
+    np.testing.assert_allclose(found, [0.0, log_odds], rtol=1e-12)
+    assert is_deterministic(conditional)

@@ -253,7 +253,7 @@ class PiecewisePolynomial(LeafUnit):
     atoms : sequence of float of shape (n_atoms,), default=()
         Increasing points with a mass of their own.
     atom_masses : sequence of float of shape (n_atoms,), default=()
-        Their masses.
+        Their masses; points of mass zero are dropped.
     tail_masses : sequence of float of shape (2,), default=(0, 0)
         Mass below the first and above the last knot.
     tail_scales : sequence of float of shape (2,), default=None
@@ -296,6 +296,10 @@ class PiecewisePolynomial(LeafUnit):
             tail_scales = [self.knots[-1] - self.knots[0]] * 2
         self.tail_scales = _masses("tail_scales", tail_scales)
         self._check_shapes()
+        # A point without mass is no point mass: the density there stays a density
+        massive = self.atom_masses > 0
+        self.atoms = _increasing("atoms", self.atoms[massive])
+        self.atom_masses = _masses("atom_masses", self.atom_masses[massive])
 
     def _check_shapes(self) -> None:
         """Check what the parameters must be together."""
@@ -399,8 +403,9 @@ class PiecewisePolynomial(LeafUnit):
         masses = np.concatenate([[0.0], lower_tail, windows.sum(axis=1), upper_tail, [0.0]])
         changes = np.diff(masses > 0)
         ends = np.concatenate([[-np.inf], self.knots, [np.inf]])[changes]
-        atoms = self.atoms[self.atom_masses > 0]
-        around = np.stack([np.nextafter(atoms, -np.inf), np.nextafter(atoms, np.inf)], axis=1)
+        around = np.stack(
+            [np.nextafter(self.atoms, -np.inf), np.nextafter(self.atoms, np.inf)], axis=1
+        )
         return np.concatenate([ends.reshape(-1, 2), around])
 
     def marginalize(self, variables: frozenset[int]) -> PiecewisePolynomial | None:

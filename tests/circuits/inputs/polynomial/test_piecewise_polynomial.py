@@ -206,3 +206,10 @@ def test_wrong_parameters_are_refused(changes, message):
     parameters = {"knots": [0.0, 0.5, 1.0], "weights": [0.5, 0.5], **changes}
     with pytest.raises(ValueError, match=message):
         PiecewisePolynomial(0, **parameters)
+
+
+def test_a_point_mass_of_zero_is_none():
+    unit = PiecewisePolynomial(0, [0.0, 2.0], [0.7], atoms=[1.0, 3.0], atom_masses=[0.0, 0.3])
+    assert unit.atoms.tolist() == [3.0]
+    found = np.exp(Circuit(unit).log_prob([[1.0], [3.0]]))
+    np.testing.assert_allclose(found, [0.35, 0.3], rtol=1e-12)
