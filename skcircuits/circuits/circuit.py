@@ -113,7 +113,7 @@ class Circuit(CircuitQueries):
             If the observed cells are impossible.
         """
         self._require("condition")
-        row = self._table(np.asarray(x, dtype=np.float64)[None])[0]
+        row = self._table([x], "x")[0]
         return _circuit_or_error(conditioning.condition(self.plan, row), "condition")
 
     def marginalize(self, variables: Iterable[int]) -> Circuit:

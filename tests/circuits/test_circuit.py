@@ -1,6 +1,7 @@
 """Facts about circuits, and properties that hold for all of them."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,3 +106,16 @@ def test_queries_leave_the_table_alone():
 
 def _joint_pair():
     return Bernoulli(0, 0.9) * Gaussian(1, 3.0, 0.5)
+
+
+def test_integers_that_no_float_can_hold():
+    circuit = Circuit(Gaussian(0, 0.0, 1.0))
+    queries = (
+        circuit.log_prob,
+        lambda X: circuit.log_prob_box(X, X),
+        lambda X: circuit.sample(1, X),
+        lambda X: circuit.condition(X[0]),
+    )
+    for query in queries:
+        with pytest.raises(ValueError, match="must be numbers that a float can hold"):
+            query([[10**400]])

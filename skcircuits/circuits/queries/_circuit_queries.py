@@ -294,7 +294,8 @@ class CircuitQueries:
             If the observed cells of a row are impossible.
         """
         self._require("sample")
-        if not isinstance(n_samples, int | np.integer) or n_samples < 0:
+        is_integer = isinstance(n_samples, int | np.integer) and not isinstance(n_samples, bool)
+        if not is_integer or n_samples < 0:
             raise ValueError(must("n_samples", "be a non-negative integer", n_samples=n_samples))
         if X is None:
             return sampling.sample(self.plan, int(n_samples), _random_source(random_state, 1))
@@ -332,7 +333,12 @@ class CircuitQueries:
 
     def _table(self, X: Any, name: str = "X") -> FloatArray:
         """Check a table: two axes, wide enough, no infinite cells (bounds may be)."""
-        table = np.atleast_1d(np.asarray(X, dtype=np.float64))
+        try:
+            table = np.atleast_1d(np.asarray(X, dtype=np.float64))
+        except OverflowError:
+            raise ValueError(
+                must(f"cells of {name}", "be numbers that a float can hold", max=1.8e308)
+            ) from None
         if table.ndim != 2:
             raise ValueError(
                 must(
@@ -350,11 +356,11 @@ class CircuitQueries:
                     shape=table.shape,
                 )
             )
-        if name == "X" and np.isinf(table).any():
+        if name in ("X", "x") and np.isinf(table).any():
             row, column = np.argwhere(np.isinf(table))[0]
             raise ValueError(
                 must(
-                    "cells of X",
+                    f"cells of {name}",
                     "be finite or NaN",
                     f"Look at row {row}, column {column}.",
                     value=float(table[row, column]),

@@ -44,7 +44,7 @@ def max_product_completion(plan: Plan, X: FloatArray) -> FloatArray:
         block = X[rows]
         inputs = input_buffer(plan, methodcaller("log_max", block), (len(block),))
         values = feedforward(plan, inputs, "max")
-        require_possible(values[plan.root], rows.start)
+        require_possible(plan, values[plan.root], rows.start)
         for layer, units, at in trace(plan, len(block), best_edges(plan, values)):
             scopes = layer.scopes[units]
             result[rows.start + at[:, None], scopes] = layer.mode(units, block[at[:, None], scopes])

@@ -54,7 +54,7 @@ def condition(plan: Plan, x: FloatArray) -> Unit | None:
         If the observed cells are impossible.
     """
     values = log_values(plan, x[None])
-    require_possible(values[plan.root])
+    require_possible(plan, values[plan.root])
     posteriors: dict[int, FloatArray] = {}
     for layer in plan.sum_layers:
         pieces = np.split(layer.log_posteriors(values, plan.weights)[:, 0], layer.starts[1:])

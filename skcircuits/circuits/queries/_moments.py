@@ -12,14 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import sparse
 
-from skcircuits.circuits.engine._evaluation import log_values
+from skcircuits.circuits.engine._evaluation import log_partition, log_values
 from skcircuits.circuits.engine._passes import backward
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._scaled_inputs import linear_flows, linear_values
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs._base import DensityLayer, DiscreteInputLayer, StateFlows
-from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
 
 __all__ = ["conditional_marginals", "conditional_mean", "conditional_variance", "require_possible"]
@@ -128,30 +128,26 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
     return result
 
 
-def require_possible(log_probabilities: FloatArray, first_row: int = 0) -> None:
-    """Refuse evidence of probability zero.
+def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int = 0) -> None:
+    """Refuse rows (numbered from ``first_row``) whose observed cells have log probability -inf.
 
-    Parameters
-    ----------
-    log_probabilities : ndarray of shape (n,)
-        Log probability of the observed cells of each row.
-    first_row : int, default=0
-        Number of the first of these rows in the user's table.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        Naming the impossible rows.
+    Raises ``ZeroProbabilityError``, which names them; circuits that are zero everywhere are told
+    apart.
     """
     impossible = np.flatnonzero(np.isneginf(log_probabilities)) + first_row
-    if len(impossible):
-        shown = ", ".join(map(str, impossible[:10])) + (", ..." if len(impossible) > 10 else "")
+    if len(impossible) == 0:
+        return
+    if np.isneginf(log_partition(plan)):
         raise ZeroProbabilityError(
-            f"The observed cells of {len(impossible)} row(s) have probability zero under the "
-            f"circuit: rows {shown}. Set their impossible cells to NaN or use a circuit with "
-            "positive probabilities (smoothing).",
-            impossible.tolist(),
+            must("the circuit", "be positive somewhere", "It is zero whatever the variables are.")
         )
+    shown = ", ".join(map(str, impossible[:10])) + (", ..." if len(impossible) > 10 else "")
+    raise ZeroProbabilityError(
+        f"The observed cells of {len(impossible)} row(s) have probability zero under the "
+        f"circuit: rows {shown}. Set their impossible cells to NaN or use a circuit with "
+        "positive probabilities (smoothing).",
+        impossible.tolist(),
+    )
 
 
 def _compact(plan: Plan, n_rows: int) -> Plan:
@@ -167,7 +163,7 @@ def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
             yield rows, linear_flows(plan, linear)
             continue
         values = log_values(plan, X[rows])
-        require_possible(values[plan.root], rows.start)
+        require_possible(plan, values[plan.root], rows.start)
         yield rows, backward(plan, values)
 
 

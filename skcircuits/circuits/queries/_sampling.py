@@ -135,7 +135,7 @@ class _Posterior:
             if values is not None:
                 return cls(plan, values, is_log=False)
         values = log_values(plan, X)
-        require_possible(values[plan.root], first_row)
+        require_possible(plan, values[plan.root], first_row)
         return cls(plan, values, is_log=True)
 
     def chooser(self, source: DrawSource, n_draws: int) -> EdgeChoice:

@@ -178,7 +178,7 @@ def posterior_weights(plan: Plan, X: FloatArray) -> SumWeights:
         # Nothing to choose from, and a density is positive everywhere.
         return SumWeights(np.empty((0, len(X))))
     values = log_values(plan, X)
-    require_possible(values[plan.root])
+    require_possible(plan, values[plan.root])
     return SumWeights(_stack_edges(plan, values))
 
 

@@ -237,9 +237,7 @@ def test_moments_of_hardly_possible_rows_beside_likely_ones():
 def test_a_product_that_a_table_puts_out_is_not_fused_into_the_sums_above_it():
     """One unit above the table reads the product, which the sums of the table read too."""
     rng = np.random.default_rng(0)
-    pairs = [
-        Product([Categorical(v, rng.dirichlet(np.ones(3))) for v in (0, 1)]) for _ in range(8)
-    ]
+    pairs = [Product([Categorical(v, rng.dirichlet(np.ones(3))) for v in (0, 1)]) for _ in range(8)]
     sums = [Sum(pairs, weights=rng.dirichlet(np.ones(8))) for _ in range(4)]
     # Too many variables for one table of everything
     others = [Product([Bernoulli(v, p) for v in range(2, 16)]) for p in rng.random(5)]

@@ -8,6 +8,7 @@ from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
 from skcircuits.circuits.engine._passes import backward, log_values
 from skcircuits.circuits.engine._scaled_inputs import linear_values
 from skcircuits.circuits.queries._sampling import _Posterior, sample_completions
+from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._row_streams import RowStreams
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows
@@ -115,3 +116,16 @@ def test_there_must_be_a_stream_for_every_row(dense):
     for rows in (None, X[:3]):
         with pytest.raises(ValueError, match="hold one stream per row"):
             circuit.sample(2, rows, random_state=RowStreams(X[:4], 1))
+
+
+@pytest.mark.parametrize("n_samples", [True, 2.0, -1, "3"])
+def test_numbers_of_samples_are_integers(n_samples):
+    with pytest.raises(ValueError, match="n_samples must be a non-negative integer"):
+        Circuit(Bernoulli(0, 0.5)).sample(n_samples)
+
+
+def test_circuits_without_mass_are_told_apart_from_impossible_rows():
+    zero = Circuit(Sum([Bernoulli(0, 0.5)], weights=[0.0]))
+    for query in (zero.sample, zero.normalize, lambda: zero.expectation([[np.nan]])):
+        with pytest.raises(ZeroProbabilityError, match="must be positive somewhere"):
+            query()
