@@ -110,7 +110,7 @@ def test_a_vtree_node_with_one_child_twice_is_refused(write):
     """Forty lines that double the scope would take gigabytes."""
     lines = [f"I {i + 1} {i} {i}" for i in range(40)]
     vtree = "\n".join(["vtree 41", "L 0 1", *lines])
-    with pytest.raises(CircuitFileError, match="Line 3 .* share a variable"):
+    with pytest.raises(CircuitFileError, match=r"Line 3 .* share a variable"):
         Circuit.from_psdd(write(PSDD), write(vtree, "bomb.vtree"))
 
 
