@@ -21,37 +21,7 @@ def column_mask(
     parameter: str,
     keyword: str,
 ) -> BoolArray:
-    """Read a choice of columns as a mask.
-
-    Parameters
-    ----------
-    features : array-like or None
-        A boolean mask, indices, or names, told apart by the dtype as scikit-learn does; None
-        and an empty list choose no column.
-    names : sequence
-        Names of the columns.
-    parameter : str
-        Name of the parameter, for errors.
-    keyword : str
-        The one string that the caller would have understood, for errors.
-
-    Returns
-    -------
-    ndarray of bool of shape (d,)
-        The mask.
-
-    Raises
-    ------
-    ValueError
-        If a mask has another length, an index or a name is none of the table's, or
-        `features` is a string.
-
-    Examples
-    --------
-    >>> from skcircuits.tabular import column_mask
-    >>> column_mask(["age"], ["age", "job"], parameter="integer_features", keyword="auto")
-    array([ True, False])
-    """
+    """Read a choice of columns as a mask."""
     mask = np.zeros(len(names), dtype=bool)
     if features is None or len(features) == 0:
         return mask

@@ -1,4 +1,4 @@
-"""Numbers as states: categories where they are few and whole, bins elsewhere.
+"""Numbers as states: categories where they are few integers, bins elsewhere.
 
 Discrete models on numeric tables see states; their densities stay densities in original
 units because every bin carries its width.
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.protocols import SMALLEST_RANGE, BoolArray, FloatArray, IntArray
-from skcircuits.tabular._queries import Boxes
+from skcircuits.tabular.queries import Boxes
 
 __all__ = ["Discretizer"]
 
-# How far the bin of a number in many rows reaches around it, as a share of the range
+# How far the bin of a number in many rows reaches around it, as a fraction of the range
 _REACH = 1e-3
 
 
@@ -24,7 +24,7 @@ _REACH = 1e-3
 class Discretizer:
     """Columns of an encoded table as states.
 
-    Made by `Discretizer.fit`. A column of labels keeps its codes. A column of whole numbers
+    Made by `Discretizer.fit`. A categorical column keeps its codes. A column of integers
     with few distinct values, and a constant one, has these values as states. Any other
     column is cut into bins with uniform density inside: quantile bins between the least and
     the greatest number seen and, beyond them, one guard bin on each side, as wide as the
@@ -34,23 +34,9 @@ class Discretizer:
     Attributes
     ----------
     values : tuple of ndarray or None
-        Per column the number behind each state (its code for labels); None for bins.
+        Per column the number behind each state (its code in a categorical column); None for bins.
     bin_edges : tuple of ndarray or None
         Per column the increasing edges of its bins; None for columns of values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.tabular import Discretizer
-    >>> X = np.array([[0.0, 1.2], [3.0, 2.4], [3.0, 3.2], [0.0, np.nan]])
-    >>> discretizer = Discretizer.fit(X, cardinalities=np.zeros(2), n_bins=2)
-    >>> discretizer.bin_edges
-    (None, array([-0.8,  1.2,  2.8,  3.2,  5.2]))
-    >>> discretizer.encode(X)
-    array([[ 0.,  1.],
-           [ 1.,  1.],
-           [ 1.,  2.],
-           [ 0., nan]])
     """
 
     values: tuple[FloatArray | None, ...]
@@ -66,27 +52,7 @@ class Discretizer:
         max_categories: int = 32,
         sample_weight: FloatArray | None = None,
     ) -> Discretizer:
-        """Learn the states of each column.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-            Encoded rows, NaN where missing.
-        cardinalities : ndarray of shape (d,)
-            Number of labels per column, 0 for numbers.
-        n_bins : int, default=8
-            Quantile bins per column. A number with the share of a bin has a narrow one to
-            itself, so that there may be some more.
-        max_categories : int, default=32
-            Most distinct whole numbers that count as few.
-        sample_weight : ndarray of shape (n,), default=None
-            Weights of the rows; None gives all the same.
-
-        Returns
-        -------
-        Discretizer
-            States of all columns. A column without any number has the single state 0.
-        """
+        """Learn the states of each column."""
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         values: list[FloatArray | None] = []
         bin_edges: list[FloatArray | None] = []
@@ -114,19 +80,7 @@ class Discretizer:
         return np.array(sizes, dtype=np.int64)
 
     def encode(self, X: FloatArray) -> FloatArray:
-        """Turn numbers into states.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-            Encoded rows, NaN where missing.
-
-        Returns
-        -------
-        ndarray of shape (n, d)
-            States; NaN where missing and for values that are no state. Numbers beyond the
-            outermost bins get the nearest one (`log_volume` makes their density 0).
-        """
+        """Turn numbers into states."""
         states = np.empty_like(X)
         for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
             if edges is not None:
@@ -141,19 +95,7 @@ class Discretizer:
         return states
 
     def log_volume(self, X: FloatArray) -> FloatArray:
-        """Log volume of the cells that rows lie in: what to subtract from log probabilities.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-            Encoded rows, NaN where missing.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Sum of the log widths of the bins of the observed cells; ``inf`` for a number
-            beyond the outermost bins.
-        """
+        """Log volume of the cells that rows lie in: what to subtract from log probabilities."""
         total = np.zeros(len(X))
         states = self.encode(X)
         for j, edges in self._cut_columns():
@@ -164,20 +106,7 @@ class Discretizer:
         return total
 
     def decode(self, states: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """Turn states back into numbers, drawn uniformly inside bins.
-
-        Parameters
-        ----------
-        states : ndarray of shape (..., d)
-            States without missing ones.
-        generator : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of shape (..., d)
-            Encoded rows.
-        """
+        """Turn states back into numbers, drawn uniformly inside bins."""
         codes = states.astype(np.int64)
         X = np.empty(states.shape)
         for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
@@ -189,20 +118,8 @@ class Discretizer:
         return X
 
     def coverage(self, boxes: Boxes) -> list[FloatArray]:
-        """Share of each state that lies in each box.
-
-        Parameters
-        ----------
-        boxes : Boxes
-            Boxes in original units.
-
-        Returns
-        -------
-        list of ndarray of shape (n_boxes, k_j)
-            Per column the share of each of its states: 0 or 1 for values, the covered share
-            of its width for a bin.
-        """
-        shares = []
+        """Fraction of each state that lies in each box."""
+        fractions = []
         for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
             # Open sides become infinite bounds; infinite minus infinite cannot occur below,
             # because edges are finite
@@ -210,13 +127,13 @@ class Discretizer:
             upper = np.nan_to_num(boxes.upper[:, [j]], nan=np.inf)
             if edges is not None:
                 covered = np.minimum(upper, edges[1:]) - np.maximum(lower, edges[:-1])
-                share = np.clip(covered / np.diff(edges), 0.0, 1.0)
+                fraction = np.clip(covered / np.diff(edges), 0.0, 1.0)
             else:
                 known = _known(values)
-                share = ((lower <= known) & (known <= upper)).astype(float)
-                share *= boxes.states.get(j, True)
-            shares.append(share)
-        return shares
+                fraction = ((lower <= known) & (known <= upper)).astype(float)
+                fraction *= boxes.states.get(j, True)
+            fractions.append(fraction)
+        return fractions
 
     def _cut_columns(self) -> Sequence[tuple[int, FloatArray]]:
         return [(j, edges) for j, edges in enumerate(self.bin_edges) if edges is not None]
@@ -229,21 +146,21 @@ def _known(values: FloatArray | None) -> FloatArray:
 
 def _are_categories(distinct: FloatArray, max_categories: int) -> bool:
     """Tell whether the distinct numbers of a column are its states."""
-    is_whole = bool((distinct == np.floor(distinct)).all())
-    return len(distinct) <= 1 or (is_whole and len(distinct) <= max_categories)
+    are_integers = bool((distinct == np.floor(distinct)).all())
+    return len(distinct) <= 1 or (are_integers and len(distinct) <= max_categories)
 
 
 def _cut(numbers: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
     """Edges of quantile bins, with a guard bin on each side."""
     distinct, inverse = np.unique(numbers, return_inverse=True)
     masses = np.bincount(inverse, weight) / weight.sum()
-    is_whole = bool((distinct == np.floor(distinct)).all())
-    # Whole numbers reach half a unit around themselves. Other bins have to reach just past the
+    are_integers = bool((distinct == np.floor(distinct)).all())
+    # Integers reach half a unit around themselves. Other bins have to reach just past the
     # greatest number.
-    first = distinct[0] - 0.5 if is_whole else distinct[0]
-    last = distinct[-1] + 0.5 if is_whole else np.nextafter(distinct[-1], np.inf)
+    first = distinct[0] - 0.5 if are_integers else distinct[0]
+    last = distinct[-1] + 0.5 if are_integers else np.nextafter(distinct[-1], np.inf)
     span = last - first
-    inner = _inner_edges(distinct, masses, n_bins, None if is_whole else _REACH * span)
+    inner = _inner_edges(distinct, masses, n_bins, None if are_integers else _REACH * span)
     # The density of a narrower bin might overflow
     inner = inner[np.diff(inner, prepend=first) >= SMALLEST_RANGE]
     return np.concatenate([[first - span, first], inner, [last, last + span]])
@@ -252,19 +169,19 @@ def _cut(numbers: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
 def _inner_edges(
     distinct: FloatArray, masses: FloatArray, n_bins: int, reach: float | None
 ) -> FloatArray:
-    """Edges between increasing numbers with these shares of the rows.
+    """Edges between increasing numbers with these fractions of the rows.
 
-    A number with the share of a bin has one to itself, which reaches only so far around it;
-    None stands for whole numbers, and half a unit.
+    A number with the fraction of a bin has one to itself, which reaches only so far around it;
+    None stands for integers, and half a unit.
     """
     is_heavy = masses >= 1 / n_bins
     heavy = np.flatnonzero(is_heavy)
     after = np.cumsum(masses)
     before = after - masses
-    shares = np.arange(1, n_bins) / n_bins
-    holder = np.minimum(np.searchsorted(after, shares), len(masses) - 1)
+    fractions = np.arange(1, n_bins) / n_bins
+    holder = np.minimum(np.searchsorted(after, fractions), len(masses) - 1)
     # On the side of the quantile's number on which fewer rows are misplaced
-    nearest = holder + (shares - before[holder] >= after[holder] - shares)
+    nearest = holder + (fractions - before[holder] >= after[holder] - fractions)
     cuts = np.unique(np.concatenate([nearest, heavy, heavy + 1]))
     cuts = cuts[(cuts > 0) & (cuts < len(masses))]
     low, high = distinct[cuts - 1], distinct[cuts]

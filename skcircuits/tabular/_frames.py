@@ -21,7 +21,7 @@ __all__ = [
     "RawColumn",
     "build_frame",
     "is_frame",
-    "no_numbers_or_labels",
+    "no_numbers_or_categories",
     "read_columns",
     "with_index_of",
 ]
@@ -37,100 +37,49 @@ class RawColumn:
         Name in a dataframe, position in an array.
     values : ndarray of shape (n,)
         Numbers (missing: NaN) or objects (missing: None, NaN or a library's own NA).
-    holds_labels : bool or None
-        What the dtype says: labels, numbers, or None where only the cells can tell.
+    is_categorical : bool or None
+        What the dtype says: categories, numbers, or None where only the cells can tell.
     declared : list or None
         Categories that the dtype declares, in their order.
+    is_ordered : bool
+        Whether it declares that this order compares them.
     """
 
     name: str | int
     values: NDArray[Any]
-    holds_labels: bool | None
+    is_categorical: bool | None
     declared: list[Any] | None = None
+    is_ordered: bool = False
 
 
 def is_frame(X: Any) -> bool:
-    """Tell whether X is a dataframe of a library that narwhals knows.
-
-    Parameters
-    ----------
-    X : object
-        Anything.
-
-    Returns
-    -------
-    bool
-        True for pandas, polars and other eager dataframes.
-
-    Raises
-    ------
-    TypeError
-        If X is a lazy frame.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.tabular._frames import is_frame
-    >>> is_frame(np.eye(2))
-    False
-    """
+    """Tell whether X is a dataframe of a library that narwhals knows."""
     if nw.dependencies.is_polars_lazyframe(X):
         raise TypeError(must("A table", "be in memory", "Pass X.collect().", X=type(X).__name__))
     return bool(nw.dependencies.is_into_dataframe(X))
 
 
 def read_columns(X: Any) -> list[RawColumn]:
-    """Cut a table into columns.
-
-    Parameters
-    ----------
-    X : dataframe or ndarray of shape (n, d)
-        The table.
-
-    Returns
-    -------
-    list of RawColumn
-        One per column, in order.
-
-    Raises
-    ------
-    ValueError
-        If the dtype of a column is neither numeric nor a kind of label.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.tabular._frames import read_columns
-    >>> [column.holds_labels for column in read_columns(np.eye(2))]
-    [False, False]
-    """
+    """Cut a table into columns."""
     if is_frame(X):
         frame = nw.from_native(X, eager_only=True)
         return [_read_series(series) for series in frame.iter_columns()]
     if X.dtype.kind in "mMV":
-        raise no_numbers_or_labels(0, X.dtype)
-    holds_labels = {"O": None, "U": True, "S": True}.get(X.dtype.kind, False)
-    return [RawColumn(j, X[:, j], holds_labels) for j in range(X.shape[1])]
+        raise no_numbers_or_categories(0, X.dtype)
+    is_categorical = {"O": None, "U": True, "S": True}.get(X.dtype.kind, False)
+    return [RawColumn(j, X[:, j], is_categorical) for j in range(X.shape[1])]
 
 
-def no_numbers_or_labels(name: object, dtype: object) -> ValueError:
-    """Word the error about cells such as dates.
-
-    Parameters
-    ----------
-    name : str or int
-        Name of the column.
-    dtype : object
-        What its cells are.
-
-    Returns
-    -------
-    ValueError
-        The error, to be raised.
-    """
+def no_numbers_or_categories(name: object, dtype: object) -> ValueError:
+    """Word the error about cells such as dates."""
     way_out = "Convert dates to numbers, or nested cells to several columns."
     return ValueError(
-        must(f"Cells of column {name!r}", "be numbers or labels", way_out, dtype=str(dtype))
+        must(
+            f"Cells of column {name!r}",
+            "be numbers, categories or dates of a dataframe",
+            way_out,
+            dtype=str(dtype),
+        )
     )
 
 
@@ -140,58 +89,43 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
         # The cast turns a library's own NA into NaN
         return RawColumn(series.name, series.cast(nw.Float64).to_numpy(), False)
     if dtype in (nw.Categorical, nw.Enum):
-        return RawColumn(series.name, series.to_numpy(), True, _declared_categories(series))
+        declared, is_ordered = _declared_categories(series)
+        return RawColumn(series.name, series.to_numpy(), True, declared, is_ordered)
     if dtype == nw.Boolean:
-        # Both labels exist even if fit has seen one of them
+        # Both categories exist even if fit has seen one of them
         return RawColumn(series.name, series.to_numpy(), True, [False, True])
     if dtype == nw.String:
         return RawColumn(series.name, series.to_numpy(), True)
+    if dtype in (nw.Datetime, nw.Date):
+        dates = series.to_numpy().astype("datetime64[us]")
+        return RawColumn(series.name, dates, False)
     if dtype == nw.Object:
-        # Only the cells can tell: objects may be numbers, labels, or no plain cells at all
+        # Only the cells can tell: objects may be numbers, categories, or no plain cells at all
         return RawColumn(series.name, series.to_numpy(), None)
     if series.is_null().all():
         # A dtype of its own in polars, for cells that could have been anything
         return RawColumn(series.name, np.full(len(series), np.nan), False)
-    raise no_numbers_or_labels(series.name, dtype)
+    raise no_numbers_or_categories(series.name, dtype)
 
 
-def _declared_categories(series: nw.Series[Any]) -> list[Any] | None:
-    """Categories in their declared order; None where the dtype does not declare any."""
+def _declared_categories(series: nw.Series[Any]) -> tuple[list[Any] | None, bool]:
+    """Categories in their declared order, None without one, and whether it compares them."""
     if series.implementation.is_pandas_like():
-        # narwhals knows the labels of a pandas category that occur, not the declared ones
-        return list(series.to_native().dtype.categories)
-    return list(series.dtype.categories) if isinstance(series.dtype, nw.Enum) else None
+        # narwhals knows the categories of a pandas column that occur, not the declared ones
+        dtype = series.to_native().dtype
+        if hasattr(dtype, "categories"):
+            return list(dtype.categories), bool(dtype.ordered)
+        return None, False
+    if isinstance(series.dtype, nw.Enum):
+        return list(series.dtype.categories), True
+    return None, False
 
 
 def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | None = None) -> Any:
     """Put columns together in a dataframe with the dtypes of another one.
 
     A column keeps its old dtype where that dtype can hold the new cells: integers come
-    back as integers only if all of them are whole.
-
-    Parameters
-    ----------
-    columns : mapping of name to ndarray of shape (n,)
-        The cells.
-    like : dataframe or None
-        Gives, per column name, the dtype to restore; names it does not know keep the
-        dtype of their cells.
-    backend : str, default=None
-        Library of the new dataframe, for example ``"polars"``. None takes that of ``like``.
-
-    Returns
-    -------
-    dataframe
-        Of the asked library.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pandas as pd
-    >>> from skcircuits.tabular._frames import build_frame
-    >>> frame = pd.DataFrame({"n": [1, 2]})
-    >>> str(build_frame({"n": np.array([3.0])}, frame).dtypes["n"])
-    'int64'
+    back as integers only if all of them are integers.
     """
     known = None if like is None else nw.from_native(like, eager_only=True)
     library: Any = known.implementation if known is not None and backend is None else backend
@@ -214,27 +148,7 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
 
 
 def with_index_of(frame: Any, X: Any) -> Any:
-    """Give a dataframe the row index of another table, where both have one.
-
-    Parameters
-    ----------
-    frame : dataframe of n rows
-        The new dataframe.
-    X : dataframe or array of n rows
-        The table it was made from.
-
-    Returns
-    -------
-    dataframe
-        The new dataframe; changed for pandas-like dataframes only.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from skcircuits.tabular._frames import with_index_of
-    >>> with_index_of(pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]}, index=[9])).index.tolist()
-    [9]
-    """
+    """Give a dataframe the row index of another table, where both have one."""
     tables = [frame, X]
     if all(is_frame(t) and nw.from_native(t).implementation.is_pandas_like() for t in tables):
         return frame.set_axis(X.index, axis=0)
@@ -242,7 +156,7 @@ def with_index_of(frame: Any, X: Any) -> Any:
 
 
 def _to_native_cells(values: NDArray[Any]) -> Any:
-    # From lists of labels every library infers its own dtype; from objects some do not
+    # From lists of categories every library infers its own dtype; from objects some do not
     return values.tolist() if values.dtype == object else values
 
 
@@ -269,7 +183,7 @@ def _is_nullable(known: nw.DataFrame[Any], name: Any) -> bool:
 
 
 def _fits(dtype: Any, values: NDArray[Any]) -> bool:
-    """Tell whether whole numbers lie within the range of a narwhals integer dtype."""
+    """Tell whether integers lie within the range of a narwhals integer dtype."""
     # NumPy knows no limits of 128 bits
     is_signed = not str(dtype).startswith("U")
     most = 2 ** (int(re.sub(r"\D", "", str(dtype))) - is_signed)

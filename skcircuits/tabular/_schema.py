@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular._column_mask import column_mask
-from skcircuits.tabular._columns import Column, holds_labels, is_missing, learn_column
+from skcircuits.tabular._columns import Column, holds_categories, is_missing, learn_column
 from skcircuits.tabular._frames import RawColumn, build_frame, is_frame, read_columns
 
 __all__ = ["TableSchema"]
@@ -34,18 +34,6 @@ class TableSchema:
         `decode` restores.
     missing_value : object
         A cell that counts as missing, beside None, NaN and a library's own NA.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from skcircuits.tabular import TableSchema
-    >>> X = pd.DataFrame({"age": [31, None], "job": ["nurse", "cook"]})
-    >>> schema = TableSchema.learn(X)
-    >>> schema.encode(X)
-    array([[31.,  1.],
-           [nan,  0.]])
-    >>> schema.decode(schema.encode(X))["job"].tolist()
-    ['nurse', 'cook']
     """
 
     columns: tuple[Column, ...]
@@ -59,36 +47,12 @@ class TableSchema:
         categorical_features: str | Sequence[Any] | None = "from_dtype",
         missing_value: object = np.nan,
     ) -> TableSchema:
-        """Learn the schema of a table.
-
-        Parameters
-        ----------
-        X : dataframe or ndarray of shape (n, d)
-            The table.
-        categorical_features : "from_dtype", None or array-like, default="from_dtype"
-            Which columns hold labels. ``"from_dtype"``: strings, booleans, categories
-            and enumerations (an object column where its cells are strings). None: no
-            column. Otherwise a boolean mask, indices, or names.
-        missing_value : object, default=nan
-            A cell that counts as missing, beside None, NaN and a library's own NA.
-
-        Returns
-        -------
-        TableSchema
-            The schema of X.
-
-        Raises
-        ------
-        TypeError
-            If cells are neither numbers nor labels.
-        ValueError
-            If `categorical_features` does not fit X, or cells are infinite.
-        """
+        """Learn the schema of a table."""
         raw_columns = read_columns(X)
         mask = _categorical_mask(categorical_features, raw_columns, missing_value)
         columns = tuple(
-            learn_column(raw, is_label, missing_value)
-            for raw, is_label in zip(raw_columns, mask.tolist(), strict=True)
+            learn_column(raw, is_categorical, missing_value)
+            for raw, is_categorical in zip(raw_columns, mask.tolist(), strict=True)
         )
         # No rows, but all that the library knows about dtypes
         return cls(columns, X[:0] if is_frame(X) else None, missing_value)
@@ -100,12 +64,12 @@ class TableSchema:
 
     @property
     def is_categorical(self) -> BoolArray:
-        """Mask of the columns of labels, shape (d,)."""
+        """Mask of the categorical columns, shape (d,)."""
         return np.array([column.categories is not None for column in self.columns])
 
     @cached_property
     def is_integral(self) -> BoolArray:
-        """Mask of the columns of whole numbers, shape (d,)."""
+        """Mask of the integer columns, shape (d,)."""
         return np.array([column.is_integral for column in self.columns])
 
     @property
@@ -119,28 +83,7 @@ class TableSchema:
         return [column.categories for column in self.columns]
 
     def encode(self, X: Any, handle_unknown: str = "missing") -> FloatArray:
-        """Turn a table into floats: numbers, codes of labels, NaN where missing.
-
-        Parameters
-        ----------
-        X : dataframe or ndarray of shape (n, d)
-            A table with the learned columns.
-        handle_unknown : {"missing", "error"}, default="missing"
-            What to do with labels that are no category.
-
-        Returns
-        -------
-        ndarray of shape (n, d)
-            Numbers and codes.
-
-        Raises
-        ------
-        TypeError
-            If a cell is neither a number nor a label.
-        ValueError
-            If a number is infinite, a cell of a numeric column is no number, or a
-            label is unknown under ``handle_unknown="error"``.
-        """
+        """Turn a table into floats: numbers, codes of categories, NaN where missing."""
         # The way of most tables: one copy, whatever the number of columns
         if self._takes_as_is(X):
             return X.astype(np.float64)
@@ -166,47 +109,22 @@ class TableSchema:
 
     @property
     def _has_only_numbers(self) -> bool:
-        return all(column.categories is None for column in self.columns)
+        return all(column.categories is None and column.dates is None for column in self.columns)
 
     def decode_array(self, codes: FloatArray) -> NDArray[Any]:
-        """Turn floats back into cells, as an array.
-
-        Parameters
-        ----------
-        codes : ndarray of shape (..., d)
-            Numbers and codes as `encode` gives them.
-
-        Returns
-        -------
-        ndarray of shape (..., d)
-            Floats where all labels are numbers, else objects.
-        """
+        """Turn floats back into cells, as an array."""
         if self._has_only_numbers:
             return codes.copy()
         cells = [column.decode(codes[..., j]) for j, column in enumerate(self.columns)]
-        # One label among numbers makes the whole array one of objects
-        dtype = object if any(cell.dtype == object for cell in cells) else float
+        # One category among numbers makes the whole array one of objects
+        dtype = float if all(cell.dtype.kind == "f" for cell in cells) else object
         decoded = np.empty(codes.shape, dtype=dtype)
         for j, cell in enumerate(cells):
             decoded[..., j] = cell
         return decoded
 
     def decode(self, codes: FloatArray, backend: str | None = None) -> Any:
-        """Turn floats back into the kind of table the schema was learned from.
-
-        Parameters
-        ----------
-        codes : ndarray of shape (n, d)
-            Numbers and codes as `encode` gives them.
-        backend : str, default=None
-            Another dataframe library than that of the learned table, e.g. ``"polars"``.
-
-        Returns
-        -------
-        dataframe or ndarray of shape (n, d)
-            A dataframe has the learned names and dtypes; integers stay integers where
-            all of them are whole.
-        """
+        """Turn floats back into the kind of table the schema was learned from."""
         if self.prototype is None and backend is None:
             return self.decode_array(codes)
         cells = {column.name: column.decode(codes[:, j]) for j, column in enumerate(self.columns)}
@@ -220,7 +138,7 @@ def _categorical_mask(
 ) -> BoolArray:
     """Read the parameter `categorical_features` as a mask, shape (d,)."""
     if isinstance(categorical_features, str) and categorical_features == "from_dtype":
-        return np.array([holds_labels(raw, missing_value) for raw in raw_columns], dtype=bool)
+        return np.array([holds_categories(raw, missing_value) for raw in raw_columns], dtype=bool)
     names = [raw.name for raw in raw_columns]
     return column_mask(
         categorical_features, names, parameter="categorical_features", keyword="from_dtype"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skcircuits.tabular._columns import Column, holds_labels, is_missing, learn_column
+from skcircuits.tabular._columns import Column, holds_categories, is_missing, learn_column
 from skcircuits.tabular._frames import RawColumn
 
 
@@ -42,12 +42,12 @@ def test_values_are_not_missing(value):
     ],
 )
 def test_objects_are_labels_if_any_is_a_word_or_all_are_truths(cells, expected):
-    assert holds_labels(raw(cells)) is expected
+    assert holds_categories(raw(cells)) is expected
 
 
 def test_dtypes_decide_before_cells():
-    assert holds_labels(raw(["1", "2"], labels=False)) is False
-    assert holds_labels(raw([1.0, 2.0], labels=True)) is True
+    assert holds_categories(raw(["1", "2"], labels=False)) is False
+    assert holds_categories(raw([1.0, 2.0], labels=True)) is True
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,14 @@ def test_names_in_texts():
     assert Column(3, None, False).text_name == "x3"
 
 
-def test_code_of_a_label():
+def test_code_of_a_category():
     column = Column("job", np.array(["cook", "nurse"], dtype=object), False)
     assert column.code_of("nurse") == 1
-    with pytest.raises(ValueError, match=r"'job'.*be among its categories; got label='smith'"):
+    with pytest.raises(ValueError, match=r"'job'.*be among its categories; got category='smith'"):
         column.code_of("smith")
+
+
+def test_integers_larger_than_floats_are_refused_by_name():
+    raw = RawColumn("n", np.array([1, 10**400], dtype=object), False)
+    with pytest.raises(ValueError, match="Cells of column 'n' must be at most"):
+        learn_column(raw, is_categorical=False)

@@ -28,7 +28,7 @@ def test_columns_come_with_what_their_dtype_says(library):
     frame = library.DataFrame({"number": [1, 2], "word": ["a", "b"], "truth": [True, False]})
     number, word, truth = read_columns(frame)
     assert [column.name for column in (number, word, truth)] == ["number", "word", "truth"]
-    assert [column.holds_labels for column in (number, word, truth)] == [False, True, True]
+    assert [column.is_categorical for column in (number, word, truth)] == [False, True, True]
     assert number.values.dtype == np.float64
     assert truth.declared == [False, True]
 

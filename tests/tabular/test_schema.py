@@ -271,11 +271,13 @@ def test_mixed_labels_and_unhashable_cells_are_type_errors():
         TableSchema.learn(nested)
 
 
-def test_dates_are_refused_by_name():
-    X = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2021-01-01"])})
-    with pytest.raises(ValueError, match="column 'day' must be numbers or labels"):
-        TableSchema.learn(X)
-    with pytest.raises(ValueError, match="must be numbers or labels; got dtype='datetime64"):
+def test_dates_of_dataframes_are_days():
+    X = pd.DataFrame({"day": pd.to_datetime(["1970-01-02", None, "2021-01-01"])})
+    schema = TableSchema.learn(X)
+    np.testing.assert_array_equal(schema.encode(X)[:, 0], [1.0, np.nan, 18628.0])
+    assert schema.is_integral.tolist() == [True]
+    pd.testing.assert_frame_equal(schema.decode(schema.encode(X)), X)
+    with pytest.raises(ValueError, match="numbers, categories or dates of a dataframe; got"):
         TableSchema.learn(X.to_numpy())
 
 
@@ -286,7 +288,10 @@ def test_times_among_objects_are_refused_as_well(make, time):
     schema = TableSchema.learn(make(X))
     X[1, 1] = time
     for read in (TableSchema.learn, schema.encode):
-        with pytest.raises(ValueError, match="column 1 must be numbers or labels; got dtype='"):
+        with pytest.raises(
+            ValueError,
+            match="categories or dates of a dataframe; got dtype='",
+        ):
             read(make(X))
     X[1, 1] = type(time)("NaT")
     for table in (TableSchema.learn(make(X)), schema):

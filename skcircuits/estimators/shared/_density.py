@@ -23,7 +23,7 @@ from skcircuits.estimators.shared._impossible_evidence import completed_or_margi
 from skcircuits.estimators.shared._training_rows import TrainingRows
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.stein._targets import is_continuous, state_counts
-from skcircuits.tabular._queries import compile_queries
+from skcircuits.tabular import compile_queries
 
 __all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
 
@@ -322,8 +322,8 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
 
     def _log_union(self, boxes):
         """Log probability of each query, a union of disjoint boxes, shape (n_queries,)."""
-        # Not before conditions are intersected: whole numbers meet where their cells only touch
-        boxes = boxes.around_whole_numbers(self._schema.is_integral)
+        # Not before conditions are intersected: integers meet where their cells only touch
+        boxes = boxes.around_integers(self._schema.is_integral)
         log_probability = np.full(boxes.n_queries, -np.inf)
         if len(boxes.query):
             np.logaddexp.at(log_probability, boxes.query, self._log_box(boxes))

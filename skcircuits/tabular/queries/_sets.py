@@ -1,0 +1,236 @@
+"""Sets of one column: unions of intervals of numbers, and sets of category codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skcircuits.protocols import BoolArray, FloatArray
+
+__all__ = [
+    "CodeSet",
+    "ColumnSet",
+    "Interval",
+    "NumberSet",
+    "intersect_sets",
+    "split_by_sets",
+    "unite_sets",
+]
+
+
+class Interval(NamedTuple):
+    """Numbers between two bounds, to be computed with before ends are rounded to floats."""
+
+    lower: float
+    upper: float
+    lower_closed: bool = True
+    upper_closed: bool = True
+
+    @classmethod
+    def of_comparison(cls, op: str, value: float) -> list[Interval]:
+        """Intervals of the numbers x with ``x op value``."""
+        below = cls(-np.inf, value, True, op in ("<=", ">"))
+        above = cls(value, np.inf, op in (">=", "<"), True)
+        if op == "==":
+            return [cls(value, value)]
+        if op == "!=":
+            return [below._replace(upper_closed=False), above._replace(lower_closed=False)]
+        return [below] if op in ("<", "<=") else [above]
+
+    def before(self, slope: float, offset: float) -> Interval:
+        """Numbers x with ``slope * x + offset`` in the interval."""
+        lower, upper = (self.lower - offset) / slope, (self.upper - offset) / slope
+        if slope > 0:
+            return Interval(lower, upper, self.lower_closed, self.upper_closed)
+        return Interval(upper, lower, self.upper_closed, self.lower_closed)
+
+    def of_absolute(self) -> list[Interval]:
+        """Numbers whose absolute value lies in the interval."""
+        if self.upper < 0.0:
+            return []
+        if self.lower < 0.0 or (self.lower == 0.0 and self.lower_closed):
+            return [Interval(-self.upper, self.upper, self.upper_closed, self.upper_closed)]
+        return [self, self.before(-1.0, 0.0)]
+
+
+class NumberSet:
+    """A union of intervals of floats.
+
+    Kept as increasing edges e_0 < e_1 < ... of half-open intervals [e_0, e_1), [e_2, e_3), ...:
+    a closed upper end is the float below the edge, so that open and closed ends are one case.
+    """
+
+    def __init__(self, edges: FloatArray) -> None:
+        self.edges = edges
+
+    @classmethod
+    def closed(cls, lower: FloatArray, upper: FloatArray) -> NumberSet:
+        """Union of closed intervals, both bounds of shape (n,); one sorted sweep."""
+        kept = lower <= upper
+        starts, stops = lower[kept], np.nextafter(upper[kept], np.inf)
+        return cls(_sweep(starts, stops, 1))
+
+    @classmethod
+    def points(cls, values: Iterable[float]) -> NumberSet:
+        """Some single numbers."""
+        points = np.fromiter(values, dtype=np.float64)
+        return cls.closed(points, points)
+
+    @classmethod
+    def union(cls, intervals: Sequence[Interval]) -> NumberSet:
+        """Union of some intervals."""
+        lower, upper = np.array([own[:2] for own in intervals]).reshape(-1, 2).T
+        closed = np.array([own[2:] for own in intervals], dtype=bool).reshape(-1, 2).T
+        lower = np.where(closed[0] | (lower == -np.inf), lower, np.nextafter(lower, np.inf))
+        upper = np.where(closed[1], upper, np.nextafter(upper, -np.inf))
+        return cls.closed(lower, upper)
+
+    @classmethod
+    def comparison(cls, op: str, value: float) -> NumberSet:
+        """Numbers x with ``x op value``."""
+        return cls.union(Interval.of_comparison(op, value))
+
+    def complement(self) -> NumberSet:
+        """All other numbers."""
+        edges = np.concatenate([[-np.inf], self.edges, [np.inf]])
+        # Two equal edges are an empty interval: at an open end of the line
+        if len(self.edges) and self.edges[-1] == np.inf:
+            edges = edges[:-2]
+        if len(self.edges) and self.edges[0] == -np.inf:
+            edges = edges[2:]
+        return NumberSet(edges)
+
+    def intervals(self) -> tuple[FloatArray, FloatArray]:
+        """Closed bounds of the intervals, both of shape (n,), infinite where open."""
+        stops = self.edges[1::2]
+        return self.edges[::2], np.where(stops == np.inf, np.inf, np.nextafter(stops, -np.inf))
+
+    def contains(self, x: FloatArray) -> BoolArray:
+        """Tell which numbers belong to the set."""
+        return np.searchsorted(self.edges, x, side="right") % 2 == 1
+
+    def of_integers(self) -> NumberSet:
+        """The same integers, neighbours joined: {1, 2} is one interval from 1 to 2."""
+        lower, upper = self.intervals()
+        lower, upper = np.ceil(lower), np.floor(upper)
+        kept = lower <= upper
+        lower, upper = lower[kept], upper[kept]
+        apart = lower[1:] > upper[:-1] + 1.0
+        first = np.concatenate([[True], apart])[: len(lower)]
+        last = np.concatenate([apart, [True]])[: len(lower)]
+        return NumberSet.closed(lower[first], upper[last])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no number belongs to the set."""
+        return len(self.edges) == 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all numbers belong to the set."""
+        return len(self.edges) == 2 and bool(np.isinf(self.edges).all())
+
+    @cached_property
+    def _key(self) -> bytes:
+        return self.edges.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NumberSet) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        lower, upper = self.intervals()
+        return " ".join(f"[{a:g}, {b:g}]" for a, b in zip(lower, upper)) or "nothing"
+
+
+class CodeSet:
+    """Some of the codes 0, ..., k - 1 of the categories of a column; `mask` has shape (k,)."""
+
+    def __init__(self, mask: BoolArray) -> None:
+        self.mask = mask
+
+    def complement(self) -> CodeSet:
+        """The other codes."""
+        return CodeSet(~self.mask)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no code belongs to the set."""
+        return not self.mask.any()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all codes belong to the set."""
+        return bool(self.mask.all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CodeSet) and self.mask.tobytes() == other.mask.tobytes()
+
+    def __hash__(self) -> int:
+        return hash(self.mask.tobytes())
+
+    def __repr__(self) -> str:
+        return f"codes {np.flatnonzero(self.mask).tolist()}"
+
+
+ColumnSet = NumberSet | CodeSet
+
+
+def unite_sets(sets: Sequence[Any]) -> Any:
+    """Union of sets of one column, at least one."""
+    return _combine(sets, at_least=1)
+
+
+def intersect_sets(sets: Sequence[Any]) -> Any:
+    """Intersection of sets of one column, at least one."""
+    return _combine(sets, at_least=len(sets))
+
+
+def split_by_sets(sets: Sequence[Any]) -> list[tuple[Any, list[bool]]]:
+    """Cut a column into cells that each set holds or excludes as a whole.
+
+    Gives the cells that differ, and of each which sets hold it.
+    """
+    if isinstance(sets[0], CodeSet):
+        members = np.stack([own.mask for own in sets], axis=1)
+        patterns, cell_of = np.unique(members, axis=0, return_inverse=True)
+        cell_of = cell_of.reshape(-1)
+        cells: list = [CodeSet(cell_of == i) for i in range(len(patterns))]
+        return list(zip(cells, patterns.tolist()))
+    edges = np.unique(np.concatenate([own.edges for own in sets]))
+    starts = edges if len(edges) and edges[0] == -np.inf else np.append(-np.inf, edges)
+    starts = starts[starts < np.inf]
+    stops = np.append(starts[1:], np.inf)
+    members = np.stack([own.contains(starts) for own in sets], axis=1)
+    patterns, cell_of = np.unique(members, axis=0, return_inverse=True)
+    order = np.argsort(cell_of.reshape(-1), kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(cell_of.reshape(-1)))[:-1])
+    cells = [NumberSet(_sweep(starts[part], stops[part], 1)) for part in parts]
+    return list(zip(cells, patterns.tolist()))
+
+
+def _combine(sets: Sequence[Any], at_least: int) -> Any:
+    """What belongs to some number of the sets."""
+    if len(sets) == 1:
+        return sets[0]
+    if isinstance(sets[0], CodeSet):
+        counts = np.sum([own.mask for own in sets], axis=0)
+        return CodeSet(counts >= at_least)
+    starts = np.concatenate([own.edges[::2] for own in sets])
+    stops = np.concatenate([own.edges[1::2] for own in sets])
+    return NumberSet(_sweep(starts, stops, at_least))
+
+
+def _sweep(starts: FloatArray, stops: FloatArray, at_least: int) -> FloatArray:
+    """Edges of what so many of the half-open intervals cover."""
+    places = np.concatenate([starts, stops])
+    changes = np.repeat([1, -1], [len(starts), len(stops)])
+    edges, inverse = np.unique(places, return_inverse=True)
+    depth = np.cumsum(np.bincount(inverse, changes, len(edges)))
+    inside = depth >= at_least
+    return edges[inside != np.concatenate([[False], inside[:-1]])]
