@@ -50,7 +50,7 @@ class Boxes:
     states: dict[int, BoolArray]
     query: IntArray
     n_queries: int
-    totals: dict[int, tuple[tuple[Total, NumberSet], ...]] = field(default_factory=dict)
+    totals: dict[int, tuple[tuple[Total, Any], ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Count the boxes."""
@@ -153,7 +153,7 @@ def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableS
     shape = (n_boxes, len(schema.columns))
     lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
     states: dict[int, BoolArray] = {}
-    totals: dict[int, tuple[tuple[Total, NumberSet], ...]] = {}
+    totals: dict[int, tuple[tuple[Total, Any], ...]] = {}
     start = 0
     for (_, cell), own, n in zip(cells, pieces, counts):
         if n == 0:
