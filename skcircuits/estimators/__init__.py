@@ -2,6 +2,8 @@
 
 from skcircuits.estimators.bbis import BBISWeighter
 from skcircuits.estimators.chow_liu import ChowLiuDensity
+from skcircuits.estimators.expected_prediction_classifier import ExpectedPredictionClassifier
+from skcircuits.estimators.expected_prediction_regressor import ExpectedPredictionRegressor
 from skcircuits.estimators.expected_prediction_svr import ExpectedPredictionSVR
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.graphical_svgd import GraphicalSVGDSampler
@@ -15,6 +17,8 @@ __all__ = [
     "BBISWeighter",
     "ChowLiuDensity",
     "CircuitImputer",
+    "ExpectedPredictionClassifier",
+    "ExpectedPredictionRegressor",
     "ExpectedPredictionSVR",
     "GaussianMixtureDensity",
     "GraphicalSVGDSampler",

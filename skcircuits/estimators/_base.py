@@ -11,7 +11,8 @@ from functools import wraps
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import Bunch, check_consistent_length, check_random_state
+from sklearn.utils._metadata_requests import _routing_enabled
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -20,11 +21,13 @@ from sklearn.utils._param_validation import (
     StrOptions,
 )
 from sklearn.utils._set_output import _get_output_config
+from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import (
     _check_feature_names_in,
     _check_sample_weight,
     check_array,
     check_is_fitted,
+    has_fit_parameter,
     validate_data,
 )
 
@@ -47,6 +50,7 @@ __all__ = [
     "feature_names",
     "fit_context",
     "make_generator",
+    "route_fit_parameters",
 ]
 
 # Parameter constraints of the estimators that let users choose the categorical columns
@@ -159,6 +163,24 @@ def make_generator(random_state):
     return as_generator(check_random_state(random_state))
 
 
+def route_fit_parameters(router, estimator, sample_weight, parameters):
+    """Give what an estimator inside another one gets beside X and y in fit."""
+    if sample_weight is not None:
+        parameters = {**parameters, "sample_weight": sample_weight}
+    if _routing_enabled():
+        return process_routing(router, "fit", **parameters).get("estimator", Bunch(fit={})).fit
+    if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
+        raise ValueError(
+            must(
+                "sample_weight",
+                "be None, as the estimator cannot take weights",
+                "Wrap a Pipeline's last step instead, or enable metadata routing.",
+                estimator=estimator,
+            )
+        )
+    return parameters
+
+
 class TableMixin:
     """Read dataframes and arrays with labels and missing cells as float arrays.
 
@@ -235,11 +257,11 @@ class TableMixin:
             return check_array(X, dtype=object, ensure_all_finite=False)
         return array
 
-    def _check_target(self, y, X):
-        """Validate a numeric target, shape (n,)."""
-        y = validate_data(self, y=y, y_numeric=True)
+    def _check_target(self, y, X, *, multi_output=False, numeric=True):
+        """Validate a target, shape (n,) or, where several are allowed, (n, k)."""
+        y = validate_data(self, y=y, multi_output=multi_output, y_numeric=numeric)
         check_consistent_length(X, y)
-        return y.astype(np.float64, copy=False)
+        return y.astype(np.float64, copy=False) if numeric else y
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from scipy.special import ndtri
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["DrawSource", "KeyedDraws", "RowStreams", "draw_source"]
+__all__ = ["DrawSource", "KeyedDraws", "LatticeStreams", "RowStreams", "draw_source"]
 
 UInt64Array = NDArray[np.uint64]
 # Given pairs of a draw and a row, and what each of them draws: where its numbers come from.
@@ -60,7 +62,7 @@ class RowStreams:
         """Count the rows."""
         return len(self.keys)
 
-    def take(self, rows: slice) -> RowStreams:
+    def take(self, rows: slice) -> Self:
         """Give the streams of some rows.
 
         Parameters
@@ -73,7 +75,7 @@ class RowStreams:
         RowStreams
             Their streams.
         """
-        part = object.__new__(RowStreams)
+        part = copy(self)
         part.keys = self.keys[rows]
         return part
 
@@ -96,6 +98,24 @@ class RowStreams:
         """
         keys = _mix(self.keys[rows] + GOLDEN * np.asarray(draw).astype(np.uint64))
         return KeyedDraws(_mix(keys + GOLDEN * np.asarray(place).astype(np.uint64)))
+
+
+class LatticeStreams(RowStreams):
+    """Row streams whose draws fill the space of random numbers evenly: quasi-random draws.
+
+    Draws come in runs of `size` (a power of two): each run is a rank-1 lattice with a random
+    generating vector and a random shift, so that every draw alone has the right distribution,
+    every single number is stratified within a run, and runs are independent of each other.
+    """
+
+    def __init__(self, X: FloatArray, seed: int, size: int) -> None:
+        super().__init__(X, seed)
+        self.size = size
+
+    def at(self, rows: IntArray, draw: IntArray | int, place: IntArray | int) -> KeyedDraws:
+        """Open streams at a place, as `RowStreams.at` does."""
+        run, point = np.divmod(np.asarray(draw).astype(np.uint64), np.uint64(self.size))
+        return _LatticeDraws(super().at(rows, run.astype(np.int64), place).keys, point, self.size)
 
 
 class KeyedDraws:
@@ -148,6 +168,25 @@ class KeyedDraws:
         steps = GOLDEN * np.arange(1, n_columns + 1, dtype=np.uint64)
         bits = _mix(self.keys[:, None] + steps) >> np.uint64(11)
         return bits.astype(np.float64) * 2.0**-53
+
+
+class _LatticeDraws(KeyedDraws):
+    """Points of shifted lattices of n points: shift + multiplier * point / n, modulo one."""
+
+    def __init__(self, keys: UInt64Array, point: UInt64Array, n_points: int) -> None:
+        super().__init__(keys)
+        self._point = np.broadcast_to(point, keys.shape)
+        self._n_points = n_points
+
+    def _uniform(self, n_columns: int) -> FloatArray:
+        steps = GOLDEN * np.arange(1, n_columns + 1, dtype=np.uint64)
+        shift = _mix(self.keys[:, None] + steps)
+        # Odd multipliers permute the points of a lattice whose number is a power of two
+        multiplier = _mix(shift) | np.uint64(1)
+        at = (multiplier * self._point[:, None]) & np.uint64(self._n_points - 1)
+        uniform = (shift >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        uniform += at.astype(np.float64) / self._n_points
+        return uniform - np.floor(uniform)
 
 
 def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice) -> DrawSource:

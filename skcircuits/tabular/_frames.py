@@ -19,6 +19,7 @@ from skcircuits.exceptions import must
 
 __all__ = [
     "RawColumn",
+    "append_columns",
     "build_frame",
     "is_frame",
     "no_numbers_or_categories",
@@ -145,6 +146,21 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
         if known.schema[name] not in (nw.Categorical, nw.Enum) or columns[name].dtype == object
     ]
     return frame.with_columns(*casts).to_native() if casts else frame.to_native()
+
+
+def append_columns(X: Any, names: list[str], columns: NDArray[np.float64]) -> Any:
+    """Give a table, a dataframe or an array, more columns of numbers on its right side."""
+    if not is_frame(X):
+        return np.hstack([X, columns.astype(X.dtype if X.dtype == object else np.float64)])
+    frame = nw.from_native(X, eager_only=True)
+    series = [
+        nw.new_series(name, values=column, backend=frame.implementation)
+        for name, column in zip(names, columns.T)
+    ]
+    if frame.implementation.is_pandas_like():
+        # A row index would be aligned
+        return X.assign(**{column.name: column.to_numpy() for column in series})
+    return frame.with_columns(*series).to_native()
 
 
 def with_index_of(frame: Any, X: Any) -> Any:

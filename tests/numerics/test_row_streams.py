@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 from scipy.stats import kstest
 
 from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian
-from skcircuits.numerics._row_streams import RowStreams
+from skcircuits.numerics._row_streams import LatticeStreams, RowStreams
 
 N = 20_000
 
@@ -80,3 +81,18 @@ def test_keyed_completions_have_the_conditional_distribution(mixture):
     mean, variance = mixture.expectation(x)[0, 1], mixture.variance(x)[0, 1]
     assert abs(drawn.mean() - mean) < 4 * np.sqrt(variance / N)
     assert drawn.var() == pytest.approx(variance, rel=0.05)
+
+
+def test_lattices_stratify_every_number():
+    rows = np.array([[0.0, np.nan], [1.0, 2.0]])
+    streams = LatticeStreams(rows, seed=1, size=16)
+    draws = np.arange(64)
+    for row in (0, 1):
+        normal = streams.at(np.full(64, row), draws, 5).standard_normal((64, 3))
+        strata = np.floor(ndtr(normal) * 16).astype(int)
+        for run in np.split(strata, 4):
+            # A shifted lattice has one point in each interval of its own length
+            assert (np.sort(run, axis=0) == np.arange(16)[:, None]).all()
+    # Runs differ, and so do rows
+    first = streams.at(np.array([0, 0, 1]), np.array([0, 16, 0]), 5).random(3)
+    assert len(set(first)) == 3

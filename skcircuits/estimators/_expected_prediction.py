@@ -1,0 +1,274 @@
+"""What expected predictions of regressors and of classifiers share: fit and the moments."""
+
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import _safe_indexing, check_random_state, get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+
+from skcircuits.circuits import Circuit
+from skcircuits.estimators._base import (
+    CATEGORICAL_CONSTRAINTS,
+    HasMethods,
+    Interval,
+    StrOptions,
+    check_is_fitted,
+    check_weights,
+    route_fit_parameters,
+)
+from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.imputer import CircuitImputer
+from skcircuits.exceptions import must
+from skcircuits.predictions import ExpectedResponse
+from skcircuits.predictions._draws import MIN_DRAWS, DrawBudget
+from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
+from skcircuits.tabular import TableSchema
+from skcircuits.tabular._frames import append_columns
+
+__all__ = ["EXPECTED_PREDICTION_CONSTRAINTS", "ExpectedPredictionMixin"]
+
+EXPECTED_PREDICTION_CONSTRAINTS: dict = {
+    **DENSITY_CONSTRAINTS,
+    **CATEGORICAL_CONSTRAINTS,
+    "estimator": [HasMethods(["fit", "predict"]), None],
+    "method": [StrOptions({"auto", "exact", "draws"})],
+    "n_draws": [Interval(Integral, MIN_DRAWS, None, closed="left")],
+    "tol": [Interval(Real, 0.0, None, closed="left")],
+    "n_completions": [Interval(Integral, 0, None, closed="left")],
+    "add_indicator": ["boolean"],
+    "n_jobs": [Integral, None],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+
+class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimator):
+    """Fit clones of a model beside a density of the rows; take expectations of its answers.
+
+    A subclass gives ``_default_estimator(y)``, ``_check_targets(y, X)`` (the target as columns
+    (n, k) of numbers or codes, and a mask of the columns of codes) and ``_answer_scale(y)``
+    (what an error of one is, per output).
+    """
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        density="auto",
+        method="auto",
+        n_draws=2000,
+        tol=0.03,
+        n_completions=5,
+        add_indicator=False,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.density = density
+        self.method = method
+        self.n_draws = n_draws
+        self.tol = tol
+        self.n_completions = n_completions
+        self.add_indicator = add_indicator
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def standard_error(self, X):
+        """Standard error of each answer, where it is an average over draws.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; cells may be missing.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            In units of `tol`, the largest of all outputs; 0 where the answer is exact.
+        """
+        return self._respond(X, self._responses[0]).error
+
+    # ------------------------------------------------------------------ fit
+
+    def _fit(self, X, y, sample_weight, fit_params):
+        """Learn the models and the density of the rows."""
+        model = self._default_estimator(y) if self.estimator is None else self.estimator
+        frozen = isinstance(model, FrozenEstimator)
+        targets = None if y is None and frozen else self._check_targets(y, X)
+        encoded = self._learn_table(X)
+        if self.estimator is None:
+            model = self._default_estimator(y)  # made for these columns
+        self._check_reads_categories(model)
+        sample_weight = check_weights(sample_weight, encoded)
+        fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
+        self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
+        models = [model]
+        if not frozen and not must_complete:
+            # Before the density: a model that refuses the table does so at once
+            table = self._check_table(X, reset=False)
+            models = [clone(model).fit(table, y, **fit_params)]
+        encoded = self._learn_density(X, sample_weight=sample_weight)
+        if must_complete:
+            models = [
+                clone(model).fit(table, y, **fit_params)
+                for table in self._completed_tables(encoded, targets)
+            ]
+        self._scale = self._answer_scale(models, y)
+        self.estimator_ = models[0]
+        self.estimators_ = models
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "estimators_")
+
+    def _check_reads_categories(self, model):
+        """Refuse models that cannot read categories, before anything is learned."""
+        columns = zip(self._schema.names, self._schema.categories)
+        words = [
+            name for name, labels in columns if labels is not None and labels.dtype.kind == "O"
+        ]
+        is_simple = type(model).__module__.startswith("sklearn.") and not any(
+            hasattr(value, "fit") or isinstance(value, list)
+            for value in model.get_params(deep=False).values()
+        )
+        if not words or not is_simple or "categorical_features" in model.get_params():
+            return
+        tags = get_tags(model).input_tags
+        if not (tags.categorical or tags.string):
+            raise ValueError(
+                must(
+                    "estimator",
+                    f"read categories, which columns {words} hold",
+                    "Put an encoder in front: make_pipeline(make_column_transformer("
+                    "(OneHotEncoder(), columns), remainder='passthrough'), estimator).",
+                    estimator=model,
+                )
+            )
+
+    def _completed_tables(self, encoded, targets):
+        """Yield completed training rows, drawn given their observed cells and their targets."""
+        joint, is_categorical = encoded, self._schema.is_categorical
+        if targets is not None and not isinstance(self.density, Circuit):
+            codes, is_code = targets
+            joint = np.hstack([encoded, codes])
+            is_categorical = np.append(is_categorical, is_code)
+        imputer = CircuitImputer(
+            density=self.density,
+            strategy="sample",
+            categorical_features=is_categorical,
+            keep_empty_features=True,
+            random_state=self._seed,
+            n_jobs=self.n_jobs,
+        )
+        drawn = imputer.fit(joint).sample_imputations(joint, self.n_completions)
+        for copy in drawn[:, :, : encoded.shape[1]]:
+            yield self._schema.decode(copy.astype(np.float64))
+
+    def get_metadata_routing(self):
+        """Tell what metadata are passed on.
+
+        Returns
+        -------
+        MetadataRouter
+            The weights and parameters of `fit` that the inner estimator asks for.
+        """
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        inner = self._default_estimator(None) if self.estimator is None else self.estimator
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(estimator=inner, method_mapping=mapping)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = self._default_estimator(None) if self.estimator is None else self.estimator
+        own = get_tags(inner)
+        tags.target_tags = own.target_tags
+        tags.classifier_tags, tags.regressor_tags = own.classifier_tags, own.regressor_tags
+        return tags
+
+    # ------------------------------------------------------------------ indicators
+
+    def _check_table(self, X, *, reset):
+        X = super()._check_table(X, reset=reset)
+        if not self.add_indicator:
+            return X
+        if reset:
+            self._own_schema = TableSchema.learn(X, super()._choose_categorical())
+        missing = np.isnan(self._own_schema.encode(X, self.handle_unknown))
+        if reset:
+            self._indicated = np.flatnonzero(missing.any(axis=0))
+        names = [f"missingindicator_{self._own_schema.names[j]}" for j in self._indicated]
+        return append_columns(X, names, missing[:, self._indicated].astype(np.float64))
+
+    def _choose_categorical(self):
+        if not self.add_indicator:
+            return super()._choose_categorical()
+        # Indicators are categories, whatever their dtype
+        return np.append(self._own_schema.is_categorical, np.ones(len(self._indicated), bool))
+
+    def _set_schema(self, schema):
+        super()._set_schema(schema)
+        self.is_categorical_ = self.is_categorical_[: self.n_features_in_]
+        self.categories_ = self.categories_[: self.n_features_in_]
+
+    # ------------------------------------------------------------------ answers
+
+    def _respond(self, X, method, *, with_variance=False):
+        """Answer for rows: what the models say of complete ones, expectations of the others."""
+        check_is_fitted(self)
+        response = Response(self.estimators_, method, self._schema.decode)
+        encoded = self._read_table(X)
+        table = self._check_table(X, reset=False)
+        missing = np.isnan(encoded).any(axis=1)
+        incomplete, complete = np.flatnonzero(missing), np.flatnonzero(~missing)
+        parts = []
+        if len(complete):
+            own = _safe_indexing(table, complete) if len(incomplete) else table
+            answer = response.of_table(own)
+            variance = np.zeros_like(answer) if with_variance else None
+            parts.append((complete, Expectation.exact(answer, variance)))
+        if len(incomplete):
+            expected = self._expected(response)
+            moments = expected(self._rows(encoded[incomplete]), with_variance=with_variance)
+            self._warn_of_errors(moments.error)
+            parts.append((incomplete, moments))
+        return Expectation.put_together(len(encoded), parts)
+
+    def _expected(self, response):
+        budget = DrawBudget(self.n_draws, self.tol, self._scale, self._seed, self.n_jobs)
+        return ExpectedResponse(
+            response, self.circuit_, budget, None, draws_only=self.method == "draws"
+        )
+
+    def _rows(self, cells):
+        """Give incomplete rows with the evidence that the density can use."""
+        evidence = self._as_known(cells)
+        impossible = np.isneginf(self.circuit_.log_prob(evidence))
+        if impossible.any():
+            evidence = np.where(impossible[:, None], np.nan, evidence)
+            warnings.warn(
+                f"The observed values of {impossible.sum()} rows have probability zero under the "
+                "density; their missing values are drawn from the marginal distribution.",
+                stacklevel=4,
+            )
+        return IncompleteRows(cells, evidence, self._schema.is_integral)
+
+    def _warn_of_errors(self, error):
+        late = error > self.tol
+        if late.any():
+            warnings.warn(
+                f"{type(self).__name__} has reached n_draws={self.n_draws} with a standard error "
+                f"above tol={self.tol} in {late.sum()} rows; the largest is {error.max():.3g}. "
+                "Increase n_draws or tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )

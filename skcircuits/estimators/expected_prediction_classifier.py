@@ -1,0 +1,253 @@
+"""Classification of rows with missing values: expected predictions of any classifier."""
+
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+
+from skcircuits.estimators._base import fit_context
+from skcircuits.estimators._expected_prediction import (
+    EXPECTED_PREDICTION_CONSTRAINTS,
+    ExpectedPredictionMixin,
+)
+from skcircuits.predictions._default_models import default_classifier
+
+__all__ = ["ExpectedPredictionClassifier"]
+
+
+def _model_has(method):
+    """Tell whether the classifier has a method, for those that depend on it."""
+
+    def check(self):
+        fitted = getattr(self, "estimator_", None)
+        model = self._default_estimator(None) if self.estimator is None else self.estimator
+        getattr(model if fitted is None else fitted, method)
+        return True
+
+    return check
+
+
+class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
+    """Expected predictions of any classifier on rows with missing values.
+
+    For a row with missing values the probabilities of the classes are E[P(y | x) | observed
+    values] under a density of the rows, P(y | x) being those of the fitted classifier; for a
+    complete row they are P(y | x). Where values are missing at random that is exactly
+    P(y | observed values), by the tower property.
+
+    Parameters
+    ----------
+    estimator : estimator, default=None
+        The model whose predictions are expected. A clone is fitted; a
+        `sklearn.frozen.FrozenEstimator` is used as it is, so that only the density is learned.
+        None takes kernel logistic
+        regression (`Nystroem`) on standardised and one-hot encoded columns.
+    density : "auto", density estimator or Circuit, default="auto"
+        Distribution of the rows. ``"auto"`` chooses one for the table, an estimator is cloned
+        and fitted on X, a circuit is used as it is, one variable per column.
+    method : {"auto", "exact", "draws"}, default="auto"
+        ``"auto"`` computes expectations in closed form where model and density have one (see
+        `method_`), enumerates the completions of rows that miss few categories, and draws
+        elsewhere. ``"exact"`` refuses models without closed form, ``"draws"`` always draws.
+    n_draws : int, default=2000
+        Most draws per row.
+    tol : float, default=0.03
+        Standard error at which drawing stops, in units of the answer.
+    n_completions : int, default=5
+        Number of completed copies of training rows with missing values, each for one clone of
+        the estimator. Missing values are drawn given the observed ones of the row and its
+        target. 0 hands the rows to the estimator as they are.
+    add_indicator : bool, default=False
+        Give the model one more column per column with missing values in fit: 1 where the
+        value is missing. The density is learned over these columns, too. For tables whose
+        missing values tell something.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Categorical columns: strings, booleans, categories and enumerations of a dataframe
+        or object array, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        Whether a category that fit has not seen counts as a missing value or is refused.
+    n_jobs : int, default=None
+        Number of parallel jobs for draws; results do not depend on it.
+    random_state : int, RandomState or None, default=None
+        Seed of the density and of the draws. Draws are keyed by the values of the row, so
+        that predictions do not depend on other rows.
+    verbose : int, default=0
+        Verbosity of the density.
+
+    Attributes
+    ----------
+    estimators_ : list of estimator
+        The fitted models, one per completed copy of the training rows; their predictions are
+        averaged.
+    estimator_ : estimator
+        The first of them, and the only one where the training rows were complete.
+    density_ : density estimator or None
+        The fitted density, None where a circuit was given.
+    circuit_ : Circuit
+        Its circuit, in original units and codes into ``categories_``.
+    classes_ : ndarray of shape (n_classes,) or list of such arrays
+        The classes, per target where there are several.
+    method_ : str
+        How rows with missing values are predicted, and why not in closed form.
+    categories_ : list of ndarray or None
+        Categories per column in the order of their codes, None for numbers.
+    is_categorical_ : ndarray of shape (n_features_in_,)
+        Mask of the categorical columns.
+    n_features_in_ : int
+        Number of columns in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns in fit, where all are strings.
+
+    See Also
+    --------
+    ExpectedPredictionRegressor : The same for regressors.
+    CircuitImputer : Completes the missing values instead.
+
+    Notes
+    -----
+    Rows with missing values are given the class of the largest expected probability; without
+    `predict_proba`, that of the largest expected decision function, and without either the
+    class that the classifier predicts with the largest probability.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skcircuits import ExpectedPredictionClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = ExpectedPredictionClassifier(LogisticRegression(max_iter=500), random_state=0)
+    >>> X[0, 2:] = np.nan
+    >>> model.fit(X, y).predict_proba(X[:1]).shape
+    (1, 3)
+    """
+
+    _parameter_constraints: ClassVar[dict] = EXPECTED_PREDICTION_CONSTRAINTS
+
+    @fit_context
+    def fit(self, X, y=None, sample_weight=None, **fit_params):
+        """Fit the classifier, and learn the density of the rows.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Training rows; values may be missing.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Classes; may be None for a frozen estimator.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, for the classifier and the density.
+        **fit_params : dict
+            Passed to the `fit` of the classifier.
+
+        Returns
+        -------
+        ExpectedPredictionClassifier
+            The fitted model.
+        """
+        self._fit(X, y, sample_weight, fit_params)
+        self.classes_ = self.estimator_.classes_
+        return self
+
+    def predict(self, X):
+        """Predict the class of each row.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; values may be missing.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            The class of the largest expected answer; for complete rows what the classifier
+            itself predicts.
+        """
+        encoded = self._read_table(X)
+        complete = ~np.isnan(encoded).any(axis=1)
+        if complete.all() and len(self.estimators_) == 1:
+            return self.estimator_.predict(self._check_table(X, reset=False))
+        method = self._responses[0]
+        answers = self._respond(X, method).mean
+        if isinstance(self.classes_, list):
+            parts = np.split(answers, np.cumsum([len(c) for c in self.classes_])[:-1], axis=1)
+            labels = [c[part.argmax(axis=1)] for c, part in zip(self.classes_, parts)]
+            predicted = np.stack(labels, axis=1)
+        elif answers.shape[1] == 1:
+            predicted = self.classes_[(answers[:, 0] > 0).astype(int)]
+        else:
+            predicted = self.classes_[answers.argmax(axis=1)]
+        if complete.any() and len(self.estimators_) == 1:
+            table = self._check_table(X, reset=False)
+            predicted[complete] = self.estimator_.predict(_safe_indexing(table, complete))
+        return predicted
+
+    @available_if(_model_has("predict_proba"))
+    def predict_proba(self, X):
+        """Give the probability of each class.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; values may be missing.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or list of such arrays
+            E[P(y | x) | observed values]; a list where there are several targets.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `n_draws` draws leave a standard error above `tol`.
+        """
+        answers = self._respond(X, "predict_proba").mean
+        if isinstance(self.classes_, list):
+            return np.split(answers, np.cumsum([len(c) for c in self.classes_])[:-1], axis=1)
+        return answers
+
+    @available_if(_model_has("decision_function"))
+    def decision_function(self, X):
+        """Give the expected decision function.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; values may be missing.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            E[f(x) | observed values], f being the decision function of the classifier.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `n_draws` draws leave a standard error above `tol`.
+        """
+        answers = self._respond(X, "decision_function").mean
+        return answers[:, 0] if answers.shape[1] == 1 else answers
+
+    @property
+    def _responses(self):
+        """What the classifier can be asked, the best first."""
+        methods = [m for m in ("predict_proba", "decision_function") if hasattr(self.estimator_, m)]
+        return methods or ["votes"]
+
+    def _check_targets(self, y, X):
+        check_classification_targets(y)
+        y = self._check_target(y, X, multi_output=True, numeric=False)
+        y = y.reshape(len(y), -1)
+        columns = [np.unique(column, return_inverse=True)[1] for column in y.T]
+        return np.stack(columns, axis=1).astype(np.float64), np.ones(len(columns), dtype=bool)
+
+    def _answer_scale(self, models, y):
+        return 1.0
+
+    def _default_estimator(self, y):
+        known = hasattr(self, "_schema")
+        is_categorical = self._schema.is_categorical if known else np.zeros(0, dtype=bool)
+        n_rows = 1 if y is None else len(y)
+        return default_classifier(is_categorical, n_rows, several_targets=np.ndim(y) == 2)

@@ -1,0 +1,151 @@
+"""Expected predictions of any model: averages over quasi-random conditional draws.
+
+A row is drawn in rounds of independent lattices (`LatticeStreams`): what their means differ
+by is the standard error of the whole. Rounds grow until the error is below the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.circuits import Circuit
+from skcircuits.numerics._row_streams import LatticeStreams
+from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
+from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["MIN_DRAWS", "DrawBudget", "expectation_by_draws"]
+
+# Independent lattices per round: their means tell the standard error
+N_LATTICES = 8
+FIRST_SIZE = 4  # points of a lattice in the first round
+MIN_DRAWS = N_LATTICES * FIRST_SIZE
+# Completed rows per task, and what one of them takes: cells, codes, tables, answers
+MAX_PAIRS = 2**16
+BYTES_PER_CELL = 8 * 6
+
+
+@dataclass(frozen=True)
+class DrawBudget:
+    """When to stop drawing.
+
+    Attributes
+    ----------
+    max_draws : int
+        Most draws per row.
+    tol : float
+        Standard error at which to stop, in units of `scale`.
+    scale : ndarray of shape (k,) or float
+        What counts as one, per output.
+    seed : int
+        Seed of the draws.
+    n_jobs : int or None
+        Number of parallel jobs; the result is the same for any.
+    """
+
+    max_draws: int
+    tol: float
+    scale: FloatArray | float
+    seed: int
+    n_jobs: int | None = None
+
+    def sizes(self) -> Iterator[int]:
+        """Points per lattice of the rounds that the budget allows, doubling."""
+        left, size = self.max_draws, FIRST_SIZE
+        while left >= N_LATTICES * FIRST_SIZE:
+            while N_LATTICES * size > left:
+                size //= 2
+            yield size
+            left -= N_LATTICES * size
+            size *= 2
+
+
+def expectation_by_draws(
+    response: Response, circuit: Circuit, rows: IncompleteRows, budget: DrawBudget
+) -> Expectation:
+    """Estimate mean and variance of a response given the observed cells of distinct rows."""
+    result: _RunningMoments | None = None
+    active = np.arange(len(rows))
+    for number, size in enumerate(budget.sizes()):
+        seed = budget.seed + number
+        answers = _round(response, circuit, rows.take(active), size, seed, budget.n_jobs)
+        if result is None:
+            result = _RunningMoments(len(rows), answers.shape[-1])
+        result.add(active, answers)
+        error = result.standard_errors(active) / budget.scale
+        active = active[(error > budget.tol).any(axis=1)]
+        if not len(active):
+            break
+    assert result is not None
+    error = (result.standard_errors(np.arange(len(rows))) / budget.scale).max(axis=1)
+    return Expectation(result.mean, result.variances(), error)
+
+
+class _RunningMoments:
+    """Means and squares of rounds of different sizes, per row and output."""
+
+    def __init__(self, n_rows: int, n_outputs: int) -> None:
+        shape = n_rows, n_outputs
+        self.n_draws = np.zeros((n_rows, 1))
+        self.mean = np.zeros(shape)
+        self._squares = np.zeros(shape)  # of deviations from the mean
+        self._spread = np.zeros(shape)  # variance of the mean, times n_draws squared
+
+    def add(self, rows: IntArray, answers: FloatArray) -> None:
+        """Add a round, shape (N_LATTICES, n_points, n, k)."""
+        n_new = answers.shape[0] * answers.shape[1]
+        lattices = answers.mean(axis=1)
+        new_mean = lattices.mean(axis=0)
+        new_squares = np.square(answers - new_mean).sum(axis=(0, 1))
+        self._spread[rows] += n_new**2 * lattices.var(axis=0, ddof=1) / len(lattices)
+        old = self.n_draws[rows]
+        step = new_mean - self.mean[rows]
+        self.mean[rows] += step * (n_new / (old + n_new))
+        self._squares[rows] += new_squares + step**2 * (old * n_new / (old + n_new))
+        self.n_draws[rows] += n_new
+
+    def standard_errors(self, rows: IntArray) -> FloatArray:
+        """Standard errors of the means, shape (n, k)."""
+        return np.sqrt(self._spread[rows]) / self.n_draws[rows]
+
+    def variances(self) -> FloatArray:
+        """Variances of the response, shape (n, k)."""
+        return self._squares / (self.n_draws - 1.0)
+
+
+def _round(
+    response: Response,
+    circuit: Circuit,
+    rows: IncompleteRows,
+    size: int,
+    seed: int,
+    n_jobs: int | None,
+) -> FloatArray:
+    """Answers for one round of draws of all rows, shape (N_LATTICES, size, n, k)."""
+    n_draws = N_LATTICES * size
+    n_bytes = n_draws * rows.cells.shape[1] * BYTES_PER_CELL
+    chunks = list(memory_bound_chunks(len(rows), n_bytes, at_most=max(1, MAX_PAIRS // n_draws)))
+    streams = LatticeStreams(rows.cells, seed, size)
+    parts = Parallel(n_jobs=n_jobs, prefer="threads")(
+        delayed(_answers)(response, circuit, rows.take(chunk), n_draws, streams.take(chunk))
+        for chunk in chunks
+    )
+    answers = np.concatenate(parts, axis=1)
+    return answers.reshape(N_LATTICES, size, *answers.shape[1:])
+
+
+def _answers(
+    response: Response,
+    circuit: Circuit,
+    rows: IncompleteRows,
+    n_draws: int,
+    streams: LatticeStreams,
+) -> FloatArray:
+    """Answers for draws of some rows, shape (n_draws, n, k)."""
+    drawn = circuit.sample(n_draws, X=rows.evidence, random_state=streams)
+    completed = rows.completed(drawn)
+    answers = response(completed.reshape(-1, completed.shape[-1]))
+    return answers.reshape(n_draws, len(rows), -1)

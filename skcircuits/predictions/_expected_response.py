@@ -1,0 +1,72 @@
+"""The expected response of fitted models: the best way there is for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from skcircuits.circuits import Circuit
+from skcircuits.numerics._patterns import unique_rows
+from skcircuits.predictions._closed_forms import ClosedForm
+from skcircuits.predictions._draws import DrawBudget, expectation_by_draws
+from skcircuits.predictions._enumeration import expectation_by_enumeration, has_few_completions
+from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
+from skcircuits.protocols import BoolArray
+
+__all__ = ["ExpectedResponse"]
+
+
+@dataclass(frozen=True)
+class ExpectedResponse:
+    """E[f(x) | observed cells] of fitted models f.
+
+    Attributes
+    ----------
+    response : Response
+        The models.
+    circuit : Circuit
+        The distribution of the rows.
+    budget : DrawBudget
+        For rows that have to be drawn.
+    closed_form : ClosedForm or None
+        An exact way, where the models have one.
+    draws_only : bool
+        Whether to draw all rows whatever exact ways there are.
+    """
+
+    response: Response
+    circuit: Circuit
+    budget: DrawBudget
+    closed_form: ClosedForm | None = None
+    draws_only: bool = False
+
+    def __call__(self, rows: IncompleteRows, *, with_variance: bool = False) -> Expectation:
+        """Compute the moments given the observed cells; equal rows are answered once."""
+        first, inverse = unique_rows(np.hstack([rows.cells, rows.evidence]))
+        distinct = rows.take(first)
+        parts = []
+        for chosen, compute in self._ways(distinct, with_variance):
+            own = np.flatnonzero(chosen)
+            if len(own):
+                parts.append((own, compute(distinct.take(own))))
+        return Expectation.put_together(len(distinct), parts).take(inverse)
+
+    def _ways(
+        self, rows: IncompleteRows, with_variance: bool
+    ) -> Iterator[tuple[BoolArray, Callable[[IncompleteRows], Expectation]]]:
+        """Yield which rows go which way, and the way."""
+        left: BoolArray = np.ones(len(rows), dtype=bool)
+        form = self.closed_form
+        if form is not None and not self.draws_only:
+            chosen = form.covers(rows, with_variance=with_variance)
+            yield chosen, partial(form.expectation, with_variance=with_variance)
+            left &= ~chosen
+        if not self.draws_only:
+            chosen = left & has_few_completions(self.circuit, rows)
+            yield chosen, partial(expectation_by_enumeration, self.response, self.circuit)
+            left &= ~chosen
+        draw = partial(expectation_by_draws, self.response, self.circuit)
+        yield left, partial(draw, budget=self.budget)

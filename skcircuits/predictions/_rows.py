@@ -1,0 +1,135 @@
+"""What all ways to an expected prediction share: incomplete rows, models, moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["Expectation", "IncompleteRows", "Response", "as_matrix"]
+
+
+@dataclass(frozen=True)
+class IncompleteRows:
+    """Encoded rows with missing cells, twice.
+
+    Attributes
+    ----------
+    cells : ndarray of shape (n, d)
+        What the model sees, NaN where it has to be completed.
+    evidence : ndarray of shape (n, d)
+        What the density is told, NaN also where it cannot make use of a cell.
+    is_integral : ndarray of shape (d,)
+        Columns whose draws are rounded, as the model has seen integers only.
+    """
+
+    cells: FloatArray
+    evidence: FloatArray
+    is_integral: BoolArray
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.cells)
+
+    def take(self, rows: IntArray | BoolArray | slice) -> IncompleteRows:
+        """Give some of the rows."""
+        return replace(self, cells=self.cells[rows], evidence=self.evidence[rows])
+
+    def completed(self, drawn: FloatArray) -> FloatArray:
+        """Put drawn cells, shape (..., n, d), where cells are missing; `drawn` is used up."""
+        drawn[..., self.is_integral] = np.rint(drawn[..., self.is_integral])
+        return np.where(np.isnan(self.cells), drawn, self.cells)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Moments of a response with k outputs, given the observed cells of n rows.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n, k)
+        Conditional expectations.
+    variance : ndarray of shape (n, k) or None
+        Conditional variances, None where nobody asked.
+    error : ndarray of shape (n,)
+        Standard error of the mean, in the scale of each output, the largest of all outputs;
+        0 where the expectation is exact.
+    """
+
+    mean: FloatArray
+    variance: FloatArray | None
+    error: FloatArray
+
+    @classmethod
+    def exact(cls, mean: FloatArray, variance: FloatArray | None = None) -> Expectation:
+        """Give the result of a closed form; rounding may have made variances negative."""
+        if variance is not None:
+            variance = np.maximum(variance, 0.0)
+        return cls(mean, variance, np.zeros(len(mean)))
+
+    def take(self, rows: IntArray) -> Expectation:
+        """Give some of the rows, also repeatedly."""
+        variance = None if self.variance is None else self.variance[rows]
+        return Expectation(self.mean[rows], variance, self.error[rows])
+
+    @classmethod
+    def put_together(
+        cls, n_rows: int, parts: Sequence[tuple[IntArray, Expectation]]
+    ) -> Expectation:
+        """Join the expectations of disjoint sets of rows."""
+        first = parts[0][1]
+        whole = cls(
+            np.empty((n_rows, first.mean.shape[1])),
+            None if first.variance is None else np.empty((n_rows, first.mean.shape[1])),
+            np.empty(n_rows),
+        )
+        for rows, part in parts:
+            whole.mean[rows], whole.error[rows] = part.mean, part.error
+            if whole.variance is not None:
+                whole.variance[rows] = part.variance
+        return whole
+
+
+@dataclass(frozen=True)
+class Response:
+    """What fitted models answer for complete rows: an array (n, k), their mean.
+
+    Attributes
+    ----------
+    models : sequence of estimator
+        Fitted alike, on completions of the same rows.
+    method : {"predict", "predict_proba", "decision_function", "votes"}
+        What is asked of them; votes are the indicators of the classes that they predict.
+    to_table : callable
+        Turns encoded rows into the kind of table that the models know.
+    """
+
+    models: Sequence[Any]
+    method: str
+    to_table: Callable[[FloatArray], Any]
+
+    def __call__(self, encoded: FloatArray) -> FloatArray:
+        """Answer for complete encoded rows."""
+        return self.of_table(self.to_table(encoded))
+
+    def of_table(self, table: Any) -> FloatArray:
+        """Answer for a table of complete rows."""
+        answers = [self._ask(model, table) for model in self.models]
+        return answers[0] if len(answers) == 1 else np.mean(answers, axis=0)
+
+    def _ask(self, model: Any, table: Any) -> FloatArray:
+        if self.method == "votes":
+            return (model.predict(table)[:, None] == model.classes_).astype(np.float64)
+        return as_matrix(getattr(model, self.method)(table))
+
+
+def as_matrix(answer: Any) -> FloatArray:
+    """Write the answer of a model as one array (n, k); a list of arrays side by side."""
+    if isinstance(answer, list):
+        return np.hstack([as_matrix(part) for part in answer])
+    matrix = np.asarray(answer, dtype=np.float64)
+    return matrix[:, None] if matrix.ndim == 1 else matrix

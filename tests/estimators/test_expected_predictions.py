@@ -1,0 +1,478 @@
+"""Expected predictions of regressors and classifiers: what holds for any model."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.ensemble import (
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    VotingClassifier,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
+from sklearn.inspection import permutation_importance
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.metrics import log_loss, root_mean_squared_error
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVR, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+from skcircuits import (
+    ExpectedPredictionClassifier,
+    ExpectedPredictionRegressor,
+    GaussianMixtureDensity,
+)
+from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
+
+NAN = np.nan
+DENSITY = GaussianMixtureDensity(n_components=2)
+
+
+def hide(X, fraction=0.3, seed=0):
+    holes = np.random.default_rng(seed).random(X.shape) < fraction
+    return np.where(holes, NAN, X)
+
+
+def regressor(model=None, **parameters):
+    return ExpectedPredictionRegressor(
+        model, **{"density": DENSITY, "random_state": 0, "tol": 0.1} | parameters
+    )
+
+
+def classifier(model=None, **parameters):
+    return ExpectedPredictionClassifier(
+        model, **{"density": DENSITY, "random_state": 0, "tol": 0.1} | parameters
+    )
+
+
+@pytest.fixture
+def numbers():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 4)) @ rng.normal(size=(4, 4)) + 3.0
+    return X, X[:, 0] - 0.5 * X[:, 1] ** 2 + 0.1 * rng.normal(size=120)
+
+
+@pytest.fixture
+def classes(numbers):
+    X, y = numbers
+    return X, np.array(["low", "middle", "high"])[np.digitize(y, np.quantile(y, [0.3, 0.6]))]
+
+
+@pytest.fixture
+def frame(numbers):
+    X, y = numbers
+    job = np.where(X[:, 2] > 3, "nurse", "cook")
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "job": pd.Categorical(job)})
+    table["many"] = np.round(X[:, 3]).astype(int)
+    return table, y
+
+
+# ------------------------------------------------------------- rows without missing values
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearRegression(),
+        SVR(),
+        RandomForestRegressor(n_estimators=5, random_state=0),
+        HistGradientBoostingRegressor(max_iter=5),
+        make_pipeline(StandardScaler(), KNeighborsRegressor()),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_complete_rows_get_the_prediction_of_the_regressor(model, numbers):
+    X, y = numbers
+    expected = clone(model).fit(X, y).predict(X)
+    wrapped = regressor(model).fit(X, y)
+    np.testing.assert_array_equal(wrapped.predict(X), expected)
+    mean, std = wrapped.predict(X, return_std=True)
+    np.testing.assert_array_equal(mean, expected)
+    assert (std == 0.0).all()
+    mixed = X.copy()
+    mixed[::2, 1] = NAN
+    own = wrapped.estimator_.predict(X[1::2])
+    np.testing.assert_array_equal(wrapped.predict(mixed)[1::2], own)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(),
+        RandomForestClassifier(n_estimators=5, random_state=0),
+        LinearSVC(),
+        KNeighborsClassifier(),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_complete_rows_get_the_prediction_of_the_classifier(model, classes):
+    X, y = classes
+    fitted = clone(model).fit(X, y)
+    wrapped = classifier(model).fit(X, y)
+    assert wrapped.classes_.tolist() == ["high", "low", "middle"]
+    for method in ("predict", "predict_proba", "decision_function"):
+        assert hasattr(wrapped, method) == hasattr(fitted, method)
+        if hasattr(fitted, method):
+            np.testing.assert_array_equal(getattr(wrapped, method)(X), getattr(fitted, method)(X))
+
+
+def test_float32_tables_reach_the_model_as_they_are(numbers):
+    X, y = numbers
+    X = X.astype(np.float32)
+    expected = KNeighborsRegressor().fit(X, y).predict(X)
+    np.testing.assert_array_equal(regressor(KNeighborsRegressor()).fit(X, y).predict(X), expected)
+
+
+# ------------------------------------------------------------- rows with missing values
+
+
+def test_expected_predictions_beat_those_of_means():
+    X, y = load_diabetes(return_X_y=True)
+    model = RandomForestRegressor(n_estimators=30, min_samples_leaf=5, random_state=0)
+    wrapped = regressor(model, density="auto").fit(X[::2], y[::2])
+    incomplete = hide(X[1::2])
+    filled = np.where(np.isnan(incomplete), X[::2].mean(axis=0), incomplete)
+    ours = root_mean_squared_error(y[1::2], wrapped.predict(incomplete))
+    assert ours < 0.99 * root_mean_squared_error(y[1::2], wrapped.estimator_.predict(filled))
+
+
+def test_expected_probabilities_beat_those_of_means():
+    X, y = load_iris(return_X_y=True)
+    wrapped = classifier(LogisticRegression(max_iter=1000), density="auto").fit(X[::2], y[::2])
+    incomplete = hide(X[1::2])
+    filled = np.where(np.isnan(incomplete), X[::2].mean(axis=0), incomplete)
+    ours = log_loss(y[1::2], wrapped.predict_proba(incomplete))
+    assert ours < 0.7 * log_loss(y[1::2], wrapped.estimator_.predict_proba(filled))
+
+
+def test_draws_and_standard_deviations_of_a_known_distribution():
+    circuit = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.6], [0.6, 1.0]]))
+
+    class Square(LinearRegression):
+        def predict(self, X):
+            return X[:, 1] ** 2
+
+    X = circuit.sample(200, random_state=0)
+    model = regressor(Square(), density=circuit, n_draws=2**14, tol=0.005).fit(X, X[:, 1])
+    mean, std = model.predict([[0.5, NAN], [NAN, 1.0]], return_std=True)
+    # X1 given X0 = .5 is normal with mean .3 and variance .64
+    assert mean[0] == pytest.approx(0.3**2 + 0.64, abs=0.03)
+    assert std[0] == pytest.approx(np.sqrt(2 * 0.64**2 + 4 * 0.09 * 0.64), rel=0.05)
+    assert (mean[1], std[1]) == (1.0, 0.0)
+    error = model.standard_error([[0.5, NAN], [0.5, 1.0]])
+    assert 0 < error[0] <= 0.005
+    assert error[1] == 0.0
+
+
+def test_a_warning_tells_the_error_where_the_budget_ends(numbers):
+    X, y = numbers
+    model = regressor(KNeighborsRegressor(), tol=1e-6, n_draws=64).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match=r"n_draws=64.*the largest is 0\.\d+"):
+        model.predict(hide(X))
+
+
+def test_predictions_depend_on_the_row_and_the_seed_alone(numbers):
+    X, y = numbers
+    model = regressor(KNeighborsRegressor()).fit(X, y)
+    incomplete = hide(X)
+    predicted = model.predict(incomplete)
+    np.testing.assert_array_equal(model.predict(incomplete), predicted)
+    np.testing.assert_allclose(model.predict(incomplete[::-1]), predicted[::-1], rtol=1e-12)
+    np.testing.assert_allclose(model.predict(incomplete[7:9]), predicted[7:9], rtol=1e-12)
+    with sklearn.config_context(working_memory=0.01):
+        np.testing.assert_allclose(model.predict(incomplete), predicted, rtol=1e-10)
+    doubled = np.vstack([incomplete, incomplete])
+    np.testing.assert_array_equal(*np.split(model.predict(doubled), 2))
+
+
+def test_few_categories_are_enumerated():
+    circuit = Circuit(
+        0.4 * Categorical(0, [0.9, 0.1]) * Categorical(1, [0.2, 0.3, 0.5])
+        + 0.6 * Categorical(0, [0.2, 0.8]) * Categorical(1, [0.6, 0.3, 0.1])
+    )
+    X = circuit.sample(100, random_state=0)
+    model = KNeighborsRegressor(3).fit(X, X.sum(axis=1))
+    wrapped = regressor(FrozenEstimator(model), density=circuit).fit(X)
+    completions = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    weights = np.exp(circuit.log_prob(completions) - circuit.log_prob([[1.0, NAN]]))
+    assert wrapped.predict([[1.0, NAN]])[0] == pytest.approx(
+        weights @ model.predict(completions), rel=1e-12
+    )
+    assert wrapped.standard_error([[1.0, NAN]])[0] == 0.0
+
+
+def test_impossible_evidence_gives_way_to_the_marginal(numbers):
+    circuit = Circuit(Categorical(0, [1.0, 0.0]) * Categorical(1, [0.5, 0.5]))
+    model = regressor(LinearRegression(), density=circuit)
+    model.fit([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0.0, 1.0, 5.0])
+    with pytest.warns(UserWarning, match="1 rows have probability zero"):
+        predicted = model.predict([[1.0, NAN], [0.0, NAN]])
+    # The observed cell stays what it is for the model
+    np.testing.assert_allclose(predicted, [5.5, 0.5])
+
+
+# ------------------------------------------------------------- training rows
+
+
+def test_training_rows_with_missing_values_give_one_clone_per_copy(numbers):
+    X, y = numbers
+    incomplete = hide(X)
+    model = regressor(Ridge(), n_completions=3).fit(incomplete, y)
+    assert len(model.estimators_) == 3
+    each = [estimator.predict(X) for estimator in model.estimators_]
+    assert not np.allclose(each[0], each[1])
+    np.testing.assert_allclose(model.predict(X), np.mean(each, axis=0), rtol=1e-12)
+    assert len(regressor(Ridge(), n_completions=3).fit(X, y).estimators_) == 1
+
+
+def test_completions_of_training_rows_know_the_target():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=400)
+    X = np.column_stack([y + 0.3 * rng.normal(size=400), rng.normal(size=400)])
+    incomplete = X.copy()
+    incomplete[:300, 0] = NAN
+    model = regressor(LinearRegression(), density="auto").fit(incomplete, y)
+    # Draws that do not know y would pull the slope to a quarter
+    assert model.estimator_.coef_[0] == pytest.approx(
+        LinearRegression().fit(X, y).coef_[0], rel=0.1
+    )
+
+
+def test_completions_of_training_rows_know_the_class():
+    rng = np.random.default_rng(0)
+    y = np.repeat(["no", "yes"], 200)
+    X = np.column_stack([4.0 * (y == "yes") + rng.normal(size=400), rng.normal(size=400)])
+    incomplete = X.copy()
+    incomplete[::2, 0] = NAN
+    model = classifier(LogisticRegression(), density="auto").fit(incomplete, y)
+    assert model.score(X, y) > 0.95
+    assert model.estimator_.coef_[0, 0] > 2.0
+
+
+def test_no_completions_hand_missing_values_to_the_model(numbers):
+    X, y = numbers
+    incomplete = hide(X)
+    boosting = HistGradientBoostingRegressor(max_iter=5, random_state=0)
+    model = regressor(boosting, n_completions=0).fit(incomplete, y)
+    assert len(model.estimators_) == 1
+    np.testing.assert_array_equal(model.predict(X), clone(boosting).fit(incomplete, y).predict(X))
+    with pytest.raises(ValueError, match="NaN"):
+        regressor(Ridge(), n_completions=0).fit(incomplete, y)
+
+
+def test_indicators_of_missing_values():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = X[:, 0] + 3.0 * (X[:, 1] > 0)
+    incomplete = X.copy()
+    incomplete[X[:, 1] > 0, 1] = NAN  # missing says all
+    plain = regressor(Ridge()).fit(incomplete, y)
+    told = regressor(Ridge(), add_indicator=True).fit(incomplete, y)
+    assert told.n_features_in_ == 2
+    assert told.estimator_.n_features_in_ == 3
+    errors = [root_mean_squared_error(y, m.predict(incomplete)) for m in (plain, told)]
+    assert errors[1] < 0.5 * errors[0]
+    frame = pd.DataFrame(incomplete, columns=["a", "b"], index=np.arange(7, 307))
+    named = regressor(Ridge(), add_indicator=True).fit(frame, y)
+    assert named.estimator_.feature_names_in_.tolist() == ["a", "b", "missingindicator_b"]
+    assert named.is_categorical_.tolist() == [False, False]
+    np.testing.assert_allclose(named.predict(frame), told.predict(incomplete), rtol=1e-6)
+
+
+# ------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_models_get_dataframes_with_their_dtypes(frame, library):
+    table, y = frame
+    if library == "polars":
+        table = pl.DataFrame({name: table[name].tolist() for name in table})
+        table = table.with_columns(pl.col("job").cast(pl.Categorical))
+    seen = []
+
+    class Watching(HistGradientBoostingRegressor):
+        def predict(self, X):
+            seen.append(X)
+            return super().predict(X)
+
+    model = regressor(Watching(max_iter=3, categorical_features="from_dtype")).fit(table, y)
+    incomplete = table.clone() if library == "polars" else table.copy()
+    if library == "polars":
+        incomplete = incomplete.with_columns(
+            pl.when(pl.int_range(pl.len()) % 2 == 0)
+            .then(None)
+            .otherwise(pl.col("job"))
+            .alias("job")
+        )
+    else:
+        incomplete.loc[::2, "job"] = None
+        incomplete.loc[::3, "a"] = None
+    assert np.isfinite(model.predict(incomplete)).all()
+    for drawn in seen:
+        assert type(drawn) is type(table)
+        assert list(drawn.columns) == list(table.columns)
+        assert str(drawn["job"].dtype) == str(table["job"].dtype)
+        assert str(drawn["many"].dtype) == str(table["many"].dtype)
+
+
+def test_default_models_read_categories(frame):
+    table, y = frame
+    incomplete = table.copy()
+    incomplete.loc[::2, "job"] = None
+    model = regressor().fit(table, y)
+    assert root_mean_squared_error(y, model.predict(incomplete)) < 0.8 * y.std()
+    labels = np.where(y > np.median(y), "up", "down")
+    assert classifier().fit(table, labels).score(incomplete, labels) > 0.7
+    unseen = incomplete.astype({"job": object})
+    unseen.loc[0, "job"] = "pilot"
+    np.testing.assert_allclose(model.predict(unseen[:1]), model.predict(incomplete[:1]))
+
+
+def test_models_that_refuse_categories_are_refused_at_once(frame, monkeypatch):
+    table, y = frame
+
+    def never(*args, **kwargs):
+        raise AssertionError("learned a density for nothing")
+
+    monkeypatch.setattr(GaussianMixtureDensity, "fit", never)
+    with pytest.raises(ValueError, match=r"columns \['job'\].*OneHotEncoder"):
+        regressor(Ridge()).fit(table, y)
+
+
+def test_encoders_in_front_read_categories(frame):
+    table, y = frame
+    encoder = make_column_transformer((OneHotEncoder(), ["job"]), remainder=StandardScaler())
+    model = regressor(make_pipeline(encoder, Ridge())).fit(table, y)
+    incomplete = table.assign(job=None)
+    assert np.isfinite(model.predict(incomplete)).all()
+
+
+# ------------------------------------------------------------- scikit-learn's tools
+
+
+def test_frozen_models_are_used_as_they_are(numbers):
+    X, y = numbers
+    frozen = FrozenEstimator(Ridge().fit(X, y))
+    model = regressor(frozen).fit(hide(X))
+    assert model.estimator_ is frozen
+    np.testing.assert_array_equal(model.predict(X), frozen.predict(X))
+    assert np.isfinite(model.predict(hide(X))).all()
+
+
+def test_classifiers_without_probabilities_have_none(classes):
+    X, y = classes
+    model = classifier(LinearSVC()).fit(X, y)
+    with pytest.raises(AttributeError, match="predict_proba"):
+        model.predict_proba(X)
+    incomplete = hide(X)
+    decision = model.decision_function(incomplete)
+    np.testing.assert_array_equal(model.predict(incomplete), model.classes_[decision.argmax(1)])
+    assert not hasattr(classifier(LinearSVC()), "predict_proba")
+
+
+def test_classifiers_that_only_predict_vote(classes):
+    X, y = classes
+
+    class Votes(DecisionTreeClassifier):
+        predict_proba = property()  # an AttributeError
+
+    model = classifier(Votes(max_depth=3, random_state=0)).fit(X, y)
+    assert not hasattr(model, "predict_proba")
+    assert model.score(hide(X), y) > 0.5
+
+
+def test_searches_over_model_and_density(numbers):
+    X, y = numbers
+    grid = {"estimator__alpha": [1e-3, 1e3], "density__n_components": [1, 2]}
+    search = GridSearchCV(regressor(Ridge()), grid, cv=2, error_score="raise").fit(hide(X), y)
+    assert search.best_params_["estimator__alpha"] == 1e-3
+    pipeline = regressor(make_pipeline(StandardScaler(), Ridge()))
+    pipeline.set_params(estimator__ridge__alpha=3.0)
+    assert pipeline.estimator[-1].alpha == 3.0
+
+
+def test_cross_validation_calibration_and_votes(classes):
+    X, y = classes
+    incomplete = hide(X)
+    model = classifier(LogisticRegression())
+    assert cross_val_score(model, incomplete, y, cv=2, error_score="raise").mean() > 0.4
+    calibrated = CalibratedClassifierCV(model, cv=2).fit(incomplete, y)
+    np.testing.assert_allclose(calibrated.predict_proba(incomplete).sum(axis=1), 1.0)
+    votes = VotingClassifier([("a", model), ("b", classifier(LinearSVC()))]).fit(X, y)
+    assert votes.score(X, y) > 0.5
+
+
+def test_permutation_importance(numbers):
+    X, y = numbers
+    model = regressor(Ridge()).fit(X, y)
+    found = permutation_importance(model, hide(X), y, n_repeats=2, random_state=0)
+    assert np.isfinite(found.importances_mean).all()
+
+
+def test_several_targets(numbers, classes):
+    X, y = numbers
+    targets = np.column_stack([y, 10.0 * X[:, 2]])
+    incomplete = hide(X)
+    for model in (Ridge(), None, MultiOutputRegressor(SVR())):
+        wrapped = regressor(model).fit(incomplete, targets)
+        mean, std = wrapped.predict(incomplete, return_std=True)
+        assert mean.shape == std.shape == targets.shape
+    outer = MultiOutputRegressor(regressor(Ridge())).fit(incomplete, targets)
+    assert outer.predict(incomplete).shape == targets.shape
+    labels = np.column_stack([classes[1], np.where(X[:, 1] > 3, "a", "b")])
+    for model in (
+        RandomForestClassifier(5, random_state=0),
+        MultiOutputClassifier(LogisticRegression()),
+    ):
+        wrapped = classifier(model).fit(incomplete, labels)
+        probabilities = wrapped.predict_proba(incomplete)
+        assert [p.shape for p in probabilities] == [(120, 3), (120, 2)]
+        predicted = wrapped.predict(incomplete)
+        assert predicted.shape == labels.shape
+        assert (predicted == labels).mean() > 0.6
+        complete = wrapped.predict(X)
+        assert set(complete[:, 1]) <= {"a", "b"}
+
+
+def test_weights_reach_the_model_and_the_density(numbers):
+    X, y = numbers
+    weights = (np.arange(len(y)) < 60).astype(float)
+    weighted = regressor(Ridge()).fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(
+        weighted.estimator_.coef_, Ridge().fit(X[:60], y[:60]).coef_, rtol=1e-9
+    )
+    with pytest.raises(ValueError, match="cannot take weights"):
+        regressor(KNeighborsRegressor()).fit(X, y, sample_weight=weights)
+
+
+def test_metadata_are_routed(numbers):
+    X, y = numbers
+    weights = np.linspace(0.0, 1.0, len(y))
+    with sklearn.config_context(enable_metadata_routing=True):
+        inner = Ridge().set_fit_request(sample_weight=True)
+        routed = regressor(inner).fit(X, y, sample_weight=weights)
+        own = Ridge().fit(X, y, sample_weight=weights)
+        np.testing.assert_allclose(routed.estimator_.coef_, own.coef_, rtol=1e-12)
+        ignoring = regressor(Ridge().set_fit_request(sample_weight=False))
+        ignoring.fit(X, y, sample_weight=weights)
+        np.testing.assert_allclose(ignoring.estimator_.coef_, Ridge().fit(X, y).coef_, rtol=1e-12)
+
+
+def test_no_warnings_where_nothing_is_wrong(classes):
+    X, y = classes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier(density="auto").fit(X, y).predict_proba(hide(X))

@@ -1,0 +1,109 @@
+"""Expectations by draws: against closed forms, and what their errors promise."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian
+from skcircuits.predictions._draws import MIN_DRAWS, DrawBudget, expectation_by_draws
+from skcircuits.predictions._rows import IncompleteRows, Response
+
+NAN = np.nan
+CIRCUIT = Circuit(
+    0.3 * MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]])
+    + 0.7 * MultivariateGaussian([0, 1], [2.0, 1.0], [[1.0, -0.5], [-0.5, 2.0]])
+)
+
+
+class Model:
+    """Sums and indicators, to be told apart."""
+
+    @staticmethod
+    def predict(X):
+        return np.column_stack([X.sum(axis=1), X[:, 1] > 1.0])
+
+
+def response():
+    return Response([Model()], "predict", lambda encoded: encoded)
+
+
+def rows(cells, is_integral=(False, False)):
+    cells = np.array(cells)
+    return IncompleteRows(cells, cells, np.array(is_integral))
+
+
+def budget(**parameters):
+    return DrawBudget(**{"max_draws": 2**14, "tol": 0.02, "scale": 1.0, "seed": 3} | parameters)
+
+
+def test_moments_agree_with_closed_forms():
+    incomplete = rows([[0.5, NAN], [NAN, NAN], [NAN, -1.0]])
+    found = expectation_by_draws(response(), CIRCUIT, incomplete, budget())
+    assert (found.error <= 0.02).all()
+    np.testing.assert_allclose(
+        found.mean[:, 0], CIRCUIT.expectation(incomplete.cells).sum(axis=1), atol=0.06
+    )
+    conditional = CIRCUIT.condition([0.5, NAN])
+    above = np.exp(conditional.log_prob_box([[NAN, 1.0]], [[NAN, NAN]])[0])
+    assert found.mean[0, 1] == pytest.approx(above, abs=0.04)
+    assert found.variance[0, 1] == pytest.approx(above * (1 - above), abs=0.04)
+    assert found.variance[0, 0] == pytest.approx(
+        CIRCUIT.variance(incomplete.cells)[0].sum(), rel=0.05
+    )
+
+
+def test_errors_are_as_large_as_promised():
+    # Many rows with one conditional distribution each known: errors must match their estimates
+    circuit = Circuit(Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0))
+    first = np.linspace(-1.0, 1.0, 400)
+    incomplete = rows(np.column_stack([first, np.full(400, NAN)]))
+    # The scale leaves the sum out of the error
+    only = budget(max_draws=64, tol=0.0, scale=np.array([1e9, 1.0]))
+    found = expectation_by_draws(response(), circuit, incomplete, only)
+    assert found.error.max() > 0
+    errors = found.mean[:, 1] - norm.sf(1.0)
+    spread = np.sqrt(np.mean(errors**2))
+    assert 0.5 < spread / np.sqrt(np.mean(found.error**2)) < 1.5
+    # Lattices stratify a single number: far below the error of independent draws
+    assert spread < 0.75 * np.sqrt(norm.sf(1.0) * norm.cdf(1.0) / 64)
+
+
+def test_draws_stop_at_the_tolerance():
+    calls = []
+
+    class Counting(Model):
+        def predict(self, X):
+            calls.append(len(X))
+            return Model.predict(X)
+
+    counting = Response([Counting()], "predict", lambda encoded: encoded)
+    expectation_by_draws(counting, CIRCUIT, rows([[NAN, NAN]] * 10), budget(tol=1e9))
+    assert sum(calls) == 10 * MIN_DRAWS
+    calls.clear()
+    expectation_by_draws(counting, CIRCUIT, rows([[NAN, NAN]]), budget(max_draws=1000, tol=0.0))
+    assert 900 < sum(calls) <= 1000
+
+
+def test_draws_are_keyed_by_the_row():
+    table = [[0.5, NAN], [NAN, NAN], [NAN, -1.0]]
+    all_rows = expectation_by_draws(response(), CIRCUIT, rows(table), budget(max_draws=64))
+    one_row = expectation_by_draws(response(), CIRCUIT, rows(table[2:]), budget(max_draws=64))
+    np.testing.assert_allclose(all_rows.mean[2:], one_row.mean, rtol=1e-12)
+    other = expectation_by_draws(response(), CIRCUIT, rows(table), budget(max_draws=64, seed=9))
+    assert (all_rows.mean[:, 0] != other.mean[:, 0]).all()
+
+
+def test_integers_are_drawn_as_integers():
+    seen = []
+
+    class Watching(Model):
+        def predict(self, X):
+            seen.append(X)
+            return Model.predict(X)
+
+    watching = Response([Watching()], "predict", lambda encoded: encoded)
+    incomplete = rows([[0.25, NAN]], is_integral=[True, True])
+    expectation_by_draws(watching, CIRCUIT, incomplete, budget(max_draws=64))
+    cells = np.vstack(seen)
+    assert (cells[:, 0] == 0.25).all()
+    assert (cells[:, 1] == np.rint(cells[:, 1])).all()
