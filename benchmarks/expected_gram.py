@@ -13,14 +13,14 @@ from __future__ import annotations
 import time
 
 import numpy as np
-
-from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
-from skcircuits.circuits.engine._layers import SumWeights
-from skcircuits.kernels import Hamming
 from skcircuits.kernels.pairs._circuit_batch import CircuitBatch
 from skcircuits.kernels.pairs._pair_pass import expected_term_of_pairs
 from skcircuits.kernels.pairs._pair_plan import compile_pairs
 from skcircuits.kernels.points._point_pass import posterior_weights
+
+from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
+from skcircuits.circuits.engine._layers import SumWeights
+from skcircuits.kernels import Hamming
 
 N_CIRCUITS = 200
 WIDTH = 32
@@ -57,18 +57,18 @@ def main():
         circuit = balanced_circuit(n_variables, rng)
         X = rng.integers(2, size=(N_CIRCUITS, n_variables)).astype(float)
         X[rng.random(X.shape) < 0.5] = np.nan
-        (term,) = Hamming(float(n_variables)).terms(circuit.variables)
         pairs = compile_pairs(circuit.plan, circuit.plan)
+        kernel = split_kernel(pairs, structure_of(Hamming(float(n_variables)), circuit.variables))
         plan = circuit.plan
         own = CircuitBatch(plan, posterior_weights(plan, X), X, conditioned=True)
         shared = CircuitBatch(plan, SumWeights(plan.weights.log), X)
         print(f"{n_variables} variables, {circuit.n_units} units, {N_CIRCUITS} x {N_CIRCUITS}")
         for name, batch in (("own weights", own), ("shared weights", shared)):
-            elapsed = seconds(lambda b=batch: expected_term_of_pairs(pairs, term, b, b))
+            elapsed = seconds(lambda b=batch: expected_kernels(pairs, kernel, b, b))
             share = 1e3 * elapsed / n_variables
             print(f"  {name:14s}: {elapsed:.2f} s, {share:.1f} ms per variable", flush=True)
         single = [CircuitBatch(plan, posterior_weights(plan, x), x) for x in (X[:1], X[1:2])]
-        elapsed = seconds(lambda s=single: expected_term_of_pairs(pairs, term, *s))
+        elapsed = seconds(lambda s=single: expected_kernels(pairs, kernel, *s))
         n_pairs = N_CIRCUITS**2
         print(
             f"  a loop over pairs would take {elapsed * n_pairs:.0f} s ({n_pairs} times one pair)"

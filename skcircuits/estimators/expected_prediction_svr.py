@@ -24,8 +24,7 @@ from skcircuits.estimators.shared._kernel_parameters import KernelParametersMixi
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels._expansion_variance import expansion_variance
-from skcircuits.kernels.expected_kernel import check_kernel
-from skcircuits.kernels.families.base import Kernel
+from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.kernels.matrix import expected_kernel_dot
 
 __all__ = ["ExpectedPredictionSVR"]
@@ -285,7 +284,7 @@ class ExpectedPredictionSVR(
                 )
             )
         if not isinstance(self.kernel, str):
-            check_kernel(self.kernel, range(n_columns))
+            structure_of(self.kernel, range(n_columns))
         numbers = np.flatnonzero(~self.is_categorical_)
         if isinstance(self.kernel, str) and self.kernel == "hamming" and len(numbers):
             raise ValueError(

@@ -1,12 +1,15 @@
 """Kernels, and their exact expectations under circuits."""
 
 from skcircuits.kernels.expected_kernel import expected_kernel, is_kernel_compatible, mmd2
-from skcircuits.kernels.families.base import KernelCircuit
-from skcircuits.kernels.families.hamming import Delta, Hamming
-from skcircuits.kernels.families.laplacian import Laplacian
+from skcircuits.kernels.families.base import KernelCircuit, KernelFamily
 from skcircuits.kernels.families.polynomial import Linear, Polynomial
-from skcircuits.kernels.families.rbf import RBF
-from skcircuits.kernels.integrals import _piecewise_polynomials  # noqa: F401  registers its rules
+from skcircuits.kernels.families.product import RBF, Delta, Hamming, Laplacian
+from skcircuits.kernels.integrals import (  # noqa: F401  register their closed forms
+    _multivariate_gaussian,
+    _piecewise_polynomials,
+    _univariate,
+)
+from skcircuits.kernels.integrals.registry import register_expectation
 from skcircuits.kernels.matrix import expected_kernel_matrix
 
 __all__ = [
@@ -14,6 +17,7 @@ __all__ = [
     "Delta",
     "Hamming",
     "KernelCircuit",
+    "KernelFamily",
     "Laplacian",
     "Linear",
     "Polynomial",
@@ -21,4 +25,5 @@ __all__ = [
     "expected_kernel_matrix",
     "is_kernel_compatible",
     "mmd2",
+    "register_expectation",
 ]

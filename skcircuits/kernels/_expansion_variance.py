@@ -11,28 +11,28 @@ an RBF at the midpoint. For states, a pair of points is written as one code.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.kernels.expected_kernel import check_kernel
-from skcircuits.kernels.families._terms import KernelTerm
-from skcircuits.kernels.families._univariate import (
-    ConstantFactor,
-    Factor,
-    MismatchFactor,
-    RBFFactor,
+from skcircuits.kernels.families._structure import (
+    KernelStructure,
+    UnivariateFunction,
 )
-from skcircuits.kernels.families.base import Kernel
+from skcircuits.kernels.families.base import Kernel, structure_of
+from skcircuits.kernels.families.product import RBF, MismatchKernel
 from skcircuits.kernels.matrix import expected_kernel_matrix
-from skcircuits.kernels.points._point_pass import expected_term_at_points
+from skcircuits.kernels.points._evaluation import expected_kernels_at_points
+from skcircuits.kernels.points._plan import multiply_by_kernel
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks, row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["expansion_variance"]
+
+Functions = dict[int, RBF | MismatchKernel]
 
 _ROWS = 64  # per task
 _PAIRS = 4096  # of points at once
@@ -105,21 +105,23 @@ def expansion_variance(
     return result
 
 
-def _single_term(kernel: Kernel, circuit: Circuit) -> KernelTerm:
-    """The kernel as one product of factors whose squares are known."""
-    terms = check_kernel(kernel, circuit.variables)
-    known = RBFFactor | MismatchFactor | ConstantFactor
-    simple = len(terms) == 1 and not terms[0].power_sums
-    if not (simple and all(isinstance(terms[0].factor(v), known) for v in circuit.variables)):
-        raise CircuitPropertyError(
-            must(
-                "a kernel",
-                "be a product of RBF and Hamming kernels for exact variances",
-                "Use kernel='rbf' or 'hamming'.",
-                kernel=kernel,
-            )
+def _single_term(kernel: Kernel, circuit: Circuit) -> tuple[float, Functions]:
+    """The kernel as a weight and one function per variable whose square is known."""
+    terms = structure_of(kernel, circuit.variables).product_terms()
+    if terms is not None and len(terms) == 1:
+        weight, combinations = terms[0]
+        functions = {v: each[0][1] for v, each in combinations.items() if each != [(1.0, None)]}
+        simple = all(len(each) == 1 and each[0][0] == 1.0 for each in combinations.values())
+        if simple and all(isinstance(f, RBF | MismatchKernel) for f in functions.values()):
+            return weight, functions  # type: ignore[return-value]
+    raise CircuitPropertyError(
+        must(
+            "a kernel",
+            "be a product of RBF and Hamming kernels for exact variances",
+            "Use kernel='rbf' or 'hamming'.",
+            kernel=kernel,
         )
-    return terms[0]
+    )
 
 
 def _refuse_holes(points: FloatArray) -> None:
@@ -138,7 +140,7 @@ def _refuse_holes(points: FloatArray) -> None:
 
 def _variances(
     circuit: Circuit,
-    term: KernelTerm,
+    term: tuple[float, Functions],
     X: FloatArray,
     points: FloatArray,
     coefficients: FloatArray,
@@ -147,10 +149,13 @@ def _variances(
     """Variances of some incomplete rows; every pair is centred before it is added."""
     result = np.zeros(len(X))
     for left, right in _pairs_of_points(len(points), len(X)):
-        squared, targets, log_scale = _product_term(term, points[left], points[right])
+        squared, targets, log_scale = _product_term(
+            term, points[left], points[right], circuit.variables
+        )
         weight = coefficients[left] * coefficients[right] * np.where(left == right, 1.0, 2.0)
         scale = np.exp(log_scale)
-        for rows, values in expected_term_at_points(circuit.plan, squared, X, targets):
+        plan = multiply_by_kernel(circuit.plan, squared)
+        for rows, values in expected_kernels_at_points(plan, X, targets):
             values *= scale
             centred = values - means[np.ix_(rows, left)] * means[np.ix_(rows, right)]
             result[rows] += centred @ weight
@@ -168,42 +173,39 @@ def _pairs_of_points(n_points: int, n_rows: int) -> Iterator[tuple[IntArray, Int
 
 
 def _product_term(
-    term: KernelTerm, left: FloatArray, right: FloatArray
-) -> tuple[KernelTerm, FloatArray, FloatArray]:
-    """Product of the kernel at two points: its term, its points, logs of constant factors."""
-    factors: dict[int, Factor] = {}
+    term: tuple[float, Functions],
+    left: FloatArray,
+    right: FloatArray,
+    variables: tuple[int, ...],
+) -> tuple[KernelStructure, FloatArray, FloatArray]:
+    """Product of the kernel at two points: a kernel, its points, logs of constant factors."""
+    weight, functions = term
+    squared, parts = KernelStructure(variables), []
     targets = np.zeros_like(left)
-    log_scale = np.full(len(left), 2.0 * np.log(term.coefficients))
-    for variable, factor in term.factors.items():
+    log_scale = np.full(len(left), 2.0 * np.log(weight))
+    for variable, function in functions.items():
         a, b = left[:, variable], right[:, variable]
-        if isinstance(factor, RBFFactor):
-            factors[variable] = RBFFactor(2.0 * factor.gamma)
+        square: UnivariateFunction
+        if isinstance(function, RBF):
+            square = RBF(2.0 * function.gamma)
             targets[:, variable] = (a + b) / 2.0
-            log_scale -= factor.gamma / 2.0 * np.square(a - b)
-        elif isinstance(factor, MismatchFactor):
+            log_scale -= function.gamma / 2.0 * np.square(a - b)
+        else:
             n_states = int(max(a.max(), b.max())) + 1
-            factors[variable] = _TwoMismatches(factor.penalty, n_states)
+            square = _TwoPoints(function, n_states)
             targets[:, variable] = a * n_states + b
-    return replace(term, coefficients=np.array(1.0), factors=factors), targets, log_scale
+        parts.append(squared.atom(square, [variable]))
+    squared.root = squared.multiply(parts)
+    return squared, targets, log_scale
 
 
 @dataclass(frozen=True)
-class _TwoMismatches(Factor):
-    """Product of two mismatch factors, at a pair of states written as one code.
+class _TwoPoints(UnivariateFunction):
+    """Product of a function at two states (a, b) with the code ``a * n_states + b``."""
 
-    Parameters
-    ----------
-    penalty : float
-        Of each mismatch.
-    n_states : int
-        The pair (a, b) has the code ``a * n_states + b``.
-    """
-
-    penalty: float
+    function: UnivariateFunction
     n_states: int
 
-    def __call__(self, x: FloatArray, y: FloatArray) -> FloatArray:
-        """Value at broadcast arrays of states x and codes y."""
+    def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
         first, second = np.divmod(y, self.n_states)
-        mismatch = MismatchFactor(self.penalty)
-        return mismatch(x, first) * mismatch(x, second)
+        return self.function.univariate(x, first) * self.function.univariate(x, second)

@@ -11,18 +11,17 @@ from skcircuits.circuits import Circuit
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.exceptions import IncompatibleCircuitsError, must
-from skcircuits.kernels.expected_kernel import check_kernel
-from skcircuits.kernels.families._terms import KernelTerm
-from skcircuits.kernels.families.base import Kernel
-from skcircuits.kernels.pairs._circuit_batch import CircuitBatch
-from skcircuits.kernels.pairs._pair_pass import expected_term_of_pairs
-from skcircuits.kernels.pairs._pair_plan import compile_pairs
-from skcircuits.kernels.pairs._pair_regions import PairPlan
-from skcircuits.kernels.points._point_pass import (
+from skcircuits.kernels.families._structure import KernelStructure
+from skcircuits.kernels.families.base import Kernel, structure_of
+from skcircuits.kernels.pairs._evaluation import expected_kernels
+from skcircuits.kernels.pairs._plan import KernelPlan, PairPlan, compile_pairs, split_kernel
+from skcircuits.kernels.pairs._sides import CircuitBatch
+from skcircuits.kernels.points._evaluation import (
     bytes_per_point_row,
-    expected_term_at_points,
+    expected_kernels_at_points,
     posterior_weights,
 )
+from skcircuits.kernels.points._plan import PointPlan, multiply_by_kernel
 from skcircuits.numerics._patterns import distinct_patterns, unique_rows
 from skcircuits.parallel import (
     Parallel,
@@ -94,7 +93,7 @@ def expected_kernel_matrix(
     rows = _distinct_rows(_table(circuit, X, "X"), circuit)
     other = rows if Y is None else _distinct_rows(_table(circuit, Y, "Y"), circuit)
     _refuse_huge(rows.X, other.X)
-    terms = check_kernel(kernel, circuit.variables)
+    structure = structure_of(kernel, circuit.variables)
     symmetric = Y is None or (
         rows.X.shape == other.X.shape and np.array_equal(rows.X, other.X, equal_nan=True)
     )
@@ -102,7 +101,7 @@ def expected_kernel_matrix(
     result[np.ix_(rows.complete, other.complete)] = kernel(
         rows.X[rows.complete], other.X[other.complete]
     )
-    tasks = _tasks(circuit, terms, rows, other, symmetric)
+    tasks = _tasks(circuit, structure, rows, other, symmetric)
     blocks = Parallel(n_jobs=n_jobs)(delayed(task.matrix)() for task in tasks)
     for task, block in zip(tasks, blocks):
         result[np.ix_(task.rows, task.columns)] = block
@@ -162,7 +161,8 @@ def expected_kernel_dot(
         for block in memory_bound_chunks(len(rows.complete), 3 * 8 * len(points)):
             chosen = rows.complete[block]
             result[chosen] += kernel(rows.X[chosen], points) @ point_factors
-    tasks = _tasks(circuit, check_kernel(kernel, circuit.variables), rows, other, symmetric=False)
+    structure = structure_of(kernel, circuit.variables)
+    tasks = _tasks(circuit, structure, rows, other, symmetric=False)
     parts = Parallel(n_jobs=n_jobs)(delayed(task.dot)(factors[task.columns]) for task in tasks)
     for task, part in zip(tasks, parts):
         result[task.rows] += part
@@ -207,17 +207,15 @@ def _distinct_rows(X: FloatArray, circuit: Circuit) -> _Rows:
 class _Task(NamedTuple):
     """One block of the matrix: which rows and columns, and what computes it.
 
-    With ``pairs`` the circuits of both sides are conditioned and paired; without, rows with
-    holes (X) meet complete points (Y). ``turned`` blocks have the points as rows.
+    With a ``PointPlan`` incomplete rows (X) meet complete points (Y); with a pair of plans the
+    circuits of both sides are conditioned and paired. ``turned`` blocks have the points as rows.
     """
 
     rows: IntArray
     columns: IntArray
-    circuit: Circuit
-    terms: list[KernelTerm]
+    plan: PointPlan | tuple[PairPlan, KernelPlan]
     X: FloatArray
     Y: FloatArray
-    pairs: PairPlan | None = None
     turned: bool = False
 
     def transposed(self) -> _Task:
@@ -226,32 +224,30 @@ class _Task(NamedTuple):
 
     def matrix(self) -> FloatArray:
         """Compute the block."""
-        block = np.zeros((len(self.X), len(self.Y)))
+        block = np.empty((len(self.X), len(self.Y)))
         with single_threaded_blas():  # its threads cost more than these products
             for rows, values in self._parts():
-                block[rows] += values
+                block[rows] = values
         return block.T if self.turned else block
 
     def dot(self, coefficients: FloatArray) -> FloatArray:
         """Compute the block times a vector."""
         if self.turned:
             return self.matrix() @ coefficients
-        result = np.zeros(len(self.X))
+        result = np.empty(len(self.X))
         with single_threaded_blas():
             for rows, values in self._parts():
-                result[rows] += values @ coefficients
+                result[rows] = values @ coefficients
         return result
 
     def _parts(self) -> Iterator[tuple[IntArray | slice, FloatArray]]:
-        """Terms of the kernel, one by one, and their blocks of rows; parts add up."""
-        plan = self.circuit.plan
-        if self.pairs is None:
-            for term in self.terms:
-                yield from expected_term_at_points(plan, term, self.X, self.Y)
+        """Blocks of rows, each row once."""
+        if isinstance(self.plan, PointPlan):
+            yield from expected_kernels_at_points(self.plan, self.X, self.Y)
         else:
-            left, right = _conditioned(plan, self.X), _conditioned(plan, self.Y)
-            for term in self.terms:
-                yield slice(None), expected_term_of_pairs(self.pairs, term, left, right)
+            pairs, kernel = self.plan
+            left, right = _conditioned(pairs.left, self.X), _conditioned(pairs.left, self.Y)
+            yield slice(None), expected_kernels(pairs, kernel, left, right)
 
 
 def _conditioned(plan: Plan, X: FloatArray) -> CircuitBatch:
@@ -269,37 +265,34 @@ def _sum_sizes(plan: Plan) -> list[int]:
 
 
 def _tasks(
-    circuit: Circuit, terms: list[KernelTerm], rows: _Rows, other: _Rows, symmetric: bool
+    circuit: Circuit, structure: KernelStructure, rows: _Rows, other: _Rows, symmetric: bool
 ) -> list[_Task]:
     """Cut the matrix into blocks, without that of complete rows against complete rows.
 
     Where both tables are the same, one triangle of blocks is enough.
     """
-    tasks = _point_tasks(circuit, terms, rows, other)
-    if not symmetric:
-        tasks += [task.transposed() for task in _point_tasks(circuit, terms, other, rows)]
+    tasks = []
+    has_points = len(rows.incomplete) and len(other.complete)
+    has_turned = not symmetric and len(other.incomplete) and len(rows.complete)
+    if has_points or has_turned:
+        plan = multiply_by_kernel(circuit.plan, structure)
+        tasks += _point_tasks(plan, rows, other) if has_points else []
+        turned = _point_tasks(plan, other, rows) if has_turned else []
+        tasks += [task.transposed() for task in turned]
     if len(rows.incomplete) and len(other.incomplete):
-        tasks += _blocks(
-            circuit, terms, (rows, rows.incomplete), (other, other.incomplete), symmetric
-        )
+        tasks += _blocks(circuit, structure, rows, other, symmetric)
     return tasks
 
 
-def _point_tasks(
-    circuit: Circuit, terms: list[KernelTerm], rows: _Rows, other: _Rows
-) -> list[_Task]:
-    """Rows with holes against complete rows."""
-    if not len(rows.incomplete) or not len(other.complete):
-        return []
-    if not all(term.is_product for term in terms):
-        return _blocks(circuit, terms, (rows, rows.incomplete), (other, other.complete))
+def _point_tasks(plan: PointPlan, rows: _Rows, other: _Rows) -> list[_Task]:
+    """Incomplete rows against complete rows."""
     n_points = len(other.complete)
-    n_columns = min(n_points, max(512, POINT_BYTES // (8 * circuit.n_units)))
-    bytes_per_row = 8 * n_columns + bytes_per_point_row(circuit.plan)
+    n_columns = min(n_points, max(512, POINT_BYTES // (8 * plan.plan.n_units)))
+    bytes_per_row = 8 * n_columns + bytes_per_point_row(plan.plan)
     chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=POINT_ROWS)
     tables = _cut(other, other.complete, row_slices(n_points, n_columns))
     return [
-        _Task(own, columns, circuit, terms, X, Y)
+        _Task(own, columns, plan, X, Y)
         for own, X in _cut(rows, rows.incomplete, chunks)
         for columns, Y in tables
     ]
@@ -313,32 +306,29 @@ def _cut(
 
 
 def _blocks(
-    circuit: Circuit,
-    terms: list[KernelTerm],
-    left: tuple[_Rows, IntArray],
-    right: tuple[_Rows, IntArray],
-    symmetric: bool = False,
+    circuit: Circuit, structure: KernelStructure, left: _Rows, right: _Rows, symmetric: bool
 ) -> list[_Task]:
     """Square blocks of pairs of conditional circuits."""
-    pairs = _compile_self_pairs(circuit)
+    pairs = _compile_self_pairs(circuit, structure)
+    kernel = split_kernel(pairs, structure)
     # Prepared sides fit into the memory; the pass itself cuts pairs to the cache.
     bytes_per_row = 8 * (
         2 * pairs.numbers_per_circuit + circuit.n_units + len(circuit.plan.weights.log)
     )
     side = min(PAIR_ROWS, max(1, working_memory_bytes() // (4 * bytes_per_row)))
-    tables = _cut(*left, row_slices(len(left[1]), side))
-    other_tables = _cut(*right, row_slices(len(right[1]), side))
+    tables = _cut(left, left.incomplete, row_slices(len(left.incomplete), side))
+    other_tables = _cut(right, right.incomplete, row_slices(len(right.incomplete), side))
     return [
-        _Task(rows, columns, circuit, terms, X, Y, pairs)
+        _Task(rows, columns, (pairs, kernel), X, Y)
         for number, (rows, X) in enumerate(tables)
         for columns, Y in other_tables[number if symmetric else 0 :]
     ]
 
 
-def _compile_self_pairs(circuit: Circuit) -> PairPlan:
+def _compile_self_pairs(circuit: Circuit, structure: KernelStructure) -> PairPlan:
     """Pair the circuit with itself; explains what rows with holes on both sides need."""
     try:
-        return compile_pairs(circuit.plan, circuit.plan)
+        return compile_pairs(circuit.plan, circuit.plan, structure.variable_order)
     except IncompatibleCircuitsError as error:
         raise IncompatibleCircuitsError(
             must(

@@ -10,11 +10,17 @@ import numpy as np
 
 from skcircuits.circuits.structure.units import InputUnit, Product, Sum, Unit, topological_order
 from skcircuits.exceptions import must
-from skcircuits.kernels.families._terms import KernelTerm, multiply_terms
-from skcircuits.kernels.families._univariate import CombinationFactor, Factor
+from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Kernel", "KernelCircuit", "KernelFamily", "KernelUnit", "check_positive"]
+__all__ = [
+    "Kernel",
+    "KernelCircuit",
+    "KernelFamily",
+    "KernelUnit",
+    "check_positive",
+    "structure_of",
+]
 
 
 class Kernel(ABC):
@@ -35,19 +41,8 @@ class Kernel(ABC):
         """
 
     @abstractmethod
-    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
-        """Write the kernel as a sum of terms that split along any partition.
-
-        Parameters
-        ----------
-        variables : sequence of int
-            All variables of the table, for kernels over all of them.
-
-        Returns
-        -------
-        list of KernelTerm
-            The terms.
-        """
+    def _part(self, structure: KernelStructure) -> Part:
+        """Enter the kernel into a structure of nodes."""
 
     @abstractmethod
     def _unit(self) -> Unit:
@@ -74,19 +69,38 @@ class Kernel(ABC):
         return self
 
 
-class KernelFamily(Kernel):
-    """A kernel with parameters over chosen variables.
+class KernelFamily(Kernel, UnivariateFunction):
+    """A kernel with parameters over chosen variables: the base class of kernels of your own.
+
+    A subclass that is a product of one function of each variable defines ``univariate``, names
+    its constructor arguments in ``_parameters`` and, where it has faster ways, overrides
+    ``_gram``. What its expectation is under continuous input units is registered with
+    `register_expectation`.
 
     Parameters
     ----------
-    variables : sequence of int or None
+    variables : sequence of int or None, default=None
         Columns the kernel looks at; None for all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.kernels import KernelFamily
+    >>> class Cosine(KernelFamily):
+    ...     _parameters = ("variables",)
+    ...
+    ...     def univariate(self, x, y):
+    ...         return np.cos(x - y)
+    >>> Cosine()([[0.0, 0.0]], [[0.0, np.pi]]).round(3)
+    array([[-1.]])
     """
 
+    #: Whether every Gram matrix is provably positive semidefinite.
+    _is_certified: ClassVar[bool] = False
     #: Names of the constructor arguments.
     _parameters: ClassVar[tuple[str, ...]]
 
-    def __init__(self, variables: Sequence[int] | None) -> None:
+    def __init__(self, variables: Sequence[int] | None = None) -> None:
         chosen = None if variables is None else tuple(int(v) for v in variables)
         if chosen is not None and (len(set(chosen)) < len(chosen) or min(chosen, default=0) < 0):
             raise ValueError(
@@ -149,32 +163,35 @@ class KernelFamily(Kernel):
         Returns
         -------
         bool
-            True: all families of this package are, whatever their (checked) parameters.
+            True for all families of this package, whatever their (checked) parameters; False
+            for a class of your own unless it says otherwise.
         """
-        return True
+        return self._is_certified
 
-    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
-        """Write the kernel as one factor per variable.
+    def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Value of a kernel over a single variable, which its products consist of.
 
         Parameters
         ----------
-        variables : sequence of int
-            All variables of the table, for kernels over all of them.
+        x, y : ndarray
+            Broadcast arrays of points.
 
         Returns
         -------
-        list of KernelTerm
-            One term.
+        ndarray
+            The kernel between them.
         """
-        return [KernelTerm(np.array(1.0), dict.fromkeys(self._own(variables), self._factor()))]
+        raise NotImplementedError  # families that are no product override ``_part``
 
-    def _factor(self) -> Factor:
-        """Factor of each variable of a product kernel."""
-        raise NotImplementedError  # families that are no product override ``terms``
+    def _part(self, structure: KernelStructure) -> Part:
+        return structure.atom(self, self._own(structure.variables))
 
-    @abstractmethod
     def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
         """Kernel values on the kernel's own columns."""
+        result = np.ones((len(X), len(Y)))
+        for x, y in zip(X.T, Y.T, strict=True):
+            result *= self.univariate(x[:, None], y)
+        return result
 
     def __call__(self, X: Any, Y: Any = None) -> FloatArray:
         """Kernel values of all pairs of complete rows.
@@ -328,31 +345,16 @@ class KernelCircuit(Kernel):
             if isinstance(unit, KernelUnit)
         )
 
-    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
-        """Multiply out into terms.
-
-        Parameters
-        ----------
-        variables : sequence of int
-            All variables of the table.
-
-        Returns
-        -------
-        list of KernelTerm
-            The terms.
-        """
-        found: dict[int, list[KernelTerm]] = {}
+    def _part(self, structure: KernelStructure) -> Part:
+        found: dict[int, Part] = {}
         for unit in topological_order(self.root):
             below = [found[id(child)] for child in unit.children]
             if isinstance(unit, Sum):
-                found[id(unit)] = _add(below, unit.weights)
+                found[id(unit)] = structure.mixture(zip(unit.weights.tolist(), below))
             elif isinstance(unit, Product):
-                product = below[0]
-                for terms in below[1:]:
-                    product = [multiply_terms(left, right) for left in product for right in terms]
-                found[id(unit)] = product
+                found[id(unit)] = structure.multiply(below)
             elif isinstance(unit, KernelUnit):
-                found[id(unit)] = unit.kernel.terms(variables)
+                found[id(unit)] = unit.kernel._part(structure)
         return found[id(self.root)]
 
     def _unit(self) -> Unit:
@@ -371,49 +373,34 @@ class KernelCircuit(Kernel):
         return shown[id(self.root)]
 
 
-def _add(parts: list[list[KernelTerm]], weights: FloatArray) -> list[KernelTerm]:
-    """Terms of a weighted sum; terms over one and the same variable become one."""
-    terms = [
-        KernelTerm(weight * term.coefficients, term.factors, term.power_sums)
-        for weight, part in zip(weights, parts)
-        for term in part
-        if weight > 0
-    ]
-    return _merge_univariate(terms)
-
-
-def _merge_univariate(terms: list[KernelTerm]) -> list[KernelTerm]:
-    """Merge a sum over one variable into one factor, so that products of sums stay small."""
-    touched = {variable for term in terms for variable in term.factors}
-    if len(terms) < 2 or len(touched) != 1 or not all(term.is_product for term in terms):
-        return terms
-    (variable,) = touched
-    combination = CombinationFactor(
-        tuple((float(term.coefficients), term.factor(variable)) for term in terms)
-    )
-    return [KernelTerm(np.array(1.0), {variable: combination})]
+def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
+    """Structure of a kernel over the variables of a circuit or table; refuses other variables."""
+    if not isinstance(kernel, Kernel):
+        raise TypeError(
+            must(
+                "kernel",
+                "be a kernel object of skcircuits.kernels",
+                "Use for example RBF(gamma=0.5).",
+                kernel=kernel,
+            )
+        )
+    structure = KernelStructure(variables)
+    structure.root = kernel._part(structure)
+    looks_at = structure.looks_at
+    unknown = [v for v in range(looks_at.bit_length()) if looks_at >> v & 1 and v not in variables]
+    if unknown:
+        raise ValueError(
+            must(
+                "variables of a kernel",
+                f"belong to the circuit, which has {list(variables)}",
+                variables=unknown,
+            )
+        )
+    return structure
 
 
 def check_positive(name: str, value: object) -> float:
-    """Check a positive finite kernel parameter.
-
-    Parameters
-    ----------
-    name : str
-        The parameter.
-    value : object
-        Its value.
-
-    Returns
-    -------
-    float
-        The value.
-
-    Raises
-    ------
-    ValueError
-        If it is no positive finite number.
-    """
+    """Check a positive finite kernel parameter."""
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (number and np.isfinite(value) and value > 0):  # type: ignore[call-overload, operator]
         raise ValueError(must(f"{name} of a kernel", "be a positive number", "", **{name: value}))

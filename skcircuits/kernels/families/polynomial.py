@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.kernels.families._terms import KernelTerm, PowerSum
+from skcircuits.kernels.families._structure import KernelStructure, Part
 from skcircuits.kernels.families.base import KernelFamily
 from skcircuits.protocols import FloatArray
 
@@ -38,6 +38,7 @@ class Polynomial(KernelFamily):
     array([[36.]])
     """
 
+    _is_certified = True
     _parameters: ClassVar[tuple[str, ...]] = ("degree", "c", "variables")
 
     def __init__(
@@ -51,23 +52,13 @@ class Polynomial(KernelFamily):
         self.degree = int(degree)
         self.c = float(c)
 
-    def terms(self, variables: Sequence[int]) -> list[KernelTerm]:
-        """One power sum with binomial coefficients.
-
-        Parameters
-        ----------
-        variables : sequence of int
-            All variables of the table.
-
-        Returns
-        -------
-        list of KernelTerm
-            One term.
-        """
-        powers = range(self.degree + 1)
-        coefficients = [comb(self.degree, i) * self.c ** (self.degree - i) for i in powers]
-        power_sum = PowerSum(self.degree, self._own(variables))
-        return [KernelTerm(np.array(coefficients, dtype=np.float64), {}, (power_sum,))]
+    def _part(self, structure: KernelStructure) -> Part:
+        inner_product = structure.inner_product(self._own(structure.variables))
+        # Binomial theorem; the power zero is the constant one.
+        return structure.mixture(
+            (comb(self.degree, i) * self.c ** (self.degree - i), inner_product * i)
+            for i in range(self.degree + 1)
+        )
 
     def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
         return (X @ Y.T + self.c) ** self.degree

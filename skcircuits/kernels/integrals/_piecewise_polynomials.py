@@ -14,15 +14,11 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.special import erfc, erfcx
 
-from skcircuits.circuits.inputs import PiecewisePolynomialLayer
+from skcircuits.circuits.inputs import PiecewisePolynomial, PiecewisePolynomialLayer
 from skcircuits.circuits.inputs.polynomial._pieces import PieceLocator, PolynomialPieces
-from skcircuits.kernels.families._univariate import (
-    Factor,
-    LaplacianFactor,
-    MonomialFactor,
-    RBFFactor,
-)
-from skcircuits.kernels.integrals._expectations import _pairs, _points, no_closed_form
+from skcircuits.kernels.families._structure import Monomial
+from skcircuits.kernels.families.product import RBF, Laplacian
+from skcircuits.kernels.integrals.registry import register_expectation
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__: list[str] = []
@@ -37,41 +33,44 @@ PAIR_NODES = 12
 PAIR_STEP = 1.5
 
 
-@_points.register
-def _(
-    layer: PiecewisePolynomialLayer, units: IntArray, factor: Factor, points: FloatArray
+def _points(
+    layer: PiecewisePolynomialLayer, units: IntArray, kernel: RBF | Laplacian, points: FloatArray
 ) -> FloatArray:
-    if not isinstance(factor, RBFFactor | LaplacianFactor | MonomialFactor):
-        raise no_closed_form(layer, factor)
-    if isinstance(factor, MonomialFactor):
-        return _raw_moments(layer, units, factor.degree)[:, None] * points**factor.degree
-    expected = _sum_over_pieces(layer.pieces, units, factor, points)
+    expected = _sum_over_pieces(layer.pieces, units, kernel, points)
     atoms, masses = _atoms(layer, units)
-    return expected + masses @ factor(atoms[:, None], points)
+    return expected + masses @ kernel.univariate(atoms[:, None], points)
 
 
-@_pairs.register
-def _(
+def _pairs(
     left: PiecewisePolynomialLayer,
     left_units: IntArray,
     right: PiecewisePolynomialLayer,
     right_units: IntArray,
-    factor: Factor,
+    kernel: RBF | Laplacian,
 ) -> FloatArray:
-    if not isinstance(factor, RBFFactor | LaplacianFactor | MonomialFactor):
-        raise no_closed_form(left, factor)
-    if isinstance(factor, MonomialFactor):
-        moments = [
-            _raw_moments(layer, units, factor.degree)
-            for layer, units in ((left, left_units), (right, right_units))
-        ]
-        return np.outer(*moments)
     left_atoms, _ = _atoms(left, left_units)
     right_atoms, masses = _atoms(right, right_units)
     kinks = [left_atoms, *(left.pieces.breakpoints[i] for i in left_units)]
-    nodes, weights = _quadrature(right.pieces, right_units, np.concatenate(kinks), factor)
-    expected = _points(left, left_units, factor, np.concatenate([nodes, right_atoms]))
+    nodes, weights = _quadrature(right.pieces, right_units, np.concatenate(kinks), kernel)
+    expected = _points(left, left_units, kernel, np.concatenate([nodes, right_atoms]))
     return expected @ np.hstack([weights, masses]).T
+
+
+def _monomial_points(
+    layer: PiecewisePolynomialLayer, units: IntArray, monomial: Monomial, points: FloatArray
+) -> FloatArray:
+    return _raw_moments(layer, units, monomial.degree)[:, None] * points**monomial.degree
+
+
+def _monomial_pairs(
+    left: PiecewisePolynomialLayer,
+    left_units: IntArray,
+    right: PiecewisePolynomialLayer,
+    right_units: IntArray,
+    monomial: Monomial,
+) -> FloatArray:
+    sides = (left, left_units), (right, right_units)
+    return np.outer(*(_raw_moments(*side, monomial.degree) for side in sides))
 
 
 def _atoms(layer: PiecewisePolynomialLayer, units: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -89,26 +88,26 @@ def _pieces_of(pieces: PolynomialPieces, units: IntArray) -> tuple[IntArray, Int
 
 
 def _sum_over_pieces(
-    pieces: PolynomialPieces, units: IntArray, factor: RBFFactor | LaplacianFactor, s: FloatArray
+    pieces: PolynomialPieces, units: IntArray, kernel: RBF | Laplacian, s: FloatArray
 ) -> FloatArray:
     """E[f(X, s)] without point masses, shape (n_units, m)."""
     first, last = pieces.first[units], pieces.last[units]
     expected = pieces.masses[last, None] * _tail(
-        factor, pieces.rates[last], s - pieces.starts[last, None]
+        kernel, pieces.rates[last], s - pieces.starts[last, None]
     )
     expected += pieces.masses[first, None] * _tail(
-        factor, pieces.rates[first], pieces.starts[first, None] - s
+        kernel, pieces.rates[first], pieces.starts[first, None] - s
     )
     own, place = _pieces_of(pieces, units)
     step = max(1, BLOCK // (N_NODES * max(1, len(s))))
     for start in range(0, len(own), step):
         block = slice(start, start + step)
-        np.add.at(expected, place[block], _over_polynomials(pieces, own[block], factor, s))
+        np.add.at(expected, place[block], _over_polynomials(pieces, own[block], kernel, s))
     return expected
 
 
 def _over_polynomials(
-    pieces: PolynomialPieces, own: IntArray, factor: RBFFactor | LaplacianFactor, s: FloatArray
+    pieces: PolynomialPieces, own: IntArray, kernel: RBF | Laplacian, s: FloatArray
 ) -> FloatArray:
     """Integrate the kernel over polynomial pieces, shape (n_pieces, m)."""
     low = pieces.starts[own, None]
@@ -119,7 +118,7 @@ def _over_polynomials(
         # The side's point nearest to s, and how much of the side matters
         nearest = np.clip(s, low, high)
         length = (high - nearest) if is_right else (nearest - low)
-        length = np.minimum(length, _window(factor, np.abs(nearest - s)))
+        length = np.minimum(length, _window(kernel, np.abs(nearest - s)))
         end = nearest + length if is_right else nearest - length
         middle, half = (nearest + end) / 2, length / 2
         x = middle[..., None] + half[..., None] * nodes
@@ -127,35 +126,30 @@ def _over_polynomials(
         density = pieces.coefficients[-1, own][:, None, None] * np.ones_like(u)
         for row in pieces.coefficients[-2::-1]:
             density = density * u + row[own][:, None, None]
-        values = (density * factor(x, s[:, None])) @ weights
+        values = (density * kernel.univariate(x, s[:, None])) @ weights
         total += values * half / pieces.widths[own, None]
     return total
 
 
-def _window(factor: RBFFactor | LaplacianFactor, distance: FloatArray) -> FloatArray:
+def _window(kernel: RBF | Laplacian, distance: FloatArray) -> FloatArray:
     """Length over which the kernel decays by exp(-DECAY) from a distance on."""
-    with np.errstate(divide="ignore"):
-        if isinstance(factor, LaplacianFactor):
-            return np.full(distance.shape, DECAY / factor.gamma if factor.gamma else np.inf)
-        far = np.sqrt(distance**2 + (DECAY / factor.gamma if factor.gamma else np.inf))
+    reach = DECAY / kernel.gamma
+    if isinstance(kernel, Laplacian):
+        return np.full(distance.shape, reach)
     # sqrt(d² + w) - d without cancellation
-    return np.where(np.isinf(far), np.inf, (DECAY / max(factor.gamma, 1e-300)) / (far + distance))
+    return reach / (np.sqrt(distance**2 + reach) + distance)
 
 
-def _tail(
-    factor: RBFFactor | LaplacianFactor, rates: FloatArray, distance: FloatArray
-) -> FloatArray:
+def _tail(kernel: RBF | Laplacian, rates: FloatArray, distance: FloatArray) -> FloatArray:
     """E[f] of a point ``distance`` beyond the edge (inside: negative) of an exponential tail."""
-    r, d, gamma = rates[:, None], distance, factor.gamma
+    r, d, gamma = rates[:, None], distance, kernel.gamma
     outside = np.maximum(d, 0.0)
-    if isinstance(factor, LaplacianFactor):
+    if isinstance(kernel, Laplacian):
         inside = r / (r + gamma) * np.exp(-gamma * np.maximum(-d, 0.0) - r * outside)
         gap = np.abs(r - gamma) * outside
         safe = np.where(gap > 0, gap, 1.0)
         mean_decay = np.where(gap > 0, -np.expm1(-safe) / safe, 1.0)
         return inside + r * outside * np.exp(-np.minimum(r, gamma) * outside) * mean_decay
-    if gamma == 0:
-        return np.ones(np.broadcast_shapes(r.shape, d.shape))
     z = (r - 2 * gamma * d) / (2 * np.sqrt(gamma))
     with np.errstate(over="ignore", under="ignore"):
         near = np.exp(-gamma * d**2) * erfcx(np.maximum(z, 0.0))
@@ -187,7 +181,7 @@ def _quadrature(
     right: PolynomialPieces,
     right_units: IntArray,
     kinks: FloatArray,
-    factor: RBFFactor | LaplacianFactor,
+    kernel: RBF | Laplacian,
 ) -> tuple[FloatArray, FloatArray]:
     """Nodes (q,) and weights (n_right, q) that integrate E[f(X, y)] over the right units.
 
@@ -198,12 +192,7 @@ def _quadrature(
     tails = np.concatenate([right.first[right_units], right.last[right_units]])
     reach = DECAY / right.rates[tails][right.masses[tails] > 0].min(initial=np.inf)
     breaks = np.concatenate([[breaks[0] - reach], breaks, [breaks[-1] + reach]])
-    gamma = factor.gamma
-    length = (
-        1.0 / (gamma if isinstance(factor, LaplacianFactor) else np.sqrt(gamma))
-        if gamma
-        else np.inf
-    )
+    length = 1.0 / (kernel.gamma if isinstance(kernel, Laplacian) else np.sqrt(kernel.gamma))
     finest = min(length, 1.0 / right.rates[tails].max())
     n_parts = np.ceil(np.diff(breaks) / (PAIR_STEP * finest)).astype(int).clip(1)
     grid = np.concatenate(
@@ -215,3 +204,8 @@ def _quadrature(
     y = (middle[:, None] + half[:, None] * nodes).ravel()
     located = PieceLocator(right, right_units)(y)
     return y, np.exp(right.log_density(located, y)) * (half[:, None] * weights).ravel()
+
+
+for _family in (RBF, Laplacian):
+    register_expectation(PiecewisePolynomial, _family, points=_points, pairs=_pairs)
+register_expectation(PiecewisePolynomial, Monomial, points=_monomial_points, pairs=_monomial_pairs)

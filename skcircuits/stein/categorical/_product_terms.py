@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.kernels.families.base import Kernel
+from skcircuits.kernels.families._structure import value_of
+from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ProductTerm", "product_terms"]
@@ -26,15 +27,15 @@ def product_terms(kernel: Any, counts: IntArray) -> list[ProductTerm] | None:
     # A plain function of rows cannot tell how it factorises.
     if not isinstance(kernel, Kernel):
         return None
-    terms = kernel.terms(range(len(counts)))
     # Polynomial kernels couple the variables through powers of sums.
-    if not all(term.is_product for term in terms):
+    terms = structure_of(kernel, range(len(counts))).product_terms()
+    if terms is None:
         return None
     states = [np.arange(k, dtype=np.float64) for k in counts]
     return [
         ProductTerm(
-            float(term.coefficients),
-            {j: term.factor(j)(values[:, None], values) for j, values in enumerate(states)},
+            weight,
+            {j: value_of(functions[j], values[:, None], values) for j, values in enumerate(states)},
         )
-        for term in terms
+        for weight, functions in terms
     ]

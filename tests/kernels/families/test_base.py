@@ -1,29 +1,33 @@
-"""The algebra of kernels and the terms it multiplies out into."""
+"""The algebra of kernels and how they are taken apart."""
 
 import numpy as np
 import pytest
 
 from skcircuits.circuits.structure.units import Product
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
-from skcircuits.kernels.families.base import KernelCircuit
+from skcircuits.kernels.families._structure import mask_of, value_of
+from skcircuits.kernels.families.base import KernelCircuit, structure_of
 
 BASE = RBF(0.5, variables=[0])
 
 
-def value_of_terms(kernel, X, Y):
-    """Evaluate the terms of a kernel by their definition, without any splitting."""
-    total = np.zeros((len(X), len(Y)))
-    for term in kernel.terms(range(X.shape[1])):
-        value = np.ones_like(total)
-        for variable, factor in term.factors.items():
-            value *= factor(X[:, variable, None], Y[:, variable])
-        for powers in np.ndindex(*term.axis_shape):
-            part = value * term.coefficients[powers]
-            for power, power_sum in zip(powers, term.power_sums):
-                own = list(power_sum.variables)
-                part = part * (X[:, own] @ Y[:, own].T) ** power
-            total += part
-    return total
+def value_by_splitting(kernel, X, Y):
+    """Evaluate a kernel from its parts on single variables, splitting one variable at a time."""
+    structure = structure_of(kernel, range(X.shape[1]))
+    rows = np.concatenate([X, Y])
+
+    def value(part, variables):
+        if len(variables) == 1:
+            (v,) = variables
+            x = rows[:, v]
+            return value_of(structure.on_variable(part, v), x[:, None], x)
+        masks = mask_of(variables[:1]), mask_of(variables[1:])
+        return sum(
+            weight * value(own, variables[:1]) * value(other, variables[1:])
+            for weight, own, other in structure.split(part, *masks)
+        )
+
+    return value(structure.root, list(range(X.shape[1])))[: len(X), len(X) :]
 
 
 KERNELS = [
@@ -44,8 +48,30 @@ def rows():
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_terms_add_up_to_the_kernel(kernel, rows):
-    np.testing.assert_allclose(value_of_terms(kernel, *rows), kernel(*rows), rtol=1e-12)
+def test_parts_of_single_variables_add_up_to_the_kernel(kernel, rows):
+    np.testing.assert_allclose(value_by_splitting(kernel, *rows), kernel(*rows), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_a_kernel_of_states_is_its_value(kernel, rows):
+    X, Y = rows
+    structure = structure_of(kernel, range(3))
+    value = structure.value(structure.root, np.concatenate(rows), range(3))
+    np.testing.assert_allclose(value[: len(X), len(X) :], kernel(X, Y), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_products_of_functions_of_one_variable_add_up_to_the_kernel(kernel, rows):
+    terms = structure_of(kernel, range(3)).product_terms()
+    if terms is None:
+        assert "Polynomial" in repr(kernel) or "Linear" in repr(kernel)
+        return
+    X, Y = rows
+    total = 0.0
+    for weight, functions in terms:
+        values = [value_of(functions[v], X[:, v, None], Y[:, v]) for v in range(3)]
+        total += weight * np.prod(values, axis=0)
+    np.testing.assert_allclose(total, kernel(X, Y), rtol=1e-12)
 
 
 def test_sums_and_products_are_pointwise(rows):
@@ -59,7 +85,15 @@ def test_products_of_univariate_sums_stay_one_term():
     # (1 + k) over ten variables: multiplied out it would have 1024 terms.
     factors = [(RBF(variables=[v]) + Delta(variables=[v])) for v in range(10)]
     kernel = KernelCircuit(Product([factor.root for factor in factors]))
-    assert len(kernel.terms(range(10))) == 1
+    assert len(structure_of(kernel, range(10)).product_terms()) == 1
+
+
+def test_constants_count():
+    nowhere = 0.5 * RBF(variables=[]) + 0.25 * Linear(variables=[0])
+    kernel = nowhere * Polynomial(2, 3.0, variables=[])
+    X = np.array([[1.0, 2.0], [0.0, 1.0]])
+    np.testing.assert_allclose(kernel(X), 9.0 * (0.5 + 0.25 * np.outer(X[:, 0], X[:, 0])))
+    np.testing.assert_allclose(value_by_splitting(kernel, X, X), kernel(X))
 
 
 def test_negative_weights_are_refused():

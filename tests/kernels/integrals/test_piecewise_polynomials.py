@@ -8,8 +8,8 @@ from scipy.integrate import quad
 from skcircuits.circuits import Circuit, PiecewisePolynomial
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial, expected_kernel, mmd2
-from skcircuits.kernels.families._univariate import LaplacianFactor, MonomialFactor, RBFFactor
-from skcircuits.kernels.integrals._expectations import univariate_points
+from skcircuits.kernels.families._structure import Monomial
+from skcircuits.kernels.integrals.registry import expected_at_points
 
 
 def unit(seed=0, degree=3, n_atoms=1):
@@ -23,6 +23,10 @@ def unit(seed=0, degree=3, n_atoms=1):
     )
 
 
+def against(layer, function, points):
+    return expected_at_points(layer, np.array([0]), [(1.0, function)], points)
+
+
 def integral(one, f, split):
     """E[f(X)] by a fine rule between all kinks."""
     ends = one.knots[[0, -1]] + np.array([-40.0, 40.0]) * one.tail_scales
@@ -34,17 +38,17 @@ def integral(one, f, split):
     return (half * weights).ravel() @ (density * f(x)) + one.atom_masses @ f(one.atoms)
 
 
-@pytest.mark.parametrize("factor", [RBFFactor, LaplacianFactor])
+@pytest.mark.parametrize("kernel", [RBF, Laplacian])
 @pytest.mark.parametrize("gamma", [1e-4, 0.5, 30.0])
-def test_points_agree_with_quadrature(factor, gamma):
+def test_points_agree_with_quadrature(kernel, gamma):
     one = unit()
     layer = Circuit(one).plan.inputs[0][1]
     points = np.array([-4.0, one.knots[1], 2.2, 7.5])
-    found = univariate_points(layer, np.array([0]), factor(gamma), points)[0]
-    length = 1 / gamma if factor is LaplacianFactor else 1 / np.sqrt(gamma)
+    found = against(layer, kernel(gamma), points)[0]
+    length = 1 / gamma if kernel is Laplacian else 1 / np.sqrt(gamma)
     for s, value in zip(points, found):
         split = s + length * np.arange(-12, 13)
-        expected = integral(one, lambda x, s=s: factor(gamma)(x, s), split)
+        expected = integral(one, lambda x, s=s: kernel(gamma).univariate(x, s), split)
         assert value == pytest.approx(expected, rel=1e-8, abs=1e-13)
 
 
@@ -53,7 +57,7 @@ def test_sharp_kernels_find_the_density():
     layer = Circuit(one).plan.inputs[0][1]
     s = np.array([one.knots[:2].mean(), one.knots[2] + 0.01])
     gamma = 1e10
-    found = univariate_points(layer, np.array([0]), RBFFactor(gamma), s)[0]
+    found = against(layer, RBF(gamma), s)[0]
     expected = np.exp(Circuit(one).log_prob(s[:, None])) * np.sqrt(np.pi / gamma)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -61,23 +65,16 @@ def test_sharp_kernels_find_the_density():
 def test_far_points_keep_their_digits():
     # A uniform unit: E = integral of exp(-(s - x)^2) over [0, 1]
     layer = Circuit(PiecewisePolynomial(0, [0.0, 1.0], [1.0])).plan.inputs[0][1]
-    found = univariate_points(layer, np.array([0]), RBFFactor(1.0), np.array([20.0]))[0, 0]
+    found = against(layer, RBF(1.0), np.array([20.0]))[0, 0]
     expected = quad(lambda x: np.exp(-((20.0 - x) ** 2) + 361.0), 0, 1, epsabs=0)[0]
     assert np.log(found) == pytest.approx(np.log(expected) - 361.0, abs=1e-9)
-
-
-def test_kernel_of_width_zero_is_one():
-    layer = Circuit(unit()).plan.inputs[0][1]
-    for factor in (RBFFactor(0.0), LaplacianFactor(0.0)):
-        found = univariate_points(layer, np.array([0]), factor, np.array([0.0, 9.0]))
-        np.testing.assert_allclose(found, 1.0, rtol=1e-12)
 
 
 def test_moments():
     one = unit(degree=5, n_atoms=2)
     layer = Circuit(one).plan.inputs[0][1]
-    first = univariate_points(layer, np.array([0]), MonomialFactor(1), np.array([2.0]))[0, 0]
-    second = univariate_points(layer, np.array([0]), MonomialFactor(2), np.array([1.0]))[0, 0]
+    first = against(layer, Monomial(1), np.array([2.0]))[0, 0]
+    second = against(layer, Monomial(2), np.array([1.0]))[0, 0]
     mean, variance = one.moments()
     assert first == pytest.approx(2 * mean, rel=1e-12)
     assert second == pytest.approx(variance + mean**2, rel=1e-12)
@@ -87,10 +84,9 @@ def test_moments():
 def test_pairs_agree_with_quadrature_over_points(kernel):
     p, q = unit(1, degree=2), unit(2, degree=0)
     layer = Circuit(p).plan.inputs[0][1]
-    factor = (RBFFactor if isinstance(kernel, RBF) else LaplacianFactor)(kernel.gamma)
 
     def inner(y):
-        return univariate_points(layer, np.array([0]), factor, y)[0]
+        return against(layer, kernel, y)[0]
 
     expected = integral(q, inner, [*p.knots, *p.atoms, *np.linspace(-5, 12, 60)])
     assert expected_kernel(Circuit(p), Circuit(q), kernel) == pytest.approx(expected, rel=1e-8)

@@ -27,7 +27,7 @@ class Restriction:
     Examples
     --------
     >>> import numpy as np
-    >>> from skcircuits.kernels.points._restrictions import Restriction
+    >>> from skcircuits.kernels._restrictions import Restriction
     >>> Restriction.of_rows(np.array([[0.0, 1.0], [np.nan, 1.0], [0.0, 1.0]])).inverse
     array([0, 1, 0])
     """

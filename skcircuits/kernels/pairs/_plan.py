@@ -1,12 +1,18 @@
 """Which pairs of units of two circuits an expected kernel needs, region by region.
 
-Where one circuit splits a scope finer than the other, the finer factors are grouped into a
-product that stands for the coarser factor.
+A *region* is a scope that both circuits reach together. On each side it has *bases* (input
+units and products) and *keys* (the units that larger regions ask for, which are mixtures of
+the bases). Where one circuit splits a scope finer than the other, the finer factors are grouped
+into a product that stands for the coarser factor. ``split_kernel`` then walks the regions with
+the kernel: which of its parts each of them needs, and how these follow from smaller regions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -14,40 +20,166 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.structure.compatibility import Conflict, Partition, common_blocks
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
-from skcircuits.kernels.pairs._pair_regions import (
-    BasePairing,
-    FactorKeys,
-    Level,
-    Mixing,
-    PairPlan,
-    Region,
-    unless_all,
-)
+from skcircuits.kernels.families._structure import KernelStructure, Part, mask_of
 from skcircuits.protocols import IntArray
 
-__all__ = ["compile_pairs"]
+__all__ = [
+    "BasePairing",
+    "FactorKeys",
+    "KernelPlan",
+    "Level",
+    "Mixing",
+    "PairPlan",
+    "Region",
+    "compile_pairs",
+    "split_kernel",
+    "unless_all",
+]
 
 # A key or base: one unit, or several that stand for their product.
 Key = tuple[Unit, ...]
+# Per part of a kernel: coefficients and the numbers of the parts of two factors.
+PartSplits = list[list[tuple[float, int, int]]]
 
 
-def compile_pairs(left: Plan, right: Plan) -> PairPlan:
-    """Pair up two circuits.
+@dataclass(frozen=True)
+class Level:
+    """Sums of one level of a region.
 
-    Parameters
-    ----------
-    left, right : Plan
-        Smooth and decomposable circuits over the same variables.
+    Weight ``edges[i]`` of the plan leads from sum ``rows[i]`` of the level to node
+    ``columns[i]`` (bases first, then the sums of earlier levels).
+    """
 
-    Returns
-    -------
-    PairPlan
-        The regions.
+    n_sums: int
+    rows: IntArray
+    columns: IntArray
+    edges: IntArray
 
-    Raises
-    ------
-    IncompatibleCircuitsError
-        Naming two products that cannot be decomposed together.
+
+@dataclass(frozen=True)
+class Mixing:
+    """How the keys of a region mix its bases: levels of weighted sums; a node per key."""
+
+    n_bases: int
+    levels: list[Level]
+    keys: IntArray
+
+    @cached_property
+    def keys_are_sums(self) -> bool:
+        """Whether the keys are the sums of a single level, in order."""
+        in_order = np.arange(self.n_bases, self.n_bases + len(self.keys))
+        return (
+            len(self.levels) == 1
+            and self.levels[0].n_sums == len(self.keys)
+            and np.array_equal(self.keys, in_order)
+        )
+
+    @cached_property
+    def chosen(self) -> IntArray | None:
+        """Node of each key; None where the keys are all nodes, in order."""
+        n_nodes = self.n_bases + sum(level.n_sums for level in self.levels)
+        return unless_all(self.keys, n_nodes)
+
+    @property
+    def nodes_below(self) -> list[int]:
+        """Number of nodes below each level: the bases and the sums of earlier levels."""
+        return [
+            self.n_bases + sum(level.n_sums for level in self.levels[:depth])
+            for depth in range(len(self.levels))
+        ]
+
+    @property
+    def n_weights(self) -> int:
+        """Numbers in the weight matrices of all levels."""
+        sizes = zip(self.levels, self.nodes_below, strict=True)
+        return sum(level.n_sums * n_nodes for level, n_nodes in sizes)
+
+
+@dataclass(frozen=True)
+class FactorKeys:
+    """One factor of the products of a pairing: per base the key of a smaller region.
+
+    None where base i takes key i of as many keys.
+    """
+
+    scope: Scope
+    left: IntArray | None
+    right: IntArray | None
+
+
+@dataclass(frozen=True)
+class BasePairing:
+    """Bases of one kind on the left meeting bases of one kind on the right.
+
+    Input units are given by the number of their layer and their places in it, on both sides;
+    products by their two factors.
+    """
+
+    left: IntArray
+    right: IntArray
+    inputs: tuple[int, IntArray, int, IntArray] | None = None
+    factors: list[FactorKeys] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Region:
+    """One scope; ``states`` of its variables unless one is continuous, scopes ``above`` it."""
+
+    scope: Scope
+    left: Mixing
+    right: Mixing
+    pairings: list[BasePairing]
+    states: tuple[int, ...]
+    above: set[Scope] = field(default_factory=set)
+
+    @property
+    def factor_scopes(self) -> list[Scope]:
+        """Scopes of the regions below, once for each use."""
+        return [factor.scope for pairing in self.pairings for factor in pairing.factors]
+
+    @property
+    def has_joint_inputs(self) -> bool:
+        """Whether input units of several variables are among the bases."""
+        return len(self.scope) > 1 and any(p.inputs is not None for p in self.pairings)
+
+    def numbers_per_pair(self, tabulated: Container[Scope]) -> int:
+        """Count the values of the region for one pair of circuits."""
+        n_keys = len(self.left.keys) * len(self.right.keys)
+        if self.scope in tabulated:
+            return n_keys
+        return max(n_keys, self.left.n_bases * self.right.n_bases)
+
+    def is_needed_above(self, tabulated: Container[Scope]) -> bool:
+        """Tell whether pairs of the region's units are asked for."""
+        return not self.above or any(scope not in tabulated for scope in self.above)
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """The regions two circuits share, smallest scopes first; the last holds the roots."""
+
+    left: Plan
+    right: Plan
+    regions: list[Region]
+
+    @property
+    def numbers_per_circuit(self) -> int:
+        """Numbers that each circuit of a batch adds to a prepared side."""
+        left = sum(region.left.n_weights for region in self.regions)
+        return max(left, sum(region.right.n_weights for region in self.regions))
+
+
+def unless_all(index: IntArray, size: int) -> IntArray | None:
+    """Leave out an index that counts through all places, which spares the copy."""
+    return None if np.array_equal(index, np.arange(size)) else index
+
+
+def compile_pairs(left: Plan, right: Plan, order: Mapping[int, int] | None = None) -> PairPlan:
+    """Pair up two smooth and decomposable circuits over the same variables.
+
+    Raises ``IncompatibleCircuitsError`` naming two products that cannot be decomposed together.
+    ``order`` (see ``KernelStructure.variable_order``) says which variables a kernel couples:
+    where circuits leave the choice, these stay together.
     """
     sides = _Side(left), _Side(right)
     for side in sides:
@@ -55,7 +187,7 @@ def compile_pairs(left: Plan, right: Plan) -> PairPlan:
     regions: dict[Scope, Region] = {}
     while sides[0].demanded:
         scope = max(sides[0].demanded, key=len)
-        regions[scope] = _compile_region(scope, *sides)
+        regions[scope] = _compile_region(scope, *sides, order or {})
     for region in regions.values():
         for below in region.factor_scopes:
             regions[below].above.add(region.scope)
@@ -177,7 +309,7 @@ def _sum_levels(sums: list[Sum], children: dict[int, list[Key | Sum]]) -> list[l
     return levels
 
 
-def _compile_region(scope: Scope, left: _Side, right: _Side) -> Region:
+def _compile_region(scope: Scope, left: _Side, right: _Side, order: Mapping[int, int]) -> Region:
     """Pair the bases of a region and ask for the keys of the regions below it."""
     left_mixing, left_bases = left.mixing(left.take(scope))
     right_mixing, right_bases = right.mixing(right.take(scope))
@@ -186,6 +318,7 @@ def _compile_region(scope: Scope, left: _Side, right: _Side) -> Region:
             (left, kind, [left_bases[i] for i in own]),
             (right, other_kind, [right_bases[i] for i in other]),
             (np.array(own), np.array(other)),
+            order,
         )
         for kind, own in _by_kind(left, left_bases).items()
         for other_kind, other in _by_kind(right, right_bases).items()
@@ -213,6 +346,7 @@ def _pair_bases(
     left: tuple[_Side, int | Partition, list[Key]],
     right: tuple[_Side, int | Partition, list[Key]],
     numbers: tuple[IntArray, IntArray],
+    order: Mapping[int, int],
 ) -> BasePairing:
     """Pair bases of one kind with bases of one kind."""
     (own_side, kind, own), (other_side, other_kind, other) = left, right
@@ -225,7 +359,7 @@ def _pair_bases(
     if len(blocks) == 1:
         raise _incompatible(Conflict(own_parts, other_parts))
     factors = []
-    for own_scopes, other_scopes in _halves(blocks):
+    for own_scopes, other_scopes in _halves(blocks, order):
         scope = tuple(sorted(variable for part in own_scopes for variable in part))
         asked = [own_side.demand(scope, _factors_in(base, own_scopes)) for base in own]
         offered = [other_side.demand(scope, _factors_in(base, other_scopes)) for base in other]
@@ -233,13 +367,19 @@ def _pair_bases(
     return BasePairing(*numbers, factors=factors)
 
 
-def _halves(blocks: list[tuple[Partition, Partition]]) -> list[tuple[Partition, Partition]]:
+def _halves(
+    blocks: list[tuple[Partition, Partition]], order: Mapping[int, int]
+) -> list[tuple[Partition, Partition]]:
     """Write a product of many factors as one of two products.
 
     The smaller a scope, the more circuits of a batch agree about it, and what they agree
-    about is computed once.
+    about is computed once. The cut spares what the kernel couples where it can.
     """
-    middle = len(blocks) // 2
+    ranked = [(min(order.get(v, -1) for part in block[0] for v in part), block) for block in blocks]
+    ranked.sort(key=itemgetter(0))
+    blocks = [block for _, block in ranked]
+    cuts = [i for i in range(1, len(ranked)) if ranked[i - 1][0] != ranked[i][0]]
+    middle = min(cuts, key=lambda i: abs(i - len(blocks) // 2), default=len(blocks) // 2)
     return [
         (sum((own for own, _ in part), ()), sum((other for _, other in part), ()))
         for part in (blocks[:middle], blocks[middle:])
@@ -259,3 +399,53 @@ def _incompatible(conflict: Conflict) -> IncompatibleCircuitsError:
         f"{list(conflict.right)!r}. Use circuits of one structure, or compare against complete "
         "rows."
     )
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """What each region of a pair of circuits needs of a kernel.
+
+    ``parts`` are the parts of the kernel per region; ``splits`` say per region and pairing of
+    products, and per part, how it follows from the parts of the two factors: a list of
+    (coefficient, number of the first factor's part, number of the second's).
+    """
+
+    structure: KernelStructure
+    parts: dict[Scope, list[Part]]
+    splits: dict[Scope, list[PartSplits]]
+
+
+def split_kernel(pairs: PairPlan, structure: KernelStructure) -> KernelPlan:
+    """Take a kernel apart along the regions of two circuits."""
+    demanded: dict[Scope, dict[Part, int]] = {region.scope: {} for region in pairs.regions}
+    masks = {scope: mask_of(scope) for scope in demanded}
+    demanded[pairs.regions[-1].scope][structure.root] = 0
+    splits = {}
+    for region in reversed(pairs.regions):
+        splits[region.scope] = [
+            _split_pairing(pairing, list(demanded[region.scope]), demanded, masks, structure)
+            for pairing in region.pairings
+        ]
+    return KernelPlan(structure, {s: list(parts) for s, parts in demanded.items()}, splits)
+
+
+def _split_pairing(
+    pairing: BasePairing,
+    parts: list[Part],
+    demanded: dict[Scope, dict[Part, int]],
+    masks: dict[Scope, int],
+    structure: KernelStructure,
+) -> PartSplits:
+    """Split the parts of a region between the factors of a pairing, and ask for the results."""
+    if not pairing.factors:
+        return []
+    scopes = [factor.scope for factor in pairing.factors]
+    first, second = (demanded[scope] for scope in scopes)
+    left, right = (masks[scope] for scope in scopes)
+    return [
+        [
+            (weight, first.setdefault(own, len(first)), second.setdefault(other, len(second)))
+            for weight, own, other in structure.split(part, left, right)
+        ]
+        for part in parts
+    ]

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
-from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.structure.units import Scope
-from skcircuits.kernels.families._terms import KernelTerm
-from skcircuits.kernels.integrals._expectations import univariate_points
-from skcircuits.kernels.points._restrictions import Restriction
+from skcircuits.kernels._restrictions import Restriction
+from skcircuits.kernels.families._structure import Combination, value_of
+from skcircuits.kernels.integrals.registry import expected_at_points
+from skcircuits.kernels.points._plan import InputGroup, PointPlan
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["PointTables"]
@@ -27,25 +27,14 @@ Tables = dict[Scope, FloatArray]
 
 
 class PointTables:
-    """The distinct restrictions of points to all scopes of a plan.
+    """The distinct restrictions of points to all scopes of a plan of univariate input units.
 
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit of univariate input units.
-    points : ndarray of shape (m, n_columns)
-        Complete rows.
-
-    Attributes
-    ----------
-    share : float
-        Size of all tables relative to one column per unit and point.
-    bytes_per_row : int
-        Bytes of all tables for one row.
+    ``fraction`` is the size of all tables relative to one column per unit and point,
+    ``bytes_per_row`` what they take for one row.
     """
 
-    def __init__(self, plan: Plan, points: FloatArray) -> None:
-        self._plan = plan
+    def __init__(self, kernel: PointPlan, points: FloatArray) -> None:
+        plan = self._plan = kernel.plan
         self._restrictions: dict[Scope, Restriction] = {}
         self._index = np.empty(plan.n_units, dtype=np.intp)  # of each unit within its scope
         self._sizes: dict[Scope, int] = {}
@@ -53,33 +42,21 @@ class PointTables:
             self._index[position] = self._sizes.setdefault(unit.scope, 0)
             self._sizes[unit.scope] += 1
         self._steps: list[_InputStep | _ProductStep | _SumStep] = []
-        for units, inputs in plan.inputs:
-            self._add_inputs(units, inputs, points)
+        for group in kernel.inputs:
+            self._add_inputs(kernel, group, points)
         for layer in plan.layers:
             if isinstance(layer, ProductLayer):
                 self._add_products(layer)
             else:
                 self._add_sums(layer)
         n_cells = sum(n * self._restrictions[scope].size for scope, n in self._sizes.items())
-        self.share = n_cells / (plan.n_units * max(1, len(points)))
+        self.fraction = n_cells / (plan.n_units * max(1, len(points)))
         self.bytes_per_row = 8 * n_cells
 
-    def expected_term(self, term: KernelTerm, X: FloatArray, weights: SumWeights) -> FloatArray:
-        """Integrate a product kernel over the missing cells of rows.
+    def expected_kernels(self, X: FloatArray, weights: SumWeights) -> FloatArray:
+        """E[k(x, s) | observed cells of x], shape (n, m).
 
-        Parameters
-        ----------
-        term : KernelTerm
-            A term without power sums.
-        X : ndarray of shape (n, n_columns)
-            Rows with NaN.
-        weights : SumWeights
-            Weights of the conditional circuit of each row, (n_edges, n).
-
-        Returns
-        -------
-        ndarray of shape (n, m)
-            E[k(x, s) | observed cells of x], without the term's coefficient.
+        ``weights`` (n_edges, n) are those of the conditional circuit of each row.
         """
         tables: Tables = {
             scope: np.empty((len(X), n, self._restrictions[scope].size))
@@ -87,19 +64,19 @@ class PointTables:
         }
         posteriors = np.ascontiguousarray(weights.linear.T)
         for step in self._steps:
-            step.run(tables, term, X, posteriors)
+            step.run(tables, X, posteriors)
         root = self._plan.root
         scope = self._plan.units[root].scope
         return tables[scope][:, self._index[root], self._restrictions[scope].inverse]
 
-    def _add_inputs(self, units: slice, layer: InputLayer, points: FloatArray) -> None:
-        """One step per variable of a layer."""
-        variables = layer.scopes[:, 0]
-        for variable in np.unique(variables).tolist():
-            values, inverse = np.unique(points[:, variable], return_inverse=True)
-            self._restrictions.setdefault((variable,), Restriction.of(inverse.ravel()))
-            own = np.flatnonzero(variables == variable)
-            self._steps.append(_InputStep(layer, own, self._index[units][own], variable, values))
+    def _add_inputs(self, kernel: PointPlan, group: InputGroup, points: FloatArray) -> None:
+        """One step per variable and part of the kernel."""
+        variable = int(group.layer.scopes[group.units[0], 0])
+        values, inverse = np.unique(points[:, variable], return_inverse=True)
+        self._restrictions.setdefault((variable,), Restriction.of(inverse.ravel()))
+        function = kernel.structure.on_variable(group.part, variable)
+        index = self._index[group.positions]
+        self._steps.append(_InputStep(group.layer, group.units, index, variable, values, function))
 
     def _add_products(self, layer: ProductLayer) -> None:
         """One step per way in which the products of a layer put scopes together."""
@@ -162,17 +139,17 @@ class _InputStep:
     index: IntArray
     variable: int
     values: FloatArray
+    function: Combination
 
-    def run(self, tables: Tables, term: KernelTerm, X: FloatArray, posteriors: FloatArray) -> None:
-        factor = term.factor(self.variable)
+    def run(self, tables: Tables, X: FloatArray, posteriors: FloatArray) -> None:
         cells = X[:, self.variable]
         missing = np.isnan(cells)
         table = tables[(self.variable,)]
         if missing.any():
-            expected = univariate_points(self.layer, self.units, factor, self.values)
+            expected = expected_at_points(self.layer, self.units, self.function, self.values)
             table[np.ix_(missing, self.index)] = expected
         if not missing.all():
-            observed = factor(cells[~missing, None], self.values)
+            observed = value_of(self.function, cells[~missing, None], self.values)
             table[np.ix_(~missing, self.index)] = observed[:, None, :]
 
 
@@ -184,7 +161,7 @@ class _ProductStep:
     index: IntArray
     factors: list[tuple[Scope, IntArray, IntArray]]
 
-    def run(self, tables: Tables, term: KernelTerm, X: FloatArray, posteriors: FloatArray) -> None:
+    def run(self, tables: Tables, X: FloatArray, posteriors: FloatArray) -> None:
         result = None
         for scope, units, columns in self.factors:
             values = np.take(tables[scope][:, units], columns, axis=2)
@@ -203,7 +180,7 @@ class _SumStep:
     starts: IntArray
     is_block: bool
 
-    def run(self, tables: Tables, term: KernelTerm, X: FloatArray, posteriors: FloatArray) -> None:
+    def run(self, tables: Tables, X: FloatArray, posteriors: FloatArray) -> None:
         table = tables[self.scope]
         weights = posteriors[:, self.edges]
         if self.is_block:

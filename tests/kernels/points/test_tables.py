@@ -3,8 +3,10 @@ import pytest
 
 from skcircuits.circuits import Circuit
 from skcircuits.kernels import RBF, Hamming, expected_kernel_matrix
-from skcircuits.kernels.points import _point_pass as points
-from skcircuits.kernels.points._point_tables import PointTables
+from skcircuits.kernels.families.base import structure_of
+from skcircuits.kernels.points import _evaluation as points
+from skcircuits.kernels.points._plan import multiply_by_kernel
+from skcircuits.kernels.points._tables import PointTables
 from tests.reference.random_circuits import RandomCircuit, random_rows
 
 
@@ -18,7 +20,7 @@ def make(seed, cardinalities, n_rows=20, n_points=60):
 
 def without_tables(monkeypatch, **arguments):
     with monkeypatch.context() as patch:
-        patch.setattr(points, "LARGEST_SHARE", 0.0)
+        patch.setattr(points, "MAX_FRACTION", 0.0)
         return expected_kernel_matrix(**arguments)
 
 
@@ -53,7 +55,8 @@ def test_blocks_of_sums_agree_with_the_plain_pass(monkeypatch):
 def test_few_columns_are_left_where_points_repeat():
     circuit = RandomCircuit(0, [2] * 8, joint=False).circuit()
     S = np.random.default_rng(0).integers(2, size=(500, 8)).astype(float)
-    assert PointTables(circuit.plan, S).share < 0.2
+    plan = multiply_by_kernel(circuit.plan, structure_of(Hamming(), circuit.variables))
+    assert PointTables(plan, S).fraction < 0.2
 
 
 def test_continuous_points_are_left_to_the_plain_pass(monkeypatch):

@@ -5,13 +5,14 @@ import pytest
 
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Product, Sum
 from skcircuits.circuits.engine._layers import SumWeights
-from skcircuits.kernels import RBF, Hamming, Polynomial
-from skcircuits.kernels.pairs import _pair_pass as pair_pass
-from skcircuits.kernels.pairs import _pair_tables as pair_tables
-from skcircuits.kernels.pairs._circuit_batch import CircuitBatch
-from skcircuits.kernels.pairs._pair_pass import expected_term_of_pairs
-from skcircuits.kernels.pairs._pair_plan import compile_pairs
-from skcircuits.kernels.points._point_pass import posterior_weights
+from skcircuits.kernels import RBF, Delta, Hamming, Linear, Polynomial
+from skcircuits.kernels.families.base import structure_of
+from skcircuits.kernels.pairs import _evaluation as evaluation
+from skcircuits.kernels.pairs import _sides as sides
+from skcircuits.kernels.pairs._evaluation import expected_kernels
+from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
+from skcircuits.kernels.pairs._sides import CircuitBatch
+from skcircuits.kernels.points._evaluation import posterior_weights
 
 
 def latent_tree(n_variables=5, n_states=3, n_keys=4, seed=0):
@@ -37,8 +38,8 @@ def rows_with_holes(circuit, n_rows, seed=1):
 
 def plainly(monkeypatch):
     """Switch off tables and everything that is computed once."""
-    monkeypatch.setattr(pair_tables, "TABLE_STATES", 0)
-    monkeypatch.setattr(pair_pass, "SHARED_NUMBERS", 0)
+    monkeypatch.setattr(sides, "TABLE_STATES", 0)
+    monkeypatch.setattr(evaluation, "SHARED_NUMBERS", 0)
 
 
 def batches(circuit, X):
@@ -49,7 +50,11 @@ def batches(circuit, X):
     yield CircuitBatch(circuit.plan, SumWeights(circuit.plan.weights.log), X)
 
 
-KERNELS = [Hamming(2.0), Hamming(2.0) * Polynomial(2, 0.5)]
+KERNELS = [
+    Hamming(2.0),
+    Hamming(2.0) * Polynomial(2, 0.5),
+    (Hamming(2.0, variables=[0, 3]) + 0.5 * Delta(variables=[1])) * (Linear() + RBF(0.3)),
+]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
@@ -57,10 +62,10 @@ def test_short_cuts_change_nothing(kernel, monkeypatch):
     circuit = latent_tree()
     X = rows_with_holes(circuit, 40)
     pairs = compile_pairs(circuit.plan, circuit.plan)
-    (term,) = kernel.terms(circuit.variables)
-    fast = [expected_term_of_pairs(pairs, term, b, b) for b in batches(circuit, X)]
+    parts = split_kernel(pairs, structure_of(kernel, circuit.variables))
+    fast = [expected_kernels(pairs, parts, b, b) for b in batches(circuit, X)]
     plainly(monkeypatch)
-    slow = [expected_term_of_pairs(pairs, term, b, b) for b in batches(circuit, X)]
+    slow = [expected_kernels(pairs, parts, b, b) for b in batches(circuit, X)]
     np.testing.assert_allclose(fast, slow, rtol=1e-12)
     np.testing.assert_allclose(fast[0], fast[1], rtol=1e-12)
 
@@ -69,14 +74,14 @@ def test_small_regions_are_computed_once_per_distinct_pair(monkeypatch):
     circuit = latent_tree()
     X = rows_with_holes(circuit, 60)
     counts = []
-    original = pair_pass.pair_tables
+    original = evaluation.pair_tables
     monkeypatch.setattr(
-        pair_pass, "pair_tables", lambda a, b: counts.append(len(a) * len(b)) or original(a, b)
+        evaluation, "pair_tables", lambda a, b: counts.append(len(a) * len(b)) or original(a, b)
     )
     pairs = compile_pairs(circuit.plan, circuit.plan)
-    (term,) = Hamming(2.0).terms(circuit.variables)
+    parts = split_kernel(pairs, structure_of(Hamming(2.0), circuit.variables))
     batch = next(batches(circuit, X))
-    expected_term_of_pairs(pairs, term, batch, batch)
+    expected_kernels(pairs, parts, batch, batch)
     # three states and NaN of one variable, or of two
     assert set(counts) <= {4**2, 16**2} | {n * m for n in range(17) for m in range(17)}
     assert sum(counts) < 60**2
@@ -87,13 +92,13 @@ def test_blocks_change_nothing(numbers, monkeypatch):
     circuit = latent_tree()
     X, Y = rows_with_holes(circuit, 23), rows_with_holes(circuit, 9, seed=2)
     pairs = compile_pairs(circuit.plan, circuit.plan)
-    (term,) = Hamming(2.0).terms(circuit.variables)
+    parts = split_kernel(pairs, structure_of(Hamming(2.0), circuit.variables))
     left, right = next(batches(circuit, X)), next(batches(circuit, Y))
-    expected = expected_term_of_pairs(pairs, term, left, right)
-    monkeypatch.setattr(pair_pass, "CACHE_NUMBERS", numbers)
-    values = expected_term_of_pairs(pairs, term, left, right)
+    expected = expected_kernels(pairs, parts, left, right)
+    monkeypatch.setattr(evaluation, "CACHE_NUMBERS", numbers)
+    values = expected_kernels(pairs, parts, left, right)
     np.testing.assert_allclose(values, expected, rtol=1e-12)
-    turned = expected_term_of_pairs(pairs, term, right, left)
+    turned = expected_kernels(pairs, parts, right, left)
     np.testing.assert_allclose(turned, values.T, rtol=1e-12)
 
 
@@ -101,9 +106,9 @@ def test_circuits_that_are_all_equal():
     circuit = latent_tree()
     X = np.tile(rows_with_holes(circuit, 1), (12, 1))
     pairs = compile_pairs(circuit.plan, circuit.plan)
-    (term,) = Hamming(2.0).terms(circuit.variables)
+    parts = split_kernel(pairs, structure_of(Hamming(2.0), circuit.variables))
     batch = next(batches(circuit, X))
-    values = expected_term_of_pairs(pairs, term, batch, batch)
+    values = expected_kernels(pairs, parts, batch, batch)
     np.testing.assert_allclose(values, values[0, 0], rtol=1e-13)
 
 
@@ -115,7 +120,7 @@ def test_products_of_many_numbers():
     ]
     circuit = Circuit(Sum(components, weights=[0.2, 0.3, 0.5]))
     pairs = compile_pairs(circuit.plan, circuit.plan)
-    (term,) = RBF(0.2).terms(circuit.variables)
+    parts = split_kernel(pairs, structure_of(RBF(0.2), circuit.variables))
     nothing = np.full((1, 7), np.nan)
     batch = CircuitBatch(circuit.plan, circuit.plan.weights, nothing)
     weights, gamma = np.array([0.2, 0.3, 0.5]), 0.2
@@ -126,7 +131,7 @@ def test_products_of_many_numbers():
             gaps = [(a.mean - b.mean) ** 2 for a, b in _leaves(own, partner)]
             factors = np.exp(-gamma * np.divide(gaps, widths)) / np.sqrt(widths)
             expected += weights[k] * weights[other] * factors.prod()
-    np.testing.assert_allclose(expected_term_of_pairs(pairs, term, batch, batch), expected)
+    np.testing.assert_allclose(expected_kernels(pairs, parts, batch, batch), expected)
 
 
 def _leaves(own, partner):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.kernels.points._restrictions import Restriction
+from skcircuits.kernels._restrictions import Restriction
 
 
 @pytest.mark.parametrize("seed", range(5))

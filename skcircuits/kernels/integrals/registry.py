@@ -1,0 +1,258 @@
+"""Expected kernels under input units: one registry of closed forms.
+
+The capability table of the package is what is registered here. A combination of an input
+family and a kernel without a closed form raises ``CircuitPropertyError`` with the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skcircuits.circuits.inputs import InputLayer, LeafUnit
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.kernels.families._structure import (
+    Combination,
+    KernelStructure,
+    Monomial,
+    Part,
+    ScopeTerm,
+)
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = [
+    "expected_at_points",
+    "expected_of_pairs",
+    "joint_at_points",
+    "joint_of_pairs",
+    "kind_of_term",
+    "register_expectation",
+    "require_closed_form",
+    "rules_of",
+    "scope_terms",
+]
+
+
+class Rules(NamedTuple):
+    """Closed forms of a kernel under a family: against points, and against its own units."""
+
+    points: Callable[..., Any] | None = None
+    pairs: Callable[..., Any] | None = None
+    log_blocks: Callable[..., Any] | None = None
+
+
+_RULES: dict[tuple[type, type], Rules] = {}
+
+
+def register_expectation(
+    units: type[LeafUnit],
+    kernel: type,
+    *,
+    points: Callable[..., Any] | None = None,
+    pairs: Callable[..., Any] | None = None,
+    log_blocks: Callable[..., Any] | None = None,
+) -> None:
+    """Register closed forms of a kernel's expectation under a family of input units.
+
+    A later registration replaces an earlier one; one for a base class serves its subclasses
+    that have none of their own.
+
+    Parameters
+    ----------
+    units : type
+        Class of the input units. All classes with one layer class share their rules.
+    kernel : type
+        Class of the kernel.
+    points : callable, default=None
+        For units over one variable: ``points(layer, which, kernel, s)`` gives E[k(X, s)],
+        shape (n_units, n_points), of the units ``which`` (integers) of a layer at points
+        ``s``. For joint units: ``points(layer, kernels, X, S)`` gives E[k(X, s) | observed
+        cells], shape (n_units, n_rows, n_points), where ``kernels`` has an entry per
+        variable of their scope (None where the kernel does not look) and ``X`` and ``S``
+        hold the columns of the scope.
+    pairs : callable, default=None
+        ``pairs(left, left_which, right, right_which, kernel)`` gives E[k(X, Y)], shape
+        (n_left, n_right); for joint units ``pairs(left, right, kernels, X, Y)``, shape
+        (n_left, n_right, n_rows, m_rows).
+    log_blocks : callable, default=None
+        For joint units that had better take many rows at once: an iterator
+        ``log_blocks(layer, kernels, X, S)`` over pairs of row numbers and the logarithms of
+        what ``points`` gives for these rows; the consumer may overwrite them.
+
+    Examples
+    --------
+    A kernel of one's own. Over discrete units its values at the states are all it takes; a
+    continuous family needs a closed form:
+
+    >>> import numpy as np
+    >>> from skcircuits.circuits import Circuit, Gaussian
+    >>> from skcircuits.kernels import KernelFamily, expected_kernel, register_expectation
+    >>> class Cosine(KernelFamily):
+    ...     _parameters = ("variables",)
+    ...
+    ...     def univariate(self, x, y):
+    ...         return np.cos(x - y)
+    >>> def cosine_pairs(left, i, right, j, kernel):  # the difference is Gaussian
+    ...     mean = left.means[i][:, None] - right.means[j]
+    ...     variance = left.stds[i][:, None] ** 2 + right.stds[j] ** 2
+    ...     return np.cos(mean) * np.exp(-variance / 2)
+    >>> register_expectation(Gaussian, Cosine, pairs=cosine_pairs)
+    >>> p = Circuit(Gaussian(0, 0.0, 1.0))
+    >>> round(expected_kernel(p, p, Cosine()), 4)
+    0.3679
+    """
+    known = _RULES.get((units.layer_type, kernel), Rules())
+    new = Rules(points, pairs, log_blocks)
+    _RULES[units.layer_type, kernel] = Rules(*(a or b for a, b in zip(new, known, strict=True)))
+
+
+def rules_of(layer: InputLayer, kernel: type) -> Rules:
+    """Rules of a layer and a kernel class, or of their base classes."""
+    for family in type(layer).__mro__:
+        for base in kernel.__mro__:
+            if (family, base) in _RULES:
+                return _RULES[family, base]
+    return Rules()
+
+
+def _points_rule(layer: InputLayer, kernel: type) -> Callable[..., Any]:
+    rule = rules_of(layer, kernel).points
+    if rule is None:
+        raise _no_closed_form(kernel, layer)
+    return rule
+
+
+def _pairs_rule(left: InputLayer, right: InputLayer, kernel: type) -> Callable[..., Any]:
+    rule = rules_of(left, kernel).pairs
+    if rule is None or type(left) is not type(right):
+        raise _no_closed_form(kernel, left, right)
+    return rule
+
+
+def _no_closed_form(kernel: type, *layers: InputLayer) -> CircuitPropertyError:
+    """Word the error for a combination outside the capability table."""
+    families = dict.fromkeys(type(layer).__name__.removesuffix("Layer") for layer in layers)
+    return CircuitPropertyError(
+        must(
+            "a kernel and the input units of a circuit",
+            "have a closed-form expectation",
+            "Use RBF, Linear or Polynomial on continuous variables (no products of them), "
+            "Laplacian on univariate ones, and Hamming or Delta on discrete ones "
+            "(kernel objects take `variables`), or register_expectation.",
+            kernel=kernel.__name__,
+            input_units=" and ".join(families),
+        )
+    )
+
+
+def expected_at_points(
+    layer: InputLayer, units: IntArray, combination: Combination, points: FloatArray
+) -> FloatArray:
+    """E[f(X, s)] of univariate units of one variable, shape (n_units, n_points)."""
+    total = np.zeros((len(units), len(points)))
+    for weight, function in combination:
+        if function is None:
+            total += weight
+        else:
+            rule = _points_rule(layer, type(function))
+            total += weight * rule(layer, units, function, points)
+    return total
+
+
+def expected_of_pairs(
+    left: tuple[InputLayer, IntArray], right: tuple[InputLayer, IntArray], combination: Combination
+) -> FloatArray:
+    """E[f(X, Y)] of univariate units of one variable, shape (n_left, n_right)."""
+    total = np.zeros((len(left[1]), len(right[1])))
+    for weight, function in combination:
+        if function is None:
+            total += weight
+        else:
+            rule = _pairs_rule(left[0], right[0], type(function))
+            total += weight * rule(*left, *right, function)
+    return total
+
+
+def scope_terms(
+    structure: KernelStructure, part: Part, layer: InputLayer
+) -> list[tuple[float, ScopeTerm]]:
+    """A part of a kernel, multiplied out, on the scope of joint units."""
+    scope = layer.scopes[0].tolist()
+    return [(weight, structure.on_scope(term, scope)) for weight, term in structure.expand(part)]
+
+
+def kind_of_term(layer: InputLayer, term: ScopeTerm) -> type | None:
+    """The kernel class whose rules a term over joint units takes; None for the constant one."""
+    kinds = {type(function) for function in term.functions if function is not None}
+    n_sums = len(term.inner_products)
+    if len(kinds) + n_sums > 1:
+        raise _no_closed_form(_Product, layer)
+    return Monomial if n_sums else next(iter(kinds), None)
+
+
+class _Product:
+    """Stands in errors for a product of kernels of different kinds."""
+
+
+_Product.__name__ = "Product"
+
+
+def joint_at_points(
+    layer: InputLayer, terms: Sequence[tuple[float, ScopeTerm]], X: FloatArray, points: FloatArray
+) -> FloatArray:
+    """E[k(X, s) | observed cells of x] of joint units, shape (n_units, n, m)."""
+    result = np.zeros((len(layer), len(X), len(points)))
+    return _add_terms(result, terms, (layer,), (X, points))
+
+
+def joint_of_pairs(
+    left: InputLayer,
+    right: InputLayer,
+    terms: Sequence[tuple[float, ScopeTerm]],
+    X: FloatArray,
+    Y: FloatArray,
+) -> FloatArray:
+    """E[k(X, Y) | observed cells of both] of joint units, shape (n_left, n_right, n, m)."""
+    result = np.zeros((len(left), len(right), len(X), len(Y)))
+    return _add_terms(result, terms, (left, right), (X, Y))
+
+
+def _add_terms(
+    result: FloatArray,
+    terms: Sequence[tuple[float, ScopeTerm]],
+    layers: tuple[InputLayer, ...],
+    tables: tuple[FloatArray, FloatArray],
+) -> FloatArray:
+    """Add the weighted expectations of terms; moments of an inner product are computed once."""
+    moments: dict[tuple[int, ...], FloatArray] = {}
+    for weight, term in terms:
+        kernel = kind_of_term(layers[0], term)
+        if kernel is None:
+            result += weight
+            continue
+        rule = _pairs_rule(*layers, kernel) if len(layers) == 2 else _points_rule(layers[0], kernel)
+        if kernel is not Monomial:
+            result += weight * rule(*layers, term.functions, *tables)
+            continue
+        ((columns, power),) = term.inner_products.items()
+        if columns not in moments:
+            highest = max(other.inner_products.get(columns, 0) for _, other in terms)
+            moments[columns] = rule(*layers, columns, highest, *tables)
+        result += weight * moments[columns][power]
+    return result
+
+
+def require_closed_form(
+    left: InputLayer, right: InputLayer, structure: KernelStructure, part: Part
+) -> None:
+    """Raise where a part of the kernel has no rule for pairs of units of two layers."""
+    if left.scopes.shape[1] > 1:
+        kernels = [kind_of_term(left, term) for _, term in scope_terms(structure, part, left)]
+    else:
+        functions = structure.on_variable(part, int(left.scopes[0, 0]))
+        kernels = [None if f is None else type(f) for _, f in functions]
+    for kernel in kernels:
+        if kernel is not None:
+            _pairs_rule(left, right, kernel)
