@@ -13,10 +13,11 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from skcircuits.kernels.pairs._circuit_batch import CircuitBatch
-from skcircuits.kernels.pairs._pair_pass import expected_term_of_pairs
-from skcircuits.kernels.pairs._pair_plan import compile_pairs
-from skcircuits.kernels.points._point_pass import posterior_weights
+from skcircuits.kernels.families.base import structure_of
+from skcircuits.kernels.pairs._evaluation import expected_kernels
+from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
+from skcircuits.kernels.pairs._sides import CircuitBatch
+from skcircuits.kernels.points._evaluation import posterior_weights
 
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
 from skcircuits.circuits.engine._layers import SumWeights
