@@ -13,15 +13,15 @@ from __future__ import annotations
 import time
 
 import numpy as np
+
+from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
+from skcircuits.circuits.engine._layers import SumWeights
+from skcircuits.kernels import Hamming
 from skcircuits.kernels.families.base import structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
 from skcircuits.kernels.points._evaluation import posterior_weights
-
-from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
-from skcircuits.circuits.engine._layers import SumWeights
-from skcircuits.kernels import Hamming
 
 N_CIRCUITS = 200
 WIDTH = 32
