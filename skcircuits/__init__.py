@@ -11,8 +11,11 @@ from skcircuits.estimators import (
     GraphicalSVGDSampler,
     HiddenChowLiuDensity,
     MoATDensity,
+    PooledEstimate,
     StrudelDensity,
     WMISPNDensity,
+    pool,
+    pool_models,
 )
 
 __version__ = "0.1.0"
@@ -28,6 +31,9 @@ __all__ = [
     "GraphicalSVGDSampler",
     "HiddenChowLiuDensity",
     "MoATDensity",
+    "PooledEstimate",
     "StrudelDensity",
     "WMISPNDensity",
+    "pool",
+    "pool_models",
 ]

@@ -226,11 +226,14 @@ class TableMixin:
         X = self._check_table(X, reset=False)
         return self._schema.encode(X, getattr(self, "handle_unknown", "missing"))
 
-    def _write_table(self, codes, schema, X):
-        """Give the output of `transform` for X: an array, or what ``set_output`` asks for."""
+    def _write_table(self, codes, schema, X, unseen=None):
+        """Give the output of `transform` for X: an array, or what ``set_output`` asks for.
+
+        `unseen` holds per column rows and cells of categories that have no code.
+        """
         container = _get_output_config("transform", self)["dense"]
         if container == "default":
-            return schema.decode_array(codes)
+            return schema.decode_array(codes, unseen)
         repeated = [name for name, n in Counter(schema.names).items() if n > 1]
         if repeated:
             raise ValueError(
@@ -241,7 +244,7 @@ class TableMixin:
                     repeated=repeated,
                 )
             )
-        return with_index_of(schema.decode(codes, container), X)
+        return with_index_of(schema.decode(codes, container, unseen), X)
 
     def _check_table(self, X, *, reset):
         """Check width and names; keep a dataframe as it is, since its dtypes matter."""

@@ -15,11 +15,11 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators.shared._column_units import ColumnUnits
-from skcircuits.estimators.shared._kernel_parameters import KernelParametersMixin
-from skcircuits.estimators.shared._learned_target import StandardizedTarget, learn_target
-from skcircuits.estimators.shared._target_labels import align_labels
-from skcircuits.estimators.shared._weighted_samples import (
+from skcircuits.estimators.targets._column_units import ColumnUnits
+from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
+from skcircuits.estimators.targets._learned_target import StandardizedTarget, learn_target
+from skcircuits.estimators.targets._target_labels import align_labels
+from skcircuits.estimators.targets._weighted_samples import (
     complete_rows,
     possible_rows,
     refuse_missing,

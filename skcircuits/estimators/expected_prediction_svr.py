@@ -20,7 +20,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.shared._impossible_evidence import with_possible_evidence
-from skcircuits.estimators.shared._kernel_parameters import KernelParametersMixin
+from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels._expansion_variance import expansion_variance

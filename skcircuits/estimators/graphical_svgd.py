@@ -22,11 +22,11 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators.shared._column_units import ColumnUnits
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.shared._learned_target import StandardizedTarget
-from skcircuits.estimators.shared._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
-from skcircuits.estimators.shared._sparse_field import learn_standardized_field
+from skcircuits.estimators.targets._column_units import ColumnUnits
+from skcircuits.estimators.targets._learned_target import StandardizedTarget
+from skcircuits.estimators.targets._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
+from skcircuits.estimators.targets._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
 from skcircuits.particles._neighborhoods import index_lists

@@ -1,22 +1,27 @@
-"""Imputation by the exact conditional distribution of the missing cells."""
+"""Imputation by the exact conditional distribution of the missing values."""
 
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state, check_scalar
 
 from skcircuits.estimators._base import (
+    CATEGORICAL_CONSTRAINTS,
     StrOptions,
     check_is_fitted,
+    check_weights,
     feature_names,
     fit_context,
 )
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.imputation._bounds import imputation_bounds
+from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
+from skcircuits.exceptions import must
 from skcircuits.numerics._row_streams import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular._columns import Column
@@ -28,45 +33,55 @@ CHUNK_ROWS = 2048
 
 
 class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
-    """Complete missing cells by their exact conditional distribution.
+    """Impute missing values by their exact conditional distribution.
 
-    A density of the rows is learned from rows with holes; every hole is then filled from
-    its distribution given all observed cells of the row.
+    A density is learned from incomplete rows; every missing value is then replaced according
+    to its distribution given all observed cells of the row.
 
     Parameters
     ----------
-    density : "auto", density estimator or Circuit, default="auto"
-        What is learned of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of labels
-        and of few (at most ten) often repeated whole numbers, `GaussianMixtureDensity` for
-        any other (with diagonal covariances where few rows say so); see ``density_``. An
-        estimator is cloned and fitted on X. A circuit is used as it is, one variable per
-        column.
+    density : "auto", name of a density, density estimator or Circuit, default="auto"
+        What is learned of the rows. ``"auto"`` compares families of densities by how well they
+        predict hidden cells; see ``density_``. An estimator is cloned and fitted on X. A
+        circuit is used as it is, one variable per column.
     strategy : {"mean", "mpe", "sample"}, default="mean"
-        How holes are filled.
+        What is imputed.
 
-        - ``"mean"``: conditional means; the most probable label in columns of labels.
+        - ``"mean"``: conditional means; the most probable category in categorical columns.
         - ``"mpe"``: the jointly most probable completion. Exact where the circuit is
           deterministic; elsewhere the completion of the largest term of every sum, the
           usual approximation.
         - ``"sample"``: a draw from the conditional distribution. Draws are keyed by the
           cells of the row: order, subset and repeated calls do not change them. Equal rows
-          have draws of their own, told apart by the order in which they come. Draws of a
-          column whose numbers were all whole in fit are rounded; means are not, so that
-          integers of a dataframe come back as floats under ``"mean"``.
+          have draws of their own, told apart by the order in which they come.
+
+        Draws and most probable values of a column whose numbers were all integers in fit are
+        integers; means are not, so that integers of a dataframe come back as floats under
+        ``"mean"`` (see `round_integers`).
     missing_values : number, str or None, default=nan
         A cell that counts as missing, beside None, NaN and a library's own NA.
+    min_value, max_value : float, "observed", array-like of shape (n_features,) or None, \
+            default=None
+        Bounds of what is imputed in numerical columns, for all of them or for each (NaN: none).
+        ``"observed"`` takes the smallest and largest values of fit. None: no bounds.
+    round_integers : bool, default=False
+        Round means in columns whose numbers were all integers in fit.
     add_indicator : bool, default=False
-        Append one column per column that had holes in fit: 1 where the cell was missing.
+        Append one column per column that had missing values in fit: 1 where the cell was
+        missing.
     keep_empty_features : bool, default=False
-        Keep columns without any observed cell in fit; they are filled from the density's
+        Keep columns without any observed cell in fit; they are imputed from the density's
         prior. By default they are dropped.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Columns of labels: strings, booleans, categories and enumerations of a dataframe
+        Categorical columns: strings, booleans, categories and enumerations of a dataframe
         or object array, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        What an observed category that fit has not seen says about the missing values of its
+        row: nothing (the cell itself stays as it is), or an error.
     random_state : int, RandomState or None, default=None
         Seed of the density and of the draws.
     n_jobs : int, default=None
-        Number of parallel jobs in ``transform``; the result is the same for any.
+        Number of parallel jobs; the result is the same for any.
     verbose : int, default=0
         Verbosity of the fit of an ``"auto"`` density.
 
@@ -77,9 +92,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     circuit_ : Circuit
         Its circuit.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories per column in the order of their codes, None for numerical columns.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     indicator_ : MissingIndicator or None
         Which cells were missing; None unless ``add_indicator=True``.
     n_features_in_ : int
@@ -89,13 +104,15 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     See Also
     --------
-    ExpectedPredictionSVR : Predicts from rows with holes without completing them.
+    ExpectedPredictionRegressor : Predicts from incomplete rows without imputing them.
+    skcircuits.pool : Pools the results of several imputations.
 
     Notes
     -----
-    Labels that fit has not seen count as missing and are replaced. Where the observed cells
-    of a row have probability zero, its holes are filled from the marginal distribution, with
-    a warning.
+    Observed cells are never changed. Where the observed cells of a row have probability zero,
+    its missing values are imputed from the marginal distribution, with a warning.
+
+    The training rows are kept: proper multiple imputation learns from them again.
 
     Examples
     --------
@@ -112,9 +129,12 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         **DENSITY_CONSTRAINTS,
         "strategy": [StrOptions({"mean", "mpe", "sample"})],
         "missing_values": [Real, str, None],
+        "min_value": [Real, StrOptions({"observed"}), "array-like", None],
+        "max_value": [Real, StrOptions({"observed"}), "array-like", None],
+        "round_integers": ["boolean"],
         "add_indicator": ["boolean"],
         "keep_empty_features": ["boolean"],
-        "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
+        **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
@@ -126,9 +146,13 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         density="auto",
         strategy="mean",
         missing_values=np.nan,
+        min_value=None,
+        max_value=None,
+        round_integers=False,
         add_indicator=False,
         keep_empty_features=False,
         categorical_features="from_dtype",
+        handle_unknown="missing",
         random_state=None,
         n_jobs=None,
         verbose=0,
@@ -136,15 +160,19 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         self.density = density
         self.strategy = strategy
         self.missing_values = missing_values
+        self.min_value = min_value
+        self.max_value = max_value
+        self.round_integers = round_integers
         self.add_indicator = add_indicator
         self.keep_empty_features = keep_empty_features
         self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
     @fit_context
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Learn the density of the rows.
 
         Parameters
@@ -153,13 +181,18 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             Rows; cells may be missing.
         y : Ignored
             Present by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; None gives all the same.
 
         Returns
         -------
         CircuitImputer
             The fitted imputer.
         """
-        encoded = self._learn_density(X, self.missing_values)
+        weights = None if sample_weight is None else check_weights(sample_weight, X)
+        encoded = self._learn_density(X, self.missing_values, weights)
+        self._training = encoded, weights
+        self._bounds = imputation_bounds(self.min_value, self.max_value, encoded, self._schema)
         missing = np.isnan(encoded)
         kept = self.keep_empty_features | ~missing.all(axis=0)
         self._kept = np.flatnonzero(kept)
@@ -171,7 +204,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X):
-        """Complete the missing cells.
+        """Impute the missing values.
 
         Parameters
         ----------
@@ -181,17 +214,21 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray or dataframe of shape (n_samples, n_features_out)
-            An array, of objects where labels are not numbers, unless ``set_output`` asks
+            An array, of objects where categories are not numbers, unless ``set_output`` asks
             for a dataframe, which gets the dtypes of the fitted one.
         """
-        encoded = self._read_table(X)
-        completed = self._complete(encoded, self.strategy)[0][:, self._kept]
+        encoded, unseen = self._read_incomplete(X)
+        completed = self._complete(self.circuit_, encoded, self.strategy)[0][:, self._kept]
         if self.indicator_ is not None:
-            completed = np.hstack([completed, self.indicator_.transform(encoded)])
-        return self._write_table(completed, self._schema_out, X)
+            is_missing = np.isnan(encoded)
+            for j, (rows, _) in unseen.items():
+                is_missing[rows, j] = False
+            marked = np.where(is_missing, np.nan, 0.0)
+            completed = np.hstack([completed, self.indicator_.transform(marked)])
+        return self._write_table(completed, self._schema_out, X, self._among_kept(unseen))
 
-    def sample_imputations(self, X, n_imputations=5):
-        """Draw several completions of each row, as multiple imputation needs.
+    def sample_imputations(self, X, n_imputations=5, proper=True):
+        """Draw several completed tables, for multiple imputation.
 
         Parameters
         ----------
@@ -199,18 +236,86 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             Rows.
         n_imputations : int, default=5
             Number of completed tables.
+        proper : bool, default=True
+            Draw the parameters of the density as well: each table is drawn from a density
+            learned again from the training rows under random weights (the Bayesian bootstrap
+            [1]_). Intervals pooled from improper imputations, drawn from the one fitted
+            density, are too short. A `Circuit` as density has no parameters to learn: both
+            are the same.
 
         Returns
         -------
-        ndarray of shape (n_imputations, n_samples, n_features)
-            Completed tables, without columns that were empty in fit (unless kept). The
-            first one is that of ``strategy="sample"``, rounded alike.
+        ndarray of shape (n_imputations, n_samples, n_features), or list of dataframe
+            Completed tables, without columns that were empty in fit (unless kept); dataframes
+            where ``set_output`` asks for them. Observed cells are the same in all of them.
+
+        Raises
+        ------
+        ValueError
+            If ``proper=True`` and the density cannot be fitted again with weights.
+
+        References
+        ----------
+        .. [1] Rubin, "The Bayesian Bootstrap", Annals of Statistics 9, 1981; Rubin and
+           Schenker, "Multiple Imputation for Interval Estimation from Simple Random Samples
+           with Ignorable Nonresponse", JASA 81, 1986.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcircuits import CircuitImputer, GaussianMixtureDensity
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(50, 2)) @ [[1.0, 0.8], [0.0, 0.6]]
+        >>> X[rng.random(X.shape) < 0.2] = np.nan
+        >>> density = GaussianMixtureDensity(n_components=1)
+        >>> imputer = CircuitImputer(density=density, random_state=0).fit(X)
+        >>> imputer.sample_imputations(X, 3).shape
+        (3, 50, 2)
         """
         check_is_fitted(self)
         check_scalar(n_imputations, "n_imputations", Integral, min_val=1)
-        completed = self._complete(self._read_table(X), "sample", n_imputations)
-        kept = replace(self._schema, columns=tuple(self._schema.columns[j] for j in self._kept))
-        return kept.decode_array(completed[..., self._kept])
+        encoded, unseen = self._read_incomplete(X)
+        if proper and self.density_ is not None:
+            drawn = self._draw_properly(encoded, n_imputations)
+        else:
+            drawn = self._complete(self.circuit_, encoded, "sample", n_imputations)
+        columns = tuple(self._schema.columns[j] for j in self._kept)
+        schema = replace(self._schema, columns=columns)
+        kept = self._among_kept(unseen)
+        tables = [self._write_table(table, schema, X, kept) for table in drawn[..., self._kept]]
+        return np.stack(tables) if isinstance(tables[0], np.ndarray) else tables
+
+    def _draw_properly(self, encoded, n_imputations):
+        """Draw each table from a density learned again under random weights."""
+        density = getattr(self.density_, "best_estimator_", self.density_)
+        if not isinstance(density, BaseDensity):
+            raise ValueError(
+                must(
+                    "density",
+                    "be one that can be fitted again for proper imputations",
+                    "Pass proper=False, or a density estimator of skcircuits.",
+                    density=density,
+                )
+            )
+        rows, weights = self._training
+        tables = Parallel(n_jobs=self.n_jobs)(
+            delayed(_draw_with_new_parameters)(
+                self, density, rows, encoded, _bootstrap_weights(weights, len(rows), seed), seed
+            )
+            for seed in np.random.SeedSequence(self._seed).generate_state(n_imputations).tolist()
+        )
+        return np.stack(tables)
+
+    def _read_incomplete(self, X):
+        """Encode rows; give also the observed cells whose category fit has not seen."""
+        check_is_fitted(self)
+        X = self._check_table(X, reset=False)
+        encoded = self._schema.encode(X, self.handle_unknown)
+        return encoded, self._schema.unseen_categories(X)
+
+    def _among_kept(self, unseen):
+        index_of = {j: index for index, j in enumerate(self._kept.tolist())}
+        return {index_of[j]: cells for j, cells in unseen.items() if j in index_of}
 
     def get_feature_names_out(self, input_features=None):
         """Names of the columns of the output.
@@ -232,27 +337,30 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             return kept
         return np.concatenate([kept, self.indicator_.get_feature_names_out(names)])
 
-    def _complete(self, encoded, strategy, n_draws=1):
+    def _complete(self, circuit, encoded, strategy, n_draws=1, seed=None):
         """Complete encoded rows, shape (n_draws, n, d)."""
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
-        holes = np.flatnonzero(np.isnan(encoded).any(axis=1))
+        incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
         # Keyed by the cells as they came, also where evidence has to be dropped
-        streams = RowStreams(encoded[holes], self._seed)
-        known = self._as_known(encoded[holes])
-        chunks = row_slices(len(holes), CHUNK_ROWS)
+        streams = RowStreams(encoded[incomplete], self._seed if seed is None else seed)
+        known = self._as_known(encoded[incomplete])
+        chunks = row_slices(len(incomplete), CHUNK_ROWS)
         parts = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(_complete_rows)(
-                self.circuit_, known[rows], strategy, streams.take(rows), n_draws
-            )
+            delayed(_complete_rows)(circuit, known[rows], strategy, streams.take(rows), n_draws)
             for rows in chunks
         )
         for rows, part in zip(chunks, parts, strict=True):
-            if strategy == "sample":
-                part = np.where(self._schema.is_integral, np.round(part), part)
-            cells = encoded[holes[rows]]
-            completed[:, holes[rows]] = np.where(np.isnan(cells), part, cells)
+            cells = encoded[incomplete[rows]]
+            imputed = self._confine(part, strategy)
+            completed[:, incomplete[rows]] = np.where(np.isnan(cells), imputed, cells)
         return completed
+
+    def _confine(self, imputed, strategy):
+        """Round what is imputed in columns of integers, and keep it within the bounds."""
+        if strategy != "mean" or self.round_integers:
+            imputed = np.where(self._schema.is_integral, np.round(imputed), imputed)
+        return np.clip(imputed, *self._bounds)
 
     def _make_schema_out(self):
         """Schema of the output: kept columns, then indicators."""
@@ -263,6 +371,19 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         ]
         indicators = [Column(name, None, True) for name in names[len(columns) :]]
         return replace(self._schema, columns=(*columns, *indicators))
+
+
+def _bootstrap_weights(sample_weight, n_rows, seed):
+    """Draw weights of the Bayesian bootstrap: exponential, that is Dirichlet up to scale."""
+    weights = np.random.default_rng(seed).exponential(size=n_rows)
+    weights /= weights.mean()
+    return weights if sample_weight is None else weights * sample_weight
+
+
+def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, seed):
+    """Learn the density again under new weights and draw one completed table from it."""
+    learned = clone(density)._fit_encoded(rows, imputer._schema, sample_weight)
+    return imputer._complete(learned.circuit_, encoded, "sample", seed=seed)[0]
 
 
 def _complete_rows(circuit, X, strategy, streams, n_draws):
@@ -288,9 +409,9 @@ def _complete_rows(circuit, X, strategy, streams, n_draws):
 def _expected(circuit, X):
     """Complete rows with conditional means, and the most probable states where discrete."""
     completed = circuit.expectation(X)
-    # The mean of codes means nothing: labels get the mode of their marginal
+    # The mean of codes means nothing: categories get the mode of their marginal
     if circuit.cardinalities:
         for j, probabilities in circuit.marginals(X).items():
-            hole = np.isnan(X[:, j])
-            completed[hole, j] = probabilities[hole].argmax(axis=1)
+            missing = np.isnan(X[:, j])
+            completed[missing, j] = probabilities[missing].argmax(axis=1)
     return completed

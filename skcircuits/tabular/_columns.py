@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import LARGEST_CELL, SMALLEST_RANGE, FloatArray
+from skcircuits.protocols import LARGEST_CELL, SMALLEST_RANGE, BoolArray, FloatArray
 from skcircuits.tabular._dates import Dates, to_days
 from skcircuits.tabular._frames import RawColumn, no_numbers_or_categories
 from skcircuits.tabular._names import nearest
@@ -93,6 +93,19 @@ class Column:
         if len(codes) > 1 and np.isnan(codes).all():
             _warn_if_unknown(self, values, missing_value)
         return codes
+
+    def is_unseen(self, values: NDArray[Any], missing_value: object = np.nan) -> BoolArray:
+        """Mark the observed cells that are no category of this column, shape (n,)."""
+        if self.categories is None:
+            return np.zeros(len(values), dtype=bool)
+        known = set(self.categories.tolist())
+        return np.array(
+            [
+                not (is_missing(cell) or cell == missing_value or cell in known)
+                for cell in values.tolist()
+            ],
+            dtype=bool,
+        )
 
     def decode(self, codes: FloatArray) -> NDArray[Any]:
         """Turn numbers or codes back into cells."""

@@ -186,6 +186,9 @@ def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool
         numbers = values[~np.isnan(values)]
         holds_all = len(numbers) == len(values) or _is_nullable(known, name)
         return holds_all and bool((numbers == np.floor(numbers)).all()) and _fits(dtype, numbers)
+    if dtype in (nw.Categorical, nw.Enum):
+        declared, _ = _declared_categories(known[name])
+        return declared is None or {*values.tolist()} <= {*declared, None}
     if dtype == nw.Boolean:
         return _is_nullable(known, name) or all(value is not None for value in values.tolist())
     return True

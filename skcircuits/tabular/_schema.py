@@ -15,7 +15,10 @@ from skcircuits.tabular._column_mask import column_mask
 from skcircuits.tabular._columns import Column, holds_categories, is_missing, learn_column
 from skcircuits.tabular._frames import RawColumn, build_frame, is_frame, read_columns
 
-__all__ = ["TableSchema"]
+__all__ = ["TableSchema", "UnseenCells"]
+
+#: Per column the rows and the cells whose category fit has not seen.
+UnseenCells = dict[int, tuple[IntArray, NDArray[Any]]]
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,17 @@ class TableSchema:
             )
         return encoded
 
+    def unseen_categories(self, X: Any) -> UnseenCells:
+        """Find observed cells of categories that fit has not seen: per column rows and cells."""
+        if self._takes_as_is(X):
+            return {}
+        found = {}
+        for j, (column, raw) in enumerate(zip(self.columns, read_columns(X), strict=True)):
+            rows = np.flatnonzero(column.is_unseen(raw.values, self.missing_value))
+            if len(rows):
+                found[j] = rows, raw.values[rows]
+        return found
+
     def _takes_as_is(self, X: Any) -> bool:
         """Tell whether a table is its own encoding: an array of finite numbers and NaN."""
         return (
@@ -111,11 +125,11 @@ class TableSchema:
     def _has_only_numbers(self) -> bool:
         return all(column.categories is None and column.dates is None for column in self.columns)
 
-    def decode_array(self, codes: FloatArray) -> NDArray[Any]:
-        """Turn floats back into cells, as an array."""
+    def decode_array(self, codes: FloatArray, unseen: UnseenCells | None = None) -> NDArray[Any]:
+        """Turn floats back into cells, as an array; `unseen` cells go in as they are."""
         if self._has_only_numbers:
             return codes.copy()
-        cells = [column.decode(codes[..., j]) for j, column in enumerate(self.columns)]
+        cells = self._decode_columns(codes, unseen or {})
         # One category among numbers makes the whole array one of objects
         dtype = float if all(cell.dtype.kind == "f" for cell in cells) else object
         decoded = np.empty(codes.shape, dtype=dtype)
@@ -123,11 +137,24 @@ class TableSchema:
             decoded[..., j] = cell
         return decoded
 
-    def decode(self, codes: FloatArray, backend: str | None = None) -> Any:
-        """Turn floats back into the kind of table the schema was learned from."""
+    def _decode_columns(self, codes: FloatArray, unseen: UnseenCells) -> list[NDArray[Any]]:
+        cells = [column.decode(codes[..., j]) for j, column in enumerate(self.columns)]
+        for j, (rows, values) in unseen.items():
+            cells[j] = cells[j].astype(object)
+            cells[j][..., rows] = values
+        return cells
+
+    def decode(
+        self, codes: FloatArray, backend: str | None = None, unseen: UnseenCells | None = None
+    ) -> Any:
+        """Turn floats back into the kind of table the schema was learned from.
+
+        `unseen` cells go in as they are.
+        """
         if self.prototype is None and backend is None:
-            return self.decode_array(codes)
-        cells = {column.name: column.decode(codes[:, j]) for j, column in enumerate(self.columns)}
+            return self.decode_array(codes, unseen)
+        columns = self._decode_columns(codes, unseen or {})
+        cells = {column.name: own for column, own in zip(self.columns, columns, strict=True)}
         return build_frame(cells, self.prototype, backend)
 
 

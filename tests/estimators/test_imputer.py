@@ -125,7 +125,7 @@ def test_draws_of_whole_numbers_are_whole():
     imputer = CircuitImputer(density=density, strategy="sample", random_state=0).fit(X)
     # A fraction where fit has seen whole numbers only: it was observed and stays
     rows = np.vstack([X, [[7.5, np.nan]]])
-    tables = imputer.sample_imputations(rows, 3)
+    tables = imputer.sample_imputations(rows, 3, proper=False)
     np.testing.assert_array_equal(tables[0], imputer.transform(rows))
     assert (tables[:, :-1, 0] == np.round(tables[:, :-1, 0])).all()
     assert (tables[:, 1::4, 1] != np.round(tables[:, 1::4, 1])).all()
@@ -250,13 +250,107 @@ def test_arrays_by_default_even_from_dataframes(independent_density, frame):
     assert set(completed[:, 2]) == {"red", "blue"}
 
 
-def test_unknown_labels_are_replaced(independent_density, frame):
+def test_unseen_categories_are_observed_and_stay(independent_density, frame):
     imputer = CircuitImputer(density=independent_density, add_indicator=True).fit(frame)
-    new = frame.iloc[:2].assign(colour=["green", "red"])
+    new = frame.iloc[:3].assign(colour=["green", "red", None], length=[np.nan, 1.0, 2.0])
     completed = imputer.transform(new)
-    assert completed[0, 2] in ("red", "blue") and completed[1, 2] == "red"
+    assert completed[:2, 2].tolist() == ["green", "red"] and completed[2, 2] in ("red", "blue")
+    assert np.isfinite(completed[0, 0])
     names = imputer.get_feature_names_out().tolist()
-    assert completed[:, names.index("missingindicator_colour")].tolist() == [1.0, 0.0]
+    assert completed[:, names.index("missingindicator_colour")].tolist() == [0.0, 0.0, 1.0]
+    table = imputer.set_output(transform="pandas").transform(new)
+    assert table["colour"].tolist()[:2] == ["green", "red"]
+    assert all(t["colour"].tolist()[0] == "green" for t in imputer.sample_imputations(new, 2))
+
+
+def test_unseen_categories_can_be_refused(independent_density, frame):
+    imputer = CircuitImputer(density=independent_density, handle_unknown="error").fit(frame)
+    with pytest.raises(ValueError, match=r"colour.*green"):
+        imputer.transform(frame.iloc[:2].assign(colour=["green", "red"]))
+
+
+def counts_with_missing_values(seed=0):
+    rng = np.random.default_rng(seed)
+    level = rng.normal(size=300)
+    counts = np.maximum(0, np.round(1.5 * level + rng.normal(size=300)))
+    X = np.column_stack([counts, level + 0.3 * rng.normal(size=300), rng.normal(size=300)])
+    X[rng.random(X.shape) < 0.3] = np.nan
+    return X
+
+
+def test_bounds_confine_what_is_imputed():
+    X = counts_with_missing_values()
+    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    free = CircuitImputer(density=density, random_state=0).fit_transform(X)
+    assert free[:, 0].min() < 0
+    for bounds in ({"min_value": 0.0}, {"min_value": [0.0, np.nan, np.nan]}):
+        bounded = CircuitImputer(density=density, random_state=0, **bounds).fit_transform(X)
+        np.testing.assert_array_equal(bounded[:, 0], np.maximum(free[:, 0], 0.0))
+    observed = CircuitImputer(
+        density=density, strategy="sample", min_value="observed", max_value="observed"
+    ).fit(X)
+    for table in observed.sample_imputations(X, 3):
+        assert (table.min(axis=0) >= np.nanmin(X, axis=0)).all()
+        assert (table.max(axis=0) <= np.nanmax(X, axis=0)).all()
+
+
+def test_means_of_integers_are_rounded_when_asked():
+    X = counts_with_missing_values()
+    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    rounded = CircuitImputer(density=density, round_integers=True).fit_transform(X)
+    assert (rounded[:, 0] == np.round(rounded[:, 0])).all()
+    assert (rounded[np.isnan(X[:, 2]), 2] % 1 > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"min_value": [0.0, 1.0]}, "have shape"),
+        ({"min_value": 2.0, "max_value": 1.0}, "not exceed max_value in column 0"),
+    ],
+)
+def test_bounds_must_fit_the_table(bounds, message):
+    density = GaussianMixtureDensity(n_components=1)
+    with pytest.raises(ValueError, match=message):
+        CircuitImputer(density=density, **bounds).fit(counts_with_missing_values())
+
+
+def test_weights_reach_the_density():
+    X = counts_with_missing_values()
+    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    half = CircuitImputer(density=density).fit(X, sample_weight=np.arange(300) < 150)
+    alone = CircuitImputer(density=density).fit(X[:150])
+    np.testing.assert_allclose(half.transform(X), alone.transform(X), rtol=1e-6)
+
+
+def test_proper_imputations_vary_more():
+    X = counts_with_missing_values()[:40]
+    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    imputer = CircuitImputer(density=density, random_state=0).fit(X)
+    spread = {
+        proper: imputer.sample_imputations(X, 60, proper=proper)[..., 1].mean(axis=1).var()
+        for proper in (True, False)
+    }
+    assert spread[True] > 1.3 * spread[False]
+
+
+def test_the_first_proper_imputations_do_not_depend_on_their_number():
+    X = counts_with_missing_values()[:40]
+    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    imputer = CircuitImputer(density=density, random_state=0, n_jobs=2).fit(X)
+    np.testing.assert_array_equal(
+        imputer.sample_imputations(X, 3)[:2],
+        imputer.set_params(n_jobs=1).sample_imputations(X, 2),
+    )
+
+
+def test_proper_imputations_need_a_density_to_learn_again(independent_density):
+    X = counts_with_missing_values()
+    frozen = FrozenEstimator(GaussianMixtureDensity(n_components=1).fit(X))
+    imputer = CircuitImputer(density=frozen).fit(X)
+    with pytest.raises(ValueError, match="fitted again"):
+        imputer.sample_imputations(X)
+    assert imputer.sample_imputations(X, proper=False).shape == (5, 300, 3)
 
 
 def test_names_of_the_output(independent_density):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.estimators.shared._sparse_field import learn_sparse_field, learn_standardized_field
+from skcircuits.estimators.targets._sparse_field import learn_sparse_field, learn_standardized_field
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.estimators.shared._column_units import ColumnUnits
-from skcircuits.estimators.shared._sparse_field import learn_sparse_field
+from skcircuits.estimators.targets._column_units import ColumnUnits
+from skcircuits.estimators.targets._sparse_field import learn_sparse_field
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph
 from skcircuits.trees import StateLayout, chow_liu_tree

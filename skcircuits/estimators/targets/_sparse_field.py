@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits.estimators.shared._column_units import ColumnUnits
+from skcircuits.estimators.targets._column_units import ColumnUnits
 from skcircuits.exceptions import must
 from skcircuits.graphical import GaussianMRF
 

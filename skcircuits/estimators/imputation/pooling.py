@@ -1,0 +1,269 @@
+"""Rubin's rules: one answer from the analyses of several imputed tables."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from skcircuits.exceptions import must
+
+__all__ = ["PooledEstimate", "pool", "pool_models"]
+
+
+@dataclass(frozen=True)
+class PooledEstimate:
+    """An estimate pooled over imputed tables, as `pool` and `pool_models` give it.
+
+    Attributes
+    ----------
+    estimate : ndarray of shape (k,)
+        Mean of the estimates.
+    variance : ndarray of shape (k,)
+        Total variance: within plus between imputations.
+    within, between : ndarray of shape (k,)
+        Mean of the variances, and variance of the estimates.
+    degrees_of_freedom : ndarray of shape (k,)
+        Of the t distribution of the estimate; infinite where the imputations agree.
+    fraction_missing_information : ndarray of shape (k,)
+        Fraction of the information about each estimate that the missing values took.
+    names : tuple of str
+        Names of the estimates; empty where none are known.
+
+    Examples
+    --------
+    >>> from skcircuits import pool
+    >>> pool([1.0, 1.2, 0.9], [0.04, 0.05, 0.04]).interval(0.95).round(2)
+    array([[0.44, 1.63]])
+    """
+
+    estimate: np.ndarray
+    variance: np.ndarray
+    within: np.ndarray
+    between: np.ndarray
+    degrees_of_freedom: np.ndarray
+    fraction_missing_information: np.ndarray
+    names: tuple = ()
+
+    @property
+    def standard_error(self):
+        """Square root of the total variance, shape (k,)."""
+        return np.sqrt(self.variance)
+
+    def interval(self, level=0.95):
+        """Confidence intervals.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence level, between 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (k, 2)
+            Lower and upper ends.
+        """
+        if not 0 < level < 1:
+            raise ValueError(must("level", "lie between 0 and 1", level=level))
+        half = stats.t.ppf((1 + level) / 2, self.degrees_of_freedom) * self.standard_error
+        return np.stack([self.estimate - half, self.estimate + half], axis=1)
+
+    def p_value(self, null=0.0):
+        """Two-sided p-values of a value of the estimates.
+
+        Parameters
+        ----------
+        null : float or array-like of shape (k,), default=0.0
+            Value under the null hypothesis.
+
+        Returns
+        -------
+        ndarray of shape (k,)
+            Probabilities of an estimate at least as far away.
+        """
+        distance = np.abs(self.estimate - null) / self.standard_error
+        return 2 * stats.t.sf(distance, self.degrees_of_freedom)
+
+
+def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
+    """Pool estimates from several imputed tables by Rubin's rules.
+
+    Parameters
+    ----------
+    estimates : array-like of shape (m,) or (m, k)
+        Estimates from each of m >= 2 imputed tables.
+    variances : array-like of the same shape
+        Their squared standard errors.
+    complete_degrees_of_freedom : float, default=None
+        Degrees of freedom that the analysis of a complete table has, n - k for a linear
+        regression: t intervals are then those of Barnard and Rubin [2]_. None: large samples.
+    names : sequence of str, default=()
+        Names of the k estimates.
+
+    Returns
+    -------
+    PooledEstimate
+        Pooled estimates with their variances, intervals and p-values.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two tables, shapes differ, or a variance is not positive.
+
+    References
+    ----------
+    .. [1] Rubin, "Multiple Imputation for Nonresponse in Surveys", Wiley, 1987.
+    .. [2] Barnard and Rubin, "Small-Sample Degrees of Freedom with Multiple Imputation",
+       Biometrika 86, 1999.
+
+    Examples
+    --------
+    >>> from skcircuits import pool
+    >>> pooled = pool([[1.0, 5.0], [1.2, 5.4], [0.9, 5.1]], [[0.04, 0.1]] * 3)
+    >>> pooled.estimate.round(3), pooled.standard_error.round(3)
+    (array([1.033, 5.167]), array([0.267, 0.397]))
+    """
+    estimates, variances = _checked(estimates, variances)
+    m = len(estimates)
+    within, between = variances.mean(axis=0), estimates.var(axis=0, ddof=1)
+    from_missing = (1 + 1 / m) * between
+    total = within + from_missing
+    fraction = from_missing / total
+    with np.errstate(divide="ignore"):
+        freedom = (m - 1) / fraction**2
+    if complete_degrees_of_freedom is not None:
+        nu = float(complete_degrees_of_freedom)
+        observed = (nu + 1) / (nu + 3) * nu * (1 - fraction)
+        freedom = 1 / (1 / freedom + 1 / observed)
+    ratio = from_missing / within
+    missing_information = (ratio + 2 / (freedom + 3)) / (ratio + 1)
+    return PooledEstimate(
+        estimates.mean(axis=0),
+        total,
+        within,
+        between,
+        freedom,
+        missing_information,
+        tuple(names),
+    )
+
+
+def pool_models(models, X, y):
+    """Pool the coefficients of linear models fitted to several imputed tables.
+
+    Parameters
+    ----------
+    models : sequence of LinearRegression or binary LogisticRegression
+        One fitted model per imputed table, without penalty.
+    X : sequence of array-like of shape (n, d)
+        The imputed tables that they were fitted on.
+    y : array-like of shape (n,), or sequence of such
+        The target, common to all tables or one for each.
+
+    Returns
+    -------
+    PooledEstimate
+        Intercept (where fitted) and coefficients, with their names.
+
+    Raises
+    ------
+    ValueError
+        If a model is of another kind, penalised, or numbers of models and tables differ.
+
+    Notes
+    -----
+    Variances are those of ordinary least squares, and of maximum likelihood (the inverse
+    Fisher information), with the degrees of freedom of Barnard and Rubin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LinearRegression
+    >>> from skcircuits import CircuitImputer, GaussianMixtureDensity, pool_models
+    >>> rng = np.random.default_rng(0)
+    >>> table = rng.normal(size=(200, 3)) @ [[1.0, 0.5, 1.5], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
+    >>> table[:, :2][rng.random((200, 2)) < 0.2] = np.nan
+    >>> density = GaussianMixtureDensity(n_components=1)
+    >>> imputer = CircuitImputer(density=density, random_state=0).fit(table)
+    >>> tables = imputer.sample_imputations(table, 10)
+    >>> models = [LinearRegression().fit(t[:, :2], t[:, 2]) for t in tables]
+    >>> pooled = pool_models(models, tables[..., :2], tables[..., 2])
+    >>> bool((pooled.interval(0.99)[1:] @ [1, -1] < 0).all())
+    True
+    """
+    models, tables = list(models), list(X)
+    targets = [y] * len(models) if np.ndim(y[0]) == 0 else list(y)
+    if not len(models) == len(tables) == len(targets):
+        raise ValueError(
+            must(
+                "models",
+                "be as many as the tables and targets",
+                n_models=len(models),
+                n_tables=len(tables),
+                n_targets=len(targets),
+            )
+        )
+    results = [_coefficients(*fit) for fit in zip(models, tables, targets, strict=True)]
+    estimates, variances = (np.stack(part) for part in zip(*results, strict=True))
+    names = _names(models[0], estimates.shape[1])
+    freedom = np.shape(tables[0])[0] - estimates.shape[1]
+    return pool(estimates, variances, complete_degrees_of_freedom=freedom, names=names)
+
+
+def _checked(estimates, variances):
+    """Check estimates and variances, each as an array of shape (m, k)."""
+    estimates = np.asarray(estimates, dtype=np.float64)
+    variances = np.asarray(variances, dtype=np.float64)
+    if estimates.shape != variances.shape or estimates.ndim not in (1, 2) or len(estimates) < 2:
+        raise ValueError(
+            must(
+                "estimates and variances",
+                "have one shape (m,) or (m, k), m >= 2 imputed tables",
+                "Draw more imputations.",
+                shapes=(estimates.shape, variances.shape),
+            )
+        )
+    if not (np.isfinite(estimates).all() and np.isfinite(variances).all() and variances.min() > 0):
+        raise ValueError(
+            must(
+                "estimates and variances",
+                "be finite, variances positive",
+                smallest_variance=float(variances.min()),
+            )
+        )
+    return estimates.reshape(len(estimates), -1), variances.reshape(len(variances), -1)
+
+
+def _coefficients(model, X, y):
+    """Coefficients of one model, intercept first, and their variances."""
+    kind = type(model).__name__
+    penalty = getattr(model, "C", np.inf) if kind == "LogisticRegression" else np.inf
+    if kind not in ("LinearRegression", "LogisticRegression") or np.isfinite(penalty):
+        raise ValueError(
+            must(
+                "models",
+                "be LinearRegression, or LogisticRegression with C=np.inf",
+                "Compute variances yourself and use pool(estimates, variances).",
+                model=model,
+            )
+        )
+    X, coefficients = np.asarray(X, dtype=np.float64), np.ravel(model.coef_)
+    if np.ndim(model.coef_) == 2 and len(model.coef_) > 1:
+        raise ValueError(must("models", "have one output", n_outputs=len(model.coef_)))
+    if model.fit_intercept:
+        X = np.column_stack([np.ones(len(X)), X])
+        coefficients = np.concatenate([np.ravel(model.intercept_), coefficients])
+    score = X @ coefficients
+    if kind == "LinearRegression":
+        residual = np.asarray(y, dtype=np.float64) - score
+        information = X.T @ X * (len(X) - X.shape[1]) / (residual @ residual)
+    else:
+        probability = 1 / (1 + np.exp(-score))
+        information = (X * (probability * (1 - probability))[:, None]).T @ X
+    return coefficients, np.diag(np.linalg.inv(information))
+
+
+def _names(model, n_coefficients):
+    """Names of the coefficients, by the columns that a model was fitted on."""
+    intercept = ["intercept"] if model.fit_intercept else []
+    default = [f"x{j}" for j in range(n_coefficients - len(intercept))]
+    return (*intercept, *getattr(model, "feature_names_in_", default))

@@ -1,0 +1,1 @@
+"""What the Stein estimators share: targets, kernels and weighted samples."""

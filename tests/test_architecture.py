@@ -1,0 +1,75 @@
+"""The folders are those that the architecture page names, and names keep one rule."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import skcircuits
+
+ROOT = Path(skcircuits.__path__[0])
+PAGE = ROOT.parent / "doc" / "architecture.md"
+INTERNAL = {"numerics", "trees", "tabular", "predictions"}  # packages without public names
+MAX_MODULES = 15
+SHARED = {"exceptions.py", "protocols.py", "parallel.py"}
+
+
+def modules():
+    return sorted(file for file in ROOT.rglob("*.py") if file.name != "__init__.py")
+
+
+def defines_public_names(file):
+    """Whether a public package exports something that this module defines."""
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    module = importlib.import_module(".".join(["skcircuits", *parts]))
+    packages = [skcircuits, importlib.import_module(f"skcircuits.{parts[0]}")]
+    exported = [
+        getattr(package, name)
+        for package in packages
+        if package.__name__.rpartition(".")[2] not in INTERNAL
+        for name in package.__all__
+    ]
+    own = [getattr(module, name) for name in getattr(module, "__all__", [])]
+    return any(value is public for value in own for public in exported)
+
+
+def folders():
+    return sorted(
+        str(path.parent.relative_to(ROOT))
+        for path in ROOT.rglob("__init__.py")
+        if path.parent != ROOT
+    )
+
+
+def test_the_page_lists_every_folder_and_no_other():
+    listing = re.search(r"```text\n(skcircuits/\n.*?)```", PAGE.read_text("utf-8"), re.S)[1]
+    listed, stack = [], []
+    for line in listing.splitlines()[1:]:
+        match = re.match(r"( *)([a-z_]+)/", line)
+        if match:
+            stack = [*stack[: len(match[1]) // 2 - 1], match[2]]
+            listed.append("/".join(stack))
+    assert sorted(listed) == folders()
+
+
+def test_no_folder_is_crowded():
+    counts = {}
+    for file in modules():
+        counts[file.parent] = counts.get(file.parent, 0) + 1
+    assert max(counts.values()) <= MAX_MODULES
+
+
+@pytest.mark.parametrize("file", modules(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_leading_underscore_marks_internal_modules(file):
+    if file.name not in SHARED:
+        assert defines_public_names(file) is not file.name.startswith("_")
+
+
+def test_tests_mirror_the_folders():
+    tests = Path(__file__).parent
+    others = {"reference", "reliability"}
+    for folder in sorted(path.parent for path in tests.rglob("test_*.py")):
+        inside = folder.relative_to(tests)
+        if inside.parts and inside.parts[0] not in others:
+            assert (ROOT / inside).is_dir(), inside
