@@ -22,8 +22,9 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.imputer import CircuitImputer
-from skcircuits.exceptions import must
-from skcircuits.predictions import ExpectedResponse
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.predictions import ExpectedResponse, find_closed_form
+from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._draws import MIN_DRAWS, DrawBudget
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.tabular import TableSchema
@@ -127,6 +128,28 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         self._scale = self._answer_scale(models, y)
         self.estimator_ = models[0]
         self.estimators_ = models
+        self._find_closed_forms()
+
+    def _find_closed_forms(self):
+        """Look for an exact way per method of the model; tell which way is taken."""
+        self._closed_forms, reasons = {}, {}
+        for method in self._responses if self.method != "draws" else ():
+            response = Response(self.estimators_, method, self._schema.decode)
+            n_columns = len(self._schema.columns)
+            problem = Problem(response, self.circuit_, n_columns, self.n_jobs)
+            self._closed_forms[method], reasons[method] = find_closed_form(problem)
+        first = self._responses[0]
+        form = self._closed_forms.get(first)
+        if form is None and self.method == "exact":
+            raise CircuitPropertyError(
+                must(
+                    "estimator and density",
+                    f"have a closed form for method='exact', but {reasons[first]}",
+                    "Use method='auto'.",
+                    estimator=self.estimator,
+                )
+            )
+        self.method_ = f"exact: {form.name}" if form else f"draws: {reasons.get(first, 'as asked')}"
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "estimators_")
@@ -245,9 +268,9 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     def _expected(self, response):
         budget = DrawBudget(self.n_draws, self.tol, self._scale, self._seed, self.n_jobs)
-        return ExpectedResponse(
-            response, self.circuit_, budget, None, draws_only=self.method == "draws"
-        )
+        form = self._closed_forms.get(response.method)
+        draws_only = self.method == "draws"
+        return ExpectedResponse(response, self.circuit_, budget, form, draws_only=draws_only)
 
     def _rows(self, cells):
         """Give incomplete rows with the evidence that the density can use."""

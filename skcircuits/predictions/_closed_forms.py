@@ -1,20 +1,187 @@
-"""Closed forms of expected predictions, registered per type of model."""
+"""Closed forms of expected predictions, registered per type of model.
+
+A family of models is one module: it registers builders with `closed_form.register`.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import Any, Protocol
 
-from skcircuits.predictions._rows import Expectation, IncompleteRows
-from skcircuits.protocols import BoolArray
+import numpy as np
+from scipy import sparse
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.pipeline import Pipeline
 
-__all__ = ["ClosedForm"]
+from skcircuits.circuits import Circuit
+from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
+from skcircuits.protocols import BoolArray, FloatArray
+
+__all__ = [
+    "AverageForm",
+    "ClosedForm",
+    "NoClosedFormError",
+    "Problem",
+    "closed_form",
+    "features_of",
+    "is_plainly_missing",
+    "last_step",
+    "steps_of",
+]
+
+# Complete rows on which a closed form must answer as the models do, and how closely
+N_TRIALS = 64
+RELATIVE_ERROR = 1e-9
+
+
+class NoClosedFormError(Exception):
+    """Says why there is no closed form."""
 
 
 class ClosedForm(Protocol):
     """An exact way to the expectations of a response, for the rows that it covers."""
+
+    @property
+    def name(self) -> str:
+        """What it is, in the words of `method_`."""
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Tell which rows have a closed form, shape (n,)."""
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         """Compute the moments of rows that are covered."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a closed form is sought for.
+
+    Attributes
+    ----------
+    response : Response
+        The models.
+    circuit : Circuit
+        The distribution of the rows; variables with cardinalities are categorical.
+    n_columns : int
+        Number of columns of the encoded rows.
+    n_jobs : int or None
+        Number of parallel jobs.
+    """
+
+    response: Response
+    circuit: Circuit
+    n_columns: int
+    n_jobs: int | None = None
+
+    def of_single_models(self) -> list[Problem]:
+        """Give the problem of every single model."""
+        models = self.response.models
+        return [replace(self, response=replace(self.response, models=[model])) for model in models]
+
+    def asking(self, method: str) -> Problem:
+        """Give the same problem for another method of the models."""
+        return replace(self, response=replace(self.response, method=method))
+
+    def trial_rows(self) -> FloatArray:
+        """Give complete encoded rows as the density has them, and some that are wider."""
+        drawn = self.circuit.sample(N_TRIALS, random_state=0)[:, : self.n_columns]
+        rng = np.random.default_rng(0)
+        mixed = rng.permuted(drawn, axis=0)  # columns are independent, and far out
+        location, scale = self.location, self.scale
+        is_number = np.ones(self.n_columns, dtype=bool)
+        is_number[list(self.circuit.cardinalities)] = False
+        wide = np.where(is_number, location + 3.0 * (mixed - location), mixed)
+        wide[: N_TRIALS // 2] += np.where(is_number, scale, 0.0)
+        return np.vstack([drawn, mixed, wide])
+
+    @property
+    def location(self) -> FloatArray:
+        """Mean of each column, codes included, shape (d,)."""
+        return self.circuit.expectation(np.full((1, self.n_columns), np.nan))[0]
+
+    @property
+    def scale(self) -> FloatArray:
+        """Standard deviation of each column, shape (d,)."""
+        return np.sqrt(self.circuit.variance(np.full((1, self.n_columns), np.nan))[0])
+
+    def check(self, answers: FloatArray, expected: FloatArray, thing: str) -> None:
+        """Refuse a form that does not answer for complete rows as the models do."""
+        spread = np.abs(expected - expected.mean(axis=0)).max(axis=0)
+        size = np.maximum(spread, 1e-6 * np.abs(expected).max(axis=0))
+        if not (np.abs(answers - expected) <= RELATIVE_ERROR * np.maximum(size, 1e-300)).all():
+            raise NoClosedFormError(f"{thing} is not what the model computes")
+
+
+@singledispatch
+def closed_form(model: Any, problem: Problem) -> ClosedForm:
+    """Build the closed form for the last step of the models; NoClosedFormError if none."""
+    raise NoClosedFormError(f"{type(model).__name__} has no closed form")
+
+
+def last_step(model: Any) -> Any:
+    """Give the fitted estimator behind pipelines, searches and frozen estimators."""
+    model = _unwrapped(model)
+    return last_step(model.steps[-1][1]) if isinstance(model, Pipeline) else model
+
+
+def steps_of(model: Any) -> list[Any]:
+    """Give the transformers in front of the last step."""
+    model = _unwrapped(model)
+    if not isinstance(model, Pipeline):
+        return []
+    steps = [step for _, step in model.steps[:-1] if step not in (None, "passthrough")]
+    return [*steps, *steps_of(model.steps[-1][1])]
+
+
+def _unwrapped(model: Any) -> Any:
+    while isinstance(model, FrozenEstimator | GridSearchCV | RandomizedSearchCV):
+        frozen = isinstance(model, FrozenEstimator)
+        model = model.estimator if frozen else model.best_estimator_
+    return model
+
+
+def features_of(single: Problem, X: FloatArray, n_steps: int) -> FloatArray:
+    """Give what the first transformers of a model make of encoded rows, shape (n, q)."""
+    (model,) = single.response.models
+    table = single.response.to_table(X)
+    for step in steps_of(model)[:n_steps]:
+        table = step.transform(table)
+    return np.asarray(table.toarray() if sparse.issparse(table) else table, dtype=np.float64)
+
+
+def is_plainly_missing(rows: IncompleteRows) -> BoolArray:
+    """Tell where the density has as many missing values as the model, shape (n,)."""
+    same = np.isnan(rows.cells) == np.isnan(rows.evidence)
+    return np.asarray(same.all(axis=1))
+
+
+@dataclass(frozen=True)
+class AverageForm:
+    """The mean of the closed forms of single models; its variance has none."""
+
+    forms: list[ClosedForm]
+
+    @property
+    def name(self) -> str:
+        """Name of the single forms."""
+        return self.forms[0].name
+
+    @classmethod
+    def of(cls, problem: Problem, build: Any) -> ClosedForm:
+        """Build the form of one model, or those of several."""
+        forms = [build(single) for single in problem.of_single_models()]
+        return forms[0] if len(forms) == 1 else cls(forms)
+
+    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
+        """Tell which rows all forms cover."""
+        if with_variance:
+            return np.zeros(len(rows), dtype=bool)
+        covered = [form.covers(rows, with_variance=False) for form in self.forms]
+        return np.asarray(np.all(covered, axis=0))
+
+    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        """Average the means."""
+        parts = [form.expectation(rows, with_variance=False).mean for form in self.forms]
+        return Expectation.exact(np.mean(parts, axis=0))

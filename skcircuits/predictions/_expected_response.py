@@ -10,13 +10,27 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.numerics._patterns import unique_rows
-from skcircuits.predictions._closed_forms import ClosedForm
+from skcircuits.predictions._closed_forms import (
+    ClosedForm,
+    NoClosedFormError,
+    Problem,
+    closed_form,
+    last_step,
+)
 from skcircuits.predictions._draws import DrawBudget, expectation_by_draws
 from skcircuits.predictions._enumeration import expectation_by_enumeration, has_few_completions
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray
 
-__all__ = ["ExpectedResponse"]
+__all__ = ["ExpectedResponse", "find_closed_form"]
+
+
+def find_closed_form(problem: Problem) -> tuple[ClosedForm | None, str]:
+    """Give the closed form of fitted models, and where there is none the reason."""
+    try:
+        return closed_form(last_step(problem.response.models[0]), problem), ""
+    except NoClosedFormError as reason:
+        return None, str(reason)
 
 
 @dataclass(frozen=True)

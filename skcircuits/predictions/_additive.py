@@ -1,0 +1,192 @@
+"""Additive functions of a table's columns: found by probing, integrated in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from skcircuits.circuits import Circuit
+from skcircuits.numerics._gaussian_conditionals import conditional_blocks
+from skcircuits.numerics._patterns import group_patterns
+from skcircuits.predictions._closed_forms import NoClosedFormError, Problem
+from skcircuits.predictions._components import GaussianComponents
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["AdditiveFunction", "ScoreParts", "few_combinations", "probe", "score_parts"]
+
+# Combinations of missing categories that are taken one by one, per row
+MAX_COMBINATIONS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveFunction:
+    """f(x) = constant + Σ_j slope_j x_j + Σ_j table_j[x_j], with k outputs.
+
+    Attributes
+    ----------
+    constant : ndarray of shape (k,)
+        Value at zeros and first states.
+    slopes : ndarray of shape (d, k)
+        Of numeric columns; 0 for categorical ones.
+    tables : dict of int to ndarray of shape (n_states, k)
+        Of categorical columns.
+    """
+
+    constant: FloatArray
+    slopes: FloatArray
+    tables: dict[int, FloatArray]
+
+    def __call__(self, X: FloatArray) -> FloatArray:
+        """Value at encoded rows, missing cells left out, shape (n, k)."""
+        result = np.nan_to_num(X) @ self.slopes + self.constant
+        for j, table in self.tables.items():
+            seen = ~np.isnan(X[:, j])
+            result[seen] += table[X[seen, j].astype(np.intp)]
+        return result
+
+    def mean(self, circuit: Circuit, X: FloatArray) -> FloatArray:
+        """Conditional expectation under any circuit, shape (n, k)."""
+        completed = circuit.expectation(X)
+        result = completed @ self.slopes + self.constant
+        if self.tables:
+            for j, shares in circuit.marginals(X).items():
+                result += shares @ self.tables[j]
+        return result
+
+    def moments(
+        self, components: GaussianComponents, X: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Conditional mean and variance under a mixture of products, shapes (n, k)."""
+        weights = components.responsibilities(X)[..., None]
+        means, variances = _gaussian_moments(self, components, X)
+        for j, table in self.tables.items():
+            missing = np.flatnonzero(np.isnan(X[:, j]))
+            masses = components.tables[j]
+            own = masses @ table  # (K, k)
+            spread = np.square(table - own[:, None]) * masses[:, :, None]
+            means[:, missing] += own[:, None]
+            variances[:, missing] += spread.sum(axis=1)[:, None]
+        mean = (weights * means).sum(axis=0)
+        variance = (weights * (variances + np.square(means - mean))).sum(axis=0)
+        return mean, variance
+
+
+def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> AdditiveFunction:
+    """Write a function of complete encoded rows as an additive one; refuse if it is not."""
+    location, scale = problem.location, problem.scale
+    cardinalities = problem.circuit.cardinalities
+    location[list(cardinalities)] = 0.0
+    numbers = [j for j in range(problem.n_columns) if j not in cardinalities]
+    states = [(j, s) for j, n_states in cardinalities.items() for s in range(n_states)]
+    rows = np.repeat(location[None], 1 + 2 * len(numbers) + len(states), axis=0)
+    steps = np.where(scale > 0, scale, 1.0)[numbers]
+    up, down = 1 + np.arange(len(numbers)), 1 + len(numbers) + np.arange(len(numbers))
+    rows[up, numbers] += steps
+    rows[down, numbers] -= steps
+    steps = rows[up, numbers] - rows[down, numbers]
+    for row, (j, state) in zip(rows[1 + 2 * len(numbers) :], states):
+        row[j] = state
+    trials = problem.trial_rows()
+    try:
+        answers = function(np.vstack([rows, trials]))
+    except Exception as error:
+        raise NoClosedFormError(f"the model refuses a row: {error}") from error
+    base, expected = answers[0], answers[len(rows) :]
+    slopes = np.zeros((problem.n_columns, answers.shape[1]))
+    slopes[numbers] = (answers[up] - answers[down]) / steps[:, None]
+    tables = {j: np.zeros((n, answers.shape[1])) for j, n in cardinalities.items()}
+    for (j, state), answer in zip(states, answers[1 + 2 * len(numbers) : len(rows)]):
+        tables[j][state] = answer - base
+    additive = AdditiveFunction(base - location @ slopes, slopes, tables)
+    problem.check(additive(trials), expected, "a sum of functions of single columns")
+    return additive
+
+
+class ScoreParts(NamedTuple):
+    """Conditional distribution of an additive function: a mixture of Gaussians per row.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n,)
+        Which rows.
+    weights : ndarray of shape (K, S, n)
+        Probabilities of components and combinations of missing categories.
+    means : ndarray of shape (K, S, n, k)
+        Means of the Gaussians.
+    variances : ndarray of shape (K, 1, n, k)
+        Their variances.
+    """
+
+    rows: IntArray
+    weights: FloatArray
+    means: FloatArray
+    variances: FloatArray
+
+
+def score_parts(
+    additive: AdditiveFunction, components: GaussianComponents, X: FloatArray
+) -> Iterator[ScoreParts]:
+    """Yield the conditional distributions of an additive function, block by block of rows."""
+    weights = components.responsibilities(X)
+    means, variances = _gaussian_moments(additive, components, X)
+    categories = np.array(sorted(additive.tables), dtype=np.intp)
+    for group in group_patterns(np.isnan(X[:, categories])):
+        for number, missing in enumerate(group.missing):
+            rows = group.rows[group.pattern == number]
+            log_masses, offsets = _combinations(additive, components, categories[missing])
+            masses = np.exp(log_masses)
+            yield ScoreParts(
+                rows,
+                weights[:, None, rows] * masses[:, :, None],
+                means[:, None, rows] + offsets[None, :, None],
+                variances[:, None, rows],
+            )
+
+
+def few_combinations(additive: AdditiveFunction, X: FloatArray) -> BoolArray:
+    """Tell where categories can be missing in few ways only, shape (n,)."""
+    total = np.zeros(len(X))
+    for j, table in additive.tables.items():
+        # A table of zeros needs no combinations, but costs no more than others
+        total += np.where(np.isnan(X[:, j]), np.log(len(table)), 0.0)
+    return np.asarray(total <= np.log(MAX_COMBINATIONS) + 1e-9)
+
+
+def _combinations(
+    additive: AdditiveFunction, components: GaussianComponents, missing: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Log probabilities (K, S) and values (S, k) of all combinations of missing categories."""
+    log_masses = np.zeros((len(components), 1))
+    offsets = np.zeros((1, len(additive.constant)))
+    with np.errstate(divide="ignore"):
+        for j in missing.tolist():
+            log_table = np.log(components.tables[j])
+            log_masses = (log_masses[:, :, None] + log_table[:, None]).reshape(len(components), -1)
+            offsets = (offsets[:, None] + additive.tables[j]).reshape(-1, offsets.shape[1])
+    return log_masses, offsets
+
+
+def _gaussian_moments(
+    additive: AdditiveFunction, components: GaussianComponents, X: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance per component of all but the missing categories, (K, n, k)."""
+    n_components = len(components)
+    known = additive(X)
+    means = np.repeat(known[None], n_components, axis=0)
+    variances = np.zeros_like(means)
+    slopes = additive.slopes[components.columns]
+    numbers = X[:, components.columns]
+    blocks = conditional_blocks(components.stack, numbers) if len(components.columns) else ()
+    for block in blocks:
+        group = block.group
+        missing, rows = group.missing[group.pattern], group.rows
+        completed = components.stack.means[:, missing] + block.deviations.transpose(1, 2, 0)
+        means[:, rows] += np.einsum("knm,nmo->kno", completed, slopes[missing])
+        size = group.missing.shape[1]
+        roots = block.roots.reshape(size, size, n_components, -1)
+        spread = np.einsum("ijkp,pjo->ikpo", roots, slopes[group.missing])
+        variances[:, rows] = np.square(spread).sum(axis=0)[:, group.pattern]
+    return means, variances

@@ -1,0 +1,191 @@
+"""Circuits as mixtures of products of input units: where scores and boxes have closed forms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
+from skcircuits.circuits.inputs._gaussian_density import log_density
+from skcircuits.circuits.structure.units import Unit
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.predictions._closed_forms import NoClosedFormError
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["Components", "GaussianComponents"]
+
+MAX_COMPONENTS = 256
+
+_Term = tuple[float, tuple[Unit, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """A mixture of products: each component has units over disjoint sets of columns.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (K,)
+        Mixture weights.
+    units : list of tuple of Unit
+        The factors of each component: input units, or sums over one column.
+    """
+
+    weights: FloatArray
+    units: list[tuple[Unit, ...]]
+
+    @classmethod
+    def of(cls, circuit: Circuit) -> Components:
+        """Expand a circuit; NoClosedFormError if that gives too many components."""
+        terms = _expand(circuit.root)
+        return cls(np.array([weight for weight, _ in terms]), [units for _, units in terms])
+
+    def __len__(self) -> int:
+        """Count the components."""
+        return len(self.weights)
+
+    @cached_property
+    def circuits(self) -> list[list[Circuit]]:
+        """The factors of each component as circuits."""
+        known: dict[int, Circuit] = {}
+        return [
+            [known.setdefault(id(unit), Circuit(unit)) for unit in units] for units in self.units
+        ]
+
+    def is_joint(self) -> bool:
+        """Tell whether some factor has several columns."""
+        return any(len(unit.scope) > 1 for units in self.units for unit in units)
+
+    def responsibilities(self, X: FloatArray) -> FloatArray:
+        """Probability of each component given the observed cells, shape (K, n)."""
+        with np.errstate(divide="ignore"):
+            logs = np.repeat(np.log(self.weights)[:, None], len(X), axis=1)
+        for log, factors in zip(logs, self.circuits):
+            for factor in factors:
+                log += factor.log_prob(X)
+        return _normalized(logs)
+
+
+def _expand(unit: Unit) -> list[_Term]:
+    """Write a unit as a sum of weighted products of factors."""
+    if isinstance(unit, Sum) and len(unit.scope) > 1:
+        terms = [
+            (float(weight) * inner, factors)
+            for child, weight in zip(unit.children, unit.weights)
+            if weight > 0
+            for inner, factors in _expand(child)
+        ]
+    elif isinstance(unit, Product):
+        parts = [_expand(child) for child in unit.children]
+        if np.prod([float(len(part)) for part in parts]) > MAX_COMPONENTS:
+            raise _too_many()
+        terms = [
+            (float(np.prod([w for w, _ in chosen])), tuple(u for _, f in chosen for u in f))
+            for chosen in product(*parts)
+        ]
+    else:
+        terms = [(1.0, (unit,))]
+    if len(terms) > MAX_COMPONENTS:
+        raise _too_many()
+    return terms
+
+
+def _too_many() -> NoClosedFormError:
+    return NoClosedFormError(
+        f"the density is no mixture of at most {MAX_COMPONENTS} products of input units"
+    )
+
+
+def _normalized(logs: FloatArray) -> FloatArray:
+    """Turn log weights, shape (K, ...), into probabilities."""
+    logs = np.exp(logs - logs.max(axis=0))
+    return logs / logs.sum(axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianComponents:
+    """A mixture of Gaussians over the numeric columns times distributions of categories.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (K,)
+        Mixture weights.
+    columns : ndarray of shape (p,)
+        The numeric columns.
+    stack : GaussianStack
+        Their joint distribution in each component.
+    tables : dict of int to ndarray of shape (K, n_states)
+        Probabilities of the states of each categorical column.
+    """
+
+    weights: FloatArray
+    columns: IntArray
+    stack: GaussianStack
+    tables: dict[int, FloatArray]
+
+    @classmethod
+    def of(cls, circuit: Circuit) -> GaussianComponents:
+        """Expand a circuit; NoClosedFormError if its components are not of that form."""
+        terms = _expand_all(circuit)
+        columns = np.array([v for v in circuit.variables if v not in circuit.cardinalities])
+        place = {int(v): i for i, v in enumerate(columns)}
+        K, p = len(terms), len(columns)
+        means, covariances = np.zeros((K, p)), np.zeros((K, p, p))
+        tables = {j: np.zeros((K, n)) for j, n in circuit.cardinalities.items()}
+        for k, (_, units) in enumerate(terms):
+            for unit in units:
+                if isinstance(unit, Gaussian):
+                    i = place[unit.variable]
+                    means[k, i], covariances[k, i, i] = unit.mean, unit.std**2
+                elif isinstance(unit, MultivariateGaussian):
+                    own = [place[v] for v in unit.variables]
+                    means[k, own] = unit.mean
+                    covariances[np.ix_([k], own, own)] = unit.covariance
+                else:
+                    _write_table(tables, k, unit)
+        weights = np.array([weight for weight, _ in terms])
+        stack = GaussianStack(means, covariances)
+        return cls(weights, columns.astype(np.int64), stack, tables)
+
+    def __len__(self) -> int:
+        """Count the components."""
+        return len(self.weights)
+
+    def responsibilities(self, X: FloatArray) -> FloatArray:
+        """Probability of each component given the observed cells, shape (K, n)."""
+        with np.errstate(divide="ignore"):
+            logs = np.repeat(np.log(self.weights)[:, None], len(X), axis=1)
+            if len(self.columns):
+                logs += log_density(self.stack, X[:, self.columns])
+            for j, table in self.tables.items():
+                seen = np.flatnonzero(~np.isnan(X[:, j]))
+                logs[:, seen] += np.log(table[:, X[seen, j].astype(np.intp)])
+        return _normalized(logs)
+
+
+def _expand_all(circuit: Circuit) -> list[_Term]:
+    """Expand a circuit down to its input units, sums over one column included."""
+    terms: list[_Term] = []
+    for weight, units in _expand(circuit.root):
+        choices = [
+            list(zip(unit.weights, unit.children)) if isinstance(unit, Sum) else [(1.0, unit)]
+            for unit in units
+        ]
+        if len(terms) + np.prod([float(len(choice)) for choice in choices]) > MAX_COMPONENTS:
+            raise _too_many()
+        for chosen in product(*choices):
+            factor = float(np.prod([w for w, _ in chosen]))
+            terms.append((weight * factor, tuple(unit for _, unit in chosen)))
+    return [term for term in terms if term[0] > 0]
+
+
+def _write_table(tables: dict[int, FloatArray], k: int, unit: Unit) -> None:
+    (j,) = unit.scope if len(unit.scope) == 1 else (-1,)
+    if j not in tables:
+        raise NoClosedFormError(f"the density has units of type {type(unit).__name__}")
+    nothing = np.full((tables[j].shape[1], j + 1), np.nan)
+    nothing[:, j] = np.arange(len(nothing))
+    tables[j][k] = np.exp(Circuit(unit).log_prob(nothing))

@@ -1,0 +1,285 @@
+"""Kernel expansions: expected kernels at the support points, behind encoders and scalers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce, singledispatch
+from operator import mul
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as gp_kernels
+from sklearn.kernel_approximation import Nystroem
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import SVC, SVR, NuSVC, NuSVR
+
+from skcircuits.circuits import Circuit
+from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.kernels import RBF, Hamming
+from skcircuits.kernels._expansion_variance import expansion_variance
+from skcircuits.kernels.families.base import Kernel
+from skcircuits.kernels.matrix import expected_kernel_dot
+from skcircuits.predictions._additive import AdditiveFunction, probe
+from skcircuits.predictions._closed_forms import (
+    AverageForm,
+    ClosedForm,
+    NoClosedFormError,
+    Problem,
+    closed_form,
+    features_of,
+    is_plainly_missing,
+    last_step,
+    steps_of,
+)
+from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.protocols import BoolArray, FloatArray
+
+__all__ = ["KernelExpansion", "nystroem_form"]
+
+# Cosine of the angle below which columns count as orthogonal in the space of the features
+ORTHOGONAL = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class KernelExpansion:
+    """f(x) = Σ_i coefficients_i k(x, s_i) + intercept, with several outputs.
+
+    Attributes
+    ----------
+    points : ndarray of shape (m, d)
+        Encoded rows s_i.
+    coefficients : ndarray of shape (m, k)
+        Their factors.
+    intercept : ndarray of shape (k,)
+        Constant.
+    kernel : Kernel
+        Between encoded rows.
+    circuit : Circuit
+        The distribution of the rows.
+    n_jobs : int or None
+        Number of parallel jobs.
+    """
+
+    points: FloatArray
+    coefficients: FloatArray
+    intercept: FloatArray
+    kernel: Kernel
+    circuit: Circuit
+    n_jobs: int | None = None
+    name: str = "expected kernels"
+
+    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
+        """All rows."""
+        return is_plainly_missing(rows)
+
+    def mean(self, X: FloatArray) -> FloatArray:
+        """Expected value of rows, missing cells integrated out, shape (n, k)."""
+        settings = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
+        columns = [
+            expected_kernel_dot(X, self.points, factors, **settings)  # type: ignore[arg-type]
+            for factors in self.coefficients.T
+        ]
+        return np.column_stack(columns) + self.intercept
+
+    def variance(self, X: FloatArray) -> FloatArray:
+        """Variance given the observed cells, shape (n, k); the work grows with m²."""
+        settings = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
+        columns = [
+            expansion_variance(X, self.points, factors, **settings)  # type: ignore[arg-type]
+            for factors in self.coefficients.T
+        ]
+        return np.column_stack(columns)
+
+    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        """Compute the moments."""
+        X = rows.evidence
+        return Expectation.exact(self.mean(X), self.variance(X) if with_variance else None)
+
+
+class _FeatureExpansion(NamedTuple):
+    """An expansion in the space of the features, with the kernel exp(-gamma |x - s|²)."""
+
+    points: FloatArray
+    coefficients: FloatArray
+    intercept: FloatArray
+    gamma: float
+
+
+@singledispatch
+def _expansion_of(model: Any) -> _FeatureExpansion:
+    raise NoClosedFormError(f"{type(model).__name__} is no kernel expansion")
+
+
+@_expansion_of.register(SVR)
+@_expansion_of.register(NuSVR)
+@_expansion_of.register(SVC)
+@_expansion_of.register(NuSVC)
+def _of_support_vectors(model: Any) -> _FeatureExpansion:
+    _require_rbf(model.kernel)
+    if len(model.dual_coef_) != 1:
+        raise NoClosedFormError("decision functions of more than two classes are no expansions")
+    # The solver turns classes around, so that the second is the positive one
+    points, gamma = model.support_vectors_, model._gamma
+    return _FeatureExpansion(points, model.dual_coef_.T, model.intercept_, gamma)
+
+
+@_expansion_of.register
+def _of_kernel_ridge(model: KernelRidge) -> _FeatureExpansion:
+    _require_rbf(model.kernel)
+    points = np.asarray(model.X_fit_, dtype=np.float64)
+    coefficients = model.dual_coef_.reshape(len(points), -1)
+    gamma = 1.0 / points.shape[1] if model.gamma is None else model.gamma
+    return _FeatureExpansion(points, coefficients, np.zeros(coefficients.shape[1]), gamma)
+
+
+@_expansion_of.register
+def _of_gaussian_process(model: GaussianProcessRegressor) -> _FeatureExpansion:
+    factor, gamma = _constant_times_rbf(model.kernel_)
+    coefficients = factor * model.alpha_.reshape(len(model.X_train_), -1) * model._y_train_std
+    intercept = np.atleast_1d(model._y_train_mean).astype(np.float64)
+    return _FeatureExpansion(model.X_train_, coefficients, intercept, gamma)
+
+
+def _require_rbf(kernel: Any) -> None:
+    if kernel != "rbf":
+        raise NoClosedFormError(f"kernel={kernel!r} is not taken apart, only 'rbf' is")
+
+
+def _constant_times_rbf(kernel: Any) -> tuple[float, float]:
+    """Factor and gamma of a Gaussian process kernel; white noise is not in predictions."""
+    if isinstance(kernel, gp_kernels.RBF) and np.ndim(kernel.length_scale) == 0:
+        return 1.0, 0.5 / float(kernel.length_scale) ** 2
+    if isinstance(kernel, gp_kernels.Sum) and isinstance(kernel.k2, gp_kernels.WhiteKernel):
+        return _constant_times_rbf(kernel.k1)
+    if isinstance(kernel, gp_kernels.Product) and isinstance(kernel.k1, gp_kernels.ConstantKernel):
+        factor, gamma = _constant_times_rbf(kernel.k2)
+        return factor * float(kernel.k1.constant_value), gamma
+    raise NoClosedFormError(f"the kernel {kernel} is no constant times RBF plus white noise")
+
+
+def nystroem_form(problem: Problem) -> ClosedForm:
+    """Build the form of linear models on the landmarks of a Nystroem map."""
+    return AverageForm.of(problem, _build_nystroem)
+
+
+def _build_nystroem(single: Problem) -> ClosedForm:
+    (model,) = single.response.models
+    steps = steps_of(model)
+    last = last_step(model)
+    if (
+        not steps
+        or not isinstance(steps[-1], Nystroem)
+        or single.response.method == "predict_proba"
+    ):
+        raise NoClosedFormError("no linear function of the columns")
+    landmarks: Nystroem = steps[-1]
+    _require_rbf(landmarks.kernel)
+    points = np.asarray(landmarks.components_, dtype=np.float64)
+    slopes = np.asarray(last.coef_, dtype=np.float64).reshape(-1, len(landmarks.normalization_))
+    gamma = 1.0 / points.shape[1] if landmarks.gamma is None else landmarks.gamma
+    expansion = _FeatureExpansion(
+        points,
+        landmarks.normalization_.T @ slopes.T,
+        np.broadcast_to(last.intercept_, len(slopes)),
+        gamma,
+    )
+    return _in_encoded_columns(expansion, single, n_steps=len(steps) - 1)
+
+
+def _build(model: Any, problem: Problem) -> ClosedForm:
+    if problem.response.method == "predict_proba":
+        raise NoClosedFormError("probabilities of this classifier have no closed form")
+
+    def build(single: Problem) -> ClosedForm:
+        (whole,) = single.response.models
+        expansion = _expansion_of(last_step(whole))
+        return _in_encoded_columns(expansion, single, n_steps=len(steps_of(whole)))
+
+    return AverageForm.of(problem, build)
+
+
+for _type in (SVR, NuSVR, SVC, NuSVC, KernelRidge, GaussianProcessRegressor):
+    closed_form.register(_type, _build)
+
+
+def _in_encoded_columns(
+    expansion: _FeatureExpansion, single: Problem, n_steps: int
+) -> KernelExpansion:
+    """Write an expansion over features as one over the encoded columns."""
+    features = probe(lambda X: features_of(single, X, n_steps), single)
+    kernel = _kernel_of(features, expansion.gamma)
+    form = KernelExpansion(
+        _encoded_points(features, expansion.points),
+        expansion.coefficients,
+        np.asarray(expansion.intercept, dtype=np.float64),
+        kernel,
+        single.circuit,
+        single.n_jobs,
+    )
+    trials = single.trial_rows()
+    answers = kernel(trials, form.points) @ form.coefficients + form.intercept
+    single.check(answers, single.response(trials), "a kernel expansion over the columns")
+    try:
+        form.mean(np.full((1, single.n_columns), np.nan))
+    except CircuitPropertyError as error:
+        raise NoClosedFormError(f"the density has no expected kernels: {error}") from error
+    return form
+
+
+def _kernel_of(features: AdditiveFunction, gamma: float) -> Kernel:
+    """exp(-gamma |φ(x) - φ(y)|²) as a product over columns, where these are orthogonal."""
+    numbers = np.flatnonzero(features.slopes.any(axis=1))
+    directions = {j: features.slopes[j : j + 1] for j in numbers.tolist()}
+    for j, table in features.tables.items():
+        centred = table - table.mean(axis=0)
+        if centred.any():
+            directions[j] = centred
+    _require_orthogonal(list(directions.values()))
+    scales: dict[float, list[int]] = {}
+    for j in numbers.tolist():
+        scale = float(gamma * np.square(features.slopes[j]).sum())
+        scales.setdefault(scale, []).append(j)
+    factors: list[Kernel] = [RBF(gamma=scale, variables=own) for scale, own in scales.items()]
+    distances: dict[float, list[int]] = {}
+    for j in directions.keys() & features.tables.keys():
+        distance = _mismatch_distance(features.tables[j], j)
+        distances.setdefault(float(gamma * distance), []).append(j)
+    factors += [Hamming(1.0 / cost, variables=sorted(own)) for cost, own in distances.items()]
+    if not factors:
+        raise NoClosedFormError("the model does not depend on any column")
+    return reduce(mul, factors)
+
+
+def _require_orthogonal(directions: list[FloatArray]) -> None:
+    stacked = np.vstack(directions)
+    lengths = np.sqrt(np.square(stacked).sum(axis=1))
+    stacked = stacked / np.where(lengths > 0, lengths, 1.0)[:, None]
+    owner = np.repeat(np.arange(len(directions)), [len(part) for part in directions])
+    cosines = np.abs(stacked @ stacked.T)
+    if (cosines[owner[:, None] != owner] > ORTHOGONAL).any():
+        raise NoClosedFormError("the features mix columns, so that the kernel is no product")
+
+
+def _mismatch_distance(table: FloatArray, column: int) -> float:
+    """Squared distance between the features of two states, the same for all pairs."""
+    squared = np.square(table[:, None] - table).sum(axis=2)
+    apart = squared[~np.eye(len(table), dtype=bool)]
+    if apart.max() - apart.min() > 1e-12 * apart.max():
+        raise NoClosedFormError(f"mismatches in column {column} cost differently")
+    return float(apart.mean())
+
+
+def _encoded_points(features: AdditiveFunction, points: FloatArray) -> FloatArray:
+    """Find the encoded rows of points in feature space."""
+    centred = np.asarray(points, dtype=np.float64) - features.constant
+    result = np.zeros((len(points), len(features.slopes)))
+    for j, slopes in enumerate(features.slopes):
+        if slopes.any():
+            result[:, j] = centred @ slopes / np.square(slopes).sum()
+    for j, table in features.tables.items():
+        # Orthogonal columns add the same distance for every state
+        own = table - table.mean(axis=0)
+        score = (centred - table.mean(axis=0)) @ own.T - 0.5 * np.square(own).sum(axis=1)
+        result[:, j] = score.argmax(axis=1)
+    return result

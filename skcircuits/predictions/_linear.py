@@ -1,0 +1,170 @@
+"""Linear models, behind any steps that are additive over the columns: exact moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn import linear_model
+from sklearn.cross_decomposition import CCA, PLSCanonical, PLSRegression
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.dummy import DummyRegressor
+from sklearn.svm import LinearSVC, LinearSVR
+
+from skcircuits.circuits import Circuit
+from skcircuits.predictions._additive import (
+    AdditiveFunction,
+    few_combinations,
+    probe,
+    score_parts,
+)
+from skcircuits.predictions._closed_forms import (
+    AverageForm,
+    ClosedForm,
+    NoClosedFormError,
+    Problem,
+    closed_form,
+    is_plainly_missing,
+)
+from skcircuits.predictions._components import GaussianComponents
+from skcircuits.predictions._kernel_expansions import nystroem_form
+from skcircuits.predictions._logistic import LogisticForm
+from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.protocols import BoolArray, FloatArray
+
+__all__ = ["LinearForm", "LogLinearForm", "build_linear", "build_log_linear"]
+
+REGRESSORS = (
+    *(
+        getattr(linear_model, name)
+        for name in linear_model.__all__
+        if name.endswith(("Regression", "Ridge", "Lasso", "Net", "CV", "Lars", "Pursuit"))
+        or name in ("HuberRegressor", "SGDRegressor", "TheilSenRegressor", "QuantileRegressor")
+        or name in ("LassoLarsIC", "RANSACRegressor")
+    ),
+    CCA,
+    DummyRegressor,
+    LinearSVR,
+    PLSCanonical,
+    PLSRegression,
+)
+CLASSIFIERS = (
+    LinearDiscriminantAnalysis,
+    LinearSVC,
+    linear_model.LogisticRegression,
+    linear_model.LogisticRegressionCV,
+    linear_model.Perceptron,
+    linear_model.RidgeClassifier,
+    linear_model.RidgeClassifierCV,
+    linear_model.SGDClassifier,
+)
+LOG_LINEAR = (
+    linear_model.GammaRegressor,
+    linear_model.PoissonRegressor,
+    linear_model.TweedieRegressor,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearForm:
+    """Moments of an additive function; the variance needs Gaussian components."""
+
+    additive: AdditiveFunction
+    circuit: Circuit
+    components: GaussianComponents | None
+    name: str = "linear model"
+
+    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
+        """All rows have an exact mean."""
+        if with_variance and self.components is None:
+            return np.zeros(len(rows), dtype=bool)
+        return is_plainly_missing(rows)
+
+    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        """Compute the moments."""
+        if not with_variance or self.components is None:
+            return Expectation.exact(self.additive.mean(self.circuit, rows.evidence))
+        mean, variance = self.additive.moments(self.components, rows.evidence)
+        return Expectation.exact(mean, variance)
+
+
+@dataclass(frozen=True, eq=False)
+class LogLinearForm:
+    """Moments of exp(additive function), by the moment-generating function of Gaussians."""
+
+    additive: AdditiveFunction
+    components: GaussianComponents
+    name: str = "linear model with a logarithmic link"
+
+    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
+        """Rows that miss few categories."""
+        return is_plainly_missing(rows) & few_combinations(self.additive, rows.evidence)
+
+    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        """Compute the moments."""
+        shape = len(rows), len(self.additive.constant)
+        mean, square = np.zeros(shape), np.zeros(shape)
+        for part in score_parts(self.additive, self.components, rows.evidence):
+            weights = part.weights[..., None]
+            first = np.exp(part.means + part.variances / 2)
+            mean[part.rows] = (weights * first).sum(axis=(0, 1))
+            second = first**2 * np.exp(part.variances)
+            square[part.rows] = (weights * second).sum(axis=(0, 1))
+        return Expectation.exact(mean, square - mean**2)
+
+
+def build_linear(model: Any, problem: Problem) -> ClosedForm:
+    """Build the form of linear models, on the columns or on landmarks."""
+    try:
+        additive = probe(problem.response, problem)
+    except NoClosedFormError as reason:
+        try:
+            return nystroem_form(problem)
+        except NoClosedFormError:
+            raise reason from None
+    try:
+        components = GaussianComponents.of(problem.circuit)
+    except NoClosedFormError:
+        components = None
+    return LinearForm(additive, problem.circuit, components)
+
+
+def build_log_linear(model: Any, problem: Problem) -> ClosedForm:
+    """Build the form of models whose logarithm is additive."""
+
+    def build(single: Problem) -> ClosedForm:
+        def score(X: FloatArray) -> FloatArray:
+            answers = single.response(X)
+            if (answers <= 0).any():
+                raise NoClosedFormError("predictions are not positive")
+            return np.log(answers)
+
+        return LogLinearForm(probe(score, single), GaussianComponents.of(single.circuit))
+
+    return AverageForm.of(problem, build)
+
+
+def _build_classifier(model: Any, problem: Problem) -> ClosedForm:
+    if problem.response.method != "predict_proba":
+        return build_linear(model, problem)
+    return AverageForm.of(problem, _build_logistic)
+
+
+def _build_logistic(single: Problem) -> ClosedForm:
+    (model,) = single.response.models
+    if not hasattr(model, "decision_function") or len(model.classes_) != 2:
+        raise NoClosedFormError("probabilities of more than two classes have no closed form")
+    score = single.asking("decision_function").response
+    trials = single.trial_rows()
+    second = single.response(trials)[:, 1:]
+    single.check(1.0 / (1.0 + np.exp(-score(trials))), second, "a logistic link")
+    return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))
+
+
+for _type in REGRESSORS:
+    closed_form.register(_type, build_linear)
+for _type in CLASSIFIERS:
+    closed_form.register(_type, _build_classifier)
+for _type in LOG_LINEAR:
+    closed_form.register(_type, build_log_linear)

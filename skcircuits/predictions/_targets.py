@@ -1,0 +1,73 @@
+"""Transformed targets: an affine function of a closed form is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.compose import TransformedTargetRegressor
+
+from skcircuits.predictions._closed_forms import (
+    AverageForm,
+    ClosedForm,
+    NoClosedFormError,
+    Problem,
+    closed_form,
+    last_step,
+)
+from skcircuits.predictions._linear import build_linear, build_log_linear
+from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.protocols import BoolArray, FloatArray
+
+__all__ = ["AffineForm"]
+
+
+@dataclass(frozen=True, eq=False)
+class AffineForm:
+    """factor * f(x) + shift of a closed form, per output."""
+
+    inner: ClosedForm
+    factor: FloatArray
+    shift: FloatArray
+
+    @property
+    def name(self) -> str:
+        """Name of the inner form."""
+        return self.inner.name
+
+    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
+        """Rows that the inner form covers."""
+        return self.inner.covers(rows, with_variance=with_variance)
+
+    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        """Scale and shift the moments."""
+        found = self.inner.expectation(rows, with_variance=with_variance)
+        variance = None if found.variance is None else found.variance * self.factor**2
+        return Expectation.exact(found.mean * self.factor + self.shift, variance)
+
+
+@closed_form.register
+def _build(model: TransformedTargetRegressor, problem: Problem) -> ClosedForm:
+    inner = last_step(model.regressor_)
+    if closed_form.dispatch(type(inner)) is build_linear:
+        for build in (build_linear, build_log_linear):
+            try:
+                return build(inner, problem)
+            except NoClosedFormError:
+                continue
+    return AverageForm.of(problem, _build_affine)
+
+
+def _build_affine(single: Problem) -> ClosedForm:
+    """Take the closed form of the regressor inside, where the target comes back affinely."""
+    (model,) = (last_step(model) for model in single.response.models)
+    inner = replace(single, response=replace(single.response, models=[model.regressor_]))
+    levels = np.arange(4.0)[:, None] - 1.5
+    n_outputs = single.response(single.trial_rows()[:1]).shape[1]
+    levels = np.repeat(levels, n_outputs, axis=1)
+    back = model.transformer_.inverse_transform(levels)
+    factor = (back[-1] - back[0]) / 3.0
+    shift = back.mean(axis=0)
+    if not np.allclose(levels * factor + shift, back, rtol=1e-12, atol=1e-12 * np.abs(back).max()):
+        raise NoClosedFormError("the transformation of the target is not affine")
+    return AffineForm(closed_form(last_step(model.regressor_), inner), factor, shift)

@@ -1,0 +1,394 @@
+"""Expected sums of trees: the probabilities of leaf boxes given the observed cells.
+
+Rows descend all trees at once. At a split on an observed column a row goes one way; at a
+split on a missing column it goes both ways, each component of the density with its own
+probability of the split inside the node's box. Pairs of a row and a node that are left at
+the leaves carry the probability of the leaf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.special import ndtr
+
+from skcircuits.circuits import Circuit
+from skcircuits.numerics._gaussian_conditionals import conditional_blocks
+from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
+from skcircuits.predictions._additive import AdditiveFunction, probe
+from skcircuits.predictions._closed_forms import (
+    ClosedForm,
+    NoClosedFormError,
+    Problem,
+    closed_form,
+    features_of,
+    is_plainly_missing,
+    last_step,
+    steps_of,
+)
+from skcircuits.predictions._components import Components, GaussianComponents
+from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.predictions._tree_ensembles import MODELS, Trees, trees_of
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["TreeForm"]
+
+MAX_ROWS = 256  # per task: their pairs stay in some tens of megabytes
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """What the splits of trees say about the encoded columns.
+
+    Attributes
+    ----------
+    column : ndarray of shape (n_nodes,)
+        Column that an inner node splits, -1 at leaves.
+    lower, cut, upper : ndarray of shape (n_nodes,)
+        Numeric splits: bounds of the column inside the node's box, and where it is cut.
+    up_is_left : ndarray of shape (n_nodes,)
+        Whether the upper part goes to the left, for features that fall in the column.
+    inside, chosen : dict of int to ndarray of shape (n_nodes, n_states)
+        Splits of categorical columns: states inside the node's box, those that go left.
+    """
+
+    column: IntArray
+    lower: FloatArray
+    cut: FloatArray
+    upper: FloatArray
+    up_is_left: BoolArray
+    inside: dict[int, BoolArray]
+    chosen: dict[int, BoolArray]
+
+    @classmethod
+    def of(cls, trees: Trees, features: AdditiveFunction) -> Splits:
+        """Translate the splits of features into splits of the columns behind them."""
+        source = _sources(features)
+        n_nodes = len(trees.left)
+        is_inner = trees.left >= 0
+        column = np.where(is_inner, source[trees.feature], -1)
+        slope = features.slopes[np.maximum(column, 0), trees.feature]
+        constant = features.constant[trees.feature]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cut = np.where(slope != 0, (trees.threshold - constant) / slope, np.nan)
+        chosen = {}
+        for j, table in features.tables.items():
+            reached = table[:, trees.feature] + constant  # (n_states, n_nodes)
+            chosen[j] = (reached <= trees.threshold).T & (column == j)[:, None]
+        inside = {j: np.ones(mask.shape, dtype=bool) for j, mask in chosen.items()}
+        splits = cls(
+            column,
+            np.full(n_nodes, -np.inf),
+            cut,
+            np.full(n_nodes, np.inf),
+            slope < 0,
+            inside,
+            chosen,
+        )
+        splits._bound(trees)
+        return splits
+
+    def _bound(self, trees: Trees) -> None:
+        """Hand the bounds of all columns from the roots to the leaves, level by level."""
+        nodes = trees.roots
+        n_columns = int(self.column.max(initial=0)) + 1
+        lower = np.full((len(nodes), n_columns), -np.inf)
+        upper = np.full((len(nodes), n_columns), np.inf)
+        states = {
+            j: np.ones((len(nodes), mask.shape[1]), dtype=bool) for j, mask in self.inside.items()
+        }
+        while len(nodes):
+            inner = trees.left[nodes] >= 0
+            nodes, lower, upper = nodes[inner], lower[inner], upper[inner]
+            states = {j: mask[inner] for j, mask in states.items()}
+            at = np.arange(len(nodes)), self.column[nodes]
+            self.lower[nodes], self.upper[nodes] = lower[at], upper[at]
+            for j, mask in states.items():
+                self.inside[j][nodes] = mask
+            # Of a split below the threshold the one child has the lower part
+            below = np.where(self.up_is_left[nodes], trees.right[nodes], trees.left[nodes])
+            above = np.where(self.up_is_left[nodes], trees.left[nodes], trees.right[nodes])
+            is_number = ~np.isnan(self.cut[nodes])
+            cut_upper, cut_lower = upper.copy(), lower.copy()
+            cut_upper[at] = np.where(is_number, np.minimum(upper[at], self.cut[nodes]), upper[at])
+            cut_lower[at] = np.where(is_number, np.maximum(lower[at], self.cut[nodes]), lower[at])
+            goes_left = {j: mask & self._kept(j, nodes, True) for j, mask in states.items()}
+            goes_right = {j: mask & self._kept(j, nodes, False) for j, mask in states.items()}
+            nodes = np.concatenate([below, above])
+            lower, upper = np.vstack([lower, cut_lower]), np.vstack([cut_upper, upper])
+            states = {j: np.vstack([goes_left[j], goes_right[j]]) for j in states}
+
+    def _kept(self, column: int, nodes: IntArray, left: bool) -> BoolArray:
+        """States of a column that a side of each node keeps: all where it splits another."""
+        mask = self.chosen[column][nodes]
+        return np.where((self.column[nodes] == column)[:, None], mask == left, True)
+
+
+def _sources(features: AdditiveFunction) -> IntArray:
+    """Give the column that each feature looks at; 0 for constant ones."""
+    uses = [features.slopes != 0]
+    for j, table in features.tables.items():
+        used = np.zeros_like(uses[0])
+        used[j] = np.ptp(table, axis=0) != 0
+        uses.append(used)
+    matters = np.any(uses, axis=0)
+    if (matters.sum(axis=0) > 1).any():
+        raise NoClosedFormError("the features of the trees mix columns")
+    return matters.argmax(axis=0)
+
+
+class _Branches(Protocol):
+    """Probabilities of going left at splits on missing columns."""
+
+    def weights(self) -> FloatArray:
+        """Probabilities of the components given the observed cells, shape (n, K)."""
+
+    def left(self, rows: IntArray, nodes: IntArray) -> FloatArray:
+        """Probability of going left inside each node's box, shape (n_pairs, K)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableBranches:
+    """Branches that depend on the component alone: all input units have one column."""
+
+    responsibilities: FloatArray
+    table: FloatArray
+
+    def weights(self) -> FloatArray:
+        """Probabilities of the components given the observed cells, shape (n, K)."""
+        return self.responsibilities
+
+    def left(self, rows: IntArray, nodes: IntArray) -> FloatArray:
+        """Probability of going left inside each node's box, shape (n_pairs, K)."""
+        return self.table[nodes]
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianBranches:
+    """Branches of rows that miss one number: its conditional distribution is normal."""
+
+    responsibilities: FloatArray
+    means: FloatArray  # (n, K)
+    stds: FloatArray  # (n, K)
+    splits: Splits
+    states: dict[int, FloatArray]  # probability of going left at categorical splits
+
+    def weights(self) -> FloatArray:
+        """Probabilities of the components given the observed cells, shape (n, K)."""
+        return self.responsibilities
+
+    def left(self, rows: IntArray, nodes: IntArray) -> FloatArray:
+        """Probability of going left inside each node's box, shape (n_pairs, K)."""
+        splits = self.splits
+        result = np.empty((len(rows), self.means.shape[1]))
+        is_number = ~np.isnan(splits.cut[nodes])
+        own = nodes[is_number]
+        means, stds = self.means[rows[is_number]], self.stds[rows[is_number]]
+        bounds = [
+            ndtr((bound[own][:, None] - means) / stds)
+            for bound in (splits.lower, splits.cut, splits.upper)
+        ]
+        below = _ratio(bounds[1] - bounds[0], bounds[2] - bounds[0])
+        result[is_number] = np.where(splits.up_is_left[own][:, None], 1.0 - below, below)
+        for j, table in self.states.items():
+            here = ~is_number & (splits.column[nodes] == j)
+            result[here] = table[nodes[here]]
+        return result
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
+    """Fraction of a box; what is impossible has any."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole > 0, np.clip(part / whole, 0.0, 1.0), 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class TreeForm:
+    """Expectation of a sum of trees; its variance has no closed form.
+
+    Attributes
+    ----------
+    trees : Trees
+        The trees, with the constant of the sum.
+    splits : Splits
+        Their splits in terms of the columns.
+    problem : Problem
+        The models, for the features of observed cells.
+    components : Components or GaussianComponents
+        The density; joint ones serve rows that miss at most one number.
+    table : ndarray of shape (n_nodes, K) or None
+        Probability of going left at each node, for units of one column.
+    """
+
+    trees: Trees
+    constant: FloatArray
+    splits: Splits
+    problem: Problem
+    components: Components | GaussianComponents
+    tables: dict[int, FloatArray]
+    name: str = "probabilities of leaves"
+
+    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
+        """All rows, or those that miss at most one number."""
+        if with_variance:
+            return np.zeros(len(rows), dtype=bool)
+        covered = is_plainly_missing(rows)
+        if isinstance(self.components, GaussianComponents):
+            missing = np.isnan(rows.cells[:, self.components.columns]).sum(axis=1)
+            covered &= missing <= 1
+        return covered
+
+    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        """Compute the means."""
+        chunks = list(memory_bound_chunks(len(rows), 2**20, at_most=MAX_ROWS))
+        parts = Parallel(n_jobs=self.problem.n_jobs, prefer="threads")(
+            delayed(self._means)(rows.take(chunk)) for chunk in chunks
+        )
+        return Expectation.exact(np.concatenate(parts) + self.constant)
+
+    def _means(self, rows: IncompleteRows) -> FloatArray:
+        missing = np.isnan(rows.cells)
+        filled = np.where(missing, 0.0, rows.cells)
+        location = self.problem.location
+        for j in range(rows.cells.shape[1]):
+            if j not in self.problem.circuit.cardinalities:
+                filled[missing[:, j], j] = location[j]
+        features = _tree_features(self.problem, filled)
+        return _descend(self.trees, self.splits, features, missing, self._branches(rows))
+
+    def _branches(self, rows: IncompleteRows) -> _Branches:
+        weights = np.ascontiguousarray(self.components.responsibilities(rows.evidence).T)
+        if isinstance(self.components, Components):
+            return TableBranches(weights, self.tables[-1])
+        means, stds = _missing_number(self.components, rows.evidence)
+        return GaussianBranches(weights, means, stds, self.splits, self.tables)
+
+
+def _descend(
+    trees: Trees,
+    splits: Splits,
+    features: FloatArray,
+    missing: BoolArray,
+    branches: _Branches,
+) -> FloatArray:
+    """Send rows down all trees at once; sum the leaves by their probabilities, (n, k)."""
+    n_rows, n_outputs = len(features), trees.value.shape[1]
+    rows = np.repeat(np.arange(n_rows), len(trees.roots))
+    nodes = np.tile(trees.roots, n_rows)
+    mass = branches.weights()[rows]
+    result = np.zeros((n_outputs, n_rows))
+    while len(nodes):
+        is_leaf = trees.left[nodes] < 0
+        if is_leaf.any():
+            leaf_mass = mass[is_leaf].sum(axis=1)
+            for output, values in zip(result, trees.value.T):
+                output += np.bincount(
+                    rows[is_leaf], leaf_mass * values[nodes[is_leaf]], minlength=n_rows
+                )
+            rows, nodes, mass = rows[~is_leaf], nodes[~is_leaf], mass[~is_leaf]
+        open_ = missing[rows, splits.column[nodes]]
+        seen = ~open_
+        to_left = trees.goes_left(nodes[seen], rows[seen], features)
+        onwards = np.where(to_left, trees.left[nodes[seen]], trees.right[nodes[seen]])
+        left = branches.left(rows[open_], nodes[open_]) * mass[open_]
+        right = mass[open_] - left
+        rows = np.concatenate([rows[seen], rows[open_], rows[open_]])
+        nodes = np.concatenate([onwards, trees.left[nodes[open_]], trees.right[nodes[open_]]])
+        mass = np.concatenate([mass[seen], left, right])
+        # What is impossible goes no further
+        n_seen = int(seen.sum())
+        kept = np.concatenate([np.ones(n_seen, dtype=bool), (mass[n_seen:] > 0).any(axis=1)])
+        if not kept.all():
+            rows, nodes, mass = rows[kept], nodes[kept], mass[kept]
+    return result.T
+
+
+def _missing_number(components: GaussianComponents, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Conditional mean and standard deviation of the one missing number, (n, K)."""
+    shape = len(X), len(components)
+    means, stds = np.zeros(shape), np.ones(shape)
+    if len(components.columns):
+        for block in conditional_blocks(components.stack, X[:, components.columns]):
+            rows, missing = block.group.rows, block.group.missing[:, 0][block.group.pattern]
+            means[rows] = (components.stack.means[:, missing] + block.deviations[0]).T
+            spread = np.abs(block.roots[0, 0]).reshape(len(components), -1)
+            stds[rows] = spread[:, block.group.pattern].T
+    return means, stds
+
+
+def _tree_features(problem: Problem, X: FloatArray) -> FloatArray:
+    (model, *_) = problem.response.models
+    single = problem.of_single_models()[0]
+    return features_of(single, X, len(steps_of(model)))
+
+
+def _build(model: Any, problem: Problem) -> ClosedForm:
+    method = problem.response.method
+    models = problem.response.models
+    if len(models) > 1 and steps_of(models[0]):
+        raise NoClosedFormError("trees of several models have encoders of their own")
+    parts = [trees_of(last_step(one), method) for one in models]
+    trees = Trees.joined(parts, 1.0 / len(parts))
+    features = probe(lambda X: _tree_features(problem, X), problem)
+    splits = Splits.of(trees, features)
+    trials = problem.trial_rows()
+    rest = problem.response(trials) - trees(_tree_features(problem, trials))
+    constant = rest.mean(axis=0)
+    problem.check(
+        rest + problem.response(trials) - constant, problem.response(trials), "a sum of trees"
+    )
+    try:
+        factors = Components.of(problem.circuit)
+        components = GaussianComponents.of(problem.circuit) if factors.is_joint() else factors
+    except NoClosedFormError as reason:
+        raise NoClosedFormError(f"leaves have no closed form, as {reason}") from None
+    if isinstance(components, Components):
+        tables = {-1: _left_table(components, splits, problem)}
+    else:
+        tables = {j: _state_ratio(table.T, splits, j) for j, table in components.tables.items()}
+    return TreeForm(trees, constant, splits, problem, components, tables)
+
+
+for _type in MODELS:
+    closed_form.register(_type, _build)
+
+
+def _left_table(components: Components, splits: Splits, problem: Problem) -> FloatArray:
+    """Probability of going left at every node, per component, shape (n_nodes, K)."""
+    table = np.zeros((len(splits.column), len(components)))
+    known: dict[tuple[int, int], FloatArray] = {}
+    for k, factors in enumerate(components.circuits):
+        for factor in factors:
+            (j,) = factor.variables
+            here = np.flatnonzero(splits.column == j)
+            key = id(factor), j
+            if key not in known:
+                known[key] = _left_probability(factor, splits, here, j)
+            table[here, k] = known[key]
+    return table
+
+
+def _left_probability(factor: Circuit, splits: Splits, nodes: IntArray, j: int) -> FloatArray:
+    """Probability of going left at the nodes that split column j, under one unit."""
+    n_states = factor.cardinalities.get(j)
+    if n_states is not None:
+        states = np.full((n_states, j + 1), np.nan)
+        states[:, j] = np.arange(n_states)
+        return _state_ratio(np.exp(factor.log_prob(states))[:, None], splits, j)[nodes, 0]
+    own = np.full((2, len(nodes), j + 1), np.nan)
+    own[0, :, j] = np.where(np.isinf(splits.lower[nodes]), np.nan, splits.lower[nodes])
+    own[1, :, j] = splits.cut[nodes]
+    below = np.exp(factor.log_prob_box(own[0], own[1]))
+    own[1, :, j] = np.where(np.isinf(splits.upper[nodes]), np.nan, splits.upper[nodes])
+    ratio = _ratio(below, np.exp(factor.log_prob_box(own[0], own[1])))
+    return np.where(splits.up_is_left[nodes], 1.0 - ratio, ratio)
+
+
+def _state_ratio(masses: FloatArray, splits: Splits, j: int) -> FloatArray:
+    """Probability of going left under masses (n_states, K) of a column, (n_nodes, K)."""
+    if j not in splits.chosen:
+        return np.zeros((len(splits.column), masses.shape[1]))
+    inside = splits.inside[j].astype(np.float64)
+    return _ratio((inside * splits.chosen[j]) @ masses, inside @ masses)
