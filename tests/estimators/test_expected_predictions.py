@@ -476,3 +476,40 @@ def test_no_warnings_where_nothing_is_wrong(classes):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         classifier(density="auto").fit(X, y).predict_proba(hide(X))
+
+
+# ------------------------------------------------------------- closed forms
+
+
+def test_the_way_to_the_expectation_is_told(numbers, classes):
+    X, y = numbers
+    exact = regressor(Ridge(), method="exact").fit(X, y)
+    assert exact.method_ == "exact: linear model"
+    incomplete = hide(X)
+    assert (exact.standard_error(incomplete) == 0.0).all()
+    drawn = regressor(Ridge(), method="draws", tol=0.01).fit(X, y)
+    assert drawn.method_ == "draws: as asked"
+    error = drawn.standard_error(incomplete)
+    assert error.max() > 0
+    difference = (drawn.predict(incomplete) - exact.predict(incomplete)) / y.std()
+    assert np.abs(difference).max() < 0.06
+    assert regressor().fit(X, y).method_ == "exact: expected kernels"
+    nearest = classifier(KNeighborsClassifier()).fit(*classes)
+    assert nearest.method_ == "draws: KNeighborsClassifier has no closed form"
+
+
+def test_models_without_closed_form_can_be_refused(numbers):
+    with pytest.raises(ValueError, match=r"method='exact', but KNeighborsRegressor has no"):
+        regressor(KNeighborsRegressor(), method="exact").fit(*numbers)
+
+
+def test_closed_forms_of_several_completions(numbers):
+    X, y = numbers
+    incomplete = hide(X)
+    for model in (Ridge(), RandomForestRegressor(3, max_depth=3, random_state=0), None):
+        exact = regressor(model).fit(incomplete, y)
+        assert exact.method_.startswith("exact")
+        drawn = clone(exact).set_params(method="draws", tol=0.02).fit(incomplete, y)
+        difference = (drawn.predict(incomplete) - exact.predict(incomplete)) / y.std()
+        assert np.abs(difference).max() < 0.15
+        assert np.sqrt(np.mean(difference**2)) < 0.03

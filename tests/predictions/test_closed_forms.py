@@ -1,0 +1,420 @@
+"""Closed forms of expected predictions against enumeration and quadrature."""
+
+import itertools
+
+import numpy as np
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.cross_decomposition import PLSRegression
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import (
+    BaggingRegressor,
+    ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.kernel_approximation import Nystroem
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import (
+    ElasticNet,
+    HuberRegressor,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    RidgeClassifier,
+    SGDClassifier,
+)
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, StandardScaler
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVR
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from skcircuits.circuits import Bernoulli, Categorical, Circuit, Gaussian, MultivariateGaussian
+from skcircuits.predictions import ExpectedResponse, find_closed_form
+from skcircuits.predictions._closed_forms import Problem
+from skcircuits.predictions._rows import IncompleteRows, Response
+from tests.reference.enumeration import Completions
+
+NAN = np.nan
+SIZES = (2, 3, 2, 3)
+
+
+def discrete_circuit(seed=0, n_components=3):
+    rng = np.random.default_rng(seed)
+    terms = []
+    for weight in rng.dirichlet(np.ones(n_components)):
+        factors = [Bernoulli(0, float(rng.random()))]
+        factors += [Categorical(j, rng.dirichlet(np.ones(SIZES[j]))) for j in (1, 2, 3)]
+        term = factors[0]
+        for factor in factors[1:]:
+            term = term * factor
+        terms.append(weight * term)
+    return Circuit(sum(terms[1:], terms[0]))
+
+
+def gaussian_circuit(seed=0, n_components=2, joint=True):
+    """Two numeric columns and a categorical one."""
+    rng = np.random.default_rng(seed)
+    terms = []
+    for weight in rng.dirichlet(np.full(n_components, 5.0)):
+        mean = rng.normal(size=2)
+        factor = rng.normal(size=(2, 2))
+        covariance = factor @ factor.T + 0.3 * np.eye(2)
+        if joint:
+            numbers = MultivariateGaussian([0, 1], mean, covariance)
+        else:
+            numbers = Gaussian(0, mean[0], covariance[0, 0] ** 0.5)
+            numbers = numbers * Gaussian(1, mean[1], covariance[1, 1] ** 0.5)
+        terms.append(weight * (numbers * Categorical(2, rng.dirichlet(np.ones(3)))))
+    return Circuit(sum(terms[1:], terms[0]))
+
+
+def encoder(columns, remainder="passthrough"):
+    return ColumnTransformer(
+        [("encode", OneHotEncoder(sparse_output=False), columns)], remainder=remainder
+    )
+
+
+def train(model, circuit, *, n_rows=300, n_classes=0, outputs=1):
+    X = circuit.sample(n_rows, random_state=1)
+    angles = X @ np.linspace(0.5, 1.5, X.shape[1] * outputs).reshape(X.shape[1], outputs)
+    y = (np.sin(2.0 * angles) + 0.5 * angles).squeeze()
+    if n_classes:
+        y = np.digitize(y, np.quantile(y, np.linspace(0, 1, n_classes + 1)[1:-1]))
+    elif y.ndim == 1:
+        y = y - y.min() + 0.1  # positive, for logarithmic links
+    return model.fit(X, y)
+
+
+def problem_of(model, circuit, method="predict"):
+    response = Response([model], method, np.asarray)
+    return Problem(response, circuit, len(circuit.variables))
+
+
+def rows_of(X):
+    X = np.asarray(X, dtype=float)
+    return IncompleteRows(X, X, np.zeros(X.shape[1], dtype=bool))
+
+
+def assert_exact(form, problem, X, *, with_variance=True, tol=1e-9):
+    rows = rows_of(X)
+    assert form.covers(rows, with_variance=with_variance).all()
+    found = form.expectation(rows, with_variance=with_variance)
+    assert (found.error == 0).all()
+    for i, row in enumerate(rows.cells):
+        completions = Completions(problem.circuit, row)
+        mean = completions.expectation(problem.response)
+        scale = np.abs(problem.response(completions.nodes)).max()
+        np.testing.assert_allclose(found.mean[i], mean, rtol=tol, atol=tol * scale)
+        if with_variance:
+            spread = completions.expectation(
+                lambda nodes, m=mean: (problem.response(nodes) - m) ** 2
+            )
+            np.testing.assert_allclose(found.variance[i], spread, rtol=tol, atol=tol * scale**2)
+
+
+INCOMPLETE_STATES = [
+    [NAN, NAN, NAN, NAN],
+    [1.0, NAN, NAN, 2.0],
+    [NAN, 2.0, 0.0, NAN],
+    [0.0, 1.0, NAN, 0.0],
+]
+INCOMPLETE_NUMBERS = [
+    [0.3, NAN, NAN],
+    [NAN, NAN, 1.0],
+    [NAN, -0.5, 2.0],
+    [NAN, NAN, NAN],
+    [1.0, 2.0, NAN],
+]
+
+LINEAR = {
+    "least squares": LinearRegression(),
+    "elastic net": ElasticNet(alpha=0.01),
+    "Huber": HuberRegressor(),
+    "linear SVR": LinearSVR(random_state=0, max_iter=10_000),
+    "partial least squares": PLSRegression(2),
+    "pipeline": make_pipeline(PCA(), StandardScaler(), MinMaxScaler(), Ridge()),
+    "scaled target": TransformedTargetRegressor(Ridge(), transformer=StandardScaler()),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_regressors(name):
+    for circuit, X in (
+        (discrete_circuit(), INCOMPLETE_STATES),
+        (gaussian_circuit(), INCOMPLETE_NUMBERS),
+        (gaussian_circuit(joint=False), INCOMPLETE_NUMBERS),
+    ):
+        problem = problem_of(train(LINEAR[name], circuit), circuit)
+        form, _ = find_closed_form(problem)
+        assert form.name == "linear model"
+        assert_exact(form, problem, X)
+
+
+@pytest.mark.parametrize("front", ["one-hot", "scaled one-hot", "ordinal"])
+def test_encoders_fold_into_linear_models(front):
+    circuit = gaussian_circuit()
+    steps = {
+        "one-hot": encoder([2], StandardScaler()),
+        "scaled one-hot": make_pipeline(encoder([2]), StandardScaler()),
+        "ordinal": StandardScaler(),
+    }
+    model = train(make_pipeline(steps[front], Ridge()), circuit, outputs=2)
+    problem = problem_of(model, circuit)
+    form, _ = find_closed_form(problem)
+    assert_exact(form, problem, INCOMPLETE_NUMBERS)
+
+
+def test_several_fitted_copies_are_one_linear_model():
+    circuit = gaussian_circuit()
+    models = [train(Ridge(alpha), circuit) for alpha in (0.1, 100.0)]
+    problem = Problem(Response(models, "predict", np.asarray), circuit, 3)
+    form, _ = find_closed_form(problem)
+    assert_exact(form, problem, INCOMPLETE_NUMBERS)
+
+
+@pytest.mark.parametrize("model", [LinearSVC(), RidgeClassifier(), LinearDiscriminantAnalysis()])
+def test_linear_decision_functions(model):
+    circuit = gaussian_circuit()
+    problem = problem_of(train(model, circuit, n_classes=3), circuit, "decision_function")
+    form, _ = find_closed_form(problem)
+    assert_exact(form, problem, INCOMPLETE_NUMBERS)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PoissonRegressor(alpha=0.01),
+        TransformedTargetRegressor(Ridge(), func=np.log, inverse_func=np.exp),
+    ],
+    ids=["Poisson", "log target"],
+)
+def test_logarithmic_links(model):
+    for circuit, X in (
+        (discrete_circuit(), INCOMPLETE_STATES),
+        (gaussian_circuit(), INCOMPLETE_NUMBERS[:1] + INCOMPLETE_NUMBERS[2:]),
+    ):
+        problem = problem_of(train(model, circuit), circuit)
+        form, _ = find_closed_form(problem)
+        assert form.name == "linear model with a logarithmic link"
+        assert_exact(form, problem, X, tol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(C=0.1),
+        LogisticRegression(C=1e4),
+        SGDClassifier(loss="log_loss", alpha=0.1, random_state=0),
+        LinearDiscriminantAnalysis(),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+    ],
+    ids=["weak", "strong", "gradient descent", "discriminants", "pipeline"],
+)
+def test_logistic_links(model):
+    for circuit, X in (
+        (discrete_circuit(), INCOMPLETE_STATES),
+        (gaussian_circuit(), INCOMPLETE_NUMBERS),
+    ):
+        problem = problem_of(train(model, circuit, n_classes=2), circuit, "predict_proba")
+        form, _ = find_closed_form(problem)
+        assert form.name == "logistic link of a linear model"
+        # Steep links are hard on the quadrature of the reference, not on ours
+        assert_exact(form, problem, X, tol=1e-8 if circuit.cardinalities != {2: 3} else 1e-6)
+
+
+GAUSSIAN_PROCESS = GaussianProcessRegressor(
+    ConstantKernel(2.0) * RBF(1.5) + WhiteKernel(0.1), optimizer=None, normalize_y=True
+)
+EXPANSIONS = {
+    "SVR": SVR(C=10.0),
+    "NuSVR": NuSVR(),
+    "kernel ridge": KernelRidge(kernel="rbf", gamma=0.3),
+    "Gaussian process": GAUSSIAN_PROCESS,
+    "Nystroem": make_pipeline(Nystroem(n_components=30, random_state=0), Ridge()),
+}
+
+
+@pytest.mark.parametrize("name", EXPANSIONS)
+@pytest.mark.parametrize("transformed", [False, True])
+def test_kernel_expansions(name, transformed):
+    circuit = gaussian_circuit()
+    model = make_pipeline(encoder([2], StandardScaler()), EXPANSIONS[name])
+    if transformed:
+        model = TransformedTargetRegressor(model, transformer=StandardScaler())
+    problem = problem_of(train(model, circuit, n_rows=60), circuit)
+    form, _ = find_closed_form(problem)
+    assert form.name == "expected kernels"
+    assert_exact(form, problem, INCOMPLETE_NUMBERS, tol=1e-8)
+
+
+def test_decision_functions_of_support_vectors():
+    circuit = discrete_circuit()
+    model = train(make_pipeline(encoder([0, 1, 2, 3]), SVC()), circuit, n_classes=2)
+    problem = problem_of(model, circuit, "decision_function")
+    form, _ = find_closed_form(problem)
+    assert_exact(form, problem, INCOMPLETE_STATES)
+
+
+TREES = {
+    "tree": DecisionTreeRegressor(max_depth=4, random_state=0),
+    "forest": RandomForestRegressor(5, random_state=0),
+    "extra trees": ExtraTreesRegressor(5, max_depth=5, random_state=0),
+    "bagging": BaggingRegressor(n_estimators=4, max_features=0.7, random_state=0),
+    "boosting": GradientBoostingRegressor(n_estimators=10, random_state=0),
+    "histogram boosting": HistGradientBoostingRegressor(max_iter=10, random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_trees_on_categories(name, encoded):
+    circuit = discrete_circuit()
+    model = make_pipeline(encoder([1, 3]), TREES[name]) if encoded else TREES[name]
+    problem = problem_of(train(model, circuit), circuit)
+    form, _ = find_closed_form(problem)
+    assert form.name == "probabilities of leaves"
+    assert_exact(form, problem, INCOMPLETE_STATES, with_variance=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        (DecisionTreeClassifier(max_depth=4, random_state=0), "predict_proba"),
+        (RandomForestClassifier(5, random_state=0), "predict_proba"),
+        (GradientBoostingClassifier(n_estimators=5, random_state=0), "decision_function"),
+    ],
+)
+def test_trees_that_classify(model, method):
+    circuit = discrete_circuit()
+    problem = problem_of(train(model, circuit, n_classes=3), circuit, method)
+    form, _ = find_closed_form(problem)
+    assert_exact(form, problem, INCOMPLETE_STATES, with_variance=False)
+
+
+def thresholds(model, column):
+    trees = getattr(model, "estimators_", [model])
+    trees = [tree.tree_ for tree in np.ravel(trees)]
+    cuts = [tree.threshold[tree.feature == column] for tree in trees]
+    return np.unique(np.concatenate(cuts))
+
+
+def by_cells(problem, model, row):
+    """Sum over the cells of the grid that all thresholds make, and over the categories."""
+    conditional = problem.circuit.condition(row)
+    missing = np.flatnonzero(np.isnan(row))
+    axes = []
+    for j in missing:
+        if j in problem.circuit.cardinalities:
+            axes.append([(s, s, s) for s in range(problem.circuit.cardinalities[j])])
+            continue
+        cuts = thresholds(model, j)
+        middles = np.concatenate([[cuts[0] - 1], (cuts[1:] + cuts[:-1]) / 2, [cuts[-1] + 1]])
+        axes.append(list(zip([NAN, *cuts], [*cuts, NAN], middles)))
+    cells = np.array(list(itertools.product(*axes)))
+    lower, upper, inside = (np.tile(row, (len(cells), 1)) for _ in range(3))
+    lower[:], upper[:] = NAN, NAN
+    lower[:, missing], upper[:, missing], inside[:, missing] = np.moveaxis(cells, 2, 0)
+    masses = np.exp(conditional.log_prob_box(lower, upper))
+    assert masses.sum() == pytest.approx(1.0)
+    return masses @ problem.response(inside)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("name", ["tree", "forest", "boosting"])
+def test_trees_on_numbers(name, joint):
+    circuit = gaussian_circuit(joint=joint)
+    model = train(TREES[name], circuit, n_rows=60)
+    problem = problem_of(model, circuit)
+    form, _ = find_closed_form(problem)
+    X = np.array([[0.3, NAN, NAN], [NAN, -0.5, 2.0], [1.0, 2.0, NAN], [NAN, NAN, 1.0]])
+    rows = rows_of(X)
+    # Of joint Gaussians one number may be missing
+    covered = form.covers(rows, with_variance=False)
+    assert covered.tolist() == [True, True, True, not joint]
+    found = form.expectation(rows.take(covered), with_variance=False).mean
+    expected = [by_cells(problem, model, row) for row in X[covered]]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_trees_behind_scalers_that_turn_columns_around():
+    circuit = gaussian_circuit(joint=False)
+    X = circuit.sample(100, random_state=1)
+
+    class Turned(StandardScaler):
+        def transform(self, X, copy=None):
+            return -super().transform(X, copy)
+
+    tree = DecisionTreeRegressor(max_depth=4, random_state=0)
+    model = make_pipeline(Turned(), tree).fit(X, np.sin(X).sum(axis=1))
+    problem = problem_of(model, circuit)
+    form, reason = find_closed_form(problem)
+    assert form, reason
+    row = np.array([[0.3, NAN, 1.0]])
+    grid = np.linspace(-8.0, 8.0, 400_001)
+    completed = np.column_stack([np.full(len(grid), 0.3), grid, np.ones(len(grid))])
+    density = np.exp(circuit.log_prob(completed))
+    mean = density @ model.predict(completed) / density.sum()
+    assert form.expectation(rows_of(row), with_variance=False).mean[0, 0] == pytest.approx(
+        mean, rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "reason"),
+    [
+        (KNeighborsRegressor(), "predict", "KNeighborsRegressor has no closed form"),
+        (make_pipeline(PolynomialFeatures(3), Ridge()), "predict", "sum of functions of single"),
+        (SVR(kernel="poly"), "predict", "kernel='poly'"),
+        (make_pipeline(PCA(), SVR()), "predict", "mix columns"),
+        (LogisticRegression(), "predict_proba", "more than two classes"),
+        (GradientBoostingClassifier(n_estimators=2), "predict_proba", "link"),
+        (CalibratedClassifierCV(LinearSVC()), "predict_proba", "CalibratedClassifierCV"),
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "fit") else None,
+)
+def test_reasons_for_no_closed_form(model, method, reason):
+    circuit = gaussian_circuit()
+    n_classes = 3 if method == "predict_proba" else 0
+    problem = problem_of(train(model, circuit, n_classes=n_classes), circuit, method)
+    form, found = find_closed_form(problem)
+    assert form is None
+    assert reason in found
+
+
+def test_frozen_estimators_are_looked_into():
+    circuit = gaussian_circuit()
+    frozen = FrozenEstimator(train(Ridge(), circuit))
+    assert find_closed_form(problem_of(frozen, circuit))[0].name == "linear model"
+
+
+def test_every_row_goes_its_best_way():
+    """Equal rows, closed forms for some rows, enumeration and draws for others."""
+    from skcircuits.predictions._draws import DrawBudget
+
+    circuit = gaussian_circuit()
+    model = train(DecisionTreeRegressor(max_depth=3, random_state=0), circuit)
+    problem = problem_of(model, circuit)
+    form, _ = find_closed_form(problem)
+    budget = DrawBudget(2**14, 0.01, 1.0, 0)
+    expected = ExpectedResponse(problem.response, circuit, budget, form)
+    X = [[NAN, NAN, 1.0], [0.3, NAN, 1.0], [0.3, 0.2, NAN], [NAN, NAN, 1.0]]
+    found = expected(rows_of(X), with_variance=False)
+    assert (found.error[[1, 2]] == 0).all()
+    assert 0 < found.error[0] <= 0.01
+    assert found.mean[0] == found.mean[3]
+    means = [Completions(circuit, np.array(row)).expectation(problem.response) for row in X]
+    np.testing.assert_allclose(found.mean, means, atol=0.05)
+    # A variance has no closed form here: categories are enumerated, numbers drawn
+    found = expected(rows_of(X), with_variance=True)
+    assert (found.error > 0).tolist() == [True, True, False, True]
