@@ -13,8 +13,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.circuits.structure._scopes import common_blocks, scope_masks
 from skcircuits.circuits.structure._supports import Supports
-from skcircuits.circuits.structure.compatibility import Partition, common_blocks
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 from skcircuits.protocols import FloatArray
 
@@ -44,22 +44,9 @@ class PairRules(Protocol[Result]):
 
 
 def fold_pairs(left: Unit, right: Unit, rules: PairRules[Result]) -> Result:
-    """Apply an operation to two units, pair by pair from the inputs up.
-
-    Parameters
-    ----------
-    left, right : Unit
-        Roots of two compatible circuits.
-    rules : PairRules
-        The operation.
-
-    Returns
-    -------
-    object
-        Result at the pair of roots.
-    """
-    supports = Supports([*topological_order(left), *topological_order(right)])
-    return _PairFold(rules, supports).fold(((left,), (right,)))
+    """Apply an operation to the roots of two compatible circuits, from the inputs up."""
+    order = [*topological_order(left), *topological_order(right)]
+    return _PairFold(rules, Supports(order), scope_masks(order)).fold(((left,), (right,)))
 
 
 class _Step(NamedTuple, Generic[Result]):
@@ -72,18 +59,9 @@ class _Step(NamedTuple, Generic[Result]):
 class _Opened(NamedTuple):
     """A side taken apart as far as it goes without its counterpart.
 
-    Parameters
-    ----------
-    units : tuple of Unit
-        Factors; the children of a single product.
-    partition : int
-        Number that stands for the scopes of the units.
-    terms : list of side
-        Children of positive weight of a single sum; otherwise the units as one term.
-    weights : ndarray of shape (n_terms,)
-        Their weights.
-    states : list of int
-        Their possible states, see ``Supports``.
+    ``units`` are its factors (the children of a single product), ``partition`` a number that
+    stands for their scopes. ``terms`` are the children of positive weight of a single sum,
+    otherwise the units as one term, with their weights and possible states (see ``Supports``).
     """
 
     units: Side
@@ -101,12 +79,13 @@ class _Opened(NamedTuple):
 class _PairFold(Generic[Result]):
     """Remembers the results of pairs, opened sides and how partitions meet."""
 
-    def __init__(self, rules: PairRules[Result], supports: Supports) -> None:
+    def __init__(self, rules: PairRules[Result], supports: Supports, masks: dict[int, int]) -> None:
         self._rules = rules
         self._supports = supports
+        self._masks = masks  # scopes by id of the unit
         self._results: dict[Pair, Result] = {}
         self._sides: dict[Side, _Opened] = {}
-        self._partitions: dict[Partition, int] = {}
+        self._partitions: dict[tuple[int, ...], int] = {}
         self._blocks: dict[tuple[int, int], list[tuple[list[int], list[int]]]] = {}
 
     def fold(self, root: Pair) -> Result:
@@ -141,7 +120,7 @@ class _PairFold(Generic[Result]):
             units = side
             while len(units) == 1 and isinstance(units[0], Product):
                 units = units[0].children
-            scopes = tuple(unit.scope for unit in units)
+            scopes = tuple(self._masks[id(unit)] for unit in units)
             partition = self._partitions.setdefault(scopes, len(self._partitions))
             terms, weights = [units], np.ones(1)
             if len(units) == 1 and isinstance(units[0], Sum):
@@ -174,17 +153,9 @@ class _PairFold(Generic[Result]):
         # Pairs of partitions meet in few ways, pairs of units in many: blocks are found once.
         key = left.partition, right.partition
         if key not in self._blocks:
-            self._blocks[key] = _blocks_by_place(left.units, right.units)
+            sides = ([self._masks[id(unit)] for unit in side.units] for side in (left, right))
+            self._blocks[key] = common_blocks(*sides)
         return [
             (tuple([left.units[i] for i in own]), tuple([right.units[i] for i in other]))
             for own, other in self._blocks[key]
         ]
-
-
-def _blocks_by_place(left: Side, right: Side) -> list[tuple[list[int], list[int]]]:
-    """Common blocks of two partitions, as places of the factors on both sides."""
-    scopes = [unit.scope for unit in left], [unit.scope for unit in right]
-    return [
-        ([scopes[0].index(s) for s in own], [scopes[1].index(s) for s in other])
-        for own, other in common_blocks(tuple(scopes[0]), tuple(scopes[1]))
-    ]

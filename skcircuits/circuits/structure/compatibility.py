@@ -5,29 +5,35 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from skcircuits.circuits.structure.properties import is_decomposable, is_smooth, scopes_are_laminar
+from skcircuits.circuits.structure._scopes import (
+    common_blocks,
+    masks_are_laminar,
+    scope_masks,
+    variables_of,
+)
+from skcircuits.circuits.structure.properties import is_decomposable, is_smooth
 from skcircuits.circuits.structure.units import InputUnit, Product, Scope, topological_order
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must
 
 if TYPE_CHECKING:
     from skcircuits.circuits.circuit import Circuit
 
-__all__ = ["Conflict", "Partition", "are_compatible", "common_blocks", "find_conflict"]
+__all__ = ["Conflict", "are_compatible", "find_conflict", "require_compatible"]
 
-Partition = tuple[Scope, ...]
+# Scopes of the factors of a product, as bit sets in ascending order.
+Partition = tuple[int, ...]
 
 
 class Conflict(NamedTuple):
-    """Two products with one scope that cannot be decomposed together.
+    """Two products with one scope that cannot be decomposed together: scopes of their factors."""
 
-    Parameters
-    ----------
-    left, right : tuple of tuple of int
-        Scopes of the factors of the two products.
-    """
+    left: tuple[Scope, ...]
+    right: tuple[Scope, ...]
 
-    left: Partition
-    right: Partition
+    @classmethod
+    def of(cls, left: Partition, right: Partition) -> Conflict:
+        """Read the scopes of two partitions."""
+        return cls(*(tuple(sorted(map(variables_of, side))) for side in (left, right)))
 
 
 def are_compatible(p: Circuit, q: Circuit) -> bool:
@@ -61,42 +67,22 @@ def are_compatible(p: Circuit, q: Circuit) -> bool:
 
 
 def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
-    """Find two product units that cannot be decomposed together.
+    """Find two products of smooth, decomposable circuits that cannot be decomposed together.
 
-    Parameters
-    ----------
-    p, q : Circuit
-        Smooth, decomposable circuits over the same variables.
-
-    Returns
-    -------
-    Conflict or None
-        The first conflict met on the way down; None for compatible circuits.
+    Gives the first conflict met on the way down; None for compatible circuits.
     """
     left, right = _partitions(p), _partitions(q)
     sides = [partition for side in (left, right) for found in side.values() for partition in found]
     scopes = {scope for partition in sides for scope in partition}
     only_products = all(len(partition) > 1 for partition in sides)
-    if only_products and scopes_are_laminar([*left, *right, *scopes]):
+    if only_products and masks_are_laminar([*left, *right, *scopes]):
         return None
-    return _Search(left, right).conflict(p.root.scope, q.root.scope)
+    whole = scope_masks([*topological_order(p.root)])[id(p.root)]
+    return _Search(left, right).conflict(whole)
 
 
 def require_compatible(p: Circuit, q: Circuit) -> None:
-    """Refuse two circuits that are not compatible.
-
-    Parameters
-    ----------
-    p, q : Circuit
-        The circuits.
-
-    Raises
-    ------
-    IncompatibleCircuitsError
-        Naming what differs: the variables, or the partitions of two product units.
-    CircuitPropertyError
-        If one of them is not smooth and decomposable.
-    """
+    """Refuse two circuits that are not compatible, naming what differs."""
     if p.variables != q.variables:
         raise IncompatibleCircuitsError(
             must(
@@ -124,14 +110,17 @@ def require_compatible(p: Circuit, q: Circuit) -> None:
         )
 
 
-def _partitions(circuit: Circuit) -> dict[Scope, set[Partition]]:
+def _partitions(circuit: Circuit) -> dict[int, set[Partition]]:
     """All ways in which products split a scope; joint input units keep theirs whole."""
-    partitions: dict[Scope, set[Partition]] = defaultdict(set)
-    for unit in topological_order(circuit.root):
+    order = topological_order(circuit.root)
+    masks = scope_masks(order)
+    partitions: dict[int, set[Partition]] = defaultdict(set)
+    for unit in order:
+        scope = masks[id(unit)]
         if isinstance(unit, Product) and len(unit.children) > 1:
-            partitions[unit.scope].add(tuple(sorted(child.scope for child in unit.children)))
+            partitions[scope].add(tuple(sorted(masks[id(child)] for child in unit.children)))
         elif isinstance(unit, InputUnit) and len(unit.scope) > 1:
-            partitions[unit.scope].add((unit.scope,))
+            partitions[scope].add((scope,))
     return partitions
 
 
@@ -142,16 +131,14 @@ class _Search:
     product of units with these scopes.
     """
 
-    def __init__(
-        self, left: dict[Scope, set[Partition]], right: dict[Scope, set[Partition]]
-    ) -> None:
+    def __init__(self, left: dict[int, set[Partition]], right: dict[int, set[Partition]]) -> None:
         self._left = left
         self._right = right
 
-    def conflict(self, left_scope: Scope, right_scope: Scope) -> Conflict | None:
+    def conflict(self, scope: int) -> Conflict | None:
         """Find a conflict below a pair of units."""
         seen: set[tuple[Partition, Partition]] = set()
-        stack: list[tuple[Partition, Partition]] = [((left_scope,), (right_scope,))]
+        stack: list[tuple[Partition, Partition]] = [((scope,), (scope,))]
         while stack:
             pair = stack.pop()
             if pair in seen:
@@ -161,44 +148,17 @@ class _Search:
                 for other in _splits(self._right, pair[1]):
                     blocks = common_blocks(own, other)
                     if len(blocks) == 1 and len(own) + len(other) > 2:
-                        return Conflict(own, other)
+                        return Conflict.of(own, other)
                     if len(blocks) > 1:
-                        stack.extend(blocks)
+                        stack.extend(
+                            (tuple(own[i] for i in left), tuple(other[j] for j in right))
+                            for left, right in blocks
+                        )
         return None
 
 
-def _splits(partitions: dict[Scope, set[Partition]], side: Partition) -> set[Partition]:
+def _splits(partitions: dict[int, set[Partition]], side: Partition) -> set[Partition]:
     """Ways in which a side may be split further; itself when it cannot."""
     if len(side) > 1:
         return {side}
     return partitions.get(side[0], set()) or {side}
-
-
-def common_blocks(left: Partition, right: Partition) -> list[tuple[Partition, Partition]]:
-    """Group the factors of two products into the finest blocks of equal scope.
-
-    Parameters
-    ----------
-    left, right : tuple of tuple of int
-        Scopes of the factors of two products with the same scope.
-
-    Returns
-    -------
-    list of pair of partitions
-        The scopes of each block on both sides.
-    """
-    blocks: list[tuple[set[int], list[Scope], list[Scope]]] = []
-    for side, scopes in enumerate((left, right)):
-        for scope in scopes:
-            merged: tuple[set[int], list[Scope], list[Scope]] = (set(scope), [], [])
-            merged[side + 1].append(scope)  # type: ignore[union-attr]
-            apart = []
-            for block in blocks:
-                if block[0] & merged[0]:
-                    merged[0].update(block[0])
-                    merged[1].extend(block[1])
-                    merged[2].extend(block[2])
-                else:
-                    apart.append(block)
-            blocks = [*apart, merged]
-    return [(tuple(sorted(own)), tuple(sorted(other))) for _, own, other in blocks]

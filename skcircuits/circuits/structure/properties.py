@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from itertools import combinations, product
 
+from skcircuits.circuits.structure._scopes import masks_are_laminar, scope_masks
 from skcircuits.circuits.structure._supports import Supports, positive_children
-from skcircuits.circuits.structure.units import Product, Rooted, Scope, Sum, Unit, topological_order
+from skcircuits.circuits.structure.units import Product, Rooted, Sum, Unit, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 
 __all__ = [
@@ -15,7 +16,6 @@ __all__ = [
     "is_smooth",
     "is_structured_decomposable",
     "require_deterministic",
-    "scopes_are_laminar",
     "units_are_tractable",
 ]
 
@@ -119,31 +119,8 @@ def is_structured_decomposable(circuit: Rooted) -> bool:
     >>> is_structured_decomposable(Circuit(Bernoulli(0, 0.2) * Bernoulli(1, 0.3)))
     True
     """
-    scopes = {unit.scope for unit in topological_order(circuit.root)}
-    return is_decomposable(circuit) and scopes_are_laminar(scopes)
-
-
-def scopes_are_laminar(scopes: Iterable[Scope]) -> bool:
-    """Tell whether any two scopes are nested or disjoint.
-
-    Parameters
-    ----------
-    scopes : iterable of tuple of int
-        Sets of variables.
-
-    Returns
-    -------
-    bool
-        True if they form a hierarchy.
-    """
-    # From small to large, every scope must be a union of the largest ones inside it so far.
-    largest: dict[int, Scope] = {}
-    for scope in sorted(set(scopes), key=len):
-        inside = {largest.get(variable, (variable,)) for variable in scope}
-        if sum(map(len, inside)) != len(scope):
-            return False
-        largest.update(dict.fromkeys(scope, scope))
-    return True
+    masks = scope_masks(topological_order(circuit.root))
+    return is_decomposable(circuit) and masks_are_laminar(masks.values())
 
 
 def is_deterministic(circuit: Rooted) -> bool:

@@ -25,6 +25,7 @@ from math import comb
 
 import numpy as np
 
+from skcircuits.circuits.structure._scopes import mask_of, variables_of
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.protocols import FloatArray
 
@@ -37,7 +38,6 @@ __all__ = [
     "Split",
     "UnivariateFunction",
     "UnivariateProduct",
-    "mask_of",
     "value_of",
 ]
 
@@ -96,11 +96,6 @@ def value_of(combination: Combination, x: FloatArray, y: FloatArray) -> FloatArr
     for weight, function in combination:
         total += weight if function is None else weight * function.univariate(x, y)
     return total
-
-
-def mask_of(variables: Iterable[int]) -> int:
-    """A set of variables as the bits of one integer."""
-    return reduce(int.__or__, (1 << variable for variable in variables), 0)
 
 
 @dataclass(frozen=True)
@@ -199,9 +194,8 @@ class KernelStructure:
             (node.mask for node in self._nodes if node.terms), key=lambda mask: mask.bit_count()
         )
         for rank, mask in enumerate(mixtures):
-            for variable in self.variables:
-                if mask >> variable & 1:
-                    order.setdefault(variable, rank)
+            for variable in variables_of(mask):
+                order.setdefault(variable, rank)
         return order
 
     def restricted(self, part: Part, scope: int) -> Part:

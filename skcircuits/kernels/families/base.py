@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from skcircuits.circuits.structure._scopes import variables_of
 from skcircuits.circuits.structure.units import InputUnit, Product, Sum, Unit, topological_order
 from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
@@ -386,8 +387,7 @@ def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
         )
     structure = KernelStructure(variables)
     structure.root = kernel._part(structure)
-    looks_at = structure.looks_at
-    unknown = [v for v in range(looks_at.bit_length()) if looks_at >> v & 1 and v not in variables]
+    unknown = sorted(set(variables_of(structure.looks_at)).difference(variables))
     if unknown:
         raise ValueError(
             must(

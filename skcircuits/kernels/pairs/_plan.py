@@ -17,10 +17,10 @@ from operator import itemgetter
 import numpy as np
 
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.structure.compatibility import Conflict, Partition, common_blocks
+from skcircuits.circuits.structure._scopes import common_blocks, mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
-from skcircuits.kernels.families._structure import KernelStructure, Part, mask_of
+from skcircuits.kernels.families._structure import KernelStructure, Part
 from skcircuits.protocols import IntArray
 
 __all__ = [
@@ -38,6 +38,8 @@ __all__ = [
 
 # A key or base: one unit, or several that stand for their product.
 Key = tuple[Unit, ...]
+# Scopes of the factors of a product.
+Partition = tuple[Scope, ...]
 # Per part of a kernel: coefficients and the numbers of the parts of two factors.
 PartSplits = list[list[tuple[float, int, int]]]
 
@@ -355,9 +357,13 @@ def _pair_bases(
         return BasePairing(*numbers, inputs=(kind, places[0], other_kind, places[1]))
     own_parts = (own[0][0].scope,) if isinstance(kind, int) else kind
     other_parts = (other[0][0].scope,) if isinstance(other_kind, int) else other_kind
-    blocks = common_blocks(own_parts, other_parts)
+    parts = own_parts, other_parts
+    blocks = [
+        (tuple(own_parts[i] for i in first), tuple(other_parts[j] for j in second))
+        for first, second in common_blocks(*([mask_of(scope) for scope in side] for side in parts))
+    ]
     if len(blocks) == 1:
-        raise _incompatible(Conflict(own_parts, other_parts))
+        raise _incompatible(*parts)
     factors = []
     for own_scopes, other_scopes in _halves(blocks, order):
         scope = tuple(sorted(variable for part in own_scopes for variable in part))
@@ -391,13 +397,12 @@ def _factors_in(base: Key, scopes: Partition) -> Key:
     return tuple(unit for unit in base if unit.scope in scopes)
 
 
-def _incompatible(conflict: Conflict) -> IncompatibleCircuitsError:
+def _incompatible(left: Partition, right: Partition) -> IncompatibleCircuitsError:
     """Word the error for two products without a common decomposition."""
     return IncompatibleCircuitsError(
         "The two circuits must decompose their variables alike (be compatible); got one product "
-        f"unit that splits into {list(conflict.left)!r} and one that splits into "
-        f"{list(conflict.right)!r}. Use circuits of one structure, or compare against complete "
-        "rows."
+        f"unit that splits into {list(left)!r} and one that splits into {list(right)!r}. Use "
+        "circuits of one structure, or compare against complete rows."
     )
 
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import InputLayer, LeafUnit
+from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
-from skcircuits.kernels.families._structure import KernelStructure, Part, mask_of
+from skcircuits.kernels.families._structure import KernelStructure, Part
 from skcircuits.protocols import IntArray
 
 __all__ = ["InputGroup", "PointPlan", "multiply_by_kernel"]

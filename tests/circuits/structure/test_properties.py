@@ -17,7 +17,6 @@ from skcircuits.circuits import (
     is_smooth,
     is_structured_decomposable,
 )
-from skcircuits.circuits.structure.properties import scopes_are_laminar
 from tests.reference.random_circuits import (
     RandomCircuit,
     deterministic_circuit,
@@ -67,21 +66,6 @@ def test_unstructured_random_circuits_are_found_out():
         for seed in range(40)
     ]
     assert not all(found)
-
-
-@pytest.mark.parametrize(
-    ("scopes", "laminar"),
-    [
-        ([(0,), (1,), (0, 1)], True),
-        ([(0, 1, 2), (0, 1), (2,)], True),
-        ([(0, 1), (1, 2)], False),
-        ([(0, 1, 2, 3), (0, 1), (2, 3), (1, 2)], False),
-        ([(0, 1), (2, 3), (0, 1, 2)], False),
-        ([], True),
-    ],
-)
-def test_laminar_scopes(scopes, laminar):
-    assert scopes_are_laminar(scopes) is laminar
 
 
 def test_overlapping_children_are_not_deterministic():

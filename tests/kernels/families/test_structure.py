@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
+from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels import (
     RBF,
@@ -14,7 +15,6 @@ from skcircuits.kernels import (
     expected_kernel_matrix,
     is_kernel_compatible,
 )
-from skcircuits.kernels.families._structure import mask_of
 from skcircuits.kernels.families.base import structure_of
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from tests.reference.enumeration import Completions

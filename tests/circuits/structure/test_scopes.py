@@ -1,0 +1,100 @@
+"""Scopes as bit sets."""
+
+import time
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from skcircuits.circuits import (
+    Bernoulli,
+    Circuit,
+    Product,
+    Sum,
+    are_compatible,
+    is_structured_decomposable,
+    multiply,
+)
+from skcircuits.circuits.structure._scopes import (
+    common_blocks,
+    mask_of,
+    masks_are_laminar,
+    variables_of,
+)
+
+
+def test_masks_are_sets():
+    assert variables_of(mask_of([70, 0, 5])) == (0, 5, 70)
+    assert variables_of(mask_of([])) == ()
+
+
+@pytest.mark.parametrize(
+    ("scopes", "laminar"),
+    [
+        ([(0,), (1,), (0, 1)], True),
+        ([(0, 1, 2), (0, 1), (2,)], True),
+        ([(0, 1), (1, 2)], False),
+        ([(0, 1, 2, 3), (0, 1), (2, 3), (1, 2)], False),
+        ([(0, 1), (2, 3), (0, 1, 2)], False),
+        ([], True),
+    ],
+)
+def test_laminar_scopes(scopes, laminar):
+    assert masks_are_laminar(map(mask_of, scopes)) is laminar
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_laminar_is_nested_or_disjoint(seed):
+    rng = np.random.default_rng(seed)
+    masks = [int(mask) for mask in rng.integers(1, 2**5, size=rng.integers(1, 5))]
+    expected = all(a & b in (0, a, b) for a, b in combinations(masks, 2))
+    assert masks_are_laminar(masks) is expected
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_blocks_are_the_finest_common_coarsening(seed):
+    rng = np.random.default_rng(seed)
+    sides = []
+    for _ in range(2):
+        owner = rng.integers(5, size=8)
+        sides.append([mask_of(np.flatnonzero(owner == i).tolist()) for i in set(owner.tolist())])
+    left, right = sides
+    blocks = common_blocks(left, right)
+    unions = [[sum(side[i] for i in part) for side, part in zip(sides, block)] for block in blocks]
+    assert all(own == other for own, other in unions)
+    assert sum(own for own, _ in unions) == 2**8 - 1
+    # Within a block, overlaps connect all factors: no block falls apart.
+    for own, other in blocks:
+        reached = {own[0]}
+        for _ in range(8):
+            seen = {j for j in other if any(left[i] & right[j] for i in reached)}
+            reached = {i for i in own if any(left[i] & right[j] for j in seen)}
+        assert reached == set(own)
+
+
+def chain(n_variables, seed):
+    rng = np.random.default_rng(seed)
+    nodes = [Bernoulli(0, p) for p in rng.random(2)]
+    for variable in range(1, n_variables):
+        leaves = [Bernoulli(variable, p) for p in rng.random(2)]
+        products = [Product(pair) for pair in zip(nodes, leaves, strict=True)]
+        nodes = [Sum(products, weights=rng.dirichlet(np.ones(2))) for _ in range(2)]
+    return Circuit(nodes[0])
+
+
+def test_long_chains_take_time_in_proportion():
+    seconds = []
+    for n_variables in (200, 1600):
+        p, q = chain(n_variables, 0), chain(n_variables, 1)
+        start = time.process_time()
+        assert are_compatible(p, q)
+        assert is_structured_decomposable(p)
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 8 * 4 * seconds[0]  # cubic work would take 512 times as long
+
+
+def test_products_of_long_chains():
+    p, q = chain(400, 0), chain(400, 1)
+    X = p.sample(3, random_state=0)
+    product = multiply(p, q)
+    np.testing.assert_allclose(product.log_prob(X), p.log_prob(X) + q.log_prob(X), rtol=1e-12)
