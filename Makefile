@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-all lint doc bench clean
+.PHONY: demo test test-all lint doc dist bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'skcircuits needs Python >= 3.11; pass PYTHON=<path>')"
@@ -35,8 +35,17 @@ lint: $(VENV)/.installed-dev $(VENV)/.installed-test
 doc: $(VENV)/.installed-doc
 	$(BIN)/sphinx-build -W --keep-going -b html doc doc/_build/html
 
+# Wheel and source distribution, installed alone in an empty environment and used from there.
+dist: $(VENV)/.installed-dev
+	rm -rf dist build
+	$(BIN)/python -m build --quiet --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build && empty/bin/python ../tests/smoke.py
+
 bench: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build demo-output doc/_build doc/api doc/auto_examples doc/sg_execution_times.rst
+	rm -rf $(VENV) build dist demo-output doc/_build doc/api doc/auto_examples doc/sg_execution_times.rst

@@ -17,6 +17,7 @@ from skcircuits.estimators import (
     pool,
     pool_models,
 )
+from skcircuits.versions import show_versions
 
 __version__ = "0.1.0"
 
@@ -36,4 +37,5 @@ __all__ = [
     "WMISPNDensity",
     "pool",
     "pool_models",
+    "show_versions",
 ]
