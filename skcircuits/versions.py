@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 __all__ = ["show_versions"]
 
 
-def show_versions():
+def show_versions() -> None:
     """Print the versions of Python, of this package and of its dependencies.
 
     Optional dependencies that are not installed are shown as such.
@@ -28,9 +28,9 @@ def show_versions():
     print(f"platform: {platform.platform()}")
 
 
-def _dependencies():
+def _dependencies() -> list[str]:
     """Names of the dependencies that the installed package declares, without repetition."""
-    names = []
+    names: list[str] = []
     for requirement in requires("skcircuits") or []:
         name = requirement.split(";")[0]
         for stop in "<>=![ ~":
