@@ -22,7 +22,7 @@ from _hybrid_peers import PEERS
 from scipy.stats import qmc
 from sklearn.base import clone
 
-from skcircuits import GaussianMixtureDensity, WMISPNDensity
+from skcircuits import GaussianMixtureDensity, HiddenChowLiuDensity, WMISPNDensity
 from skcircuits.circuits import PiecewisePolynomial
 from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.inputs import Box, MultivariateGaussianLayer
@@ -101,6 +101,7 @@ MODELS = {
     "factorised": WMISPNDensity(alpha=0.0),
     "WMISPN": WMISPNDensity(),
     "WMISPN joint": WMISPNDensity(leaf="multivariate"),
+    "latent tree": HiddenChowLiuDensity(random_state=0),
     "Gaussian mixture": GaussianMixtureDensity(random_state=0),
 }
 

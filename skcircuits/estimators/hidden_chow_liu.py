@@ -10,6 +10,7 @@ from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._validation import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
+from skcircuits.learning.univariate._columns import FEW_VALUES
 from skcircuits.trees import complete_rows
 
 __all__ = ["HiddenChowLiuDensity"]
@@ -52,8 +53,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     parents_ : ndarray of shape (n_features_in_,)
         The tree: parent of each column, -1 at the root.
     validation_scores_ : list of float
-        Mean log density of the validation rows after each pass. Numerical columns with
-        categorical emissions count in states.
+        Mean log probability of the cells of the validation rows after each pass.
     n_iter_ : int
         Number of passes.
     bin_edges_ : tuple of ndarray or None
@@ -75,8 +75,12 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     Notes
     -----
-    Categories and integers with few distinct values have categorical emissions, other
-    numbers Gaussian ones. Integers that are no state in fit count as missing.
+    Categories, and up to twelve evenly spaced integers, have categorical emissions; integers
+    that are no state in fit count as missing. Other numerical columns have histograms on
+    quantiles of the column, with exponential tails and point masses where values repeat
+    heavily. Numbers count with the probability of the interval that they were recorded in, so
+    that values which many rows share earn no unbounded density; how far counts spread to
+    neighbouring intervals is chosen by leaving out each row of a latent state.
 
     References
     ----------
@@ -126,14 +130,12 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         self.random_state = random_state
         self.verbose = verbose
 
+    _max_categories = FEW_VALUES
+
     def _fit_rows(self, rows, generator):
-        is_categorical = self._states.discretizer.is_categorical
-        complete = complete_rows(
-            rows.codes, self._states.layout, generator, sample_weight=rows.weight
-        )
-        latent = LatentRows(
-            self._cells(rows), rows.weight, complete, self._states.layout, is_categorical
-        )
+        layout = self._states.layout
+        complete = complete_rows(rows.codes, layout, generator, sample_weight=rows.weight)
+        latent = LatentRows(self._cells(rows), rows.weight, complete, layout, self._has_categories)
         steps = learn_latent_tree(
             latent,
             self.n_latent_states,
@@ -159,7 +161,16 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     def _cells(self, rows):
         """States where emissions are categorical, numbers elsewhere."""
-        return np.where(self._states.discretizer.is_categorical, rows.states, rows.X)
+        return np.where(self._has_categories, rows.states, rows.X)
+
+    @property
+    def _has_categories(self):
+        """Mask of the columns with categorical emissions: categories, few even integers."""
+        values = self._states.discretizer.values
+        return np.array([known is not None and _are_even(known) for known in values])
+
+    def _known(self, X):
+        return np.where(self._has_categories, super()._known(X), X)
 
     def _attributes(self, step):
         """The fitted attributes after a pass."""
@@ -167,3 +178,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
             "circuit_": self._states.in_original_units(step.circuit),
             "parents_": step.tree.parents,
         }
+
+
+def _are_even(values):
+    """Tell whether increasing values are evenly spaced, as codes and levels of a scale are."""
+    return len(values) <= 2 or bool(np.ptp(np.diff(values)) == 0.0)

@@ -17,7 +17,7 @@ from skcircuits.learning.sum_product._learner import (
     structure_to_unit,
 )
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
-from skcircuits.learning.sum_product._mixed_columns import describe_column
+from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.learning.univariate._polynomials import PolynomialSettings
 from skcircuits.tabular import column_mask
 

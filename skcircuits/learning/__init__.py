@@ -1,7 +1,7 @@
 """Learning circuits from rows: parameters of any circuit, and structures."""
 
 from skcircuits.learning.latent_tree.learner import LatentSchedule, learn_latent_tree
-from skcircuits.learning.latent_tree.start import LatentRows
+from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.parameters.expectation_maximization import (
     EMStep,
     expectation_maximization,

@@ -27,9 +27,12 @@ class ColumnStates:
         self.layout = StateLayout(discretizer.cardinalities)
 
     @classmethod
-    def learn(cls, X, cardinalities, sample_weight):
+    def learn(cls, X, cardinalities, sample_weight, max_categories=32):
         """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns."""
-        return cls(Discretizer.fit(X, cardinalities, sample_weight=sample_weight))
+        discretizer = Discretizer.fit(
+            X, cardinalities, max_categories=max_categories, sample_weight=sample_weight
+        )
+        return cls(discretizer)
 
     def encode_rows(self, rows):
         """Add the states of the cells to training rows."""

@@ -12,8 +12,12 @@ __all__ = ["DiscreteDensity"]
 class DiscreteDensity(CircuitDensity):
     """Base class of densities that learn circuits over states; sets ``bin_edges_``."""
 
+    _max_categories = 32  # most distinct integers that are states themselves
+
     def _prepare_rows(self, rows):
-        self._states = ColumnStates.learn(rows.X, self._schema.cardinalities, rows.weight)
+        self._states = ColumnStates.learn(
+            rows.X, self._schema.cardinalities, rows.weight, self._max_categories
+        )
         self.bin_edges_ = self._states.discretizer.bin_edges
 
     def _view_rows(self, rows):

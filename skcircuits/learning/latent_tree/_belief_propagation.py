@@ -12,7 +12,7 @@ are (n_states, n_rows), scaled to a maximum of one per row and variable.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,12 +31,12 @@ class LatentTotals(NamedTuple):
     """Expected statistics of some rows.
 
     `prior` (h,): counts of the root's states; `transitions` (n_variables, h, h): counts of pairs
-    (parent, child) of states; `emissions`: statistics of each group of emissions.
+    (parent, child) of states; `emissions` (h, n_flat): counts of the cells of all columns.
     """
 
     prior: FloatArray
     transitions: FloatArray
-    emissions: list[FloatArray]
+    emissions: FloatArray
 
     @classmethod
     def empty(cls, tree: LatentTree) -> LatentTotals:
@@ -44,7 +44,7 @@ class LatentTotals(NamedTuple):
         return cls(
             np.zeros_like(tree.prior),
             np.zeros_like(tree.transitions),
-            [group.empty_totals() for group in tree.emissions],
+            np.zeros_like(tree.emissions.table),
         )
 
     def blend(self, other: LatentTotals, keep: float, gain: float) -> None:
@@ -52,7 +52,7 @@ class LatentTotals(NamedTuple):
         pairs = [
             (self.prior, other.prior),
             (self.transitions, other.transitions),
-            *zip(self.emissions, other.emissions),
+            (self.emissions, other.emissions),
         ]
         for own, added in pairs:
             own *= keep
@@ -62,11 +62,11 @@ class LatentTotals(NamedTuple):
 class BeliefPropagation:
     """Sends messages through trees of one shape; owns the buffers.
 
-    `tree`: any tree of the shape; `dtype`: of the messages.
+    `tree`: any tree of the shape.
     """
 
-    def __init__(self, tree: LatentTree, dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
+    def __init__(self, tree: LatentTree) -> None:
+        self.dtype = np.dtype(tree.emissions.dtype)
         n_variables, n_states = len(tree.parents), tree.n_states
         row_bytes = 2 * n_variables * n_states * self.dtype.itemsize
         self.n_rows = int(np.clip(_CACHE_BYTES // row_bytes, _MIN_ROWS, _MAX_ROWS))
@@ -74,28 +74,22 @@ class BeliefPropagation:
         self._below, self._seen = np.empty(shape, self.dtype), np.empty(shape, self.dtype)
         self._work = np.empty(shape[1:], self.dtype)
 
-    def log_prob(self, tree: LatentTree, X: FloatArray) -> FloatArray:
-        """Log density of rows.
-
-        `X` (n, n_variables) -> (n,).
-        """
+    def log_prob(self, tree: LatentTree, codes: FloatArray) -> FloatArray:
+        """Log probability (n,) of the cells of rows (n, n_variables), NaN where missing."""
         transitions = self._rounded(tree.transitions)
         parts = [
-            self._upward(tree, transitions, X[start : start + self.n_rows])[0]
-            for start in range(0, len(X), self.n_rows)
+            self._upward(tree, transitions, codes[start : start + self.n_rows])[0]
+            for start in range(0, len(codes), self.n_rows)
         ]
         return np.concatenate(parts)
 
-    def totals(self, tree: LatentTree, X: FloatArray, weight: FloatArray) -> LatentTotals:
-        """Expected statistics of rows.
-
-        `X` (n, n_variables), `weight` (n,).
-        """
+    def totals(self, tree: LatentTree, codes: FloatArray, weight: FloatArray) -> LatentTotals:
+        """Expected statistics of the cells of rows (n, n_variables) of some weight (n,)."""
         transitions = self._rounded(tree.transitions)
         totals = LatentTotals.empty(tree)
-        for start in range(0, len(X), self.n_rows):
+        for start in range(0, len(codes), self.n_rows):
             rows = slice(start, start + self.n_rows)
-            _, root, evidence = self._upward(tree, transitions, X[rows])
+            _, root, evidence = self._upward(tree, transitions, codes[rows])
             root *= weight[rows].astype(self.dtype)
             self._downward(tree, transitions, root, evidence, totals)
         totals.transitions[...] *= tree.transitions
@@ -105,18 +99,15 @@ class BeliefPropagation:
         return np.maximum(transitions, _MIN_TRANSITION).astype(self.dtype)
 
     def _upward(
-        self, tree: LatentTree, transitions: FloatArray, X: FloatArray
-    ) -> tuple[FloatArray, FloatArray, list[Any]]:
+        self, tree: LatentTree, transitions: FloatArray, codes: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Likelihoods of a block: log density, posterior of the root, prepared cells."""
-        evidence = [group.evidence(X) for group in tree.emissions]
-        log_scale = np.zeros(len(X))
-        n_rows = len(X)
+        evidence = tree.emissions.evidence(codes)
+        n_rows = len(codes)
+        log_scale = np.zeros(n_rows)
         for vertex in reversed(tree.order):
             below = self._below[vertex, :, :n_rows]
-            number, index = tree.emitters[vertex]
-            scale = tree.emissions[number].likelihood(index, evidence[number], below)
-            if scale is not None:
-                log_scale += scale
+            tree.emissions.likelihood(vertex, evidence, below)
             for n_factors, child in enumerate(tree.children[vertex], start=1):
                 below *= self._seen[child, :, :n_rows]
                 if n_factors % _FACTORS_BEFORE_SCALING == 0:
@@ -133,7 +124,7 @@ class BeliefPropagation:
         tree: LatentTree,
         transitions: FloatArray,
         root: FloatArray,
-        evidence: list[Any],
+        evidence: FloatArray,
         totals: LatentTotals,
     ) -> None:
         """Posteriors of a block, added to the totals (those of transitions lack a factor)."""
@@ -145,8 +136,7 @@ class BeliefPropagation:
         posteriors[tree.order[0], :, :n_rows] = root
         for vertex in tree.order:
             posterior = posteriors[vertex, :, :n_rows]
-            number, index = tree.emitters[vertex]
-            tree.emissions[number].add(totals.emissions[number], index, posterior, evidence[number])
+            tree.emissions.add(totals.emissions, vertex, posterior, evidence)
             for child in tree.children[vertex]:
                 seen, below = self._seen[child, :, :n_rows], self._below[child, :, :n_rows]
                 np.divide(posterior, seen, out=fraction)

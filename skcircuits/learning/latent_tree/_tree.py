@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.structure.units import Unit
-from skcircuits.learning.latent_tree._emissions import EmissionGroup
+from skcircuits.learning.latent_tree._emissions import Emissions
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import children_of, top_down_order
 
@@ -27,7 +26,7 @@ class LatentTree:
     parents: IntArray
     prior: FloatArray
     transitions: FloatArray
-    emissions: Sequence[EmissionGroup]
+    emissions: Emissions
 
     @property
     def n_states(self) -> int:
@@ -44,26 +43,19 @@ class LatentTree:
         """Children of each variable."""
         return children_of(self.parents)
 
-    @cached_property
-    def emitters(self) -> list[tuple[int, int]]:
-        """Group of each variable's emissions and its index within the group."""
-        places: dict[int, tuple[int, int]] = {}
-        for number, group in enumerate(self.emissions):
-            places.update((int(v), (number, i)) for i, v in enumerate(group.variables))
-        return [places[v] for v in range(len(self.parents))]
-
     def circuit(self) -> Circuit:
         """Compile to a circuit: smooth, structured-decomposable and normalised."""
         below: dict[int, list[Unit]] = {}
         for vertex in reversed(self.order):
-            number, index = self.emitters[vertex]
-            group = self.emissions[number]
             is_root = self.parents[vertex] < 0
             weights = self.prior[None] if is_root else self.transitions[vertex]
             if self.children[vertex]:
-                factors = [group.units(index), *(below.pop(c) for c in self.children[vertex])]
+                factors = [
+                    self.emissions.units(vertex),
+                    *(below.pop(c) for c in self.children[vertex]),
+                ]
                 products = [Product(states) for states in zip(*factors)]
                 below[vertex] = [Sum(products, weights=row) for row in weights]
             else:
-                below[vertex] = group.mixed_units(index, weights)
+                below[vertex] = self.emissions.mixed_units(vertex, weights)
         return Circuit(below[self.order[0]][0])

@@ -10,13 +10,12 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.learning.latent_tree._belief_propagation import BeliefPropagation, LatentTotals
-from skcircuits.learning.latent_tree._emissions import (
-    CategoricalEmissions,
-    EmissionGroup,
-    GaussianEmissions,
-)
+from skcircuits.learning.latent_tree._emissions import Emissions
+from skcircuits.learning.latent_tree._start import start_latent_tree
 from skcircuits.learning.latent_tree._tree import LatentTree
-from skcircuits.learning.latent_tree.start import LatentRows, start_latent_tree
+from skcircuits.learning.latent_tree.rows import LatentRows
+from skcircuits.learning.univariate._cells import ColumnCells
+from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.protocols import FloatArray
 
 __all__ = ["LatentSchedule", "LatentStep", "learn_latent_tree"]
@@ -97,7 +96,8 @@ class LatentStep:
         float
             In the precision of the messages.
         """
-        return float(weight @ self.propagation.log_prob(self.tree, X) / weight.sum())
+        codes = self.tree.emissions.encode(X)
+        return float(weight @ self.propagation.log_prob(self.tree, codes) / weight.sum())
 
 
 def learn_latent_tree(
@@ -145,37 +145,38 @@ def learn_latent_tree(
     array([0.48, 0.02])
     """
     schedule = LatentSchedule() if schedule is None else schedule
-    X, weight = rows.X, rows.weight
-    tree, totals = start_latent_tree(rows, _emissions(rows, n_states), n_states, rng)
-    # Densities of continuous columns span more than float32 does.
-    propagation = BeliefPropagation(tree, np.float32 if rows.is_categorical.all() else np.float64)
-    sizes = _step_sizes(schedule, len(X), propagation.n_rows)
+    weight = rows.weight
+    emissions, codes = _emissions(rows, n_states)
+    tree, totals = start_latent_tree(rows, codes, emissions, n_states, rng)
+    propagation = BeliefPropagation(tree)
+    sizes = _step_sizes(schedule, len(codes), propagation.n_rows)
     for epoch, steps in enumerate(sizes, start=1):
         # A full pass keeps the order: sums do not depend on it but for rounding.
-        order = rng.permutation(len(X)) if len(steps) > 1 else np.arange(len(X))
+        order = rng.permutation(len(codes)) if len(steps) > 1 else np.arange(len(codes))
         for block, step in zip(np.array_split(order, len(steps)), steps):
-            added = propagation.totals(tree, X[block], weight[block])
+            added = propagation.totals(tree, codes[block], weight[block])
             fraction = weight[block].sum()
             if fraction > 0:
                 totals.blend(added, 1.0 - step, step * weight.sum() / fraction)
                 tree = _maximize(tree, totals, pseudo_count)
+        tree = replace(
+            tree, emissions=tree.emissions.with_smoothers(totals.emissions, pseudo_count)
+        )
         yield LatentStep(tree, propagation, converged=epoch == schedule.n_epochs)
 
 
-def _emissions(rows: LatentRows, n_states: int) -> list[EmissionGroup]:
-    """Emissions of all columns that do not depend on the latent states yet."""
-    groups: list[EmissionGroup] = []
-    discrete = np.flatnonzero(rows.is_categorical)
-    continuous = np.flatnonzero(~rows.is_categorical)
-    if len(discrete):
-        sizes = rows.layout.cardinalities[discrete]
-        dtype = np.float64 if len(continuous) else np.float32
-        groups.append(
-            CategoricalEmissions.marginals(discrete, sizes, rows.X, rows.weight, n_states, dtype)
-        )
-    if len(continuous):
-        groups.append(GaussianEmissions.marginals(continuous, rows.X, rows.weight, n_states))
-    return groups
+def _emissions(rows: LatentRows, n_states: int) -> tuple[Emissions, FloatArray]:
+    """Emissions that do not depend on the latent states yet, and the cells of the rows."""
+    numerical = {}
+    for v in np.flatnonzero(~rows.is_categorical).tolist():
+        seen = ~np.isnan(rows.X[:, v]) & (rows.weight > 0)
+        cells, weight = rows.X[seen, v], rows.weight[seen]
+        numerical[v] = ColumnCells.fit(describe_column(v, cells, weight, 0), cells, weight)
+    codes = rows.X.copy()
+    for v, own in numerical.items():
+        codes[:, v] = own.encode(rows.X[:, v])
+    sizes = rows.layout.cardinalities
+    return Emissions.marginals(sizes, numerical, codes, rows.weight, n_states), codes
 
 
 def _step_sizes(schedule: LatentSchedule, n_rows: int, batch_rows: int) -> Iterator[FloatArray]:
@@ -195,5 +196,5 @@ def _maximize(tree: LatentTree, totals: LatentTotals, pseudo_count: float) -> La
     transitions = totals.transitions + fraction
     transitions /= transitions.sum(axis=2, keepdims=True)
     prior = totals.prior + fraction
-    emissions = [g.maximize(t, pseudo_count) for g, t in zip(tree.emissions, totals.emissions)]
+    emissions = tree.emissions.maximize(totals.emissions, pseudo_count)
     return replace(tree, prior=prior / prior.sum(), transitions=transitions, emissions=emissions)

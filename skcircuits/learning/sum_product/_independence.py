@@ -15,28 +15,12 @@ __all__ = [
     "g_test",
     "random_features_test",
     "rank_correlation_test",
-    "rank_fractions",
     "rank_levels",
 ]
 
 # Random sine features per column, besides the rank itself, and their frequency.
 N_FEATURES = 6
 FREQUENCY = 3.0
-
-
-def rank_fractions(column: FloatArray, weights: FloatArray) -> FloatArray:
-    """Mid-ranks as fractions of the weight: the empirical distribution function.
-
-    `column` (n,), `weights` (n,) -> (n,).
-    """
-    fractions = np.full(len(column), np.nan)
-    seen = ~np.isnan(column)
-    if seen.any():
-        _, place = np.unique(column[seen], return_inverse=True)
-        counts = np.bincount(place, weights[seen])
-        ends = np.cumsum(counts)
-        fractions[seen] = ((ends - counts / 2) / ends[-1])[place]
-    return fractions
 
 
 def rank_levels(fractions: FloatArray, n_levels: int) -> FloatArray:

@@ -21,11 +21,11 @@ from skcircuits.learning.sum_product._independence import (
     g_test,
     random_features_test,
     rank_correlation_test,
-    rank_fractions,
     rank_levels,
 )
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable, fit_leaves
 from skcircuits.learning.sum_product._row_clusters import split_rows
+from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["Region", "SplitSettings", "learn_structure", "structure_to_unit"]

@@ -16,8 +16,8 @@ from skcircuits.circuits import Categorical, Gaussian, MultivariateGaussian, Pie
 from skcircuits.circuits.inputs import LeafUnit
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.learning.sum_product._mixed_columns import MixedColumn
 from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_fraction
+from skcircuits.learning.univariate._columns import MixedColumn
 from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.learning.sum_product._independence import rank_fractions
+from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.numerics._logspace import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray
 

@@ -8,9 +8,9 @@ from skcircuits.learning.sum_product._independence import (
     g_test,
     random_features_test,
     rank_correlation_test,
-    rank_fractions,
     rank_levels,
 )
+from skcircuits.learning.univariate._columns import rank_fractions
 
 
 def test_g_test_agrees_with_scipy():

@@ -10,8 +10,8 @@ from skcircuits.learning.sum_product._learner import (
     structure_to_unit,
 )
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
-from skcircuits.learning.sum_product._mixed_columns import describe_column
 from skcircuits.learning.sum_product._row_clusters import split_rows
+from skcircuits.learning.univariate._columns import describe_column
 
 
 def mixed_table(X, cardinalities, weights=None):

@@ -8,7 +8,7 @@ import numpy as np
 
 from skcircuits.protocols import SMALLEST_RANGE, BoolArray, FloatArray
 
-__all__ = ["MixedColumn", "describe_column"]
+__all__ = ["MixedColumn", "describe_column", "rank_fractions"]
 
 # A numerical column with at most this many distinct values, each seen this often on
 # average, is made of point masses alone.
@@ -81,6 +81,21 @@ def describe_column(
         float(values[-1]),
         float(max(spread, resolution)),
     )
+
+
+def rank_fractions(column: FloatArray, weights: FloatArray) -> FloatArray:
+    """Mid-ranks as fractions of the weight: the empirical distribution function.
+
+    `column` (n,), `weights` (n,) -> (n,).
+    """
+    fractions = np.full(len(column), np.nan)
+    seen = ~np.isnan(column)
+    if seen.any():
+        _, place = np.unique(column[seen], return_inverse=True)
+        counts = np.bincount(place, weights[seen])
+        ends = np.cumsum(counts)
+        fractions[seen] = ((ends - counts / 2) / ends[-1])[place]
+    return fractions
 
 
 def _smoothed_fractions(counts: FloatArray) -> FloatArray:

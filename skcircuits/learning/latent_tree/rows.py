@@ -1,0 +1,52 @@
+"""The rows that latent trees are learned from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees import StateLayout
+
+__all__ = ["LatentRows"]
+
+
+@dataclass(frozen=True)
+class LatentRows:
+    """Training rows of a latent tree.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_variables)
+        Codes of categorical columns and values of numerical ones, NaN where missing.
+    weight : ndarray of shape (n,)
+        Weight of each row.
+    states : ndarray of shape (n, n_variables)
+        Complete codes of all columns, numbers cut into bins: what the tree and the start are
+        learned from.
+    layout : StateLayout
+        Numbering of these states.
+    is_categorical : ndarray of bool of shape (n_variables,)
+        Columns with categorical emissions; the others have piecewise polynomial ones.
+
+    Examples
+    --------
+    A categorical and a numerical column, cut into two bins for the tree:
+
+    >>> import numpy as np
+    >>> from skcircuits.learning import LatentRows, learn_latent_tree
+    >>> from skcircuits.trees import StateLayout
+    >>> rng, categories = np.random.default_rng(0), np.repeat([0, 1], 20)
+    >>> X = np.column_stack([categories, 2 * categories - 1 + rng.normal(scale=0.1, size=40)])
+    >>> states = (X > 0).astype(int)
+    >>> rows = LatentRows(X, np.ones(40), states, StateLayout([2, 2]), np.array([True, False]))
+    >>> *_, last = learn_latent_tree(rows, 2, rng)
+    >>> last.circuit.expectation([[0, np.nan], [1, np.nan]]).round(1)
+    array([[ 0. , -0.9],
+           [ 1. ,  0.9]])
+    """
+
+    X: FloatArray
+    weight: FloatArray
+    states: IntArray
+    layout: StateLayout
+    is_categorical: BoolArray

@@ -1,0 +1,174 @@
+"""Numerical columns read in cells, and smoothing of counts of cells.
+
+The cells of a column are its point masses, intervals that cover its range, and what lies beyond
+either end. A value that several rows share has an interval of its own, as wide as the column's
+resolution, so that values count with the probability of the interval that they were recorded in.
+Counts of cells become a histogram after smoothing: a part of each count stays, the rest spreads
+to cells of similar rank. How much and how far is chosen by leaving out each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from skcircuits.circuits import PiecewisePolynomial
+from skcircuits.learning.univariate._b_splines import fit_densities, tail_fraction
+from skcircuits.learning.univariate._columns import MixedColumn
+from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
+from skcircuits.numerics._bsplines import basis_cdf
+from skcircuits.protocols import FloatArray
+
+__all__ = ["ColumnCells"]
+
+MAX_CELLS = 128
+# Candidates: the part of a count that stays in its cell, and how far in ranks the rest spreads.
+KEPT = (0.0, 0.3, 0.6, 0.9)
+REACHES = (0.01, 0.03, 0.1, 0.3)
+
+
+@dataclass(frozen=True)
+class ColumnCells:
+    """The cells of one numerical column.
+
+    `column`: facts about the column; `edges` (G + 1,): ends of the intervals; `smooth` (G,):
+    probability of each interval under a smooth density of the column; `tail`: probability of
+    either tail. Cells are numbered point masses first, then intervals, then the tails.
+    """
+
+    column: MixedColumn
+    edges: FloatArray
+    smooth: FloatArray
+    tail: float
+
+    @classmethod
+    def fit(cls, column: MixedColumn, values: FloatArray, weights: FloatArray) -> ColumnCells:
+        """Cut the range of the observed values (n,) of a column, which may be none."""
+        is_atom = np.isin(values, column.atoms)
+        inner, inner_weights = values[~is_atom], weights[~is_atom]
+        # Where point masses hold nearly all rows, little is left for either tail.
+        rest = (inner_weights.sum() + 1.0 / (len(column.atoms) + 1)) / (weights.sum() + 1.0)
+        tail = float(rest * tail_fraction(np.array([inner_weights.sum()]))[0])
+        half = column.resolution / 2
+        if not inner_weights.sum() > 0:
+            edges = np.array([column.lower - half, column.upper + half])
+            return cls(column, edges, np.ones(1), tail)
+        edges = _edges(inner, inner_weights, column.resolution)
+        samples = Samples.summarize([inner], [inner_weights], [column.resolution])
+        (density,) = fit_densities(samples, PolynomialSettings())
+        degree = len(density.weights) - len(density.knots) + 1
+        masses = np.diff(basis_cdf(edges[None], density.knots[None], degree)[0], axis=0)
+        smooth = masses @ density.weights + 1e-3 * np.diff(edges) / (edges[-1] - edges[0])
+        return cls(column, edges, smooth / smooth.sum(), tail)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return self._n_atoms + len(self.smooth) + 2
+
+    @property
+    def _n_atoms(self) -> int:
+        return len(self.column.atoms)
+
+    def encode(self, values: FloatArray) -> FloatArray:
+        """Number the cells of values (n,); NaN where missing."""
+        interval = np.searchsorted(self.edges, values, side="right") - 1
+        codes = self._n_atoms + np.minimum(interval, len(self.smooth) - 1).astype(float)
+        codes[values < self.edges[0]] = self.n_cells - 2
+        codes[values > self.edges[-1]] = self.n_cells - 1
+        for number, atom in enumerate(self.column.atoms):
+            codes[values == atom] = number
+        codes[np.isnan(values)] = np.nan
+        return codes
+
+    def choose_smoother(
+        self, counts: FloatArray, pseudo_count: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Operator on counts under which left-out rows are most likely, and the prior it gives.
+
+        `counts` (n_states, n_cells): the rows of each state -> (n_cells, n_cells), (n_cells,).
+        A row that is left out of its state finds its own cell's count less one.
+        """
+        own = np.minimum(counts, 1.0)
+        totals = np.maximum(counts.sum(axis=1, keepdims=True) - 1.0, 0.0) + pseudo_count
+        best, choice = -np.inf, (KEPT[0], 0)
+        for number, spread in enumerate(self._spreads):
+            spread_counts, spread_own = counts @ spread, own * np.diag(spread)
+            for kept in KEPT:
+                prior = self._prior(counts.sum(axis=0), spread_counts.sum(axis=0), kept)
+                others = kept * (counts - own) + (1.0 - kept) * (spread_counts - spread_own)
+                likelihood = np.maximum(others + pseudo_count * prior, 1e-300) / totals
+                score = float((counts * np.log(likelihood)).sum())
+                if score > best:
+                    best, choice = score, (kept, number)
+        kept, number = choice
+        spread = self._spreads[number]
+        prior = self._prior(counts.sum(axis=0), counts.sum(axis=0) @ spread, kept)
+        return kept * np.eye(self.n_cells) + (1.0 - kept) * spread, prior
+
+    @cached_property
+    def _spreads(self) -> list[FloatArray]:
+        """Operators (n_cells, n_cells) that spread counts of intervals; point masses stay."""
+        inner = slice(self._n_atoms, self._n_atoms + len(self.smooth))
+        ranks = np.cumsum(self.smooth) - self.smooth / 2
+        spreads = []
+        for reach in REACHES:
+            operator = np.eye(self.n_cells)
+            near = self.smooth * np.exp(-0.5 * ((ranks[:, None] - ranks) / reach) ** 2)
+            operator[inner, inner] = near / near.sum(axis=1, keepdims=True)
+            spreads.append(operator)
+        return spreads
+
+    def _prior(self, counts: FloatArray, spread_counts: FloatArray, kept: float) -> FloatArray:
+        """Probabilities (n_cells,) of the column itself: its smoothed counts and one row more."""
+        pseudo = np.zeros(self.n_cells)
+        pseudo[: self._n_atoms] = 1.0 / (self._n_atoms + 1)
+        pseudo[self._n_atoms : -2] = self.smooth / (self._n_atoms + 1)
+        mixed = kept * counts + (1.0 - kept) * spread_counts + pseudo
+        return self.normalized(mixed[None])[0]
+
+    def normalized(self, counts: FloatArray) -> FloatArray:
+        """Divide smoothed counts (m, n_cells) by their sums; tails are as probable everywhere."""
+        probabilities = counts.copy()
+        probabilities[:, -2:] = 0.0
+        probabilities *= (1.0 - 2.0 * self.tail) / probabilities.sum(axis=1, keepdims=True)
+        probabilities[:, -2:] = self.tail
+        return probabilities
+
+    def unit(self, probabilities: FloatArray) -> PiecewisePolynomial:
+        """The histogram with these probabilities (n_cells,) as an input unit."""
+        return PiecewisePolynomial(
+            self.column.variable,
+            self.edges,
+            probabilities[self._n_atoms : -2],
+            self.column.atoms,
+            probabilities[: self._n_atoms],
+            probabilities[-2:],
+            [max(self.column.scale, self.column.resolution)] * 2,
+        )
+
+
+def _edges(values: FloatArray, weights: FloatArray, resolution: float) -> FloatArray:
+    """Ends of the intervals: values that rows share apart, others in groups of equal weight."""
+    distinct, place = np.unique(values, return_inverse=True)
+    counts = np.bincount(place, weights)
+    half = resolution / 2
+    limits = distinct[0] - half, distinct[-1] + half
+    # Up to a third of the intervals around single values: the others lie between them.
+    shared = np.flatnonzero(counts > 1.0)
+    shared = shared[np.argsort(-counts[shared], kind="stable")[: MAX_CELLS // 3]]
+    around = np.concatenate([distinct[shared] - half, distinct[shared] + half])
+    n_left = MAX_CELLS - 2 * len(shared)
+    ends = np.cumsum(counts)
+    group = np.floor((ends - counts / 2) / ends[-1] * n_left)
+    firsts = np.flatnonzero(np.diff(group) > 0) + 1
+    between = (distinct[firsts - 1] + distinct[firsts]) / 2
+    edges = np.unique(np.concatenate([limits, around, between]))
+    edges = edges[(edges >= limits[0]) & (edges <= limits[1])]
+    # Two sums of the same numbers may differ by rounding
+    kept = np.append(True, np.diff(edges) > 1e-3 * resolution)
+    edges = edges[kept]
+    edges[-1] = limits[1]
+    return edges

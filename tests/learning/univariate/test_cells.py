@@ -1,0 +1,85 @@
+"""Numerical columns in cells, and smoothed counts of cells."""
+
+import numpy as np
+import pytest
+
+from skcircuits.circuits import Circuit
+from skcircuits.learning.univariate._cells import MAX_CELLS, ColumnCells
+from skcircuits.learning.univariate._columns import describe_column
+
+
+def make_cells(values, weights=None):
+    values = np.asarray(values, dtype=float)
+    weights = np.ones(len(values)) if weights is None else weights
+    return ColumnCells.fit(describe_column(0, values, weights, 0), values, weights)
+
+
+def counts_of(cells, values):
+    codes = cells.encode(np.asarray(values, dtype=float)).astype(int)
+    return np.bincount(codes, minlength=cells.n_cells).astype(float)[None]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_cells_cover_the_range_and_what_lies_beyond(scale):
+    values = scale * np.random.default_rng(0).normal(size=500)
+    cells = make_cells(values)
+    codes = cells.encode(np.array([values.min(), values.max(), -9 * scale, 9 * scale, np.nan]))
+    assert cells.n_cells <= MAX_CELLS + 3
+    assert codes[0] == 0
+    assert codes[1] == cells.n_cells - 3
+    assert codes[2:4].tolist() == [cells.n_cells - 2, cells.n_cells - 1]
+    assert np.isnan(codes[4])
+    assert (np.diff(cells.edges) > 0).all()
+
+
+def test_units_give_each_cell_its_probability():
+    rng = np.random.default_rng(1)
+    values = np.concatenate([np.zeros(60), rng.normal(5.0, 1.0, size=140).round(1)])
+    cells = make_cells(values)
+    counts = counts_of(cells, values)
+    smoother, prior = cells.choose_smoother(counts, 0.5)
+    assert prior.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(smoother.sum(axis=1), 1.0)
+    probabilities = cells.normalized(counts @ smoother + 0.5 * prior)[0]
+    unit = cells.unit(probabilities)
+    n_atoms = len(cells.column.atoms)
+    assert n_atoms == 1
+    assert unit.atom_masses.sum() == pytest.approx(0.3, abs=0.01)
+    assert unit.weights.sum() + unit.atom_masses.sum() == pytest.approx(1 - 2 * cells.tail)
+    np.testing.assert_allclose(unit.weights, probabilities[n_atoms:-2])
+
+
+def test_values_that_rows_share_are_told_from_chance():
+    rng = np.random.default_rng(2)
+    shared = rng.choice([1.0, 2.3, 3.1, 4.7, 7.7, 9.2], size=300) + 0.001 * rng.integers(
+        2, size=300
+    )
+    spread = rng.random(300)
+    kept = []
+    for values in (shared, spread):
+        cells = make_cells(values)
+        smoother, _ = cells.choose_smoother(counts_of(cells, values), 0.5)
+        kept.append(np.median(np.diag(smoother)))
+    assert kept[0] > 0.5 > kept[1]
+
+
+def test_integers_have_probabilities_and_not_spikes():
+    values = np.random.default_rng(3).poisson(20.0, size=2000)
+    cells = make_cells(values)
+    counts = counts_of(cells, values)
+    smoother, prior = cells.choose_smoother(counts, 0.5)
+    unit = cells.unit(cells.normalized(counts @ smoother + 0.5 * prior)[0])
+    density = np.exp(Circuit(unit).log_prob(np.arange(60.0)[:, None]))
+    assert density.sum() == pytest.approx(1.0, abs=2e-3)
+    assert density.max() < 0.12
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [3.0] * 40, [1.0, 2.0], [1.0, np.nextafter(1.0, 2)]])
+def test_few_or_equal_values(values):
+    cells = make_cells(values)
+    counts = counts_of(cells, values)
+    smoother, prior = cells.choose_smoother(counts, 0.5)
+    table = cells.normalized(counts @ smoother + 0.5 * prior)
+    assert np.isfinite(table).all()
+    assert table.sum() == pytest.approx(1.0)
+    assert np.isfinite(Circuit(cells.unit(table[0])).log_prob(np.array([[0.0], [3.0]]))).all()
