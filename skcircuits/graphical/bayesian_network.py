@@ -92,6 +92,9 @@ class BayesianNetwork(FactorGraph):
             state_names=state_names,
         )
 
+    def _children(self) -> Sequence[int]:
+        return range(len(self.factors))
+
     @classmethod
     def from_bif(cls, path: str | PathLike[str]) -> BayesianNetwork:
         """Read a network in the Bayesian network interchange format.

@@ -153,7 +153,12 @@ class FactorGraph(ExactInference):
         return [log_full_conditional(conditional, codes) for conditional in self._conditionals]
 
     def compile(
-        self, evidence: Evidence = None, order: str | Sequence[int] = "min_fill"
+        self,
+        evidence: Evidence = None,
+        order: str | Sequence[int] = "auto",
+        *,
+        max_edges: int = 10_000_000,
+        verbose: int = 0,
     ) -> Circuit:
         """Compile to a circuit by variable elimination.
 
@@ -161,8 +166,14 @@ class FactorGraph(ExactInference):
         ----------
         evidence : mapping or array-like of shape (d,), default=None
             Observed states; the circuit is over the other variables.
-        order : {"min_fill", "min_weight"} or sequence of int, default="min_fill"
-            The elimination order.
+        order : {"auto", "min_fill", "min_weight", "weighted_min_fill"} or sequence of int, \
+default="auto"
+            The elimination order; "auto" takes the cheapest of the others.
+        max_edges : int, default=10_000_000
+            Largest size to build. The number of edges is known beforehand but for contexts
+            that turn out equal, which make the circuit smaller.
+        verbose : int, default=0
+            Whether to print the size to be expected and the progress.
 
         Returns
         -------
@@ -172,13 +183,14 @@ class FactorGraph(ExactInference):
         Raises
         ------
         MemoryError
-            When the tables would not fit; the message gives the induced width.
+            When the tables would not fit, or the circuit would have more edges; the message
+            gives the number.
         """
         codes, missing = self._read_possible_rows(self._evidence_row(evidence))
         # A structure of its own: the user may ask for another order.
         hidden = missing[0].nonzero()[0]
-        posterior = Posterior(self.factors, self.cardinalities, hidden, order)
-        return Circuit(compile_posterior(posterior, codes))
+        posterior = Posterior(self._posteriors.scaled, self.cardinalities, hidden, order)
+        return Circuit(compile_posterior(posterior, codes, max_edges=max_edges, verbose=verbose))
 
     def gibbs_sample(
         self,
@@ -312,7 +324,7 @@ class FactorGraph(ExactInference):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is prepared again after unpickling."""
         # Lookups and structures are quickly rebuilt, and caches do not pickle.
-        derived = ("neighbors", "_conditionals", "_posterior")
+        derived = ("neighbors", "_conditionals", "_posteriors")
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -22,6 +22,8 @@ __all__ = [
     "Unit",
     "WeightedUnit",
     "as_unit",
+    "linked_product",
+    "linked_sum",
     "log_weighted_sum",
     "scale_unit",
     "topological_order",
@@ -240,6 +242,20 @@ class Sum(Unit):
                     weights=self.weights.tolist(),
                 )
             )
+
+
+def linked_product(children: tuple[Unit, ...], scope: Scope) -> Product:
+    """Build a product of units that are known to be right, without checks."""
+    unit = Product.__new__(Product)
+    unit.__dict__.update(children=children, scope=scope)
+    return unit
+
+
+def linked_sum(children: tuple[Unit, ...], weights: FloatArray) -> Sum:
+    """Build a sum of units that are known to be right, without checks; weights are read-only."""
+    unit = Sum.__new__(Sum)
+    unit.__dict__.update(children=children, scope=children[0].scope, weights=weights)
+    return unit
 
 
 def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:

@@ -2,110 +2,236 @@
 
 A bucket that holds ``p(x | separator)`` becomes one sum unit per state of its separator:
 over the states of x, an indicator times the units of the child buckets in the context
-that state completes. Contexts with equal distributions and equal children share one unit,
-so the circuit is context-minimal.
+that state completes. Contexts that are impossible leave no trace; contexts with equal
+distributions and equal children share one unit, so the circuit is context-minimal. Units are
+numbers in arrays until the different ones are known; only those are built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skcircuits.circuits import Categorical, Indicator, Product, Sum
-from skcircuits.circuits.structure.units import Unit
+from skcircuits.circuits import Categorical, Indicator, Product
+from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
 from skcircuits.exceptions import must
-from skcircuits.graphical.inference._elimination_tree import Bucket
+from skcircuits.graphical.inference._elimination_tree import EliminationTree
 from skcircuits.graphical.inference._posterior import Posterior, Solution
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.graphical.inference._tables import align
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["compile_posterior"]
 
-UnitTable = NDArray[np.object_]
+# Bits of a weight that equal contexts may differ in because they were normalised apart.
+_ROUNDING_BITS = 6
 
 
-def compile_posterior(posterior: Posterior, codes: IntArray) -> Unit:
-    """Build the units of ``p(hidden | observed)`` for one evidence."""
+def compile_posterior(
+    posterior: Posterior, codes: IntArray, *, max_edges: int, verbose: int
+) -> Unit:
+    """Build the units of ``p(hidden | observed)`` for one evidence (1, d).
+
+    The root is normalised, smooth, deterministic and structured-decomposable. MemoryError,
+    before any unit is built, where more than ``max_edges`` edges are to be expected.
+    """
     # Components are independent given the evidence: their product is the circuit.
-    roots = [_compile_solution(solution) for solution in posterior.solve(codes)]
-    if not roots:
+    traces = [_trace(solution) for solution in posterior.solve(codes)]
+    if not traces:
         raise ValueError(
             must("evidence", "leave a variable free", "log_partition(evidence) is a number.")
         )
+    _check_edges(sum(trace.n_edges for trace in traces), max_edges, verbose)
+    with _collector_paused():
+        roots = [_build(trace, verbose) for trace in traces]
     return roots[0] if len(roots) == 1 else Product(roots)
 
 
-def _compile_solution(solution: Solution) -> Unit:
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the cycle collector from walking through all units again and again: none is a cycle.
+
+    It took four fifths of the time of a circuit of a million edges.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _Trace(NamedTuple):
+    """Per bucket the weights (states, *separator) and the contexts (*separator) in reach."""
+
+    tree: EliminationTree
+    weights: list[FloatArray]
+    reached: list[BoolArray]
+
+    @property
+    def n_edges(self) -> int:
+        """Edges of the circuit if no two contexts shared a unit."""
+        total = 0
+        for bucket, weights, reached in zip(self.tree.buckets, self.weights, self.reached):
+            if bucket.children:
+                n_products = int(np.count_nonzero(weights[:, reached]))
+                total += n_products * (2 + len(bucket.children))
+        return total
+
+
+def _trace(solution: Solution) -> _Trace:
+    """Follow the possible contexts from the root down."""
     tree = solution.component.tree
-    tables: list[UnitTable] = []
-    for bucket, log_conditional in zip(tree.buckets, solution.log_conditionals):
-        # Axes of length one appear where no factor saw the variable.
-        weights = np.broadcast_to(np.exp(log_conditional[0]), tree.shape(bucket.axes))
-        # Leaves of the tree need no indicators: a categorical unit says it all.
+    # Axes of length one appear where no factor saw the variable.
+    weights = [
+        np.broadcast_to(conditional[0], tree.shape(bucket.axes))
+        for bucket, conditional in zip(tree.buckets, solution.conditionals)
+    ]
+    reached = [np.ones(0, dtype=bool)] * len(tree.buckets)
+    reached[-1] = np.ones((), dtype=bool)
+    for step in range(len(tree.buckets) - 1, -1, -1):
+        bucket = tree.buckets[step]
         if bucket.children:
-            # Units of one variable are shared within its bucket; others cannot be equal.
-            factory = _SumFactory(bucket.variable, weights.shape[-1])
-            children = _child_contexts(bucket, tree.buckets, tables, weights.shape)
-            units = [factory.unit(*context) for context in zip(_rows(weights), children)]
+            live = reached[step] & (weights[step] > 0)
+            for child in bucket.children:
+                seen = tree.buckets[child].separator
+                reached[child] = live.any(
+                    axis=tuple(axis for axis, v in enumerate(bucket.axes) if v not in seen)
+                )
+    return _Trace(tree, weights, reached)
+
+
+def _check_edges(n_edges: int, max_edges: int, verbose: int) -> None:
+    if n_edges > max_edges:
+        raise MemoryError(
+            must(
+                "circuit",
+                f"have at most max_edges={max_edges:,} edges",
+                "Observe more variables, try another order, or raise max_edges; log_partition, "
+                "marginals and sample do not need a circuit.",
+                n_edges=f"{n_edges:,}",
+            )
+        )
+    if verbose:
+        print(f"[compile] at most {n_edges:,} edges")
+
+
+class _Bucket(NamedTuple):
+    """The different units of a bucket, and which one each context (*separator) has; -1: none."""
+
+    units: list[Unit]
+    places: IntArray
+
+
+def _build(trace: _Trace, verbose: int) -> Unit:
+    """Build the units of a component from the leaves to the root."""
+    built: list[_Bucket] = []
+    n_buckets = len(trace.tree.buckets)
+    for step, (bucket, reached) in enumerate(zip(trace.tree.buckets, trace.reached), start=1):
+        weights = trace.weights[step - 1]
+        # One row per context in reach: what nobody asks for is never looked at.
+        rows = weights.reshape(len(weights), -1)[:, reached.ravel()].T
+        if bucket.children:
+            children = [built[child] for child in bucket.children]
+            contexts = [
+                np.broadcast_to(
+                    align(child.places[None], trace.tree.buckets[index].separator, bucket.axes)[0],
+                    weights.shape,
+                )
+                .reshape(len(weights), -1)[:, reached.ravel()]
+                .T
+                for index, child in zip(bucket.children, children)
+            ]
+            units, index = _sums(bucket.variable, rows, [c.units for c in children], contexts)
         else:
-            units = _categoricals(bucket.variable, weights)
-        # Assigning a list to an object array would look into the units.
-        table = np.empty(len(units), dtype=object)
-        table[:] = units
-        tables.append(table.reshape(weights.shape[:-1]))
-    root: Unit = tables[-1].item()
-    return root
+            units, index = _categoricals(bucket.variable, rows)
+        places = np.full(reached.shape, -1, dtype=np.int64)
+        places[reached] = index
+        built.append(_Bucket(units, places))
+        if verbose:
+            print(f"[compile] variable {step}/{n_buckets}: {len(units):,} units")
+    return built[-1].units[0]
 
 
-def _rows(weights: FloatArray) -> FloatArray:
-    return weights.reshape(-1, weights.shape[-1])
+def _categoricals(variable: int, weights: FloatArray) -> tuple[list[Unit], IntArray]:
+    """One input unit per different distribution, and the one of each context."""
+    first, index = _distinct_rows(_rounded(weights))
+    return [Categorical(variable, row) for row in weights[first]], index
 
 
-def _categoricals(variable: int, weights: FloatArray) -> list[Unit]:
-    """One input unit per distinct distribution."""
-    distinct, which = np.unique(_rows(weights), axis=0, return_inverse=True)
-    units = [Categorical(variable, probabilities) for probabilities in distinct]
-    return [units[index] for index in which.ravel()]
+def _sums(
+    variable: int,
+    weights: FloatArray,
+    children: list[list[Unit]],
+    contexts: list[IntArray],
+) -> tuple[list[Unit], IntArray]:
+    """Sum units ``sum_x weights[x] [X = x] prod(children[x])`` of the contexts, and their places.
+
+    ``weights`` and the places of the children in each context have the shape (n, states).
+    """
+    products, factors = _products(variable, weights > 0, children, contexts)
+    # Nearly equal weights of the same products: one function but for rounding.
+    first, index = _distinct_rows(np.concatenate([factors, _rounded(weights)], axis=1))
+    live = factors[first] >= 0
+    terms = [products[place] for place in factors[first][live].tolist()]
+    values = weights[first][live]
+    values.flags.writeable = False
+    units: list[Unit] = []
+    start = 0
+    for end in np.cumsum(live.sum(axis=1)).tolist():
+        # A sum of one term is this term: its weight is one.
+        alone = end == start + 1
+        units.append(
+            terms[start] if alone else linked_sum(tuple(terms[start:end]), values[start:end])
+        )
+        start = end
+    return units, index
 
 
-def _child_contexts(
-    bucket: Bucket, buckets: tuple[Bucket, ...], tables: list[UnitTable], shape: tuple[int, ...]
-) -> list[list[list[Unit]]]:
-    """Per context of a bucket, per state of its variable: the units of its children."""
-    columns = []
-    for child in bucket.children:
-        # Separators list variables in the order of the axes, so new axes are enough.
-        seen = buckets[child].separator
-        table = tables[child][tuple(slice(None) if v in seen else None for v in bucket.axes)]
-        columns.append(np.broadcast_to(table, shape))
-    contexts: list[list[list[Unit]]] = (
-        np.stack(columns, axis=-1).reshape(-1, shape[-1], len(columns)).tolist()
-    )
-    return contexts
+def _products(
+    variable: int, live: BoolArray, children: list[list[Unit]], contexts: list[IntArray]
+) -> tuple[list[Unit], IntArray]:
+    """Products of an indicator and one unit of each child; (n, states) places, -1 where dead."""
+    keys, n_keys = contexts[0], len(children[0])
+    for units, places in zip(children[1:], contexts[1:]):
+        if n_keys * len(units) > 2**62:
+            _, keys = np.unique(keys, return_inverse=True)
+            n_keys = int(keys.max()) + 1
+        keys, n_keys = keys * len(units) + places, n_keys * len(units)
+    scope = tuple(sorted({variable}.union(*(units[0].scope for units in children))))
+    products: list[Unit] = []
+    index = np.full(live.shape, -1, dtype=np.int64)
+    for state in range(live.shape[1]):
+        rows = live[:, state].nonzero()[0]
+        _, first, which = np.unique(keys[rows, state], return_index=True, return_inverse=True)
+        index[rows, state] = len(products) + which
+        indicator = Indicator(variable, state, live.shape[1])
+        columns = [
+            [units[place] for place in places[rows[first], state].tolist()]
+            for units, places in zip(children, contexts)
+        ]
+        products += [linked_product((indicator, *below), scope) for below in zip(*columns)]
+    return products, index
 
 
-class _SumFactory:
-    """Sum units over the states of one variable; equal units are built once."""
+def _rounded(weights: FloatArray) -> IntArray:
+    """Bits of the weights without the last few, rounded; equal for nearly equal weights."""
+    bits = np.ascontiguousarray(weights).view(np.int64)
+    return (bits + (1 << _ROUNDING_BITS - 1)) >> _ROUNDING_BITS
 
-    def __init__(self, variable: int, n_states: int) -> None:
-        self.indicators = [Indicator(variable, state, n_states) for state in range(n_states)]
-        self.units: dict[Any, Unit] = {}
 
-    def unit(self, weights: FloatArray, children: list[list[Unit]]) -> Unit:
-        """Give ``sum_x weights[x] [X = x] prod(children[x])``."""
-        # States of probability zero leave no trace: this is where determinism pays.
-        states = weights.nonzero()[0].tolist()
-        products = [self._product(state, children[state]) for state in states]
-        # Bitwise equal weights and the same children: the same function.
-        key = (weights[states].tobytes(), *map(id, products))
-        if key not in self.units:
-            self.units[key] = Sum(products, weights=weights[states])
-        return self.units[key]
-
-    def _product(self, state: int, children: Sequence[Unit]) -> Unit:
-        key = (state, *map(id, children))
-        if key not in self.units:
-            self.units[key] = Product([self.indicators[state], *children])
-        return self.units[key]
+def _distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
+    """First of each group of equal rows, and the group of each row."""
+    # Sorting one hash per row is ten times faster than sorting rows; a collision shows.
+    mixers = np.random.default_rng(0).integers(1, 2**63, table.shape[1], dtype=np.uint64)
+    hashed = (table.view(np.uint64) * (mixers | 1)).astype(np.uint64)
+    hashed ^= hashed >> np.uint64(29)
+    key = (hashed * mixers[::-1]).sum(axis=1, dtype=np.uint64)
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    if not np.array_equal(table[first][index], table):
+        _, first, index = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    return first, index.ravel()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import combinations
-from math import prod
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import IntArray
@@ -13,25 +13,46 @@ __all__ = ["connected_components", "elimination_order", "interaction_graph"]
 
 Graph = dict[int, set[int]]
 
+# An order whose cliques have at most so many cells is not worth looking for a better one.
+_CHEAP_CELLS = 2**16
+
 
 def elimination_order(
     scopes: Iterable[Collection[int]],
     cardinalities: IntArray,
-    order: str | Sequence[int] = "min_fill",
+    order: str | Sequence[int] = "auto",
 ) -> list[int]:
-    """Choose an order in which the variables are summed out."""
+    """Order the variables of the scopes by a greedy criterion.
+
+    A criterion is fewest edges added ("min_fill"), smallest clique in states ("min_weight"),
+    fewest pairs of states joined by added edges ("weighted_min_fill") or the cheapest of
+    these ("auto"); a sequence is checked and restricted to the variables of the scopes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.graphical.inference._elimination import elimination_order
+    >>> elimination_order([(0, 1), (1, 2), (1, 3)], np.array([2, 2, 2, 2]))
+    [0, 2, 1, 3]
+    """
     graph = interaction_graph(scopes)
     if not isinstance(order, str):
         return _restrict_order(order, graph)
-    if order not in ("min_fill", "min_weight"):
-        raise ValueError(
-            must("order", "be 'min_fill', 'min_weight' or a sequence of variables", order=order)
-        )
-    return _greedy_order(graph, cardinalities, fill_first=order == "min_fill")
+    if order != "auto" and order not in _CRITERIA:
+        choices = ", ".join(map(repr, ["auto", *_CRITERIA]))
+        raise ValueError(must("order", f"be {choices} or a sequence of variables", order=order))
+    names = list(_CRITERIA) if order == "auto" else [order]
+    runs = []
+    for name in names:
+        runs.append(_greedy_order(graph, cardinalities, name))
+        if runs[-1][1] <= _CHEAP_CELLS:
+            break
+    # The first of equals: runs on any machine choose the same.
+    return min(runs, key=lambda run: run[1])[0]
 
 
 def interaction_graph(scopes: Iterable[Collection[int]]) -> Graph:
-    """Connect the variables that share a scope."""
+    """Connect the variables that share a scope: the neighbours of each variable."""
     graph: Graph = {}
     for scope in scopes:
         for variable in scope:
@@ -43,7 +64,7 @@ def interaction_graph(scopes: Iterable[Collection[int]]) -> Graph:
 
 
 def connected_components(graph: Graph) -> list[list[int]]:
-    """Split a graph into its connected components."""
+    """Sorted variables of each connected component, components by their first variable."""
     components, seen = [], set()
     for start in sorted(graph):
         if start in seen:
@@ -63,37 +84,130 @@ def _restrict_order(order: Sequence[int], graph: Graph) -> list[int]:
     restricted = [int(v) for v in order if v in graph]
     if sorted(restricted) != sorted(graph):
         raise ValueError(
-            must("order", "name every variable once", "Try order='min_fill'.", order=list(order))
+            must("order", "name every variable once", "Try order='auto'.", order=list(order))
         )
     return restricted
 
 
-def _greedy_order(graph: Graph, cardinalities: IntArray, *, fill_first: bool) -> list[int]:
-    graph = {variable: set(neighbors) for variable, neighbors in graph.items()}
+def _greedy_order(graph: Graph, cardinalities: IntArray, name: str) -> tuple[list[int], int]:
+    """Eliminate the cheapest variable time after time; the order and the cells of its cliques."""
+    names, criterion = sorted(graph), _CRITERIA[name]
+    states = [int(cardinalities[variable]) for variable in names]
+    work = _Elimination(graph, names, states, joins=criterion is _weighted_min_fill)
+    cost = [(criterion(work.cliques[v]), work.cliques[v].cells, v) for v in range(len(names))]
+    # Outdated entries stay in the heap until they come up: ties go to the smaller clique,
+    # then to the smaller number, so that the order is reproducible.
+    heap = list(cost)
+    heapify(heap)
+    order: list[int] = []
+    total = 0
+    while len(order) < len(names):
+        entry = heappop(heap)
+        chosen = entry[2]
+        if work.gone[chosen] or entry != cost[chosen]:
+            continue
+        order.append(names[chosen])
+        total += entry[1]
+        for variable in work.eliminate(chosen):
+            clique = work.cliques[variable]
+            fresh = (criterion(clique), clique.cells, variable)
+            if fresh != cost[variable]:
+                cost[variable] = fresh
+                heappush(heap, fresh)
+    return order, total
 
-    def cost(variable: int) -> tuple[int, int, int]:
-        # Edges that summing the variable out would add among its neighbours.
-        fill = sum(b not in graph[a] for a, b in combinations(graph[variable], 2))
-        states = prod(int(cardinalities[v]) for v in graph[variable] | {variable})
-        return (fill, states, variable) if fill_first else (states, fill, variable)
 
-    costs = {variable: cost(variable) for variable in graph}
-    order = []
-    # Ties go to the smaller clique, then to the smaller number: the order is reproducible.
-    while costs:
-        chosen = min(costs, key=costs.__getitem__)
-        order.append(chosen)
-        del costs[chosen]
-        for variable in _eliminate(graph, chosen):
-            costs[variable] = cost(variable)
-    return order
+class _Clique(NamedTuple):
+    """What summing a variable out would cost.
+
+    The edges it adds, the pairs of states that these join, and the cells of its table.
+    """
+
+    fill: int
+    joined: int
+    cells: int
 
 
-def _eliminate(graph: Graph, variable: int) -> set[int]:
-    """Remove a variable, connect its neighbours; give those whose cost changed."""
-    neighbors = graph.pop(variable)
-    for neighbor in neighbors:
-        graph[neighbor] |= neighbors
-        graph[neighbor] -= {neighbor, variable}
-    # A fill count sees edges between neighbours, so it changes up to distance two.
-    return neighbors.union(*(graph[neighbor] for neighbor in neighbors))
+class _Elimination:
+    """A graph whose nodes 0, 1, ... are eliminated one by one.
+
+    Neighbours are kept twice: as sets to walk through, as the bits of integers to count.
+    """
+
+    def __init__(self, graph: Graph, names: list[int], states: list[int], *, joins: bool) -> None:
+        index = {name: position for position, name in enumerate(names)}
+        self.states = states
+        self.joins = joins  # whether pairs of states are counted
+        self.near = [{index[other] for other in graph[name]} for name in names]
+        self.masks = [sum(1 << other for other in near) for near in self.near]
+        self.gone = [False] * len(names)
+        self.cliques = [self._clique(variable) for variable in range(len(names))]
+
+    def eliminate(self, variable: int) -> set[int]:
+        """Remove a variable, connect its neighbours; give those whose clique changed."""
+        near, mask = self.near[variable], self.masks[variable]
+        bit = 1 << variable
+        self.gone[variable] = True
+        if not self.cliques[variable].fill:
+            # No edge is added: the neighbours only lose one neighbour.
+            for other in near:
+                self.cliques[other] = self._without(other, variable)
+                self.near[other].discard(variable)
+                self.masks[other] &= ~bit
+            return near
+        changed = set(near)
+        for other in near:
+            self.near[other] |= near
+            self.near[other] -= {other, variable}
+            self.masks[other] = (self.masks[other] | mask) & ~(bit | 1 << other)
+        for other in near:
+            changed |= self.near[other]
+        # Beyond the neighbours, a new edge counts for those that see both of its ends.
+        changed = {v for v in changed if v in near or (self.masks[v] & mask).bit_count() > 1}
+        for other in changed:
+            self.cliques[other] = self._clique(other)
+        return changed
+
+    def _clique(self, variable: int) -> _Clique:
+        mask, states = self.masks[variable], self.states
+        fill, joined, cells = 0, 0, states[variable]
+        for other in self.near[variable]:
+            cells *= states[other]
+            absent = (mask & ~self.masks[other]).bit_count() - 1
+            if absent:
+                fill += absent
+            if absent and self.joins:
+                # One step of the sum over absent edges, each seen from both of its ends.
+                joined += states[other] * sum(
+                    states[far] for far in self.near[variable] - self.near[other] if far != other
+                )
+        return _Clique(fill // 2, joined // 2, cells)
+
+    def _without(self, variable: int, neighbor: int) -> _Clique:
+        """Give the clique of a variable after a neighbour of a complete neighbourhood has gone."""
+        fill, joined, cells = self.cliques[variable]
+        if fill:
+            far = self.near[variable] - self.near[neighbor] - {neighbor}
+            fill -= len(far)
+            if self.joins:
+                joined -= self.states[neighbor] * sum(self.states[other] for other in far)
+        return _Clique(fill, joined, cells // self.states[neighbor])
+
+
+def _min_fill(clique: _Clique) -> int:
+    return clique.fill
+
+
+def _min_weight(clique: _Clique) -> int:
+    return clique.cells
+
+
+def _weighted_min_fill(clique: _Clique) -> int:
+    return clique.joined
+
+
+_CRITERIA = {
+    "min_fill": _min_fill,
+    "min_weight": _min_weight,
+    "weighted_min_fill": _weighted_min_fill,
+}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._posterior import Posterior
+from skcircuits.graphical.inference._relevance import Posteriors
 from skcircuits.graphical.inference._rows import Evidence, evidence_row, missing_patterns, read_rows
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -40,8 +40,11 @@ class ExactInference:
     state_names: tuple[tuple[str, ...], ...] | None
 
     def _prepare(self) -> None:
-        # Many rows share a missing pattern and come again: keep the structures found.
-        self._posterior = lru_cache(maxsize=1024)(self._build_posterior)
+        self._posteriors = Posteriors(self.factors, self.cardinalities, self._children())
+
+    def _children(self) -> Sequence[int] | None:
+        """Per factor the variable it is a conditional distribution of; None for potentials."""
+        return None
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
         """Log of the product of the factors, NaN cells summed out.
@@ -60,7 +63,7 @@ class ExactInference:
         # One structure per set of missing columns, one table per different evidence.
         result = np.empty(len(codes))
         for rows, hidden in missing_patterns(missing):
-            result[rows] = self._posterior(hidden).log_partition(codes[rows])
+            result[rows] = self._posteriors.for_evidence(hidden).log_partition(codes[rows])
         return result
 
     def log_partition(self, evidence: Evidence = None) -> float:
@@ -78,24 +81,24 @@ class ExactInference:
         """
         return float(self.log_prob_unnormalized(self._evidence_row(evidence))[0])
 
-    def width(self, evidence: Evidence = None, order: str | Sequence[int] = "min_fill") -> int:
+    def width(self, evidence: Evidence = None, order: str | Sequence[int] = "auto") -> int:
         """Induced width of variable elimination: the cost of exact inference.
 
         Parameters
         ----------
         evidence : mapping or array-like of shape (d,), default=None
             Observed states.
-        order : {"min_fill", "min_weight"} or sequence of int, default="min_fill"
-            The elimination order.
+        order : {"auto", "min_fill", "min_weight", "weighted_min_fill"} or sequence of int, \
+default="auto"
+            The elimination order; "auto" takes the cheapest of the others.
 
         Returns
         -------
         int
             Size of the largest separator.
         """
-        # Laying the tree out is cheap; it refuses what would not fit.
         hidden = np.isnan(self._evidence_row(evidence)[0]).nonzero()[0]
-        return Posterior(self.factors, self.cardinalities, hidden, order).width
+        return Posterior(self._posteriors.scaled, self.cardinalities, hidden, order).width
 
     def marginals(self, evidence: Evidence = None) -> list[FloatArray]:
         """Distribution of every variable.
@@ -136,8 +139,9 @@ class ExactInference:
             # Point masses first; missing cells are overwritten below.
             table[np.arange(len(codes)), codes[:, variable]] = 1.0
         for rows, hidden in missing_patterns(missing):
-            for variable, table in self._posterior(hidden).marginals(codes[rows]).items():
-                tables[variable][rows] = table
+            for posterior, variables in self._posteriors.for_marginals(hidden):
+                for variable, table in posterior.marginals(codes[rows], variables).items():
+                    tables[variable][rows] = table
         return tables
 
     def posterior(self, hidden: Collection[int]) -> Posterior:
@@ -159,7 +163,7 @@ class ExactInference:
             raise ValueError(
                 must("variables", f"be below {len(self.cardinalities)}, from 0", variables=outside)
             )
-        return self._posterior(checked)
+        return self._posteriors.all_hidden(checked)
 
     def sample(
         self,
@@ -190,12 +194,9 @@ class ExactInference:
         # Copies of a row share their evidence, so all of them cost one solve.
         codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
         for rows, hidden in missing_patterns(missing):
-            codes[rows] = self._posterior(hidden).draw(codes[rows], rng)
+            codes[rows] = self._posteriors.all_hidden(hidden).draw(codes[rows], rng)
         shape = table.shape[1:] if X is None else table.shape
         return codes.astype(np.float64).reshape(n_samples, *shape)
-
-    def _build_posterior(self, hidden: frozenset[int]) -> Posterior:
-        return Posterior(self.factors, self.cardinalities, hidden)
 
     def _read_rows(self, X: ArrayLike) -> tuple[IntArray, BoolArray]:
         return read_rows(X, self.cardinalities)

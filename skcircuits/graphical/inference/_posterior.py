@@ -15,58 +15,94 @@ from skcircuits.graphical.inference._elimination import (
     elimination_order,
     interaction_graph,
 )
-from skcircuits.graphical.inference._elimination_tree import (
-    EliminationTree,
+from skcircuits.graphical.inference._elimination_tree import EliminationTree, build_tree
+from skcircuits.graphical.inference._propagation import (
+    Messages,
     backward_pass,
-    build_tree,
     draw_rows,
     forward_pass,
 )
-from skcircuits.parallel import working_memory_bytes
+from skcircuits.graphical.inference._tables import Table, table_of_logs
+from skcircuits.parallel import memory_bound_chunks, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Component", "Posterior", "Solution"]
+__all__ = ["Component", "Posterior", "ScaledFactor", "Solution", "scaled_factors"]
+
+
+@dataclass(frozen=True)
+class ScaledFactor:
+    """A factor, its values (1, *states) divided by the largest, and the logarithm of that."""
+
+    factor: Factor
+    table: Table
+    log_scale: float
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """The variables it depends on."""
+        return self.factor.scope
 
 
 @dataclass(frozen=True)
 class Component:
-    """Hidden variables that are connected, once the observed ones are fixed."""
+    """Hidden variables that are connected, once the observed ones are fixed.
+
+    ``boundary`` are the observed variables that the factors touching them look at.
+    """
 
     tree: EliminationTree
-    factors: tuple[Factor, ...]
+    factors: tuple[ScaledFactor, ...]
     boundary: IntArray
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A component solved for a batch of evidences; equal evidences are solved once."""
+    """A component solved for a batch of n evidences; the u different ones are solved once.
+
+    ``conditionals`` hold per bucket ``p(variable | separator)``, shape (u or 1, states,
+    *separator); ``log_partition`` (u,) is the log sum over the hidden states, ``rows`` (n,)
+    the index of each evidence among the u.
+    """
 
     component: Component
-    log_conditionals: list[FloatArray]
+    conditionals: list[FloatArray]
     log_partition: FloatArray
     rows: IntArray
 
 
+def scaled_factors(factors: Sequence[Factor]) -> tuple[ScaledFactor, ...]:
+    """Prepare factors for products of plain numbers."""
+    scaled = []
+    for factor in factors:
+        table, peak = table_of_logs(factor.log_table[None], factor.scope)
+        scaled.append(ScaledFactor(factor, table, float(peak[0])))
+    return tuple(scaled)
+
+
 class Posterior:
-    """Conditional distributions of some variables given all the others."""
+    """Conditional distributions of the ``hidden`` variables given all the others.
+
+    ``cardinalities`` are the numbers of states of all variables of the model; ``order`` is
+    that of :func:`elimination_order`. Methods raise MemoryError before they start what would
+    not fit into the working memory.
+    """
 
     def __init__(
         self,
-        factors: Sequence[Factor],
+        factors: Sequence[ScaledFactor],
         cardinalities: IntArray,
         hidden: Collection[int],
-        order: str | Sequence[int] = "min_fill",
+        order: str | Sequence[int] = "auto",
     ) -> None:
         self.cardinalities = cardinalities
         self.hidden = frozenset(int(v) for v in hidden)
         # These are mere numbers per row; everything else belongs to one component.
-        self.observed_factors = [f for f in factors if self.hidden.isdisjoint(f.scope)]
+        self.observed_factors = [f.factor for f in factors if self.hidden.isdisjoint(f.scope)]
         # A hidden variable without any factor is uniform: a scope of its own keeps it.
         scopes = [self.hidden.intersection(f.scope) for f in factors] + [{v} for v in self.hidden]
-        graph = interaction_graph(scopes)
         self.components = [
             _component(factors, cardinalities, variables, order)
-            for variables in connected_components(graph)
+            for variables in connected_components(interaction_graph(scopes))
         ]
 
     @property
@@ -74,53 +110,83 @@ class Posterior:
         """Induced width of the elimination order."""
         return max((component.tree.width for component in self.components), default=0)
 
+    @property
+    def n_cells(self) -> int:
+        """Cells of all tables together, for one evidence."""
+        return sum(component.tree.n_cells for component in self.components)
+
     def solve(self, codes: IntArray) -> Iterator[Solution]:
-        """Run the forward pass of every component."""
+        """Run the forward pass of every component for the observed states (n, d).
+
+        Here and below, the columns of hidden variables are ignored.
+        """
         for component in self.components:
             yield self.solve_component(component, codes)
 
     def solve_component(self, component: Component, codes: IntArray) -> Solution:
-        """Run the forward pass of one component."""
+        """Run the forward pass of one component; only the columns of its boundary matter."""
+        tree = component.tree
+        _check_size(tree.n_cells, tree.width)
         # Nothing but the boundary reaches the component: solve each of its states once.
-        distinct, rows = np.unique(codes[:, component.boundary], axis=0, return_inverse=True)
-        evidence = np.zeros((len(distinct), codes.shape[1]), dtype=np.int64)
-        evidence[:, component.boundary] = distinct
-        tables = [_lookup(factor, evidence, self.hidden) for factor in component.factors]
-        conditionals, log_partition = forward_pass(component.tree, tables)
-        log_partition = np.broadcast_to(log_partition, len(distinct))
-        return Solution(component, conditionals, log_partition, rows.ravel())
+        distinct, rows = _distinct_evidence(component, codes)
+        solved = self._forward(component, distinct, all_conditionals=True)
+        conditionals = [table for table in solved.conditionals if table is not None]
+        log_partition = np.broadcast_to(solved.log_partition, len(distinct))
+        return Solution(component, conditionals, log_partition, rows)
 
     def log_partition(self, codes: IntArray) -> FloatArray:
-        """Log of the unnormalised probability of the observed states."""
+        """Log of the unnormalised probability of the observed states, (n,)."""
         total = np.zeros(len(codes))
         for factor in self.observed_factors:
             # Fully observed: one number per row.
-            total += _lookup(factor, codes, self.hidden)[0]
-        for solution in self.solve(codes):
-            total += solution.log_partition[solution.rows]
+            total += factor.log_table[tuple(codes[:, v] for v in factor.scope)]
+        for component in self.components:
+            total += self._log_partition(component, codes)
         return total
 
-    def marginals(self, codes: IntArray) -> dict[int, FloatArray]:
-        """Distribution of every hidden variable given the observed states."""
+    def _log_partition(self, component: Component, codes: IntArray) -> FloatArray:
+        distinct, rows = _distinct_evidence(component, codes)
+        values = np.empty(len(distinct))
+        for part in _chunks(component.tree, len(distinct)):
+            solved = self._forward(component, distinct[part], all_conditionals=False)
+            values[part] = solved.log_partition
+        return values[rows]
+
+    def marginals(
+        self, codes: IntArray, variables: Collection[int] | None = None
+    ) -> dict[int, FloatArray]:
+        """Distribution (n, states) of hidden variables; components without any are left out."""
+        wanted = self.hidden if variables is None else frozenset(variables)
         marginals = {}
-        for solution in self.solve(codes):
-            tables = backward_pass(solution.component.tree, solution.log_conditionals)
-            for variable, table in tables.items():
-                # One table serves all rows where the evidence does not reach.
-                rows = solution.rows if len(table) > 1 else np.zeros_like(solution.rows)
-                marginals[variable] = table[rows]
+        for component in self.components:
+            if wanted.isdisjoint(component.tree.variables):
+                continue
+            distinct, rows = _distinct_evidence(component, codes)
+            tables = {
+                v: np.empty((len(distinct), int(self.cardinalities[v])))
+                for v in wanted.intersection(component.tree.variables)
+            }
+            for part in _chunks(component.tree, len(distinct)):
+                solved = self._forward(component, distinct[part], all_conditionals=False)
+                found = backward_pass(solved)
+                for variable, table in tables.items():
+                    table[part] = found[variable]
+            marginals.update({variable: table[rows] for variable, table in tables.items()})
         return marginals
 
     def draw(self, codes: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw the hidden variables of each row."""
+        """Fill the hidden columns of the rows (n, d) with draws."""
         completed = codes.copy()
         for solution in self.solve(codes):
-            tree, conditionals = solution.component.tree, solution.log_conditionals
+            tree, conditionals = solution.component.tree, solution.conditionals
             draw_rows(tree, conditionals, solution.rows, completed, rng)
         return completed
 
     def marginal_factors(self) -> list[Factor]:
-        """Give the factors of the observed variables once the hidden ones are summed out."""
+        """Give the factors of the observed variables once the hidden ones are summed out.
+
+        These are the ones that saw no hidden variable, and one per component over its boundary.
+        """
         factors = list(self.observed_factors)
         for component in self.components:
             shape = tuple(self.cardinalities[component.boundary].tolist())
@@ -128,14 +194,22 @@ class Posterior:
             _check_size(prod(shape), len(shape))
             states = np.zeros((prod(shape), len(self.cardinalities)), dtype=np.int64)
             states[:, component.boundary] = np.indices(shape).reshape(len(shape), prod(shape)).T
-            solution = self.solve_component(component, states)
-            table = solution.log_partition[solution.rows].reshape(shape)
+            table = self._log_partition(component, states).reshape(shape)
             factors.append(Factor(tuple(component.boundary.tolist()), table))
         return factors
 
+    def _forward(
+        self, component: Component, codes: IntArray, *, all_conditionals: bool
+    ) -> Messages:
+        tables = [_lookup(factor.table, codes, self.hidden) for factor in component.factors]
+        log_scale = sum(factor.log_scale for factor in component.factors)
+        return forward_pass(
+            component.tree, tables, all_conditionals=all_conditionals, log_scale=log_scale
+        )
+
 
 def _component(
-    factors: Sequence[Factor],
+    factors: Sequence[ScaledFactor],
     cardinalities: IntArray,
     variables: list[int],
     order: str | Sequence[int],
@@ -146,11 +220,38 @@ def _component(
     # Single variables keep those in the order that no factor mentions.
     chosen = elimination_order([*scopes, *([v] for v in variables)], cardinalities, order)
     tree = build_tree(scopes, chosen, cardinalities.tolist())
-    # The structure is cheap; the tables it announces may not be.
-    _check_size(tree.n_cells, tree.width)
     # What separates the component from the rest: all that its tables depend on.
     boundary = sorted({v for factor in touching for v in factor.scope} - members)
     return Component(tree, touching, np.array(boundary, dtype=np.int64))
+
+
+def _distinct_evidence(component: Component, codes: IntArray) -> tuple[IntArray, IntArray]:
+    """Reduce rows to the u different states of the boundary: (u, d), and the index of each row."""
+    distinct, rows = np.unique(codes[:, component.boundary], axis=0, return_inverse=True)
+    evidence = np.zeros((len(distinct), codes.shape[1]), dtype=np.int64)
+    evidence[:, component.boundary] = distinct
+    return evidence, rows.ravel()
+
+
+def _lookup(table: Table, codes: IntArray, hidden: frozenset[int]) -> Table:
+    """Reduce a table (1, *states) by the observed states of each row."""
+    observed = [index for index, v in enumerate(table.axes, start=1) if v not in hidden]
+    if not observed:
+        return table
+    free = [index for index, v in enumerate(table.axes, start=1) if v in hidden]
+    # Observed axes first: one fancy index then picks a free table per row.
+    values = table.values.transpose([0, *observed, *free])[0]
+    rows = values[tuple(codes[:, table.axes[index - 1]] for index in observed)]
+    return Table(rows, tuple(table.axes[index - 1] for index in free), table.log_range)
+
+
+def _chunks(tree: EliminationTree, n_rows: int) -> list[slice]:
+    """Cut a batch of evidences so that the messages of both passes fit."""
+    separators = sum(prod(tree.shape(bucket.separator)) for bucket in tree.buckets)
+    widest = max(prod(tree.shape(bucket.axes)) for bucket in tree.buckets)
+    n_cells = 2 * (separators + widest)
+    _check_size(n_cells, tree.width)
+    return memory_bound_chunks(n_rows, 8 * n_cells)
 
 
 def _check_size(n_cells: int, width: int) -> None:
@@ -166,15 +267,3 @@ def _check_size(n_cells: int, width: int) -> None:
                 width=width,
             )
         )
-
-
-def _lookup(factor: Factor, codes: IntArray, free: frozenset[int]) -> tuple[FloatArray, list[int]]:
-    """Reduce a factor by the observed variables of each row."""
-    observed_axes = [axis for axis, v in enumerate(factor.scope) if v not in free]
-    free_axes = [axis for axis, v in enumerate(factor.scope) if v in free]
-    # Observed axes first: one fancy index then picks a free table per row.
-    table = factor.log_table.transpose(observed_axes + free_axes)
-    variables = [factor.scope[axis] for axis in free_axes]
-    if not observed_axes:
-        return table[None], variables
-    return table[tuple(codes[:, factor.scope[axis]] for axis in observed_axes)], variables

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.graphical.inference._elimination_tree import joint_table
 from skcircuits.graphical.inference._posterior import Posterior
+from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.graphical.inference._rows import missing_patterns
 from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
@@ -92,7 +92,7 @@ def _joint_distribution(posterior: Posterior, codes: IntArray, counts: IntArray)
     joint = np.ones((1,) * (1 + len(hidden)))
     for solution in posterior.solve(codes):
         variables = solution.component.tree.variables
-        table = joint_table(solution.component.tree, solution.log_conditionals)
+        table = joint_table(solution.component.tree, solution.conditionals)
         table = table[solution.rows] if len(table) > 1 else table
         order = np.argsort(variables)
         shape = [int(counts[v]) if v in variables else 1 for v in hidden]

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.graphical.inference._elimination_tree import EliminationTree, joint_table
+from skcircuits.graphical.inference._elimination_tree import EliminationTree
 from skcircuits.graphical.inference._posterior import Solution
+from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
@@ -29,9 +30,9 @@ def expected_kernel_of_component(left: Solution, right: Solution, tables: Tables
     """Compute the expected kernel of one component for all pairs of evidences."""
     tree = left.component.tree
     if np.prod(tree.shape(tree.variables), dtype=float) <= _EMBEDDED_STATES:
-        values = _embedded(tree, left.log_conditionals, right.log_conditionals, tables)
+        values = _embedded(tree, left.conditionals, right.conditionals, tables)
     else:
-        values = _paired(tree, left.log_conditionals, right.log_conditionals, tables)
+        values = _paired(tree, left.conditionals, right.conditionals, tables)
     # Where no evidence reaches the component one table stands for all.
     values = np.broadcast_to(values, (len(left.log_partition), len(right.log_partition)))
     return values[left.rows][:, right.rows]
@@ -85,23 +86,23 @@ def _pair_pass(
     Messages have the axes (left rows, right rows, *left separator, *right separator).
     """
     messages: list[FloatArray] = []
-    for bucket, log_left, log_right in zip(tree.buckets, left, right):
+    for bucket, mine, other in zip(tree.buckets, left, right):
         depth = len(bucket.axes)
         ours = list(range(2, 2 + depth))
         theirs = list(range(2 + depth, 2 + 2 * depth))
         operands: list[Any] = [
-            np.exp(log_left),
+            mine,
             [0, *ours],
-            np.exp(log_right),
+            other,
             [1, *theirs],
             tables[bucket.variable],
-            [ours[-1], theirs[-1]],
+            [ours[0], theirs[0]],
         ]
         for child in bucket.children:
             axes = [bucket.axes.index(v) for v in tree.buckets[child].separator]
             labels = [0, 1, *(ours[a] for a in axes), *(theirs[a] for a in axes)]
             operands += [messages[child], labels]
-        output = [0, 1, *ours[:-1], *theirs[:-1]]
+        output = [0, 1, *ours[1:], *theirs[1:]]
         # Tables that all rows share have length one and broadcast.
         messages.append(np.einsum(*operands, output, optimize="greedy"))
     return messages[-1]

@@ -1,5 +1,7 @@
 """Compiled circuits: the same distribution, with the promised properties."""
 
+import gc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -96,3 +98,26 @@ def test_circuit_marginals_agree_on_zeros():
     marginals = circuit.marginals(np.full((1, 3), np.nan))
     for variable, expected in enumerate(graph.marginals()):
         assert_allclose(marginals[variable][0], expected, rtol=1e-12)
+
+
+def test_the_size_is_told_before_the_work_starts(capsys):
+    model = random_potts()
+    with pytest.raises(MemoryError, match=r"at most max_edges=20 edges; got n_edges='\d+'"):
+        model.compile(max_edges=20)
+    circuit = model.compile(verbose=1)
+    told = capsys.readouterr().out.splitlines()
+    expected = int(told[0].split()[-2].replace(",", ""))
+    assert circuit.n_edges <= expected
+    assert len(told) == 1 + len(model.cardinalities)
+
+
+def test_impossible_contexts_are_not_built():
+    # Only the diagonal of two variables with 300 states is possible.
+    graph = FactorGraph([((0, 1), np.eye(300)), ((1, 2), np.ones((300, 2)))], [300, 300, 2])
+    circuit = graph.compile(order=[2, 0, 1], max_edges=2000)
+    assert_allclose(circuit.log_prob([[7, 7, 0], [7, 8, 0]]), [-np.log(600), -np.inf])
+
+
+def test_the_collector_works_again_after_a_compilation():
+    random_potts().compile()
+    assert gc.isenabled()

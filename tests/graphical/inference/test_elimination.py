@@ -54,7 +54,7 @@ def test_given_order_is_checked():
     assert elimination_order([(0, 1)], TWO, [5, 1, 0]) == [1, 0]
     with pytest.raises(ValueError, match="name every variable once"):
         elimination_order([(0, 1)], TWO, [0])
-    with pytest.raises(ValueError, match="order must be 'min_fill'"):
+    with pytest.raises(ValueError, match="order must be 'auto'"):
         elimination_order([(0, 1)], TWO, "best")
 
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.graphical.inference._elimination_tree import (
+from skcircuits.graphical.inference._elimination_tree import build_tree
+from skcircuits.graphical.inference._propagation import (
     backward_pass,
-    build_tree,
     draw_rows,
     forward_pass,
     joint_table,
 )
+from skcircuits.graphical.inference._tables import Table
 
 
 @st.composite
@@ -91,7 +92,7 @@ def test_equal_evidence_is_solved_once(grid):
     (solution,) = posterior.solve(codes)
     # The corner has two neighbours: four different evidences.
     assert solution.log_partition.shape == (4,)
-    assert solution.log_conditionals[0].shape == (4, 2)
+    assert solution.conditionals[0].shape == (4, 2)
     assert solution.rows.shape == (500,)
 
 
@@ -116,50 +117,41 @@ def chain_tables(n_rows):
     rng = np.random.default_rng(0)
     scopes = [(0, 1), (1, 2), (2,)]
     states = (2, 3, 2)
-    tables = [
-        (
-            np.log(rng.uniform(0.1, 1, (n_rows if index == 0 else 1, *(states[v] for v in scope)))),
-            scope,
-        )
-        for index, scope in enumerate(scopes)
-    ]
+    tables = []
+    for index, scope in enumerate(scopes):
+        shape = (n_rows if index == 0 else 1, *(states[v] for v in scope))
+        tables.append(Table(rng.uniform(0.1, 1, shape), scope, np.log(10)))
     return build_tree(scopes, [0, 1, 2], states), tables
 
 
 def test_passes_over_a_chain():
     tree, tables = chain_tables(n_rows=4)
-    conditionals, log_partition = forward_pass(tree, tables)
+    solved = forward_pass(tree, tables, all_conditionals=True)
     assert tree.width == 1
-    assert tree.variables == (2, 1, 0)
-    assert [table.shape for table in conditionals] == [(4, 3, 2), (4, 2, 3), (4, 2)]
-    for table in conditionals:
-        assert_allclose(np.exp(table).sum(axis=-1), 1.0)
-    joint = joint_table(tree, conditionals)
-    assert joint.shape == (4, 2, 3, 2)
-    full = np.exp(
-        tables[0][0].transpose(0, 2, 1)[:, None]
-        + tables[1][0].transpose(0, 2, 1)[..., None]
-        + tables[2][0][:, :, None, None]
-    )
-    assert_allclose(np.exp(log_partition), full.sum(axis=(1, 2, 3)))
+    assert tree.variables == (0, 1, 2)
+    assert [table.shape for table in solved.conditionals] == [(4, 2, 3), (4, 3, 2), (4, 2)]
+    for table in solved.conditionals:
+        assert_allclose(table.sum(axis=1), 1.0)
+    joint = joint_table(tree, solved.conditionals)
+    full = np.einsum("nab,bc,c->nabc", tables[0].values, tables[1].values[0], tables[2].values[0])
+    assert_allclose(np.exp(solved.log_partition), full.sum(axis=(1, 2, 3)))
     assert_allclose(joint, full / full.sum(axis=(1, 2, 3), keepdims=True))
-    marginals = backward_pass(tree, conditionals)
-    assert_allclose(marginals[0], joint.sum(axis=(1, 2)))
+    marginals = backward_pass(solved)
+    assert_allclose(marginals[0], joint.sum(axis=(2, 3)))
     assert_allclose(marginals[1], joint.sum(axis=(1, 3)))
-    assert_allclose(marginals[2], joint.sum(axis=(2, 3)))
+    assert_allclose(marginals[2], joint.sum(axis=(1, 2)))
 
 
 def test_draws_follow_each_evidence():
     tree, tables = chain_tables(n_rows=2)
-    conditionals, _ = forward_pass(tree, tables)
+    conditionals = forward_pass(tree, tables, all_conditionals=True).conditionals
     rows = np.repeat([0, 1], 20_000)
     codes = np.zeros((len(rows), 3), dtype=np.int64)
     draw_rows(tree, conditionals, rows, codes, np.random.default_rng(0))
     joint = joint_table(tree, conditionals)
     for row in (0, 1):
-        drawn = codes[rows == row][:, [2, 1, 0]]
         shares = np.zeros((2, 3, 2))
-        np.add.at(shares, tuple(drawn.T), 1 / 20_000)
+        np.add.at(shares, tuple(codes[rows == row].T), 1 / 20_000)
         assert_allclose(shares, joint[row], atol=0.015)
 
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.graphical.inference._elimination_tree import joint_table
+from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.stein.categorical import _expected_tables as expected_tables
 from skcircuits.stein.categorical._expected_tables import apply_tables, expected_kernel_of_component
 
@@ -31,8 +31,8 @@ def explicit(left, right, tables):
     kernel = np.ones((1, 1))
     for variable in tree.variables:
         kernel = np.kron(kernel, tables[variable])
-    p = joint_table(tree, left.log_conditionals)[left.rows * (len(left.log_partition) > 1)]
-    q = joint_table(tree, right.log_conditionals)[right.rows * (len(right.log_partition) > 1)]
+    p = joint_table(tree, left.conditionals)[left.rows * (len(left.log_partition) > 1)]
+    q = joint_table(tree, right.conditionals)[right.rows * (len(right.log_partition) > 1)]
     return p.reshape(len(p), -1) @ kernel @ q.reshape(len(q), -1).T
 
 

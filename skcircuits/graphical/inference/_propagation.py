@@ -1,0 +1,210 @@
+"""The two passes over an elimination tree, for a batch of evidences at once.
+
+The forward pass sends sums of products from the leaves to the root. It leaves behind, per
+bucket, either the distribution ``p(variable | separator)`` (what draws and circuits need) or
+just what arrived there; the backward pass makes marginals of both. Row ``r`` of every table
+belongs to the r-th evidence, the structure is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from skcircuits.graphical.inference._elimination_tree import Bucket, EliminationTree
+from skcircuits.graphical.inference._tables import (
+    MAX_LOG_RANGE,
+    Axes,
+    Table,
+    align,
+    contract,
+    scaled_table,
+    table_of_logs,
+)
+from skcircuits.numerics._random import draw_states
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = [
+    "Messages",
+    "backward_pass",
+    "draw_rows",
+    "forward_pass",
+    "joint_table",
+]
+
+# Larger tables are never written out where only sums of them are asked for.
+_MAX_DIRECT_CELLS = 2**14
+# The way back contracts every pair of the tables that arrive at such a bucket.
+_MAX_CONTRACTED = 8
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What the forward pass leaves behind, per bucket of the tree.
+
+    ``conditionals`` have the shape (rows or 1, states, *separator) and are uniform in contexts
+    of probability zero; None where the table was not written out. ``log_partition`` has the
+    shape (rows or 1,).
+    """
+
+    tree: EliminationTree
+    incoming: list[list[Table]]
+    messages: list[Table]
+    conditionals: list[FloatArray | None]
+    log_partition: FloatArray
+
+
+def forward_pass(
+    tree: EliminationTree,
+    factors: Sequence[Table],
+    *,
+    all_conditionals: bool,
+    log_scale: float = 0.0,
+) -> Messages:
+    """Sum the variables out, leaves first; ``log_scale`` is what the factors were divided by."""
+    incoming: list[list[Table]] = []
+    messages: list[Table] = []
+    conditionals: list[FloatArray | None] = []
+    log_partition = np.full(1, log_scale)
+    for bucket in tree.buckets:
+        arriving = [factors[index] for index in bucket.factors]
+        arriving += [messages[child] for child in bucket.children]
+        if all_conditionals or _written_out(tree, bucket, arriving):
+            conditional, message, log_peak = _solve_bucket(tree, bucket, arriving)
+        else:
+            operands = [(table.values, table.axes) for table in arriving]
+            sums = contract(operands, bucket.separator)
+            conditional, (message, log_peak) = None, scaled_table(sums, bucket.separator)
+        log_partition = log_partition + log_peak
+        incoming.append(arriving)
+        conditionals.append(conditional)
+        messages.append(message)
+    return Messages(tree, incoming, messages, conditionals, log_partition)
+
+
+def backward_pass(solved: Messages) -> dict[int, FloatArray]:
+    """Compute the distribution (rows or 1, states) of each variable, root first."""
+    tree = solved.tree
+    # p(separator) of each bucket; the root has an empty separator.
+    contexts: dict[int, FloatArray] = {len(tree.buckets) - 1: np.ones(1)}
+    marginals = {}
+    for step in range(len(tree.buckets) - 1, -1, -1):
+        bucket, conditional = tree.buckets[step], solved.conditionals[step]
+        if conditional is None:
+            marginals[bucket.variable] = _contracted_step(solved, step, contexts)
+        else:
+            joint = contexts.pop(step)[:, None] * conditional
+            marginals[bucket.variable] = joint.sum(axis=tuple(range(2, joint.ndim)))
+            for child in bucket.children:
+                contexts[child] = _sum_to(joint, bucket.axes, tree.buckets[child].separator)
+    return marginals
+
+
+def draw_rows(
+    tree: EliminationTree,
+    conditionals: Sequence[FloatArray],
+    rows: IntArray,
+    codes: IntArray,
+    rng: np.random.Generator,
+) -> None:
+    """Draw the variables of the tree, root first, into their columns of ``codes`` (n, d).
+
+    Draw i follows row ``rows[i]`` of the conditionals.
+    """
+    for bucket, conditional in zip(reversed(tree.buckets), reversed(conditionals)):
+        # Parents were drawn before: their columns of the codes are valid.
+        row = rows if conditional.shape[0] > 1 else np.zeros_like(rows)
+        weights = np.moveaxis(conditional, 1, -1)[(row, *(codes[:, v] for v in bucket.separator))]
+        codes[:, bucket.variable] = draw_states(weights, rng.random(len(codes)))
+
+
+def joint_table(tree: EliminationTree, conditionals: Sequence[FloatArray]) -> FloatArray:
+    """Multiply the conditionals out: (rows, *states), axes as in ``tree.variables``."""
+    total = np.ones((1,) * (1 + len(tree.buckets)))
+    for bucket, conditional in zip(tree.buckets, conditionals):
+        total = total * align(conditional, bucket.axes, tree.variables)
+    return total
+
+
+def _written_out(tree: EliminationTree, bucket: Bucket, arriving: Sequence[Table]) -> bool:
+    """Small tables and products of many are quicker so; products of a wide range have to be."""
+    n_rows = max((len(table.values) for table in arriving), default=1)
+    small = n_rows * prod(tree.shape(bucket.axes)) <= _MAX_DIRECT_CELLS
+    return small or len(arriving) > _MAX_CONTRACTED or not _fits(arriving)
+
+
+def _fits(arriving: Sequence[Table]) -> bool:
+    """Whether the product of some tables can be formed in plain numbers."""
+    return sum(table.log_range for table in arriving) <= MAX_LOG_RANGE
+
+
+def _solve_bucket(
+    tree: EliminationTree, bucket: Bucket, arriving: Sequence[Table]
+) -> tuple[FloatArray, Table, FloatArray]:
+    """Give ``p(variable | separator)``, the message and the logarithm of its scale per row."""
+    total = np.ones((1, *tree.shape(bucket.axes)))
+    if _fits(arriving):
+        # The smallest first: products stay small until the last.
+        for table in sorted(arriving, key=lambda table: table.values.size):
+            total = total * align(table.values, table.axes, bucket.axes)
+        sums = total.sum(axis=1)
+        message, log_scale = scaled_table(sums, bucket.separator)
+        return _divide(total, sums), message, log_scale
+    total = np.log(total)
+    for table in arriving:
+        total = total + align(table.log_values(), table.axes, bucket.axes)
+    peak = total.max(axis=1)
+    # Impossible contexts have no finite peak to take away.
+    weights = np.exp(total - np.where(np.isneginf(peak), 0.0, peak)[:, None])
+    sums = weights.sum(axis=1)
+    with np.errstate(divide="ignore"):
+        message, log_scale = table_of_logs(peak + np.log(sums), bucket.separator)
+    return _divide(weights, sums), message, log_scale
+
+
+def _divide(weights: FloatArray, sums: FloatArray) -> FloatArray:
+    """Turn weights (rows, states, *separator) into distributions; uniform where all are zero."""
+    impossible = sums == 0
+    if impossible.any():
+        weights = np.where(impossible[:, None], 1.0, weights)
+        sums = np.where(impossible, weights.shape[1], sums)
+    return weights / sums[:, None]
+
+
+def _contracted_step(solved: Messages, step: int, contexts: dict[int, FloatArray]) -> FloatArray:
+    """Take ``p(separator)`` of a bucket that was not written out to its children.
+
+    Gives the distribution of its variable, (rows or 1, states).
+    """
+    bucket, arriving = solved.tree.buckets[step], solved.incoming[step]
+    outside = (_ratio(contexts.pop(step), solved.messages[step]), bucket.separator)
+    tables = [(table.values, table.axes) for table in arriving]
+    if not bucket.children:
+        return _normalized(contract([outside, *tables], (bucket.variable,)))
+    for index, child in enumerate(bucket.children, start=len(bucket.factors)):
+        values, axes = tables[index]
+        others = [*tables[:index], *tables[index + 1 :]]
+        contexts[child] = _normalized(contract([outside, *others], axes) * values)
+    # The separator of every child holds the variable: the smallest is the quickest to sum.
+    child = min(bucket.children, key=lambda child: contexts[child].size)
+    return _sum_to(contexts[child], solved.tree.buckets[child].separator, (bucket.variable,))
+
+
+def _ratio(context: FloatArray, message: Table) -> FloatArray:
+    """Divide ``p(separator)`` by the message, with zero where that is zero."""
+    values = np.exp(message.values) if message.is_log else message.values
+    return np.divide(context, values, out=np.zeros_like(values + context), where=values > 0)
+
+
+def _normalized(table: FloatArray) -> FloatArray:
+    sums = table.sum(axis=tuple(range(1, table.ndim)), keepdims=True)
+    # Rows of impossible evidence are zero, and are refused elsewhere.
+    return table / np.where(sums > 0, sums, 1.0)
+
+
+def _sum_to(table: FloatArray, axes: Axes, kept: Axes) -> FloatArray:
+    """Sum over the axes outside ``kept``, which has the order of ``axes``."""
+    return table.sum(axis=tuple(index for index, v in enumerate(axes, start=1) if v not in kept))

@@ -1,0 +1,117 @@
+"""Which factors a query needs: structures for evidence and marginals, without barren variables.
+
+A variable that is neither asked for nor observed, nor above one that is, sums to one with its
+table: it is barren. Every variable asked for alone leaves others barren, so that the marginals
+of a dense network may be cheaper from several small trees than from one of all variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property, lru_cache
+
+from skcircuits.graphical.factor import Factor
+from skcircuits.graphical.inference._posterior import Posterior, ScaledFactor, scaled_factors
+from skcircuits.protocols import IntArray
+
+__all__ = ["Posteriors"]
+
+# Below, one tree of all variables is quicker solved than smaller ones are found.
+_MAX_SINGLE_CELLS = 2**20
+# Rows with missing values share few patterns and come again.
+_MAX_KEPT = 1024
+
+
+class Posteriors:
+    """Structures of exact inference for sets of hidden variables, kept once found.
+
+    ``children[i]`` is the variable that factor i is a conditional distribution of; None where
+    the factors are mere potentials, of which none may be left out.
+    """
+
+    def __init__(
+        self,
+        factors: Sequence[Factor],
+        cardinalities: IntArray,
+        children: Sequence[int] | None = None,
+    ) -> None:
+        self.factors = factors
+        self.cardinalities = cardinalities
+        self.families = None
+        if children is not None:
+            self.families = {child: index for index, child in enumerate(children)}
+        self.all_hidden = lru_cache(maxsize=_MAX_KEPT)(self._all_hidden)
+        self.for_evidence = lru_cache(maxsize=_MAX_KEPT)(self._for_evidence)
+        self.for_marginals = lru_cache(maxsize=_MAX_KEPT)(self._for_marginals)
+
+    @cached_property
+    def scaled(self) -> tuple[ScaledFactor, ...]:
+        """The factors, ready for products."""
+        return scaled_factors(self.factors)
+
+    def relevant(self, variables: Collection[int]) -> frozenset[int]:
+        """Variables that some of them may depend on: they and all above them."""
+        if self.families is None:
+            return frozenset(range(len(self.cardinalities)))
+        found, frontier = set(variables), list(variables)
+        while frontier:
+            fresh = set(self.factors[self.families[frontier.pop()]].scope) - found
+            found |= fresh
+            frontier += fresh
+        return frozenset(found)
+
+    def restricted(
+        self,
+        hidden: Collection[int],
+        variables: Collection[int],
+        order: Sequence[int] | str = "auto",
+    ) -> Posterior:
+        """Give the structure of the relevant variables alone."""
+        if self.families is None:
+            return Posterior(self.scaled, self.cardinalities, hidden, order)
+        factors = [self.scaled[self.families[v]] for v in sorted(variables)]
+        return Posterior(factors, self.cardinalities, hidden & variables, order)
+
+    def _all_hidden(self, hidden: frozenset[int]) -> Posterior:
+        return Posterior(self.scaled, self.cardinalities, hidden)
+
+    def _for_evidence(self, hidden: frozenset[int]) -> Posterior:
+        observed = set(range(len(self.cardinalities))) - hidden
+        return self.restricted(hidden, self.relevant(observed))
+
+    def _for_marginals(self, hidden: frozenset[int]) -> list[tuple[Posterior, frozenset[int]]]:
+        """Structures, and which of their hidden variables each answers for."""
+        whole = self.all_hidden(hidden)
+        if self.families is None or whole.n_cells <= _MAX_SINGLE_CELLS:
+            return [(whole, hidden)]
+        parts = self._parts(hidden)
+        if sum(part.n_cells for part in parts) >= whole.n_cells:
+            return [(whole, hidden)]
+        # The largest first: what they answer on the way costs nothing.
+        jobs, open_variables = [], set(hidden)
+        for part in sorted(parts, key=lambda part: part.n_cells, reverse=True):
+            jobs.append((part, frozenset(open_variables & part.hidden)))
+            open_variables -= part.hidden
+        return jobs
+
+    def _parts(self, hidden: frozenset[int]) -> list[Posterior]:
+        """Structures that together hold all hidden variables, one per variable without children.
+
+        Two are merged where one tree for both is cheaper.
+        """
+        observed = set(range(len(self.cardinalities))) - hidden
+        sets = {self.relevant([*observed, v]) for v in hidden}
+        maximal = [mine for mine in sets if not any(mine < other for other in sets)]
+        parts: list[tuple[frozenset[int], Posterior]] = []
+        # In a fixed order: sets have none of their own.
+        for variables in sorted(maximal, key=lambda mine: (-len(mine), sorted(mine))):
+            part = self.restricted(hidden, variables, "min_fill")
+            near = max(parts, key=lambda other: len(other[0] & variables), default=None)
+            if near is not None:
+                union = near[0] | variables
+                merged = self.restricted(hidden, union, "min_fill")
+                if merged.n_cells <= near[1].n_cells + part.n_cells:
+                    parts.remove(near)
+                    variables, part = union, merged
+            parts.append((variables, part))
+        return [self.restricted(hidden, variables) for variables, _ in parts]
