@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skcircuits.circuits import Categorical, Indicator, Product
 from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
@@ -91,7 +92,7 @@ def _trace(solution: Solution) -> _Trace:
         np.broadcast_to(conditional[0], tree.shape(bucket.axes))
         for bucket, conditional in zip(tree.buckets, solution.conditionals)
     ]
-    reached = [np.ones(0, dtype=bool)] * len(tree.buckets)
+    reached: list[BoolArray] = [np.ones(0, dtype=bool)] * len(tree.buckets)
     reached[-1] = np.ones((), dtype=bool)
     for step in range(len(tree.buckets) - 1, -1, -1):
         bucket = tree.buckets[step]
@@ -99,9 +100,8 @@ def _trace(solution: Solution) -> _Trace:
             live = reached[step] & (weights[step] > 0)
             for child in bucket.children:
                 seen = tree.buckets[child].separator
-                reached[child] = live.any(
-                    axis=tuple(axis for axis, v in enumerate(bucket.axes) if v not in seen)
-                )
+                dropped = tuple(axis for axis, v in enumerate(bucket.axes) if v not in seen)
+                reached[child] = np.asarray(live.any(axis=dropped))
     return _Trace(tree, weights, reached)
 
 
@@ -227,10 +227,12 @@ def _rounded(weights: FloatArray) -> IntArray:
 def _distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
     """First of each group of equal rows, and the group of each row."""
     # Sorting one hash per row is ten times faster than sorting rows; a collision shows.
-    mixers = np.random.default_rng(0).integers(1, 2**63, table.shape[1], dtype=np.uint64)
+    mixers: NDArray[np.uint64] = np.asarray(
+        np.random.default_rng(0).integers(1, 2**63, table.shape[1], dtype=np.uint64)
+    )
     hashed = (table.view(np.uint64) * (mixers | 1)).astype(np.uint64)
     hashed ^= hashed >> np.uint64(29)
-    key = (hashed * mixers[::-1]).sum(axis=1, dtype=np.uint64)
+    key = np.asarray((hashed * mixers[::-1]).sum(axis=1, dtype=np.uint64))
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     if not np.array_equal(table[first][index], table):
         _, first, index = np.unique(table, axis=0, return_index=True, return_inverse=True)

@@ -245,7 +245,7 @@ def _lookup(table: Table, codes: IntArray, hidden: frozenset[int]) -> Table:
     return Table(rows, tuple(table.axes[index - 1] for index in free), table.log_range)
 
 
-def _chunks(tree: EliminationTree, n_rows: int) -> list[slice]:
+def _chunks(tree: EliminationTree, n_rows: int) -> Iterator[slice]:
     """Cut a batch of evidences so that the messages of both passes fit."""
     separators = sum(prod(tree.shape(bucket.separator)) for bucket in tree.buckets)
     widest = max(prod(tree.shape(bucket.axes)) for bucket in tree.buckets)

@@ -62,8 +62,8 @@ class Posteriors:
 
     def restricted(
         self,
-        hidden: Collection[int],
-        variables: Collection[int],
+        hidden: frozenset[int],
+        variables: frozenset[int],
         order: Sequence[int] | str = "auto",
     ) -> Posterior:
         """Give the structure of the relevant variables alone."""

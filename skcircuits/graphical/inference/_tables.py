@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skcircuits.protocols import FloatArray
 
 __all__ = ["MAX_LOG_RANGE", "Axes", "Table", "align", "contract", "scaled_table", "table_of_logs"]
 
 Axes = tuple[int, ...]
+Number = TypeVar("Number", np.float64, np.int64)
 
 # Products whose factors span together at most exp(600) = 1e260 are formed as plain numbers:
 # no positive cell underflows once the largest is one. Beyond, sums of logarithms.
@@ -47,11 +50,12 @@ class Table:
             return np.log(self.values)
 
 
-def align(values: FloatArray, axes: Axes, target: Axes) -> FloatArray:
+def align(values: NDArray[Number], axes: Axes, target: Axes) -> NDArray[Number]:
     """Order the axes of a batch like ``target``, with length one where it has none."""
     if axes == target:
         return values
-    order = sorted(range(len(axes)), key=lambda axis: target.index(axes[axis]))
+    places = [target.index(axis) for axis in axes]
+    order: list[int] = sorted(range(len(axes)), key=places.__getitem__)
     if order != list(range(len(axes))):
         values = values.transpose([0, *(axis + 1 for axis in order)])
     states = dict(zip((axes[axis] for axis in order), values.shape[1:]))
