@@ -23,8 +23,8 @@ from _data import data_path
 from sklearn.mixture import GaussianMixture
 
 from skcircuits.circuits import Bernoulli, Circuit, MultivariateGaussian, Product, Sum
-from skcircuits.circuits.engine._evaluation import log_values
-from skcircuits.circuits.engine._scaled_compilation import compile_scaled
+from skcircuits.circuits.engine._lowering import lower
+from skcircuits.circuits.engine._passes import log_values
 from skcircuits.parallel import row_slices
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the latent trees of the tests
@@ -93,14 +93,14 @@ def latent_tree_over_plants(test):
     print(f"(a) {circuit!r}")
     report("  all queries", queries(circuit, rows, holes) | moments(circuit, holes[:3000]))
     for tabulate in (False, True):
-        fast = compile_scaled(circuit.plan, tabulate=tabulate)
+        fast = lower(circuit.plan, tabulate=tabulate)
 
         def evaluate(fast=fast):
             return [fast.log_values(holes[part]) for part in row_slices(len(holes), 512)]
 
         name = "with" if tabulate else "without"
         print(f"  log_prob, 30 % NaN, {name} tables: {rate(evaluate, len(holes)):,.0f}")
-        spent = seconds(lambda t=tabulate: compile_scaled(circuit.plan, tabulate=t))
+        spent = seconds(lambda t=tabulate: lower(circuit.plan, tabulate=t))
         print(f"    compiled in {spent:.3f} s")
     plain = rate(lambda: log_values(circuit.plan, holes[:512]), 512)
     print(f"  log_prob, 30 % NaN, plain pass in log space: {plain:,.0f}")

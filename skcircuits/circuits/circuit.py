@@ -74,10 +74,10 @@ class Circuit(CircuitQueries):
         """Number of units."""
         return self.plan.n_units
 
-    @cached_property
+    @property
     def n_edges(self) -> int:
         """Number of edges between units."""
-        return sum(len(unit.children) for unit in self.plan.units)
+        return self.plan.n_edges
 
     @cached_property
     def n_parameters(self) -> int:

@@ -19,42 +19,13 @@ NO_STATE = 1e9
 
 
 def code_strides(n_states: Sequence[int]) -> list[int]:
-    """What one state more of each variable adds to the code.
-
-    Parameters
-    ----------
-    n_states : sequence of int
-        Number of states of each variable, unknown not counted.
-
-    Returns
-    -------
-    list of int
-        One stride per variable; the last variable varies fastest.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits.engine._code_book import code_strides
-    >>> code_strides([2, 2, 3])
-    [12, 4, 1]
-    """
+    """What one state more of each variable adds to the code."""
     return [prod(n + 1 for n in n_states[i + 1 :]) for i in range(len(n_states))]
 
 
 @dataclass(frozen=True)
 class CodeBook:
-    """Numbers the joint states of the variables of each table.
-
-    Parameters
-    ----------
-    variables : ndarray of shape (n_variables,)
-        Columns that tables read.
-    n_states : ndarray of shape (n_variables,)
-        Number of states of each; the state after the last stands for unknown.
-    strides : sparse matrix of shape (n_tables, n_variables)
-        What a state of each variable adds to the code of each table.
-    n_codes : ndarray of shape (n_tables,)
-        Number of codes of each table; the code after the last stands for what is no state.
-    """
+    """Numbers the joint states of the variables of each table."""
 
     variables: IntArray
     n_states: FloatArray
@@ -63,20 +34,7 @@ class CodeBook:
 
     @classmethod
     def of(cls, scopes: Sequence[Scope], cardinalities: Mapping[int, int]) -> CodeBook:
-        """Number the joint states of some scopes.
-
-        Parameters
-        ----------
-        scopes : sequence of tuple of int
-            Variables of each table.
-        cardinalities : mapping of int to int
-            Number of states of each variable.
-
-        Returns
-        -------
-        CodeBook
-            The first variable of a scope varies slowest.
-        """
+        """Number the joint states of some scopes."""
         variables = sorted({variable for scope in scopes for variable in scope})
         column = {variable: i for i, variable in enumerate(variables)}
         counts = [[cardinalities[variable] for variable in scope] for scope in scopes]
@@ -95,18 +53,7 @@ class CodeBook:
         )
 
     def codes(self, X: FloatArray) -> IntArray:
-        """Code of each row in each table.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_tables, n)
-            Positions in the tables.
-        """
+        """Code of each row in each table."""
         cells = X.T[self.variables]
         n_states = self.n_states[:, None]
         states = np.fmin(cells, n_states)  # NaN becomes the state after the last

@@ -13,12 +13,10 @@ from math import prod
 
 import numpy as np
 
+from skcircuits.circuits.engine._policy import MAX_EDGE_GROWTH
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 
 __all__ = ["flatten"]
-
-# Multiplying out may give this many times as many edges as there were below the product.
-MOST_GROWTH = 4
 
 _Terms = list[tuple[float, tuple[Unit, ...]]]
 
@@ -102,7 +100,7 @@ class _Flattening:
         n_edges = sum(
             n_terms // len(terms) * sum(len(part) for _, part in terms) for terms in factors
         )
-        if n_edges > MOST_GROWTH * self._n_edges[id(product)]:
+        if n_edges > MAX_EDGE_GROWTH * self._n_edges[id(product)]:
             factors = [
                 terms if len(terms) == 1 else [(1.0, (self.unit(factor),))]
                 for terms, factor in zip(factors, product.children)

@@ -6,7 +6,7 @@ scope. Marginals, completions and draws are then one lookup instead of a pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from skcircuits.circuits.engine._code_book import CodeBook, code_strides
 from skcircuits.circuits.inputs._base import Box, DiscreteInputLayer, LeafUnit, StateFlows
 from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
+from skcircuits.circuits.structure.units import Scope
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -78,45 +79,18 @@ class JointTable(LeafUnit):
         return self.layer_type, self.log_masses.shape
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
-
-        Returns
-        -------
-        dict
-            Keyword arguments.
-        """
+        """Constructor arguments that rebuild the unit."""
         return {"scope": self.scope, "log_masses": self.log_masses, "modes": self.modes}
 
     def marginalize(self, variables: frozenset[int]) -> JointTable | None:
-        """Sum out some variables.
-
-        Parameters
-        ----------
-        variables : frozenset of int
-            Variables to remove.
-
-        Returns
-        -------
-        JointTable or None
-            None when all are among them.
-        """
+        """Sum out some variables."""
         removed = tuple(i for i, variable in enumerate(self.scope) if variable in variables)
         kept = [variable for variable in self.scope if variable not in variables]
         return JointTable(kept, np.logaddexp.reduce(self.log_masses, removed)) if kept else None
 
 
 class JointTableLayer(DiscreteInputLayer):
-    """Many tables whose variables have equally many states.
-
-    Parameters
-    ----------
-    scopes : ndarray of shape (n_units, n_variables)
-        Variables of each unit, units of one scope side by side.
-    log_masses : ndarray of shape (n_units, n_states_1, n_states_2, ...)
-        Log masses of each unit.
-    modes : ndarray of shape (n_units, n_codes), default=None
-        Completions of each unit.
-    """
+    """Many tables whose variables have equally many states."""
 
     def __init__(
         self, scopes: IntArray, log_masses: FloatArray, modes: IntArray | None = None
@@ -126,7 +100,6 @@ class JointTableLayer(DiscreteInputLayer):
         self._shape = log_masses.shape[1:]
         self._states = joint_states(self._shape)
         self._strides = np.array(code_strides(self._shape))
-        self._lookup = self._with_unknown(np.logaddexp.reduce)
         starts, counts = self._scope_runs
         self._runs = [slice(a, a + n) for a, n in zip(starts.tolist(), counts.tolist())]
         known = [dict(zip(scopes[start], self._shape)) for start in starts]
@@ -138,18 +111,7 @@ class JointTableLayer(DiscreteInputLayer):
 
     @classmethod
     def stack(cls, units: Sequence[JointTable]) -> JointTableLayer:
-        """Stack units.
-
-        Parameters
-        ----------
-        units : sequence of JointTable
-            Units with one ``layer_key``, sorted by scope.
-
-        Returns
-        -------
-        JointTableLayer
-            Their layer.
-        """
+        """Stack units."""
         modes = [unit.modes for unit in units if unit.modes is not None]
         return cls(
             np.array([unit.scope for unit in units]),
@@ -157,24 +119,35 @@ class JointTableLayer(DiscreteInputLayer):
             np.stack(modes) if modes else None,
         )
 
-    def _with_unknown(self, reduce: Callable[..., FloatArray]) -> FloatArray:
-        """Extend the tables by unknown states, shape (n_units, n_codes + 1)."""
-        table = self.log_masses
+    def _with_unknown(
+        self, table: FloatArray, reduce: Callable[..., FloatArray], no_state: float = -np.inf
+    ) -> FloatArray:
+        """Extend tables by unknown states and a column for what is no state."""
         for axis in range(1, table.ndim):
             table = np.concatenate([table, reduce(table, axis=axis, keepdims=True)], axis)
-        return self._with_no_state(table.reshape(len(self), -1), -np.inf)
+        return np.column_stack([table.reshape(len(self), -1), np.full(len(self), no_state)])
 
-    def _with_no_state(self, table: FloatArray, value: float) -> FloatArray:
-        """Append the column for what is no state."""
-        return np.column_stack([table, np.full(len(self), value)])
+    @cached_property
+    def _lookup(self) -> FloatArray:
+        return self._with_unknown(self.log_masses, np.logaddexp.reduce)
 
     @cached_property
     def _linear_lookup(self) -> FloatArray:
-        return np.exp(self._lookup)
+        return self._with_unknown(np.exp(self.log_masses), np.add.reduce, 0.0)
+
+    @property
+    def n_states(self) -> IntArray:
+        """Number of states of each variable of each unit, shape (n_units, n_variables)."""
+        return np.broadcast_to(self._shape, self.scopes.shape)
+
+    def tables(self, cardinalities: Mapping[int, int]) -> Iterator[tuple[slice, Scope, FloatArray]]:
+        """Masses of the units of each scope at each code."""
+        for own in self._runs:
+            yield own, tuple(self.scopes[own.start].tolist()), self._linear_lookup[own]
 
     @cached_property
     def _log_max_lookup(self) -> FloatArray:
-        return self._with_unknown(np.max)
+        return self._with_unknown(self.log_masses, np.max)
 
     @property
     def n_parameters(self) -> int:
@@ -190,50 +163,15 @@ class JointTableLayer(DiscreteInputLayer):
         return values
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log mass of each unit at each row.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows of state codes, NaN for unknown; what is no state has mass zero.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log masses.
-        """
+        """Log mass of each unit at each row."""
         return self._gather(self._lookup, X)
 
     def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mass of each unit at each row.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows of state codes, NaN for unknown; what is no state has mass zero.
-
-        Returns
-        -------
-        values : ndarray of shape (n_units, n)
-            Masses.
-        log_scale : ndarray of shape (n,)
-            Zeros.
-        """
+        """Mass of each unit at each row."""
         return self._gather(self._linear_lookup, X), np.zeros(len(X))
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log mass of the joint states inside each row's box.
-
-        Parameters
-        ----------
-        box : Box
-            One box per row.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log masses.
-        """
+        """Log mass of the joint states inside each row's box."""
         values = np.empty((len(self), len(box.lower)))
         for units in self._runs:
             inside = np.ones((len(self._states), len(box.lower)))
@@ -246,18 +184,7 @@ class JointTableLayer(DiscreteInputLayer):
             return np.log(values)
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log mass of the best completion.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows of state codes, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log masses.
-        """
+        """Log mass of the best completion."""
         return self._gather(self._log_max_lookup, X)
 
     @cached_property
@@ -273,20 +200,7 @@ class JointTableLayer(DiscreteInputLayer):
         return np.minimum.reduceat(numbers, starts, axis=1)
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells with the most probable joint states.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which row of cells.
-        cells : ndarray of shape (m, n_variables)
-            State codes or NaN.
-
-        Returns
-        -------
-        ndarray of shape (m, n_variables)
-            Completed cells.
-        """
+        """Fill NaN cells with the most probable joint states."""
         return self._states[self._modes[units, self._codes_of(cells)]].astype(np.float64)
 
     def _codes_of(self, cells: FloatArray) -> IntArray:
@@ -319,22 +233,7 @@ class JointTableLayer(DiscreteInputLayer):
         return InverseCdf(masses.ravel(), firsts.ravel(), np.tile(lengths, len(self)))
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells with random states.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which row of cells.
-        cells : ndarray of shape (m, n_variables)
-            State codes or NaN.
-        rng : RandomNumbers
-            Source of randomness; one number completes a row of cells.
-
-        Returns
-        -------
-        ndarray of shape (m, n_variables)
-            Completed cells.
-        """
+        """Fill NaN cells with random states."""
         codes, completions, starts, _ = self._completions
         distributions = units * len(starts) + self._codes_of(cells)
         outcomes = self._posterior.draw(distributions, rng.random(len(units)))
@@ -346,12 +245,13 @@ class JointTableLayer(DiscreteInputLayer):
 
         A context is a code without the variable.
         """
-        joint = self._linear_lookup[:, :-1].reshape(len(self), *(n + 1 for n in self._shape))
+        joint = self._lookup[:, :-1].reshape(len(self), *(n + 1 for n in self._shape))
         conditionals = []
         for place in range(len(self._shape)):
             table = np.moveaxis(joint, place + 1, 0)
-            total = np.where(table[-1:] > 0.0, table[-1:], 1.0)
-            conditionals.append((table[:-1] / total).reshape(len(table) - 1, len(self), -1))
+            total = np.where(np.isneginf(table[-1:]), 0.0, table[-1:])
+            shares = np.exp(table[:-1] - total)
+            conditionals.append(shares.reshape(len(shares), len(self), -1))
         return conditionals
 
     @cached_property
@@ -368,20 +268,7 @@ class JointTableLayer(DiscreteInputLayer):
         return contexts
 
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
-        """Divide the flows of the units among the states of their unknown variables.
-
-        Parameters
-        ----------
-        flows : ndarray of shape (n_units, n)
-            Flows.
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Yields
-        ------
-        StateFlows
-            For every variable of every scope.
-        """
+        """Divide the flows of the units among the states of their unknown variables."""
         unknown = np.isnan(X.T)
         for units, codes in zip(self._runs, self._codebook.codes(X)):
             own_flows = flows[units]

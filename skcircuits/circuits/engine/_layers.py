@@ -1,9 +1,10 @@
-"""Inner layers of a plan: many product or sum units evaluated by a few array operations.
+"""Inner layers of a plan, its steps: many product or sum units in a few array operations.
 
-Each layer writes one contiguous run of units and reads units before it. ``values`` is the
-buffer of all units, units first: shape (n_units, *batch), where the batch is usually one axis
-of rows. Layers know three forward moves (log, linear, maximum) and two backward moves: flows
-on the log scale, derivatives on the linear scale.
+Each layer writes one contiguous run of rows of ``values``, a buffer with one row per unit:
+shape (n_units, *batch), where the batch is usually one axis of rows. Layers know three forward
+moves (log, linear, maximum) and two backward moves (flows on the log scale, derivatives on the
+linear scale). ``log_values`` and ``values`` are buffers after a forward pass, ``weights`` those
+of all edges of the plan.
 """
 
 from __future__ import annotations
@@ -15,27 +16,23 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.circuits.engine._arithmetic import dense_log_sum, segment_log_sum
+from skcircuits.circuits.engine._policy import MANY_VALUES
 from skcircuits.circuits.inputs._buffer_rows import Rows, Scatter, as_run
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["ProductLayer", "SumLayer", "SumWeights"]
+__all__ = ["BlockLayer", "ProductLayer", "SumLayer", "SumWeights"]
 
-# Fewer values per unit pay for the number of calls, not for what these compute.
-MANY_VALUES = 64
 # Beyond this size ten digits after the point of a logarithm are left, for ratios of values.
-LARGE_LOG = 1e6
+MAX_LOG = 1e6
 # The largest double is exp(709): room is left for what such numbers are multiplied with.
-LARGEST_EXPONENT = 600.0
+MAX_EXPONENT = 600.0
 
 
 class SumWeights:
-    """The weights of all sum edges of a plan, or a batch of such weights.
+    """The weights of all sum edges of a plan, (n_edges,) logarithms, or a batch of such weights.
 
-    Parameters
-    ----------
-    log : ndarray of shape (n_edges,) or (n_edges, *batch)
-        Log weights; a batch broadcasts against the batch of the values, so that one pass
-        evaluates many circuits with one structure.
+    A batch (n_edges, *batch) broadcasts against the batch of the values, so that one pass
+    evaluates many circuits with one structure.
     """
 
     def __init__(self, log: FloatArray) -> None:
@@ -56,21 +53,14 @@ class SumWeights:
         """Whether every element of the batch has weights of its own."""
         return self.log.ndim > 1
 
+    def with_own_matrices(self) -> SumWeights:
+        """Share the weights with layers that lie elsewhere in a buffer."""
+        shared = SumWeights(self.log)
+        shared.linear = self.linear
+        return shared
+
     def matrix(self, layer: SumLayer, n_units: int) -> sparse.csr_matrix:
-        """Give a layer's weights as a matrix from all units to its own, made at first use.
-
-        Parameters
-        ----------
-        layer : SumLayer
-            A layer of the plan that the weights belong to.
-        n_units : int
-            Number of units of the plan.
-
-        Returns
-        -------
-        sparse matrix of shape (n_sums, n_units)
-            Weights on the linear scale.
-        """
+        """Give a layer's weights as a matrix from all units to its own, made at first use."""
         first = layer.edges.start
         if first not in self._matrices:
             indptr = np.append(layer.starts, len(layer.children))
@@ -82,15 +72,7 @@ class SumWeights:
 
 @dataclass(frozen=True)
 class ProductLayer:
-    """Products with equally many factors.
-
-    Parameters
-    ----------
-    units : slice
-        Positions of the products in the buffer.
-    children : ndarray of shape (n_products, arity)
-        Positions of the factors.
-    """
+    """Products with equally many factors."""
 
     units: slice
     children: IntArray
@@ -99,16 +81,12 @@ class ProductLayer:
     def _scatter(self) -> Scatter:
         return Scatter(self.children.T.ravel())
 
-    def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
-        """Add the log values of the factors.
+    @cached_property
+    def _factors(self) -> tuple[Rows, ...]:
+        return tuple(as_run(factor) for factor in self.children.T)
 
-        Parameters
-        ----------
-        values : ndarray of shape (n_units, *batch)
-            Log values; the layer's own are written.
-        weights : SumWeights
-            Not used by products.
-        """
+    def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
+        """Add the log values of the factors."""
         out = values[self.units]
         np.take(values, self.children[:, 0], axis=0, out=out, mode="clip")
         for factor in self.children.T[1:]:
@@ -118,54 +96,22 @@ class ProductLayer:
     forward_max = forward_log
 
     def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
-        """Multiply the values of the factors.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_units, *batch)
-            Linear values; the layer's own are written.
-        weights : SumWeights
-            Not used by products.
-        """
+        """Multiply the values of the factors."""
         out = values[self.units]
         if values[0].size < MANY_VALUES:
             np.multiply.reduce(values.take(self.children.T, axis=0), axis=0, out=out)
-            return
-        values.take(self.children[:, 0], axis=0, out=out, mode="clip")
-        factors = np.empty_like(out)
-        for children in self.children.T[1:]:
-            values.take(children, axis=0, out=factors, mode="clip")
-            out *= factors
+        else:
+            _multiply(values, self._factors, out)
 
-    def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
-        """Hand the flow of each product to all its factors.
-
-        Parameters
-        ----------
-        flows : ndarray of shape (n_units, n)
-            Flows; those of the factors grow.
-        log_values : ndarray of shape (n_units, n)
-            Not used by products.
-        weights : SumWeights
-            Not used by products.
-        """
+    def backward_log(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
+        """Hand the flow of each product to all its factors."""
         arity = self.children.shape[1]
         self._scatter.add(flows, np.tile(flows[self.units], (arity, 1)))
 
     def backward_linear(
         self, derivatives: FloatArray, values: FloatArray, weights: SumWeights
     ) -> None:
-        """Hand the derivative of each product, times the other factors, to each factor.
-
-        Parameters
-        ----------
-        derivatives : ndarray of shape (n_units, n)
-            Derivatives of the root with respect to the units; those of the factors grow.
-        values : ndarray of shape (n_units, n)
-            Linear values after a forward pass.
-        weights : SumWeights
-            Not used by products.
-        """
+        """Hand the derivative of each product, times the other factors, to each factor."""
         factors = self.children.T
         # Products of the factors after each, then from the left: nothing is divided.
         after = [derivatives[self.units]]
@@ -181,22 +127,7 @@ class ProductLayer:
 
 @dataclass(frozen=True)
 class SumLayer:
-    """Weighted sums.
-
-    Parameters
-    ----------
-    units : slice
-        Positions of the sums in the buffer.
-    edges : slice
-        The layer's edges in the plan's list of sum edges.
-    children : ndarray of shape (n_edges,)
-        Position of the child at each edge, the edges of one sum in a row.
-    lengths : ndarray of shape (n_sums,)
-        Number of edges of each sum.
-    block_shape : tuple of three int, default=None
-        (n_blocks, n_sums, n_children) when the layer consists of blocks of sums that share
-        their children, which makes it a batched matrix product.
-    """
+    """Weighted sums."""
 
     units: slice
     edges: slice
@@ -215,20 +146,7 @@ class SumLayer:
         return np.repeat(np.arange(self.units.start, self.units.stop), self.lengths)
 
     def edges_of(self, own: IntArray) -> tuple[IntArray, IntArray]:
-        """List the edges of some sums one after the other.
-
-        Parameters
-        ----------
-        own : ndarray of shape (m,)
-            Sums, counted within the layer.
-
-        Returns
-        -------
-        edges : ndarray of shape (n_listed,)
-            Their edges, counted within the layer.
-        first : ndarray of shape (m,)
-            Where the edges of each sum begin in the list.
-        """
+        """List the edges of some sums one after the other."""
         lengths = self.lengths[own]
         first = np.cumsum(lengths) - lengths
         edges = np.arange(lengths.sum()) + np.repeat(self.starts[own] - first, lengths)
@@ -260,18 +178,7 @@ class SumLayer:
         return as_run(self.block_children.ravel())
 
     def block_values(self, values: FloatArray) -> FloatArray:
-        """Give the values of each block's children.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_units, *batch)
-            Values of all units.
-
-        Returns
-        -------
-        ndarray of shape (n_blocks, n_children, n)
-            Often a view of the values.
-        """
+        """Give the values of each block's children."""
         return values[self._block_rows].reshape(*self.block_children.shape, -1)
 
     def _terms(self, values: FloatArray, weights: SumWeights) -> FloatArray:
@@ -282,15 +189,7 @@ class SumLayer:
         return terms
 
     def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
-        """Log-sum-exp of the weighted children.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_units, *batch)
-            Log values; the layer's own are written.
-        weights : SumWeights
-            Weights of all edges of the plan.
-        """
+        """Log-sum-exp of the weighted children."""
         out = values[self.units]
         if self._use_blocks(weights):
             matrices = weights.linear[self.edges].reshape(self.block_shape)
@@ -299,15 +198,7 @@ class SumLayer:
             out[...] = segment_log_sum(self._terms(values, weights), self.starts, self.lengths)
 
     def forward_max(self, values: FloatArray, weights: SumWeights) -> None:
-        """Largest weighted child.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_units, *batch)
-            Log values; the layer's own are written.
-        weights : SumWeights
-            Weights of all edges of the plan.
-        """
+        """Largest weighted child."""
         if self._use_blocks(weights) and values.ndim == 2:
             self._max_in_blocks(values, weights)
             return
@@ -326,21 +217,13 @@ class SumLayer:
                 np.maximum(best, term, out=best)
 
     def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
-        """Weighted sum of (possibly signed) children.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_units, *batch)
-            Linear values; the layer's own are written.
-        weights : SumWeights
-            Weights of all edges of the plan.
-        """
+        """Weighted sum of (possibly signed) children."""
         out = values[self.units]
         linear = weights.linear[self.edges]
         if self._use_blocks(weights):
-            out[...] = (linear.reshape(self.block_shape) @ self.block_values(values)).reshape(
-                out.shape
-            )
+            assert self.block_shape is not None
+            sums = out.reshape(*self.block_shape[:2], -1)
+            np.matmul(linear.reshape(self.block_shape), self.block_values(values), out=sums)
         elif not weights.is_batch and values[0].size >= MANY_VALUES:
             matrix = weights.matrix(self, len(values))
             out[...] = (matrix @ values.reshape(len(values), -1)).reshape(out.shape)
@@ -353,20 +236,7 @@ class SumLayer:
             np.add.reduceat(terms, self.starts, axis=0, out=out)
 
     def posteriors(self, log_values: FloatArray, weights: SumWeights) -> FloatArray:
-        """Probability of each edge given that its sum is reached: θ p_child / p_sum.
-
-        Parameters
-        ----------
-        log_values : ndarray of shape (n_units, *batch)
-            Log values after a forward pass.
-        weights : SumWeights
-            Weights of all edges of the plan.
-
-        Returns
-        -------
-        ndarray of shape (n_edges, *batch)
-            Adds up to one over the edges of a sum; 0 below impossible sums.
-        """
+        """Probability of each edge given that its sum is reached: θ p_child / p_sum."""
         terms = self.log_posteriors(log_values, weights)
         return np.exp(terms, out=terms)
 
@@ -380,18 +250,8 @@ class SumLayer:
             terms -= np.repeat(np.log(np.where(total > 0.0, total, 1.0)), self.lengths, axis=0)
         return terms
 
-    def backward(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
-        """Divide the flow of each sum among its children.
-
-        Parameters
-        ----------
-        flows : ndarray of shape (n_units, n)
-            Flows; those of the children grow.
-        log_values : ndarray of shape (n_units, n)
-            Log values after a forward pass.
-        weights : SumWeights
-            Weights of all edges of the plan.
-        """
+    def backward_log(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
+        """Divide the flow of each sum among its children."""
         scaled = self._scaled_blocks(flows, log_values, weights)
         if scaled is not None:
             matrices, ratios, children = scaled
@@ -406,22 +266,7 @@ class SumLayer:
     def edge_counts(
         self, flows: FloatArray, log_values: FloatArray, weights: SumWeights
     ) -> FloatArray:
-        """Add up the flows of each edge over rows: expected counts of the weights.
-
-        Parameters
-        ----------
-        flows : ndarray of shape (n_units, n)
-            Flows after a backward pass.
-        log_values : ndarray of shape (n_units, n)
-            Log values after a forward pass.
-        weights : SumWeights
-            Weights of all edges of the plan.
-
-        Returns
-        -------
-        ndarray of shape (n_edges,)
-            Counts of the layer's edges.
-        """
+        """Add up the flows of each edge over rows: expected counts of the weights."""
         scaled = self._scaled_blocks(flows, log_values, weights)
         if scaled is not None:
             matrices, ratios, children = scaled
@@ -449,7 +294,7 @@ class SumLayer:
         own = log_values[self.units].reshape(n_blocks, n_sums, -1)
         flow = flows[self.units].reshape(own.shape)
         exponent = np.where(flow > 0, peak - own, 0.0)
-        if exponent.max(initial=0.0) > LARGEST_EXPONENT or _has_large_logs(own):
+        if exponent.max(initial=0.0) > MAX_EXPONENT or _has_large_logs(own):
             return None
         matrices = weights.linear[self.edges].reshape(self.block_shape)
         return matrices, flow * np.exp(exponent), np.exp(children - peak)
@@ -457,17 +302,7 @@ class SumLayer:
     def backward_linear(
         self, derivatives: FloatArray, values: FloatArray, weights: SumWeights
     ) -> None:
-        """Hand the derivative of each sum, times the weights, to its children.
-
-        Parameters
-        ----------
-        derivatives : ndarray of shape (n_units, n)
-            Derivatives of the root with respect to the units; those of the children grow.
-        values : ndarray of shape (n_units, n)
-            Not used by sums.
-        weights : SumWeights
-            Weights of all edges of the plan.
-        """
+        """Hand the derivative of each sum, times the weights, to its children."""
         own = derivatives[self.units]
         if self.block_shape is None:
             received = np.repeat(own, self.lengths, axis=0)
@@ -479,6 +314,50 @@ class SumLayer:
         self._block_scatter.add(derivatives, received.reshape(-1, own.shape[1]))
 
 
+@dataclass(frozen=True)
+class BlockLayer:
+    """One block of sums over the same children, and the products that only it reads.
+
+    ``factors`` are the rows of the first, second, ... factor of each child, (n_children,) each;
+    one entry for children that are no products. Blocks are made where a plan is lowered and
+    know the linear forward move alone.
+    """
+
+    units: slice
+    edges: slice
+    factors: tuple[IntArray, ...]
+
+    @cached_property
+    def _rows(self) -> tuple[Rows, ...]:
+        return tuple(as_run(factor) for factor in self.factors)
+
+    def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
+        """Multiply the factors, then mix: the products are in no buffer."""
+        matrix = weights.linear[self.edges].reshape(-1, len(self.factors[0]))
+        children = _multiply(values, self._rows)
+        np.matmul(matrix, children, out=values[self.units])
+
+
+def _multiply(
+    values: FloatArray, factors: tuple[Rows, ...], out: FloatArray | None = None
+) -> FloatArray:
+    """Element-wise product of some rows of the buffer."""
+    if len(factors) == 1:
+        if out is None:
+            return _gather(values, factors[0])
+        out[...] = _gather(values, factors[0])
+        return out
+    result = np.multiply(_gather(values, factors[0]), _gather(values, factors[1]), out=out)
+    for rows in factors[2:]:
+        result *= _gather(values, rows)
+    return result
+
+
+def _gather(values: FloatArray, rows: Rows) -> FloatArray:
+    """Some rows of the buffer; those of a slice without a copy."""
+    return values[rows] if isinstance(rows, slice) else values.take(rows, axis=0)
+
+
 def _has_large_logs(log_values: FloatArray) -> bool:
     """Tell whether possible values are so small or large that their ratios lose digits."""
-    return bool(((np.abs(log_values) > LARGE_LOG) & ~np.isneginf(log_values)).any())
+    return bool(((np.abs(log_values) > MAX_LOG) & ~np.isneginf(log_values)).any())

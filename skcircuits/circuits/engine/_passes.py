@@ -1,54 +1,71 @@
-"""The passes over the layers of a plan: feedforward, and backward on either scale.
+"""The passes over the layers of a plan: feedforward and backward, on the log or linear scale.
 
 A query chooses input values, runs one feedforward pass and perhaps one backward pass. No passes
-are traces, which follow one explanation per row (``tracing.py``), the steps of the fast
-evaluator for many rows (``scaled.py``), and the entropy, which is no polynomial in the values of
-the inputs (``information.py``).
+are traces, which follow one explanation per row (``_tracing``), and the entropy, which is no
+polynomial in the values of the inputs.
+
+The linear scale costs no logarithms. It is exact where all values are at most one: whatever
+underflows anywhere changes the value of the root by less than a denormal number per edge, so a
+row whose root value is well above that is right. The others take the log scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import methodcaller
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer
+from skcircuits.circuits.structure.properties import units_are_tractable
+from skcircuits.circuits.structure.units import Scope
 from skcircuits.protocols import FloatArray
 
 __all__ = [
+    "MIN_ROOT",
     "Move",
     "backward",
-    "backward_linear",
+    "can_be_linear",
     "feedforward",
     "input_buffer",
+    "input_flows",
+    "linear_values",
     "log_values",
+    "run_steps",
 ]
 
 Move = Literal["log", "max", "linear"]
+
+# Underflow below a root value of this size is beyond the sixteenth digit by far.
+MIN_ROOT = 1e-280
+
+
+def run_steps(
+    steps: Iterable[Any],
+    values: FloatArray,
+    move: Move,
+    weights: SumWeights,
+    write: Callable[[Any, FloatArray], None] | None = None,
+) -> None:
+    """Carry out steps in order: inner layers make their move, ``write`` fills in input steps."""
+    for step in steps:
+        forward = getattr(step, f"forward_{move}", None)
+        if forward is not None:
+            forward(values, weights)
+        else:
+            assert write is not None
+            write(step, values[step.units])
 
 
 def input_buffer(
     plan: Plan, values_of: Callable[[InputLayer], FloatArray], batch: tuple[int, ...]
 ) -> FloatArray:
-    """Allocate the buffer of all units and fill in the input values.
+    """Allocate the buffer of all units, (n_units, *batch), and fill in the input values.
 
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    values_of : callable
-        Gives the values of an input layer, shape (n_units_of_layer, *batch).
-    batch : tuple of int
-        Shape of the batch, usually ``(n_rows,)``.
-
-    Returns
-    -------
-    ndarray of shape (n_units, *batch)
-        Inner units are not yet set.
+    ``values_of`` gives the values of an input layer, (n_units_of_layer, *batch).
     """
     values = np.empty((plan.n_units, *batch))
     for units, layer in plan.inputs:
@@ -59,105 +76,102 @@ def input_buffer(
 def feedforward(
     plan: Plan, values: FloatArray, move: Move = "log", weights: SumWeights | None = None
 ) -> FloatArray:
-    """Evaluate all inner units, children before parents.
+    """Evaluate all inner units in place, children before parents; the root is the last row.
 
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    values : ndarray of shape (n_units, *batch)
-        Buffer with the input values set (see ``input_buffer``); inner units are written.
-    move : {"log", "max", "linear"}, default="log"
-        Sum-product in log space, max-product in log space, or sum-product of plain and
-        possibly signed numbers.
-    weights : SumWeights, default=None
-        Other weights than the plan's own, or a batch of weights.
-
-    Returns
-    -------
-    ndarray of shape (n_units, *batch)
-        The same buffer; the root is the last row.
+    Moves are sum-product in log space, max-product in log space, and sum-product of plain and
+    possibly signed numbers. ``weights`` may replace the plan's own or be a batch.
     """
-    weights = plan.weights if weights is None else weights
-    for layer in plan.layers:
-        getattr(layer, f"forward_{move}")(values, weights)
+    run_steps(plan.layers, values, move, plan.weights if weights is None else weights)
     return values
 
 
 def log_values(plan: Plan, X: FloatArray) -> FloatArray:
-    """Log value of every unit at every row.
+    """Log value of every unit at every row, (n_units, n); NaN cells are marginalised."""
+    return feedforward(plan, input_buffer(plan, methodcaller("log_prob", X), (len(X),)))
 
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    X : ndarray of shape (n, n_columns)
-        Rows, NaN marginalised; all rows are held in memory at once.
 
-    Returns
-    -------
-    ndarray of shape (n_units, n)
-        Log values.
+def linear_values(plan: Plan, X: FloatArray) -> FloatArray | None:
+    """Value of every unit at every row, (n_units, n), up to a factor per row and scope.
+
+    None if the circuit or a row is not for the linear scale.
     """
-    values = input_buffer(plan, methodcaller("log_prob", X), (len(X),))
-    return feedforward(plan, values)
+    if not can_be_linear(plan):
+        return None
+    values = input_buffer(plan, lambda layer: layer.scaled_prob(X)[0], (len(X),))
+    feedforward(plan, values, "linear")
+    return values if (values[plan.root] >= MIN_ROOT).all() else None
+
+
+def can_be_linear(plan: Plan) -> bool:
+    """Tell whether linear values of all units stay in [0, 1] once inputs are scaled.
+
+    True for smooth, decomposable and normalised circuits whose continuous units of one layer
+    meet no other units in their scopes.
+    """
+    return plan.remember("can_be_linear", lambda: _can_be_linear(plan))
+
+
+def _can_be_linear(plan: Plan) -> bool:
+    nothing = np.full((1, plan.n_columns), np.nan)
+    is_bounded = log_values(plan, nothing).max() < 1e-6
+    return bool(is_bounded) and units_are_tractable(plan.units) and _densities_stand_alone(plan)
+
+
+def _densities_stand_alone(plan: Plan) -> bool:
+    """Tell whether all units that touch a continuous unit's scope are in its layer.
+
+    Only then does every explanation of a row use exactly one of them, and their common
+    factor can be taken out.
+    """
+    met: dict[int, set[tuple[int, Scope]]] = {v: set() for v in plan.units[-1].scope}
+    for number, (units, _) in enumerate(plan.inputs):
+        for unit in plan.units[units]:
+            for variable in unit.scope:
+                met[variable].add((number, unit.scope))
+    return all(
+        len(met[variable]) == 1
+        for _, layer in plan.inputs
+        if not layer.is_discrete
+        for variable in np.unique(layer.scopes).tolist()
+    )
 
 
 def backward(
     plan: Plan,
-    log_values: FloatArray,
+    values: FloatArray,
+    move: Literal["log", "linear"] = "log",
     weights: SumWeights | None = None,
     root_flow: FloatArray | None = None,
 ) -> FloatArray:
-    """Compute the flow of every unit: the probability that it is part of the explanation.
+    """Distribute the root over all units, (n_units, n), after a feedforward pass of one move.
 
-    Choose one child of every sum with probability proportional to its weighted value and
-    follow all factors of every product, from the root down; the flow of a unit is the
-    probability that it is reached.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    log_values : ndarray of shape (n_units, n)
-        Result of a feedforward pass with ``move="log"``.
-    weights : SumWeights, default=None
-        The weights of that pass.
-    root_flow : ndarray of shape (n,), default=None
-        Flow of the root; ones by default. Row weights go in here.
-
-    Returns
-    -------
-    ndarray of shape (n_units, n)
-        Flows in [0, 1]; 0 in rows of probability zero.
+    On the log scale the result are flows. Choose one child of every sum with probability
+    proportional to its weighted value and follow all factors of every product, from the root
+    down: the flow of a unit is the probability that it is reached, 0 in rows of probability
+    zero. On the linear scale they are derivatives of the logarithm of the root; times the
+    values they are the flows. ``root_flow``, (n,), holds weights of rows.
     """
     weights = plan.weights if weights is None else weights
-    flows = np.zeros_like(log_values)
-    flows[plan.root] = np.where(np.isneginf(log_values[plan.root]), 0.0, 1.0)
+    result = np.zeros_like(values)
+    root = values[plan.root]
+    if move == "log":
+        result[plan.root] = np.where(np.isneginf(root), 0.0, 1.0)
+    else:
+        result[plan.root] = 1.0 / root
     if root_flow is not None:
-        flows[plan.root] *= root_flow
+        result[plan.root] *= root_flow
     for layer in reversed(plan.layers):
-        layer.backward(flows, log_values, weights)
-    return flows
+        getattr(layer, f"backward_{move}")(result, values, weights)
+    return result
 
 
-def backward_linear(plan: Plan, values: FloatArray) -> FloatArray:
-    """Compute the derivative of the logarithm of the root with respect to every unit.
+def input_flows(plan: Plan, values: FloatArray) -> FloatArray:
+    """Flow of every input unit, (n_input_units, n), after ``linear_values``.
 
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    values : ndarray of shape (n_units, n)
-        Result of a feedforward pass with ``move="linear"``; the root is not zero.
-
-    Returns
-    -------
-    ndarray of shape (n_units, n)
-        Derivatives; times the values they are the flows.
+    The root is a polynomial of degree one in each value and at most one, hence so are its
+    derivatives: as with values, what underflows is far below the sixteenth digit.
     """
-    derivatives = np.zeros_like(values)
-    derivatives[plan.root] = 1.0 / values[plan.root]
-    for layer in reversed(plan.layers):
-        layer.backward_linear(derivatives, values, plan.weights)
-    return derivatives
+    n_inputs = plan.inputs[-1][0].stop
+    flows = backward(plan, values, "linear")[:n_inputs]
+    flows *= values[:n_inputs]
+    return flows

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
-from skcircuits.circuits.inputs import DiscreteLayer, InputLayer, LeafUnit
+from skcircuits.circuits.engine._policy import BATCH_ROWS, MIN_BLOCK
+from skcircuits.circuits.inputs import InputLayer, LeafUnit
+from skcircuits.circuits.inputs._base import DiscreteInputLayer
 from skcircuits.circuits.structure._unit_lists import UnitList
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
@@ -26,11 +28,6 @@ from skcircuits.protocols import FloatArray
 __all__ = ["Plan", "compile_plan"]
 
 _Item = TypeVar("_Item")
-
-# Rows per batch: large enough to amortise Python, small enough to stay in cache.
-BATCH_ROWS = 512
-# A block of sums over shared children pays as a matrix product from this size on.
-SMALLEST_BLOCK = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,20 +65,7 @@ class Plan:
         return {}
 
     def remember(self, key: Hashable, build: Callable[[], _Item]) -> _Item:
-        """Derive something from the plan once.
-
-        Parameters
-        ----------
-        key : hashable
-            Its name.
-        build : callable
-            Makes it the first time.
-
-        Returns
-        -------
-        object
-            What ``build`` gave.
-        """
+        """Derive something from the plan once."""
         if key not in self._memory:
             self._memory[key] = build()
         item: _Item = self._memory[key]
@@ -91,6 +75,11 @@ class Plan:
     def n_units(self) -> int:
         """Number of units."""
         return len(self.units)
+
+    @cached_property
+    def n_edges(self) -> int:
+        """Number of edges between units."""
+        return sum(layer.children.size for layer in self.layers)
 
     @property
     def root(self) -> int:
@@ -107,8 +96,8 @@ class Plan:
         """Number of states of each discrete variable, sorted by variable."""
         n_states = np.zeros(self.n_columns, dtype=np.int64)
         for _, layer in self.inputs:
-            if isinstance(layer, DiscreteLayer):
-                np.maximum.at(n_states, layer.scopes[:, 0], layer.cardinalities)
+            if isinstance(layer, DiscreteInputLayer):
+                np.maximum.at(n_states, layer.scopes, layer.n_states)
         seen = np.flatnonzero(n_states)
         return dict(zip(seen.tolist(), n_states[seen].tolist()))
 
@@ -130,44 +119,12 @@ class Plan:
         return 8 * (2 * self.n_units + 3 * edges) + widest
 
     def batches(self, n_rows: int, n_buffers: int = 1) -> Iterable[slice]:
-        """Cut rows into batches that fit into cache and into the working memory.
-
-        Parameters
-        ----------
-        n_rows : int
-            Number of rows.
-        n_buffers : int, default=1
-            Buffers of the plan's size the caller holds at once.
-
-        Returns
-        -------
-        iterable of slice
-            The batches in order.
-        """
+        """Cut rows into batches that fit into cache and into the working memory."""
         return memory_bound_chunks(n_rows, self.bytes_per_row * n_buffers, at_most=BATCH_ROWS)
 
 
 def compile_plan(root: Unit, *, fold: bool = True) -> Plan:
-    """Compile a symbolic circuit.
-
-    Parameters
-    ----------
-    root : Unit
-        The root.
-    fold : bool, default=True
-        Fold sums that share their children into matrix products. False gives the plain
-        plan that the fast paths are tested against.
-
-    Returns
-    -------
-    Plan
-        The numeric circuit.
-
-    Raises
-    ------
-    CircuitPropertyError
-        If some units have masses and others densities at points of one variable.
-    """
+    """Compile a symbolic circuit."""
     order = topological_order(root)
     builder = _PlanBuilder()
     leaves = [unit for unit in order if isinstance(unit, LeafUnit)]
@@ -289,7 +246,7 @@ def _find_blocks(sums: list[Sum]) -> tuple[list[list[Sum]], list[Sum]]:
     """Split sums into blocks worth a matrix product and the rest."""
     blocks, single = [], []
     for block in _groups(sums, lambda unit: tuple(id(child) for child in unit.children)):
-        worthwhile = len(block) > 1 and len(block) * len(block[0].children) >= SMALLEST_BLOCK
+        worthwhile = len(block) > 1 and len(block) * len(block[0].children) >= MIN_BLOCK
         if worthwhile:
             blocks.append(block)
         else:

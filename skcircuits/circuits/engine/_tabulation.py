@@ -14,53 +14,37 @@ from math import prod
 import numpy as np
 
 from skcircuits.circuits.engine._joint_table import JointTable, joint_states
-from skcircuits.circuits.engine._passes import Move, feedforward, input_buffer
+from skcircuits.circuits.engine._passes import Move, feedforward, input_buffer, run_steps
 from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.engine._policy import TRACE_TABLES, TableBudget
 from skcircuits.circuits.engine._tracing import best_edges, trace
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["tabulated"]
 
-# A table has at most so many pairs of a joint state, unknown included, and a completion:
-# five variables of two states, three of four.
-MOST_COMPLETIONS = 1024
-# Rows that are evaluated to fill the tables, and the pairs of all tables together.
-MOST_ROWS = 2048
-MOST_PAIRS = 2**21
-# Tables pay in plans of so many units, if at most this share of them remains.
-FEWEST_UNITS = 512
-LARGEST_SHARE = 0.5
 
-
-def tabulated(plan: Plan, move: Move = "log") -> Plan:
+def tabulated(plan: Plan, move: Move = "log", budget: TableBudget = TRACE_TABLES) -> Plan:
     """Replace units over few discrete variables by tables of their values.
 
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit.
-    move : {"log", "max"}, default="log"
-        Which pass fills the tables: sum-product or max-product.
-
-    Returns
-    -------
-    Plan
-        A plan whose root has the same values under this pass; the plan itself where tables
-        would not make it much smaller.
+    ``move`` says which pass fills the tables, sum-product ("log") or max-product: under it the
+    root has the same values. The plan itself where tables would not make it much smaller.
     """
-    return plan.remember(("tabulated", move), lambda: _tabulate(plan, move))
+    return plan.remember(("tabulated", move, budget), lambda: _tabulate(plan, move, budget))
 
 
-def _tabulate(plan: Plan, move: Move) -> Plan:
-    if plan.n_units < FEWEST_UNITS:
+def _tabulate(plan: Plan, move: Move, budget: TableBudget) -> Plan:
+    if plan.n_units < budget.min_units:
         return plan
-    border = _Border(plan)
-    rounds = _rounds(border.tables)
-    rows = sum(max(border.n_rows(scope, move) for scope in scopes) for scopes in rounds)
-    n_pairs = sum(len(units) * border.n_pairs(scope) for scope, units in border.tables.items())
-    is_smaller = len(border.needed) <= LARGEST_SHARE * plan.n_units
-    if not is_smaller or not rounds or rows > MOST_ROWS or n_pairs > MOST_PAIRS:
+    for max_codes in budget.max_codes:
+        border = _Border(plan, max_codes)
+        rounds = _rounds(border.tables)
+        if len(border.needed) > budget.max_remaining * plan.n_units or not rounds:
+            return plan
+        n_rows = sum(max(border.n_rows(scope, move) for scope in scopes) for scopes in rounds)
+        if n_rows <= budget.max_rows and border.n_entries <= budget.max_entries:
+            break
+    else:
         return plan
     fill = _sum_tables if move == "log" else _max_tables
     tables: dict[int, JointTable] = {}
@@ -70,23 +54,16 @@ def _tabulate(plan: Plan, move: Move) -> Plan:
 
 
 class _Border:
-    """Units to tabulate, and the units above them.
+    """Units to tabulate (``tables``: plan positions by scope), and those that remain.
 
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-
-    Attributes
-    ----------
-    tables : dict of tuple to list of int
-        Plan positions of the units to tabulate, by scope.
-    needed : list of int
-        Plan positions of the units that remain or become tables, children first.
+    ``needed`` are the plan positions of the units that remain or become tables, children
+    first. A table has at most ``max_codes`` joint states, unknown counted as a state.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, max_codes: int) -> None:
         self._plan = plan
+        self._max_codes = max_codes
+        self._is_small: dict[Scope, bool] = {}
         self.tables: dict[Scope, list[int]] = defaultdict(list)
         found = {plan.root}
         stack = [plan.root]
@@ -109,12 +86,19 @@ class _Border:
 
     def is_small(self, scope: Scope) -> bool:
         """Tell whether all variables are discrete with few joint states."""
-        is_discrete = self._plan.cardinalities.keys() >= set(scope)
-        return is_discrete and self.n_pairs(scope) <= MOST_COMPLETIONS
+        if scope not in self._is_small:
+            is_discrete = self._plan.cardinalities.keys() >= set(scope)
+            self._is_small[scope] = is_discrete and self.n_codes(scope) <= self._max_codes
+        return self._is_small[scope]
 
-    def n_pairs(self, scope: Scope) -> int:
-        """Pairs of a joint state, unknown included, and a completion."""
-        return prod(2 * n for n in self.shape(scope))
+    def n_codes(self, scope: Scope) -> int:
+        """Joint states, unknown counted as a state."""
+        return prod(n + 1 for n in self.shape(scope))
+
+    @property
+    def n_entries(self) -> int:
+        """Entries of all tables."""
+        return sum(len(units) * self.n_codes(scope) for scope, units in self.tables.items())
 
     def n_rows(self, scope: Scope, move: Move) -> int:
         """Rows that fill a table; best completions are traced for unknown states too."""
@@ -149,7 +133,11 @@ def _sum_tables(
     """Tables of log values of units with disjoint scopes."""
     states = {scope: joint_states(border.shape(scope)) for scope in tables}
     X = _rows_of_states(states, plan.n_columns)
-    values = feedforward(plan, input_buffer(plan, lambda layer: layer.log_prob(X), (len(X),)))
+    values = input_buffer(plan, lambda layer: layer.log_prob(X), (len(X),))
+    # What lies above all tables is not needed
+    highest = max(map(max, tables.values()))
+    below = [layer for layer in plan.layers if layer.units.start <= highest]
+    run_steps(below, values, "log", plan.weights)
     return {
         unit: JointTable(scope, values[unit, : len(states[scope])].reshape(border.shape(scope)))
         for scope, units in tables.items()

@@ -27,17 +27,7 @@ class EdgeChoice(Protocol):
 
 
 class InputPairs(NamedTuple):
-    """Input units that take part in the explanations of some rows.
-
-    Parameters
-    ----------
-    layer : InputLayer
-        The layer.
-    units : ndarray of shape (m,)
-        Units, counted within the layer.
-    rows : ndarray of shape (m,)
-        The row each of them explains.
-    """
+    """Input units that take part in the explanations of some rows."""
 
     layer: InputLayer
     units: IntArray
@@ -47,24 +37,7 @@ class InputPairs(NamedTuple):
 def trace(
     plan: Plan, n_rows: int, choose: EdgeChoice, starts: IntArray | None = None
 ) -> Iterator[InputPairs]:
-    """Follow the chosen edges down to the inputs.
-
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit.
-    n_rows : int
-        Number of rows.
-    choose : EdgeChoice
-        Picks the edges below sums.
-    starts : ndarray of shape (n_rows,), default=None
-        The unit at which each row starts; the root by default.
-
-    Yields
-    ------
-    InputPairs
-        For each input layer that is reached.
-    """
+    """Follow the chosen edges down to the inputs."""
     # Pairs instead of a mask over all units and rows: most units explain few rows.
     pending = _Pending(plan)
     starts = np.full(n_rows, plan.root) if starts is None else starts
@@ -117,24 +90,7 @@ class _Pending:
 
 
 def pairs_by_block(layer: SumLayer, own: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Group the sums of a folded layer by their block.
-
-    Parameters
-    ----------
-    layer : SumLayer
-        A layer with blocks.
-    own : ndarray of shape (m,)
-        Sums, counted within the layer.
-
-    Yields
-    ------
-    block : int
-        Number of the block.
-    pairs : ndarray of shape (k,)
-        Which of the m sums belong to it.
-    sums : ndarray of shape (k,)
-        Their numbers within the block.
-    """
+    """Group the sums of a folded layer by their block."""
     assert layer.block_shape is not None
     blocks, sums = np.divmod(own, layer.block_shape[1])
     order = np.argsort(blocks, kind="stable")
@@ -146,20 +102,7 @@ def pairs_by_block(layer: SumLayer, own: IntArray) -> Iterator[tuple[int, IntArr
 
 
 def best_edges(plan: Plan, values: FloatArray) -> EdgeChoice:
-    """Choose the edge with the largest term, the first of those that tie.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    values : ndarray of shape (n_units, n)
-        Log values after a max-product pass.
-
-    Returns
-    -------
-    callable
-        The choice.
-    """
+    """Choose the edge with the largest term, the first of those that tie."""
 
     def choose(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
         log_weights = plan.weights.log[layer.edges]

@@ -73,23 +73,7 @@ def _pack(family: str, parameters: list[dict[str, Any]]) -> dict[str, np.ndarray
 
 
 def load(path: str | PathLike[str]) -> Unit:
-    """Read a circuit.
-
-    Parameters
-    ----------
-    path : str or path-like
-        File that ``save`` wrote.
-
-    Returns
-    -------
-    Unit
-        The root.
-
-    Raises
-    ------
-    CircuitFileError
-        If the file is no circuit, damaged, or of a newer version.
-    """
+    """Read a circuit."""
     try:
         return _rebuild(*_read_arrays(path))
     except FileNotFoundError:

@@ -14,18 +14,7 @@ SMALL = 40
 
 
 def describe(plan: Plan) -> str:
-    """Describe a circuit.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-
-    Returns
-    -------
-    str
-        A small circuit as an indented tree, a large one by its sizes.
-    """
+    """Describe a circuit."""
     kinds = Counter(type(unit).__name__ for unit in plan.units)
     sizes = ", ".join(f"{count} {name}" for name, count in sorted(kinds.items()))
     head = f"Circuit over {len(plan.units[-1].scope)} variables: {sizes}"
@@ -59,18 +48,7 @@ def _label(unit: Unit) -> str:
 
 
 def to_dot(plan: Plan) -> str:
-    """Write a circuit in the DOT language.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-
-    Returns
-    -------
-    str
-        Source text for Graphviz.
-    """
+    """Write a circuit in the DOT language."""
     lines = ["digraph circuit {", "  node [shape=circle];"]
     for position, unit in enumerate(plan.units):
         lines.append(f"  {position} [{_dot_style(unit)}];")

@@ -386,6 +386,33 @@ class DiscreteInputLayer(InputLayer):
         """Variables with points of positive mass under some unit: all."""
         return np.unique(self.scopes)
 
+    @property
+    @abstractmethod
+    def n_states(self) -> IntArray:
+        """Number of states of each variable of each unit, (n_units, scope_size)."""
+
+    @abstractmethod
+    def tables(
+        self, cardinalities: Mapping[int, int]
+    ) -> Iterator[tuple[slice, tuple[int, ...], FloatArray]]:
+        """Masses of the units of each scope at every code of a table.
+
+        Parameters
+        ----------
+        cardinalities : mapping of int to int
+            Number of states of each variable in the whole circuit.
+
+        Yields
+        ------
+        units : slice
+            Which units.
+        scope : tuple of int
+            Their variables.
+        masses : ndarray of shape (n_own_units, n_codes + 1)
+            One column per joint state, unknown counted as the last state of each variable
+            (the last variable varies fastest), and a column of zeros.
+        """
+
     @abstractmethod
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
         """Divide the flows of the units among the states of their unknown variables.

@@ -14,38 +14,14 @@ Rows = slice | IntArray
 
 
 def as_run(rows: IntArray) -> Rows:
-    """Turn rows that follow each other into a slice, which is read without a copy.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows,)
-        At least one row.
-
-    Returns
-    -------
-    slice or ndarray of shape (n_rows,)
-        The same rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.circuits.inputs._buffer_rows import as_run
-    >>> as_run(np.array([3, 4, 5])), as_run(np.array([3, 5]))
-    (slice(3, 6, None), array([3, 5]))
-    """
+    """Turn rows that follow each other into a slice, which is read without a copy."""
     first = int(rows[0])
     is_run = np.array_equal(rows, np.arange(first, first + len(rows)))
     return slice(first, first + len(rows)) if is_run else rows
 
 
 class Scatter:
-    """Adds rows of contributions to the rows of a buffer they belong to.
-
-    Parameters
-    ----------
-    targets : ndarray of shape (n_terms,)
-        Row of the buffer to which each contribution is added; may repeat.
-    """
+    """Adds rows of contributions to the rows of a buffer they belong to."""
 
     def __init__(self, targets: IntArray) -> None:
         distinct, inverse = np.unique(targets, return_inverse=True)
@@ -57,13 +33,5 @@ class Scatter:
         self._matrix = sparse.csr_matrix((np.ones(n_terms), (inverse, np.arange(n_terms))), shape)
 
     def add(self, buffer: FloatArray, contributions: FloatArray) -> None:
-        """Add ``contributions[i]`` to ``buffer[targets[i]]``.
-
-        Parameters
-        ----------
-        buffer : ndarray of shape (n_rows, n)
-            Changed in place.
-        contributions : ndarray of shape (n_terms, n)
-            What is added.
-        """
+        """Add ``contributions[i]`` to ``buffer[targets[i]]``."""
         buffer[self._rows] += self._matrix @ contributions if self._repeats else contributions

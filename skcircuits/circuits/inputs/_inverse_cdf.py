@@ -15,23 +15,6 @@ class InverseCdf:
     The unit interval of a distribution with k outcomes is cut into k buckets; for every
     bucket the guide names the first outcome that may fall into it (the indexed search of
     Chen and Asau, 1974). A draw takes one lookup and on average less than two steps.
-
-    Parameters
-    ----------
-    masses : ndarray of shape (n_outcomes,)
-        Non-negative masses of all distributions one after the other.
-    starts : ndarray of shape (n_distributions,)
-        First outcome of each distribution.
-    lengths : ndarray of shape (n_distributions,)
-        Number of outcomes of each distribution, at least one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
-    >>> cdf = InverseCdf(np.array([1.0, 3.0, 1.0]), np.array([0, 2]), np.array([2, 1]))
-    >>> cdf.draw(np.array([0, 0, 1]), np.array([0.2, 0.3, 0.9]))
-    array([0, 1, 2])
     """
 
     def __init__(self, masses: FloatArray, starts: IntArray, lengths: IntArray) -> None:
@@ -47,20 +30,7 @@ class InverseCdf:
         self._guide = np.clip(lowest, starts[distribution], (starts + lengths - 1)[distribution])
 
     def draw(self, distributions: IntArray, uniform: FloatArray) -> IntArray:
-        """Draw one outcome per entry.
-
-        Parameters
-        ----------
-        distributions : ndarray of shape (m,)
-            Which distribution to draw from.
-        uniform : ndarray of shape (m,)
-            Numbers in [0, 1).
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Outcomes, counted over all distributions; never one of mass zero.
-        """
+        """Draw one outcome per entry."""
         bucket = (uniform * self._lengths[distributions]).astype(np.intp)
         outcomes = self._guide[self._starts[distributions] + bucket]
         # All draws take their steps together; those that have arrived drop out.

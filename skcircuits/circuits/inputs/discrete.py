@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -261,6 +261,24 @@ class DiscreteLayer(DiscreteInputLayer):
     def n_parameters(self) -> int:
         """Number of free parameters of all units."""
         return self._n_parameters
+
+    @property
+    def n_states(self) -> IntArray:
+        """Number of states of each unit, shape (n_units, 1)."""
+        return self.cardinalities[:, None]
+
+    def tables(
+        self, cardinalities: Mapping[int, int]
+    ) -> Iterator[tuple[slice, tuple[int, ...], FloatArray]]:
+        """Masses of the units of each variable; the columns are states, unknown, no state."""
+        for start, count in zip(*self._scope_runs):
+            own, variable = slice(start, start + count), int(self.scopes[start, 0])
+            n_states = cardinalities[variable]
+            table = np.zeros((count, n_states + 2))
+            known = min(n_states, self.masses.shape[1])
+            table[:, :known] = self.masses[own, :known]
+            table[:, n_states] = 1.0
+            yield own, (variable,), table
 
     def codes(self, X: FloatArray) -> IntArray:
         """Positions in the lookup table of the layer's columns.

@@ -18,6 +18,7 @@ import numpy as np
 from skcircuits.circuits.engine._flattening import flatten
 from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.engine._policy import BATCH_ROWS, MANY_ROWS
 from skcircuits.circuits.inputs import Box, BoxMasses
 from skcircuits.circuits.inputs._buffer_rows import Rows
 from skcircuits.circuits.queries._conditioning import marginalize
@@ -27,9 +28,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["log_box_probability"]
 
-# A smaller circuit pays for this many rows with the same bounded variables; so many of them
-# are kept.
-MANY_ROWS = 256
+# Circuits of the bounded variables that are kept.
 MAX_KEPT = 64
 # What masses of input units may miss. Results above some share of the whole are exact
 # nevertheless; results below another may have lost digits to underflow.
@@ -37,10 +36,6 @@ INPUT_ERROR = 1e-15
 SURELY_EXACT = 1e-6
 SMALLEST_LINEAR = 1e-250
 RELATIVE_ERROR = 1e-9
-# More rows than this try the cheaper bound of their errors first.
-FEW_ROWS = 256
-# Rows per batch: their values stay in cache.
-BATCH_ROWS = 512
 
 _Write = Callable[[BoxMasses, Rows, FloatArray], None]
 
@@ -93,7 +88,7 @@ def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray, whole: 
     """Bound the errors of doubtful results, or improve them; return those still in doubt."""
     smallest = SMALLEST_LINEAR * whole
     # Few rows take the values with most digits at once
-    if len(doubtful) > FEW_ROWS:
+    if len(doubtful) > MANY_ROWS:
         known, (raised,) = result[doubtful], linear(_write_raised, doubtful)
         doubtful = doubtful[~_is_exact(known, raised, smallest)]
     known, raised = linear(_write_bounds, doubtful, 2)
@@ -132,37 +127,14 @@ def _unbounded(plan: Plan) -> Box:
 
 
 class _LinearPass:
-    """Probabilities on the linear scale.
-
-    Parameters
-    ----------
-    plan : Plan
-        A circuit.
-    box : Box
-        One box per row.
-    """
+    """Probabilities on the linear scale."""
 
     def __init__(self, plan: Plan, box: Box) -> None:
         self._plan, self._n_boxes = plan, len(box.lower)
         self._inputs = [(units, layer.prepare_boxes(box)) for units, layer in plan.inputs]
 
     def __call__(self, write: _Write, rows: IntArray | None = None, k: int = 1) -> FloatArray:
-        """Evaluate some boxes.
-
-        Parameters
-        ----------
-        write : callable
-            Writes k values of each input unit and row, one of those below.
-        rows : ndarray of shape (m,), default=None
-            Which boxes, by default all.
-        k : int, default=1
-            Number of values.
-
-        Returns
-        -------
-        ndarray of shape (k, m)
-            Values of the root.
-        """
+        """Evaluate some boxes."""
         plan, n = self._plan, self._n_boxes if rows is None else len(rows)
         result = np.empty((k, n))
         values = np.empty((0, 0, 0))

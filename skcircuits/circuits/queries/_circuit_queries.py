@@ -9,14 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skcircuits.circuits.engine import _evaluation as evaluation
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries import _boxes as boxes
-from skcircuits.circuits.queries import _completion as completion
-from skcircuits.circuits.queries import _moments as moments
-from skcircuits.circuits.queries import _sampling as sampling
-from skcircuits.circuits.queries import _score as score
+from skcircuits.circuits.queries._boxes import log_box_probability
+from skcircuits.circuits.queries._completion import max_product_completion
+from skcircuits.circuits.queries._likelihood import log_partition, log_probability
+from skcircuits.circuits.queries._moments import (
+    conditional_marginals,
+    conditional_mean,
+    conditional_variance,
+)
+from skcircuits.circuits.queries._sampling import sample, sample_completions
+from skcircuits.circuits.queries._score import log_density_gradient, require_gradients
 from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import CircuitPropertyError, must
@@ -56,7 +60,7 @@ class CircuitQueries:
     def log_partition(self) -> float:
         """Log of the integral over all rows: 0 for a normalised circuit."""
         self._require("log_partition")
-        return evaluation.log_partition(self.plan)
+        return log_partition(self.plan)
 
     def log_prob(self, X: Any) -> FloatArray:
         """Log density of each row; NaN cells are marginalised.
@@ -79,7 +83,7 @@ class CircuitQueries:
         """
         X = self._table(X)
         self._require_for_holes("log_prob", X)
-        return evaluation.log_probability(self.plan, X)
+        return log_probability(self.plan, X)
 
     #: A circuit is a target of Stein methods and samplers.
     log_prob_unnormalized = log_prob
@@ -125,9 +129,9 @@ class CircuitQueries:
         array([98.  , -0.93,  0.93,   nan])
         """
         X = self._table(X)
-        score.require_gradients(self.plan)
+        require_gradients(self.plan)
         self._require_for_holes("grad_log_prob", X)
-        return score.log_density_gradient(self.plan, X)
+        return log_density_gradient(self.plan, X)
 
     def log_prob_box(
         self,
@@ -168,7 +172,7 @@ class CircuitQueries:
         if closed not in CLOSED:
             raise ValueError(must("closed", f"be one of {CLOSED}", closed=closed))
         masks = {v: self._state_mask(v, mask, len(lower)) for v, mask in (states or {}).items()}
-        return boxes.log_box_probability(self.plan, Box(lower, upper, closed, masks))
+        return log_box_probability(self.plan, Box(lower, upper, closed, masks))
 
     def expectation(self, X: Any) -> FloatArray:
         """Replace NaN cells by E[x_j | observed cells].
@@ -189,7 +193,7 @@ class CircuitQueries:
             If the observed cells of a row are impossible.
         """
         self._require("expectation")
-        return moments.conditional_mean(self.plan, self._table(X))
+        return conditional_mean(self.plan, self._table(X))
 
     def variance(self, X: Any) -> FloatArray:
         """Var[x_j | observed cells] of every cell, 0 where observed.
@@ -210,7 +214,7 @@ class CircuitQueries:
             If the observed cells of a row are impossible.
         """
         self._require("variance")
-        return moments.conditional_variance(self.plan, self._table(X))
+        return conditional_variance(self.plan, self._table(X))
 
     def marginals(self, X: Any) -> dict[int, FloatArray]:
         """Conditional distribution of every discrete variable given the observed cells.
@@ -231,7 +235,7 @@ class CircuitQueries:
             If the observed cells of a row are impossible.
         """
         self._require("marginals")
-        return moments.conditional_marginals(self.plan, self._table(X))
+        return conditional_marginals(self.plan, self._table(X))
 
     def mpe(self, X: Any, method: Literal["exact", "max_product"] = "exact") -> FloatArray:
         """Complete NaN cells with the most probable values.
@@ -268,7 +272,7 @@ class CircuitQueries:
                     method=method,
                 )
             )
-        return completion.max_product_completion(self.plan, self._table(X))
+        return max_product_completion(self.plan, self._table(X))
 
     def sample(self, n_samples: int = 1, X: Any = None, random_state: Any = None) -> FloatArray:
         """Draw rows, or completions of the NaN cells of given rows.
@@ -298,10 +302,10 @@ class CircuitQueries:
         if not is_integer or n_samples < 0:
             raise ValueError(must("n_samples", "be a non-negative integer", n_samples=n_samples))
         if X is None:
-            return sampling.sample(self.plan, int(n_samples), _random_source(random_state, 1))
+            return sample(self.plan, int(n_samples), _random_source(random_state, 1))
         rows = self._table(X)
         rng = _random_source(random_state, len(rows))
-        return sampling.sample_completions(self.plan, rows, int(n_samples), rng)
+        return sample_completions(self.plan, rows, int(n_samples), rng)
 
     @cached_property
     def _is_tractable(self) -> tuple[bool, bool]:

@@ -6,6 +6,7 @@ from operator import methodcaller
 
 from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.engine._policy import MANY_ROWS
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.engine._tracing import best_edges, trace
 from skcircuits.circuits.queries._moments import require_possible
@@ -13,30 +14,9 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["max_product_completion"]
 
-# Tables pay from this number of rows on; they give the same completions.
-MANY_ROWS = 1024
-
 
 def max_product_completion(plan: Plan, X: FloatArray) -> FloatArray:
-    """Complete NaN cells by a max-product pass and its trace.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    X : ndarray of shape (n, n_columns)
-        Rows with NaN.
-
-    Returns
-    -------
-    ndarray of shape (n, n_columns)
-        Completed rows: the most probable completions when the circuit is deterministic.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If the observed cells of a row are impossible.
-    """
+    """Complete NaN cells by a max-product pass and its trace."""
     if len(X) >= MANY_ROWS:
         plan = tabulated(plan, "max")
     result = X.copy()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits.engine._evaluation import log_values
+from skcircuits.circuits.engine._passes import log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import LeafUnit
 from skcircuits.circuits.queries._moments import require_possible
@@ -35,23 +35,6 @@ def condition(plan: Plan, x: FloatArray) -> Unit | None:
 
     The probability of the observed cells is pushed into the sum weights (θ_c p_c(x_o) /
     p_n(x_o)), so the result is normalised and nothing is divided at the end.
-
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit.
-    x : ndarray of shape (n_columns,)
-        One row, NaN for unknown. All NaN normalises the circuit.
-
-    Returns
-    -------
-    Unit or None
-        The new root; None when nothing is unknown.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If the observed cells are impossible.
     """
     values = log_values(plan, x[None])
     require_possible(plan, values[plan.root])
@@ -69,25 +52,7 @@ def condition(plan: Plan, x: FloatArray) -> Unit | None:
 
 
 def marginalize(plan: Plan, variables: frozenset[int]) -> Unit | None:
-    """Build the circuit without some variables.
-
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit of normalised input units.
-    variables : frozenset of int
-        Variables to sum or integrate out.
-
-    Returns
-    -------
-    Unit or None
-        The new root; None when no variable remains.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If the circuit is zero everywhere.
-    """
+    """Build the circuit without some variables."""
 
     def weights_of(position: int) -> _Weights:
         weights: FloatArray = plan.units[position].weights  # type: ignore[attr-defined]
@@ -109,27 +74,7 @@ def prune(
     leaf_of: Callable[[LeafUnit], LeafUnit | None],
     weights_of: Callable[[int], _Weights],
 ) -> Unit | None:
-    """Rebuild a circuit with other leaves and weights; what becomes constant disappears.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    leaf_of : callable
-        New leaf of an old one, None for a constant.
-    weights_of : callable
-        New weights of the sum unit at a position; edges of weight zero are dropped.
-
-    Returns
-    -------
-    Unit or None
-        The new root; None for a constant.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If what is left is zero everywhere.
-    """
+    """Rebuild a circuit with other leaves and weights; what becomes constant disappears."""
     # Children come before parents in a plan, so that one sweep rebuilds everything.
     built: list[_Remainder] = []
     for position, unit in enumerate(plan.units):

@@ -12,20 +12,17 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import sparse
 
-from skcircuits.circuits.engine._evaluation import log_partition, log_values
-from skcircuits.circuits.engine._passes import backward
+from skcircuits.circuits.engine._passes import backward, input_flows, linear_values, log_values
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._scaled_inputs import linear_flows, linear_values
+from skcircuits.circuits.engine._policy import MANY_ROWS
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs._base import DensityLayer, DiscreteInputLayer, StateFlows
+from skcircuits.circuits.queries._likelihood import log_partition
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
 
 __all__ = ["conditional_marginals", "conditional_mean", "conditional_variance", "require_possible"]
-
-# Tables pay from this number of rows on.
-MANY_ROWS = 512
 
 
 def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
@@ -160,7 +157,7 @@ def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
     for rows in plan.batches(len(X), n_buffers=3):
         linear = linear_values(plan, X[rows])
         if linear is not None:
-            yield rows, linear_flows(plan, linear)
+            yield rows, input_flows(plan, linear)
             continue
         values = log_values(plan, X[rows])
         require_possible(plan, values[plan.root], rows.start)

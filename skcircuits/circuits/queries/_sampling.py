@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.engine._layers import SumLayer
-from skcircuits.circuits.engine._passes import log_values
+from skcircuits.circuits.engine._passes import linear_values, log_values
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._scaled_inputs import linear_values
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.engine._tracing import EdgeChoice, trace
 from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
@@ -32,22 +31,7 @@ ALMOST_ONE = 1.0 - 1e-9
 
 
 def sample(plan: Plan, n_samples: int, rng: np.random.Generator | RowStreams) -> FloatArray:
-    """Draw rows.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit, normalised or not.
-    n_samples : int
-        Number of rows.
-    rng : numpy.random.Generator or RowStreams
-        Source of randomness; the stream of one row.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_columns)
-        Rows; columns that are no variable of the circuit are NaN.
-    """
+    """Draw rows."""
     nothing = np.full((1, plan.n_columns), np.nan)
     return sample_completions(plan, nothing, n_samples, rng)[:, 0]
 
@@ -55,30 +39,7 @@ def sample(plan: Plan, n_samples: int, rng: np.random.Generator | RowStreams) ->
 def sample_completions(
     plan: Plan, X: FloatArray, n_samples: int, rng: np.random.Generator | RowStreams
 ) -> FloatArray:
-    """Draw completions of the NaN cells of each row.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    X : ndarray of shape (n, n_columns)
-        Rows with NaN.
-    n_samples : int
-        Completions per row.
-    rng : numpy.random.Generator or RowStreams
-        Source of randomness. Blocks have a fixed size, so that the draws of a generator do
-        not depend on the working memory; those of streams depend on nothing but their row.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n, n_columns)
-        Completed rows.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If the observed cells of a row are impossible.
-    """
+    """Draw completions of the NaN cells of each row."""
     # Whatever the number of rows: the draws of a row do not depend on the others
     plan = tabulated(plan)
     result = np.repeat(X[None], n_samples, axis=0)
@@ -109,17 +70,7 @@ def _complete(plan: Plan, pairs: FloatArray, choose: EdgeChoice, source: DrawSou
 
 
 class _Posterior:
-    """Probabilities of the edges below sums, given the observed cells.
-
-    Parameters
-    ----------
-    plan : Plan
-        The circuit.
-    values : ndarray of shape (n_units, n)
-        Linear or log values of all units.
-    is_log : bool
-        Which of the two.
-    """
+    """Probabilities of the edges below sums, given the observed cells."""
 
     def __init__(self, plan: Plan, values: FloatArray, is_log: bool) -> None:
         self._plan = plan

@@ -17,18 +17,7 @@ STATES, INTERVALS = "states", "intervals"
 
 
 def positive_children(unit: Sum) -> list[Unit]:
-    """Children with positive weight.
-
-    Parameters
-    ----------
-    unit : Sum
-        A sum.
-
-    Returns
-    -------
-    list of Unit
-        In order.
-    """
+    """Children with positive weight."""
     return [child for child, weight in zip(unit.children, unit.weights) if weight > 0]
 
 
@@ -40,21 +29,6 @@ class Supports:
     All sets of a unit are the bits of one integer, a field per variable, so that comparing
     two units takes four operations whatever the number of variables. A variable that the
     unit does not constrain has all bits.
-
-    Parameters
-    ----------
-    units : iterable of Unit
-        Children before parents; units of several circuits if these are compared.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits import Indicator
-    >>> from skcircuits.circuits.structure._supports import Supports
-    >>> units = [Indicator(0, 0, 2), Indicator(0, 1, 2), Indicator(1, 0, 2)]
-    >>> supports = Supports(units)
-    >>> masks = [supports.states(unit) for unit in units]
-    >>> supports.may_meet(masks[0], masks[1]), supports.may_meet(masks[0], masks[2])
-    (False, True)
     """
 
     def __init__(self, units: Iterable[Unit]) -> None:
@@ -134,36 +108,14 @@ class Supports:
         return self._only(INTERVALS, unit.scope[0], inside)
 
     def states(self, *units: Unit) -> int:
-        """Possible states under all of some units.
-
-        Parameters
-        ----------
-        *units : Unit
-            Factors of a product.
-
-        Returns
-        -------
-        int
-            Bit mask.
-        """
+        """Possible states under all of some units."""
         states = self._everything
         for unit in units:
             states &= self._states[id(unit)]
         return states
 
     def may_meet(self, left: int, right: int) -> bool:
-        """Tell whether a row may be possible under two masks; False is proven.
-
-        Parameters
-        ----------
-        left, right : int
-            Bit masks.
-
-        Returns
-        -------
-        bool
-            False if they share no state of some variable.
-        """
+        """Tell whether a row may be possible under two masks; False is proven."""
         # Taking one from each field takes the guard bit of those that are empty
         guarded = ((left & right) | self._guards) - self._lowest
         return guarded & self._guards == self._guards

@@ -20,27 +20,6 @@ class UnitList(NamedTuple):
     """Units as a list, children before parents, that names children by their places.
 
     Linked units would be pickled by recursion, one level of the circuit at a time.
-
-    Parameters
-    ----------
-    kinds : ndarray of shape (n_units,)
-        ``SUM``, ``PRODUCT``, or a number from ``INPUT`` on.
-    n_children : ndarray of shape (n_units,)
-        Number of children of each unit.
-    children : ndarray of shape (n_edges,)
-        Places of the children of all units.
-    weights : ndarray of shape (n_sum_edges,)
-        Weights of all sums.
-    inputs : sequence of Unit
-        The input units.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits import Bernoulli, Sum
-    >>> from skcircuits.circuits.structure._unit_lists import UnitList
-    >>> leaf = Bernoulli(0, 0.2)
-    >>> UnitList.of([leaf, Sum([leaf], weights=[0.5])]).linked()[1].weights
-    array([0.5])
     """
 
     kinds: IntArray
@@ -51,18 +30,7 @@ class UnitList(NamedTuple):
 
     @classmethod
     def of(cls, units: Sequence[Unit]) -> UnitList:
-        """Take the links out.
-
-        Parameters
-        ----------
-        units : sequence of Unit
-            Units and all that is below them, children before parents.
-
-        Returns
-        -------
-        UnitList
-            The same units.
-        """
+        """Take the links out."""
         place = {id(unit): i for i, unit in enumerate(units)}
         kinds = [_kind(unit) for unit in units]
         return cls(
@@ -76,13 +44,7 @@ class UnitList(NamedTuple):
         )
 
     def linked(self) -> list[Unit]:
-        """Build the units again around the input units.
-
-        Returns
-        -------
-        list of Unit
-            Units in the order of the list.
-        """
+        """Build the units again around the input units."""
         weights, inputs = iter(self.weights), iter(self.inputs)
         ends = np.cumsum(self.n_children).tolist()
         built: list[Unit] = []

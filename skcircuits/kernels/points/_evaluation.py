@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.engine._evaluation import log_values
 from skcircuits.circuits.engine._layers import SumWeights
-from skcircuits.circuits.engine._passes import feedforward
+from skcircuits.circuits.engine._passes import feedforward, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import MultivariateGaussianLayer
 from skcircuits.circuits.inputs._buffer_rows import as_run

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits import Circuit, is_decomposable, is_smooth
-from skcircuits.circuits.engine._evaluation import log_values
 from skcircuits.circuits.engine._layers import SumLayer, SumWeights
-from skcircuits.circuits.engine._passes import backward
+from skcircuits.circuits.engine._passes import backward, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer, LeafUnit
 from skcircuits.circuits.structure.units import Unit

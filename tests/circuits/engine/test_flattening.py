@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Categorical, Circuit, Product, Sum
-from skcircuits.circuits.engine._flattening import MOST_GROWTH, flatten
+from skcircuits.circuits.engine._flattening import flatten
+from skcircuits.circuits.engine._policy import MAX_EDGE_GROWTH
 from skcircuits.circuits.structure.units import topological_order
 from tests.reference.random_circuits import random_circuit, random_rows
 
@@ -47,7 +48,7 @@ def test_a_product_of_small_sums_becomes_one_mixture():
 
 
 def test_a_product_of_large_sums_stays():
-    n = 2 * MOST_GROWTH + 1
+    n = 2 * MAX_EDGE_GROWTH + 1
     flat = flatten(Product([pairs(0, n), pairs(2, n)]))
     assert isinstance(flat, Product) and len(flat.children) == 2
 
@@ -65,7 +66,7 @@ def test_long_chains_do_not_grow():
     root = chain(0, n)
     n_edges = sum(len(unit.children) for unit in topological_order(root))
     flat = flatten(root)
-    assert sum(len(unit.children) for unit in topological_order(flat)) <= MOST_GROWTH * n_edges
+    assert sum(len(unit.children) for unit in topological_order(flat)) <= MAX_EDGE_GROWTH * n_edges
     X = random_rows(np.random.default_rng(0), Circuit(root), 5)
     np.testing.assert_allclose(Circuit(flat).log_prob(X), Circuit(root).log_prob(X), rtol=1e-12)
 
@@ -84,7 +85,7 @@ def test_an_unnormalised_chain_of_sums_keeps_its_weight():
 
 
 def test_products_merge_even_where_sums_stay():
-    n = 2 * MOST_GROWTH + 1
+    n = 2 * MAX_EDGE_GROWTH + 1
     inner = Product([pairs(4, n), pairs(0, n)])
     flat = flatten(Product([inner, pairs(2, n), pairs(6, n)]))
     assert isinstance(flat, Product) and len(flat.children) == 4

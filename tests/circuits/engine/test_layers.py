@@ -67,7 +67,7 @@ def test_posteriors_and_flows(layer, weights, values):
     np.testing.assert_allclose(totals, possible.astype(float), rtol=1e-12)
     flows = np.zeros_like(values)
     flows[layer.units] = possible * [[0.5]]
-    layer.backward(flows, values, log_weights(weights))
+    layer.backward_log(flows, values, log_weights(weights))
     expected = np.zeros_like(values)
     np.add.at(expected, layer.children, 0.5 * posteriors)
     np.testing.assert_allclose(flows[:6], expected[:6], rtol=1e-12)
@@ -84,7 +84,7 @@ def test_flows_that_would_overflow_take_the_plain_way():
     assert values[6, 0] == -1000.0
     flows = np.zeros_like(values)
     flows[6:8] = 1.0
-    BLOCKS.backward(flows, values, log_weights(weights))
+    BLOCKS.backward_log(flows, values, log_weights(weights))
     np.testing.assert_allclose(flows[:2, 0], [1.0, 1.0])
     counts = BLOCKS.edge_counts(flows, values, log_weights(weights))
     np.testing.assert_allclose(counts, [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
@@ -98,7 +98,7 @@ def test_flows_of_hardly_possible_rows_are_divided_without_loss(layer, weights, 
     layer.forward_log(values, log)
     flows = np.zeros_like(values)
     flows[layer.units] = 1.0
-    layer.backward(flows, values, log)
+    layer.backward_log(flows, values, log)
     n_possible = np.isfinite(values[layer.units]).sum(axis=0)
     np.testing.assert_allclose(flows[:6].sum(axis=0), n_possible, rtol=1e-12)
 
@@ -119,7 +119,7 @@ def test_products():
     np.testing.assert_array_equal(values[3:], [values[0] * values[1], values[1] * values[2]])
     flows = np.zeros((5, 3))
     flows[3], flows[4] = 0.25, 0.5
-    layer.backward(flows, values, log_weights(np.ones(0)))
+    layer.backward_log(flows, values, log_weights(np.ones(0)))
     np.testing.assert_array_equal(flows[:3, 0], [0.25, 0.75, 0.5])
 
 

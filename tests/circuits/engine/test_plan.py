@@ -14,9 +14,8 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
-from skcircuits.circuits.engine._evaluation import log_values
 from skcircuits.circuits.engine._layers import SumLayer, SumWeights
-from skcircuits.circuits.engine._passes import backward, feedforward, input_buffer
+from skcircuits.circuits.engine._passes import backward, feedforward, input_buffer, log_values
 from skcircuits.circuits.engine._plan import compile_plan
 from skcircuits.exceptions import CircuitPropertyError
 from tests.reference.latent_trees import latent_tree

@@ -5,14 +5,18 @@ import pytest
 from scipy import stats
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product, Sum
-from skcircuits.circuits.engine import _tabulation as tabulation
+from skcircuits.circuits.engine import _tabulation
 from skcircuits.circuits.engine._joint_table import JointTableLayer
-from skcircuits.circuits.engine._passes import feedforward, input_buffer, log_values
+from skcircuits.circuits.engine._passes import (
+    feedforward,
+    input_buffer,
+    linear_values,
+    log_values,
+)
 from skcircuits.circuits.engine._plan import compile_plan
-from skcircuits.circuits.engine._scaled_inputs import linear_values
+from skcircuits.circuits.engine._policy import TRACE_TABLES
 from skcircuits.circuits.engine._tabulation import tabulated
-from skcircuits.circuits.queries import _completion as completion
-from skcircuits.circuits.queries import _moments as moments
+from skcircuits.circuits.queries import _completion, _moments
 from skcircuits.circuits.queries._sampling import sample_completions
 from skcircuits.numerics._row_streams import RowStreams
 from tests.reference.enumeration import Completions
@@ -21,10 +25,10 @@ from tests.reference.random_circuits import random_circuit, random_rows
 
 
 def put_tables_everywhere(monkeypatch):
-    monkeypatch.setattr(tabulation, "FEWEST_UNITS", 0)
-    monkeypatch.setattr(tabulation, "LARGEST_SHARE", 1.0)
-    monkeypatch.setattr(completion, "MANY_ROWS", 0)
-    monkeypatch.setattr(moments, "MANY_ROWS", 0)
+    budget = TRACE_TABLES._replace(min_units=0, max_remaining=1.0)
+    monkeypatch.setattr(_tabulation.tabulated, "__defaults__", ("log", budget))
+    monkeypatch.setattr(_completion, "MANY_ROWS", 0)
+    monkeypatch.setattr(_moments, "MANY_ROWS", 0)
 
 
 @pytest.fixture
@@ -155,7 +159,7 @@ def test_circuits_that_tables_do_not_make_smaller_are_left_alone():
     rng = np.random.default_rng(0)
     factors = [Product([Bernoulli(v, rng.random()) for v in range(20)]) for _ in range(40)]
     flat = compile_plan(Sum(factors, weights=rng.dirichlet(np.ones(40))))
-    assert flat.n_units > tabulation.FEWEST_UNITS
+    assert flat.n_units > TRACE_TABLES.min_units
     assert tabulated(flat) is flat
     small = latent_tree(rng, 6, 3).plan
     assert tabulated(small, "max") is small

@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
-from skcircuits.circuits.engine._passes import backward, log_values
-from skcircuits.circuits.engine._scaled_inputs import linear_values
+from skcircuits.circuits.engine._passes import backward, linear_values, log_values
 from skcircuits.circuits.queries._sampling import _Posterior, sample_completions
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._row_streams import RowStreams

@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product, Sum
-from skcircuits.circuits.engine._evaluation import log_values
+from skcircuits.circuits.engine._passes import log_values
 from skcircuits.circuits.structure.units import WeightedUnit, as_unit, topological_order
 
 

@@ -1,4 +1,4 @@
-"""The fast evaluator against the plain one."""
+"""Lowered plans against the pass in log space."""
 
 import tracemalloc
 
@@ -15,16 +15,15 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
-from skcircuits.circuits.engine._passes import backward, log_values
-from skcircuits.circuits.engine._scaled_compilation import compile_scaled
-from skcircuits.circuits.engine._scaled_inputs import linear_flows, linear_values
-from skcircuits.circuits.engine._scaled_steps import Block, Densities, Lookup
+from skcircuits.circuits.engine._layers import BlockLayer
+from skcircuits.circuits.engine._lowering import Densities, Lookup, lower
+from skcircuits.circuits.engine._passes import backward, input_flows, linear_values, log_values
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows
 
 
 def assert_fast_equals_plain(circuit, X, tabulate):
-    fast = compile_scaled(circuit.plan, tabulate=tabulate)
+    fast = lower(circuit.plan, tabulate=tabulate)
     expected = log_values(circuit.plan, X)[circuit.plan.root]
     found, exact = fast.log_values(X)
     np.testing.assert_allclose(found[exact], expected[exact], rtol=1e-11, atol=1e-11)
@@ -37,7 +36,7 @@ def assert_fast_equals_plain(circuit, X, tabulate):
 @pytest.mark.parametrize("seed", range(60))
 def test_random_circuits(seed, tabulate):
     circuit = random_circuit(seed, joint=seed % 4 == 0)
-    if compile_scaled(circuit.plan, tabulate=tabulate) is None:
+    if lower(circuit.plan, tabulate=tabulate) is None:
         # Joint units over a pair that other units split: no common factor to take out.
         assert seed % 4 == 0
         return
@@ -56,14 +55,14 @@ def test_dense_trees(tabulate, n_categories):
     X[rng.random(X.shape) < 0.3] = np.nan
     fast = assert_fast_equals_plain(circuit, X, tabulate)
     kinds = [type(step) for step in fast.steps]
-    assert Block in kinds and Lookup in kinds
-    assert fast.n_rows_of_buffer < circuit.n_units / 2
+    assert BlockLayer in kinds and Lookup in kinds
+    assert fast.n_rows < circuit.n_units / 2
 
 
 def test_tables_replace_subtrees():
     circuit = latent_tree(np.random.default_rng(0), 16, 4)
-    plain = compile_scaled(circuit.plan, tabulate=False)
-    tabulated = compile_scaled(circuit.plan, tabulate=True)
+    plain = lower(circuit.plan, tabulate=False)
+    tabulated = lower(circuit.plan, tabulate=True)
     assert sum(isinstance(step, Lookup) for step in plain.steps) == 16
     assert sum(isinstance(step, Lookup) for step in tabulated.steps) == 2
     sizes = [step.table.shape for step in tabulated.steps if isinstance(step, Lookup)]
@@ -86,7 +85,7 @@ def test_codes_that_are_no_state_and_shared_variables_of_many_tables():
     X = circuit.sample(6, random_state=0)
     X[0, 3], X[1, 5], X[2, 7], X[3, 1] = 3.0, -1.0, 0.5, 1e300
     for tabulate in (False, True):
-        fast = compile_scaled(circuit.plan, tabulate=tabulate)
+        fast = lower(circuit.plan, tabulate=tabulate)
         found, exact = fast.log_values(X)
         np.testing.assert_array_equal(exact, [False, False, False, False, True, True])
         np.testing.assert_allclose(found[4:], log_values(circuit.plan, X)[-1, 4:], rtol=1e-12)
@@ -130,7 +129,7 @@ def test_circuits_the_fast_evaluator_refuses():
     split = Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0)
     rough = 0.5 * Bernoulli(0, 0.5) + 0.5 * Bernoulli(1, 0.5)
     for root in (0.5 * pair + 0.5 * split, rough, 2.0 * Bernoulli(0, 0.5)):
-        assert compile_scaled(Circuit(root).plan, tabulate=True) is None
+        assert lower(Circuit(root).plan, tabulate=True) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -167,7 +166,7 @@ def test_blocks_with_three_factors_and_scattered_rows():
         Sum([Product(pair) for pair in zip(sums, other)], weights=rng.dirichlet(np.ones(4)))
     )
     fast = assert_fast_equals_plain(circuit, circuit.sample(50, random_state=0), False)
-    (block,) = [step for step in fast.steps if isinstance(step, Block)]
+    (block,) = [step for step in fast.steps if isinstance(step, BlockLayer)]
     assert len(block.factors) == 3
 
 
@@ -195,7 +194,7 @@ def test_linear_flows_are_the_flows_of_the_pass_in_log_space(seed):
     if values is None:
         return
     expected = backward(plan, log_values(plan, X))[: plan.inputs[-1][0].stop]
-    np.testing.assert_allclose(linear_flows(plan, values), expected, rtol=1e-10, atol=1e-15)
+    np.testing.assert_allclose(input_flows(plan, values), expected, rtol=1e-10, atol=1e-15)
 
 
 def test_linear_flows_of_shared_units_and_many_factors():
@@ -211,7 +210,7 @@ def test_linear_flows_of_shared_units_and_many_factors():
     assert linear_values(circuit.plan, X) is None
     values = linear_values(circuit.plan, X[1:])
     expected = backward(circuit.plan, log_values(circuit.plan, X[1:]))[: len(values)]
-    found = linear_flows(circuit.plan, values)
+    found = input_flows(circuit.plan, values)
     np.testing.assert_allclose(found, expected[: len(found)], rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(found.sum(axis=0), 4.0, rtol=1e-12)
 

@@ -1,0 +1,279 @@
+"""Lowering: a plan as a sequence of steps on linear values in a small buffer.
+
+The last optimisation pass, for queries that need the value of the root alone. Products that
+only one block of sums reads are fused into it, discrete input units become lookups whose codes
+are computed once, and steps are ordered depth first, so that the rows of one buffer are used
+again and stay in cache.
+
+Why the result can be trusted: all values are at most one, so whatever underflows anywhere
+changes the value of the root by less than a denormal number per edge. A row whose root value
+is well above that is exact; the other rows are evaluated again in log space. Continuous units
+are divided by the largest unit of their scope, row by row, before they enter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from skcircuits.circuits.engine._code_book import CodeBook
+from skcircuits.circuits.engine._layers import BlockLayer, ProductLayer, SumLayer, SumWeights
+from skcircuits.circuits.engine._passes import MIN_ROOT, can_be_linear, run_steps
+from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.engine._policy import (
+    LOOKUP_TABLES,
+    MAX_BATCH_VALUES,
+    MIN_ROWS_PER_STEP,
+)
+from skcircuits.circuits.engine._tabulation import tabulated
+from skcircuits.circuits.inputs import InputLayer
+from skcircuits.circuits.inputs._base import DiscreteInputLayer
+from skcircuits.circuits.structure.units import Product, Scope
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+__all__ = ["Densities", "Lookup", "LoweredPlan", "lower"]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Units over a few discrete variables: row ``number`` of the codes chooses columns.
+
+    The table has shape (n_units, n_codes + 1).
+    """
+
+    units: slice
+    table: FloatArray
+    number: int
+
+
+@dataclass(frozen=True)
+class Densities:
+    """A layer of continuous input units, divided by the largest of their scope."""
+
+    units: slice
+    layer: InputLayer
+
+
+InputStep = Lookup | Densities
+InnerStep = ProductLayer | SumLayer | BlockLayer
+
+
+@dataclass(frozen=True)
+class LoweredPlan:
+    """Steps in order of execution; ``root`` is the row of the buffer that holds the result."""
+
+    codebook: CodeBook
+    steps: Sequence[InputStep | InnerStep]
+    weights: SumWeights
+    n_rows: int
+    root: int
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows per batch that keep the buffer in cache and still amortise Python."""
+        return max(MAX_BATCH_VALUES // self.n_rows, MIN_ROWS_PER_STEP * len(self.steps))
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory one row of a table takes while it is evaluated."""
+        densities = [step.layer for step in self.steps if isinstance(step, Densities)]
+        n_cells = len(self.codebook.variables) + sum(layer.scopes.size for layer in densities)
+        return 8 * (2 * self.n_rows + 4 * n_cells)
+
+    def log_values(self, X: FloatArray) -> tuple[FloatArray, BoolArray]:
+        """Log value of the root, shape (n,), and where underflow is excluded."""
+        codes, log_scale = self.codebook.codes(X), np.zeros(len(X))
+
+        def write(step: InputStep, out: FloatArray) -> None:
+            nonlocal log_scale
+            if isinstance(step, Lookup):
+                # mode="clip" lets NumPy write straight into the buffer
+                np.take(step.table, codes[step.number], axis=1, out=out, mode="clip")
+            else:
+                out[...], own_scale = step.layer.scaled_prob(X)
+                log_scale += own_scale
+
+        values = np.empty((self.n_rows, len(X)))
+        run_steps(self.steps, values, "linear", self.weights, write)
+        exact = values[self.root] >= MIN_ROOT
+        return np.log(np.where(exact, values[self.root], 1.0)) + log_scale, exact
+
+
+def lower(plan: Plan, *, tabulate: bool) -> LoweredPlan | None:
+    """Lower a plan, with tables for small discrete scopes or without; None if values exceed one."""
+    if not can_be_linear(plan):
+        return None
+    return _lower(tabulated(plan, budget=LOOKUP_TABLES) if tabulate else plan)
+
+
+@dataclass(eq=False)
+class _Node:
+    """A step to be: units it makes (in the order of its rows), units it reads, how it is built.
+
+    ``make`` gets the step's own rows and a function from units to rows.
+    """
+
+    units: Sequence[int]
+    reads: Sequence[int]
+    make: Callable[[slice, Callable[[Sequence[int]], IntArray]], InputStep | InnerStep]
+    needs: list[_Node] = field(default_factory=list)
+
+
+def _lower(plan: Plan) -> LoweredPlan:
+    scopes: list[Scope] = []
+    nodes = [*_input_nodes(plan, scopes), *_inner_nodes(plan)]
+    producer = {unit: node for node in nodes for unit in node.units}
+    for node in nodes:
+        node.needs = list({id(producer[unit]): producer[unit] for unit in node.reads}.values())
+    order = _depth_first(producer[plan.root])
+    start_of, n_rows = _allocate(order)
+    row_of = np.empty(plan.n_units, dtype=np.intp)
+    for node in order:
+        row_of[list(node.units)] = start_of[id(node)] + np.arange(len(node.units))
+
+    def rows_of(units: Sequence[int]) -> IntArray:
+        return row_of[list(units)]
+
+    steps = [
+        node.make(slice(start_of[id(node)], start_of[id(node)] + len(node.units)), rows_of)
+        for node in order
+    ]
+    codebook = CodeBook.of(scopes, plan.cardinalities)
+    root = int(row_of[plan.root])
+    return LoweredPlan(codebook, steps, plan.weights.with_own_matrices(), n_rows, root)
+
+
+def _input_nodes(plan: Plan, scopes: list[Scope]) -> Iterable[_Node]:
+    """One node per layer of densities and per scope of discrete units, which are noted."""
+    for span, layer in plan.inputs:
+        units = range(span.start, span.stop)
+        if not isinstance(layer, DiscreteInputLayer):
+            yield _Node(units, [], lambda out, _, layer=layer: Densities(out, layer))  # type: ignore[misc]
+            continue
+        for own, scope, table in layer.tables(plan.cardinalities):
+            number = len(scopes)
+            scopes.append(scope)
+            yield _Node(
+                units[own],
+                [],
+                lambda out, _, table=table, number=number: Lookup(out, table, number),  # type: ignore[misc]
+            )
+
+
+def _inner_nodes(plan: Plan) -> Iterable[_Node]:
+    """One node per block of sums, layer of other sums, and layer of products not fused."""
+    fused = _fused_products(plan)
+    for layer in plan.layers:
+        if isinstance(layer, ProductLayer):
+            yield from _product_nodes(layer, fused)
+        elif layer.block_shape is None:
+            yield _sum_node(layer)
+        else:
+            yield from _block_nodes(plan, layer, fused)
+
+
+def _fused_products(plan: Plan) -> set[int]:
+    """Find products that are used by one block of sums only, with equally many factors."""
+    n_uses = Counter(plan.position[id(child)] for unit in plan.units for child in unit.children)
+    fused: set[int] = set()
+    for layer in plan.sum_layers:
+        if layer.block_shape is None:
+            continue
+        for children in layer.block_children.tolist():
+            kinds = {
+                (type(plan.units[i]), len(plan.units[i].children), n_uses[i]) for i in children
+            }
+            arity = len(plan.units[children[0]].children)
+            # A product that is used elsewhere has to be kept, so it is not fused.
+            is_own = kinds == {(Product, arity, layer.block_shape[1])}
+            if is_own and len(set(children)) == len(children):
+                fused.update(children)
+    return fused
+
+
+def _product_nodes(layer: ProductLayer, fused: set[int]) -> Iterable[_Node]:
+    """The products of a layer that are not fused."""
+    units = [i for i in range(layer.units.start, layer.units.stop) if i not in fused]
+    if not units:
+        return
+    children = layer.children[np.array(units) - layer.units.start]
+    yield _Node(
+        units,
+        children.ravel().tolist(),
+        lambda out, rows_of: ProductLayer(out, rows_of(children.ravel()).reshape(children.shape)),
+    )
+
+
+def _sum_node(layer: SumLayer) -> _Node:
+    """A layer of sums without blocks."""
+    return _Node(
+        range(layer.units.start, layer.units.stop),
+        layer.children.tolist(),
+        lambda out, rows_of: SumLayer(out, layer.edges, rows_of(layer.children), layer.lengths),  # type: ignore[arg-type]
+    )
+
+
+def _block_nodes(plan: Plan, layer: SumLayer, fused: set[int]) -> Iterable[_Node]:
+    """The blocks of a layer, with the factors of the products that are fused into them."""
+    assert layer.block_shape is not None
+    n_sums, n_edges = layer.block_shape[1], layer.block_shape[1] * layer.block_shape[2]
+    for number, children in enumerate(layer.block_children.tolist()):
+        factors = [children]
+        if children[0] in fused:
+            below = [[plan.position[id(c)] for c in plan.units[i].children] for i in children]
+            factors = np.transpose(below).tolist()
+        start = layer.units.start + number * n_sums
+        first = layer.edges.start + number * n_edges
+        yield _Node(
+            range(start, start + n_sums),
+            [unit for factor in factors for unit in factor],
+            lambda out, rows_of, factors=factors, first=first: BlockLayer(  # type: ignore[misc]
+                out, slice(first, first + n_edges), tuple(rows_of(factor) for factor in factors)
+            ),
+        )
+
+
+def _depth_first(root: _Node) -> list[_Node]:
+    """Nodes in the order in which a value is used soon after it was made."""
+    order: list[_Node] = []
+    seen: set[int] = set()
+    stack = [(root, False)]
+    while stack:
+        node, needs_done = stack.pop()
+        if needs_done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((below, False) for below in reversed(node.needs))
+    return order
+
+
+def _allocate(nodes: list[_Node]) -> tuple[dict[int, int], int]:
+    """First row of each node in a buffer whose rows are used again, and its size."""
+    last_use: dict[int, int] = defaultdict(lambda: -1)
+    last_use.update((id(below), i) for i, node in enumerate(nodes) for below in node.needs)
+    start_of: dict[int, int] = {}
+    taken: list[tuple[int, int, int]] = []  # first row, end, identity of the node
+    n_rows = 0
+    for i, node in enumerate(nodes):
+        start = _first_fit(taken, len(node.units))
+        start_of[id(node)] = start
+        n_rows = max(n_rows, start + len(node.units))
+        # Rows are given back after the step: a step never writes over what it reads.
+        taken = sorted([*taken, (start, start + len(node.units), id(node))])
+        taken = [rows for rows in taken if last_use[rows[2]] > i]
+    return start_of, n_rows
+
+
+def _first_fit(taken: list[tuple[int, int, int]], size: int) -> int:
+    """First row of the lowest gap that is large enough."""
+    start = 0
+    for first, end, _ in taken:
+        if first - start >= size:
+            break
+        start = end
+    return start

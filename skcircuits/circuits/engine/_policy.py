@@ -1,0 +1,78 @@
+"""The cost policy: when the engine's optimisation passes and cheaper code paths pay.
+
+Every number that trades time for time stands here, with the line of a benchmark that set it;
+numbers that guard exactness stand where they are used. ``benchmarks/evaluate.py`` (a) is a
+latent tree of 32 states over 69 binary columns, "compiled in" and "rows/core-s" its lines.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = [
+    "BATCH_ROWS",
+    "LOOKUP_TABLES",
+    "MANY_ROWS",
+    "MANY_VALUES",
+    "MAX_BATCH_VALUES",
+    "MAX_EDGE_GROWTH",
+    "MIN_BLOCK",
+    "MIN_ROWS_PER_STEP",
+    "MIN_TABLE_EDGES",
+    "TRACE_TABLES",
+    "TableBudget",
+]
+
+# Rows of one call from which a plan is optimised for it: lowered plans, tables for traces and
+# circuits of fewer variables are compiled in about the time that this many rows take without
+# them (evaluate.py (a), "compiled in" beside "plain pass in log space").
+MANY_ROWS = 512
+# Lookup tables save work at edges and are compiled unit by unit: they pay from so many rows on,
+# times edges per unit. That is 400 rows in (a), 4,000 in circuits that Strudel grows, (b).
+MIN_TABLE_EDGES = 2**13
+
+# Rows of a pass over all units: enough to amortise Python, few enough to stay in cache.
+BATCH_ROWS = 512
+# Values of a batch of a lowered plan that stay in cache, and the rows that a step of Python is
+# worth (evaluate.py (a), "log_prob").
+MAX_BATCH_VALUES = 2**17
+MIN_ROWS_PER_STEP = 3
+# Values per unit below which numpy's calls cost more than what they compute: one row of
+# evaluate.py (a), "one row".
+MANY_VALUES = 64
+# Edges of a block of sums over shared children that are worth a matrix product.
+MIN_BLOCK = 16
+# Multiplying products of sums out may give this many times the edges (hybrid.py queries).
+MAX_EDGE_GROWTH = 4
+
+
+class TableBudget(NamedTuple):
+    """What tables of the units over a few discrete variables may cost.
+
+    Parameters
+    ----------
+    max_codes : tuple of int
+        Joint states of a table, unknown counted as a state: the first number that keeps the
+        other bounds is taken.
+    max_entries : int
+        Entries of all tables together.
+    max_rows : int
+        Rows that are evaluated to fill the tables.
+    min_units : int
+        Smaller plans stay as they are.
+    max_remaining : float
+        Fraction of the units of the plan that may be left.
+    """
+
+    max_codes: tuple[int, ...]
+    max_entries: int
+    max_rows: int
+    min_units: int = 0
+    max_remaining: float = 1.0
+
+
+# One lookup per table and row (evaluate.py (a), "with tables" beside "without").
+LOOKUP_TABLES = TableBudget((8192, 2048, 512, 128), 2**22, 4096)
+# Each table also divides flows and completes rows, which takes a loop over its variables and
+# pairs of codes and completions (evaluate.py (a), "expectation", "mpe", "conditional sample").
+TRACE_TABLES = TableBudget((256,), 2**20, 2048, min_units=512, max_remaining=0.5)
