@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.structure._scopes import common_blocks, scope_masks
 from skcircuits.circuits.structure._supports import Supports
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
@@ -28,7 +28,7 @@ Pair = tuple[Side, Side]
 class PairRules(Protocol[Result]):
     """What an operation does at input units, products and sums."""
 
-    def inputs(self, left: LeafUnit, right: LeafUnit) -> Result:
+    def inputs(self, left: InputUnit, right: InputUnit) -> Result:
         """Combine two input units over the same variables."""
 
     def product(self, factors: list[Result]) -> Result:
@@ -110,7 +110,7 @@ class _PairFold(Generic[Result]):
             return self._sum_step(left, right)
         if len(left.units) == len(right.units) == 1:
             own, other = left.units[0], right.units[0]
-            assert isinstance(own, LeafUnit) and isinstance(other, LeafUnit)
+            assert isinstance(own, InputUnit) and isinstance(other, InputUnit)
             return _Step([], lambda _: self._rules.inputs(own, other))
         return _Step(self._split(left, right), self._rules.product)
 

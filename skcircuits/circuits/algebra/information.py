@@ -7,7 +7,7 @@ import numpy as np
 from skcircuits.circuits.algebra._pairs import fold_pairs
 from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.engine._layers import SumLayer
-from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.inputs import _rules as input_rules
 from skcircuits.circuits.structure.compatibility import require_compatible
 from skcircuits.circuits.structure.properties import require_deterministic
@@ -54,7 +54,7 @@ def entropy(p: Circuit) -> float:
     values = np.zeros(plan.n_units)
     for units, _ in plan.inputs:
         values[units] = [
-            input_rules.entropy(unit) for unit in plan.units[units] if isinstance(unit, LeafUnit)
+            input_rules.entropy(unit) for unit in plan.units[units] if isinstance(unit, InputUnit)
         ]
     for layer in plan.layers:
         below = values[layer.children]
@@ -107,7 +107,7 @@ def kl_divergence(p: Circuit, q: Circuit) -> float:
 class _Divergence:
     """Rules for pairs (u, v): ∫ u and ∫ u log(u / v), both over the support of v."""
 
-    def inputs(self, left: LeafUnit, right: LeafUnit) -> tuple[float, float]:
+    def inputs(self, left: InputUnit, right: InputUnit) -> tuple[float, float]:
         """Use the closed form of the two families."""
         return input_rules.divergence(left, right)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from skcircuits.circuits.algebra._pairs import fold_pairs
 from skcircuits.circuits.circuit import Circuit
-from skcircuits.circuits.inputs import Categorical, LeafUnit
+from skcircuits.circuits.inputs import Categorical, InputUnit
 from skcircuits.circuits.inputs._rules import Scaled, divide_inputs, multiply_inputs
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.structure.compatibility import require_compatible
@@ -203,11 +203,11 @@ class _Multiplication:
         Power of the weights of the right circuit.
     """
 
-    def __init__(self, rule: Callable[[LeafUnit, LeafUnit], Scaled], exponent: float) -> None:
+    def __init__(self, rule: Callable[[InputUnit, InputUnit], Scaled], exponent: float) -> None:
         self._rule = rule
         self._exponent = exponent
 
-    def inputs(self, left: LeafUnit, right: LeafUnit) -> _Result:
+    def inputs(self, left: InputUnit, right: InputUnit) -> _Result:
         """Apply the rule for input units."""
         return _Result(*self._rule(left, right))
 

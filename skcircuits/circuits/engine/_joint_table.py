@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.engine._code_book import CodeBook, code_strides
-from skcircuits.circuits.inputs._base import Box, DiscreteInputLayer, LeafUnit, StateFlows
+from skcircuits.circuits.inputs._base import Box, DiscreteInputLayer, InputUnit, StateFlows
 from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.numerics._random import RandomNumbers
@@ -44,7 +44,7 @@ def joint_states(shape: Sequence[int]) -> IntArray:
     return np.indices(tuple(shape)).reshape(len(shape), -1).T
 
 
-class JointTable(LeafUnit):
+class JointTable(InputUnit):
     """A function of the joint states of some discrete variables.
 
     Parameters

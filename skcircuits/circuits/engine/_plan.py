@@ -17,7 +17,7 @@ import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.engine._policy import BATCH_ROWS, MIN_BLOCK
-from skcircuits.circuits.inputs import InputLayer, LeafUnit
+from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.inputs._base import DiscreteInputLayer
 from skcircuits.circuits.structure._unit_lists import UnitList
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
@@ -127,7 +127,7 @@ def compile_plan(root: Unit, *, fold: bool = True) -> Plan:
     """Compile a symbolic circuit."""
     order = topological_order(root)
     builder = _PlanBuilder()
-    leaves = [unit for unit in order if isinstance(unit, LeafUnit)]
+    leaves = [unit for unit in order if isinstance(unit, InputUnit)]
     builder.add_inputs(leaves)
     builder.require_common_measures()
     for units in _levels(order):
@@ -164,7 +164,7 @@ class _PlanBuilder:
     def _positions(self, units: Iterable[Unit]) -> list[int]:
         return [self._position[id(unit)] for unit in units]
 
-    def add_inputs(self, leaves: list[LeafUnit]) -> None:
+    def add_inputs(self, leaves: list[InputUnit]) -> None:
         """Add one layer per family, its units sorted by scope for locality."""
         for family in _groups(leaves, lambda unit: unit.layer_key):
             family.sort(key=lambda unit: unit.scope)

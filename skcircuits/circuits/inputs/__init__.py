@@ -1,6 +1,6 @@
 """Families of input units, one per file."""
 
-from skcircuits.circuits.inputs._base import Box, BoxMasses, InputLayer, LeafUnit
+from skcircuits.circuits.inputs._base import Box, BoxMasses, InputLayer, InputUnit
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
 from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
@@ -26,7 +26,7 @@ __all__ = [
     "GaussianLayer",
     "Indicator",
     "InputLayer",
-    "LeafUnit",
+    "InputUnit",
     "MultivariateGaussian",
     "MultivariateGaussianLayer",
     "PiecewisePolynomial",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 #: The families a file may name.
-FAMILIES: dict[str, type[LeafUnit]] = {
+FAMILIES: dict[str, type[InputUnit]] = {
     family.__name__: family
     for family in (
         *(Bernoulli, Categorical, FactorGaussian, Gaussian, Indicator, MultivariateGaussian),

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from skcircuits.circuits.inputs._buffer_rows import Rows
-from skcircuits.circuits.structure.units import InputUnit
+from skcircuits.circuits.structure.units import LeafUnit
 from skcircuits.exceptions import must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -31,7 +31,7 @@ __all__ = [
     "DifferentiableLayer",
     "DiscreteInputLayer",
     "InputLayer",
-    "LeafUnit",
+    "InputUnit",
     "StateFlows",
     "check_variable",
 ]
@@ -145,7 +145,7 @@ class BoxMasses:
         np.multiply(log_masses > -np.inf, SMALLEST_ERROR, out=errors)
 
 
-class LeafUnit(InputUnit):
+class InputUnit(LeafUnit):
     """An input unit of a family: names its layer class and its parameters."""
 
     #: The class that evaluates many units of this family at once.
@@ -161,10 +161,10 @@ class LeafUnit(InputUnit):
         """Constructor arguments that rebuild the unit."""
 
     @abstractmethod
-    def marginalize(self, variables: frozenset[int]) -> LeafUnit | None:
+    def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
         """Sum or integrate out some variables; None when none remain."""
 
-    def condition(self, x: FloatArray) -> LeafUnit | None:
+    def condition(self, x: FloatArray) -> InputUnit | None:
         """Fix the observed variables of the scope at their values.
 
         Parameters
@@ -174,7 +174,7 @@ class LeafUnit(InputUnit):
 
         Returns
         -------
-        LeafUnit or None
+        InputUnit or None
             The conditional distribution of the unknown variables; None when all are known.
         """
         observed = frozenset(v for v in self.scope if not np.isnan(x[v]))

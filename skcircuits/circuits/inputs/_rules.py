@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import LOG_SQRT_2PI, LeafUnit
+from skcircuits.circuits.inputs._base import LOG_SQRT_2PI, InputUnit
 from skcircuits.circuits.inputs.discrete import Categorical, DiscreteUnit
 from skcircuits.circuits.inputs.gaussian import Gaussian
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussian
@@ -40,16 +40,16 @@ class Scaled(NamedTuple):
         Its factor.
     """
 
-    unit: LeafUnit | None
+    unit: InputUnit | None
     log_factor: float
 
 
-def multiply_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
+def multiply_inputs(left: InputUnit, right: InputUnit) -> Scaled:
     """Multiply two units over the same variables.
 
     Parameters
     ----------
-    left, right : LeafUnit
+    left, right : InputUnit
         Both discrete, both Gaussian or both histograms.
 
     Returns
@@ -78,12 +78,12 @@ def multiply_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
     return Scaled(_gaussian(left.scope, mean + gain @ (other_mean - mean), product), log_factor)
 
 
-def divide_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
+def divide_inputs(left: InputUnit, right: InputUnit) -> Scaled:
     """Divide two units over the same variables; 0 where the divisor is zero.
 
     Parameters
     ----------
-    left, right : LeafUnit
+    left, right : InputUnit
         Both discrete, both Gaussian (the divisor wider) or both histograms.
 
     Returns
@@ -121,12 +121,12 @@ def divide_inputs(left: LeafUnit, right: LeafUnit) -> Scaled:
     return Scaled(_gaussian(left.scope, centre, quotient), log_factor)
 
 
-def divergence(left: LeafUnit, right: LeafUnit) -> tuple[float, float]:
+def divergence(left: InputUnit, right: InputUnit) -> tuple[float, float]:
     """Integrate the left unit, and its log ratio to the right, over the right's support.
 
     Parameters
     ----------
-    left, right : LeafUnit
+    left, right : InputUnit
         Both discrete, both Gaussian or both histograms.
 
     Returns
@@ -163,12 +163,12 @@ def divergence(left: LeafUnit, right: LeafUnit) -> tuple[float, float]:
     return 1.0, float(0.5 * (np.trace(ratio) - len(mean) + distance - log_determinant))
 
 
-def entropy(unit: LeafUnit) -> float:
+def entropy(unit: InputUnit) -> float:
     """Differential entropy of a unit, or entropy of a discrete one.
 
     Parameters
     ----------
-    unit : LeafUnit
+    unit : InputUnit
         A discrete or Gaussian unit, or a histogram.
 
     Returns
@@ -233,19 +233,19 @@ def _discrete(variable: int, log_masses: FloatArray) -> Scaled:
     return Scaled(Categorical(variable, masses), float(peak + np.log(total)))
 
 
-def _require_gaussians(action: str, *units: LeafUnit) -> None:
+def _require_gaussians(action: str, *units: InputUnit) -> None:
     """Refuse what has no rule."""
     if not all(isinstance(unit, Gaussian | MultivariateGaussian) for unit in units):
         raise _no_rule(action, *units)
 
 
-def _moments(unit: LeafUnit) -> tuple[FloatArray, FloatArray]:
+def _moments(unit: InputUnit) -> tuple[FloatArray, FloatArray]:
     """Mean vector and covariance matrix of a Gaussian unit of several variables."""
     assert isinstance(unit, MultivariateGaussian)
     return unit.mean, unit.covariance
 
 
-def _mean_and_std(unit: LeafUnit) -> tuple[float, float]:
+def _mean_and_std(unit: InputUnit) -> tuple[float, float]:
     """Mean and standard deviation, whose square may be no float, of one variable."""
     if isinstance(unit, Gaussian):
         return unit.mean, unit.std
@@ -253,7 +253,7 @@ def _mean_and_std(unit: LeafUnit) -> tuple[float, float]:
     return float(mean[0]), float(np.sqrt(covariance[0, 0]))
 
 
-def _univariate_product(left: LeafUnit, right: LeafUnit) -> Scaled:
+def _univariate_product(left: InputUnit, right: InputUnit) -> Scaled:
     """Multiply Gaussian units of one variable without squares of standard deviations."""
     (mean, std), (other_mean, other_std) = _mean_and_std(left), _mean_and_std(right)
     spread = float(np.hypot(std, other_std))
@@ -262,7 +262,7 @@ def _univariate_product(left: LeafUnit, right: LeafUnit) -> Scaled:
     return Scaled(unit, _log_normal(mean - other_mean, spread))
 
 
-def _univariate_quotient(left: LeafUnit, right: LeafUnit) -> Scaled:
+def _univariate_quotient(left: InputUnit, right: InputUnit) -> Scaled:
     """Divide Gaussian units of one variable without squares of standard deviations."""
     (mean, std), (other_mean, other_std) = _mean_and_std(left), _mean_and_std(right)
     if other_std <= std:
@@ -278,7 +278,7 @@ def _univariate_quotient(left: LeafUnit, right: LeafUnit) -> Scaled:
     return Scaled(unit, log_factor)
 
 
-def _too_narrow(left: LeafUnit, right: LeafUnit) -> CircuitPropertyError:
+def _too_narrow(left: InputUnit, right: InputUnit) -> CircuitPropertyError:
     """Say why Gaussian units have no quotient."""
     return CircuitPropertyError(
         must(
@@ -291,7 +291,7 @@ def _too_narrow(left: LeafUnit, right: LeafUnit) -> CircuitPropertyError:
     )
 
 
-def _no_rule(action: str, *units: LeafUnit) -> CircuitPropertyError:
+def _no_rule(action: str, *units: InputUnit) -> CircuitPropertyError:
     """Say which units do not go together."""
     return CircuitPropertyError(
         must(
@@ -302,7 +302,7 @@ def _no_rule(action: str, *units: LeafUnit) -> CircuitPropertyError:
     )
 
 
-def _gaussian(scope: Scope, mean: FloatArray, covariance: FloatArray) -> LeafUnit:
+def _gaussian(scope: Scope, mean: FloatArray, covariance: FloatArray) -> InputUnit:
     """Build the joint unit; rounding differs across the diagonal."""
     return MultivariateGaussian(scope, mean, (covariance + covariance.T) / 2)
 

@@ -15,7 +15,7 @@ import numpy as np
 from skcircuits.circuits.inputs._base import (
     Box,
     DiscreteInputLayer,
-    LeafUnit,
+    InputUnit,
     StateFlows,
     check_variable,
 )
@@ -29,7 +29,7 @@ __all__ = ["Bernoulli", "Categorical", "DiscreteLayer", "Indicator"]
 FEW_ROWS = 64
 
 
-class DiscreteUnit(LeafUnit):
+class DiscreteUnit(InputUnit):
     """Common to the discrete families: one variable and the mass of each state."""
 
     probabilities: FloatArray
@@ -54,7 +54,7 @@ class DiscreteUnit(LeafUnit):
         """Which states have positive probability, shape (n_states,)."""
         return self.probabilities > 0
 
-    def marginalize(self, variables: frozenset[int]) -> LeafUnit | None:
+    def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
         """Sum out the variable.
 
         Parameters
@@ -64,7 +64,7 @@ class DiscreteUnit(LeafUnit):
 
         Returns
         -------
-        LeafUnit or None
+        InputUnit or None
             None when the variable is among them.
         """
         return None if self.variable in variables else self

@@ -12,7 +12,7 @@ from skcircuits.circuits.inputs._base import (
     LOG_SQRT_2PI,
     Box,
     DifferentiableLayer,
-    LeafUnit,
+    InputUnit,
     check_variable,
 )
 from skcircuits.circuits.inputs._buffer_rows import Scatter
@@ -208,7 +208,7 @@ class GaussianLayer(DifferentiableLayer):
         return Scatter(self.scopes[:, 0])
 
 
-class Gaussian(LeafUnit):
+class Gaussian(InputUnit):
     """A normal distribution.
 
     Parameters

@@ -11,7 +11,7 @@ from skcircuits.circuits.inputs._base import (
     LOG_SQRT_2PI,
     Box,
     DifferentiableLayer,
-    LeafUnit,
+    InputUnit,
     check_variable,
 )
 from skcircuits.circuits.inputs._distinct import distinct_parameters
@@ -117,7 +117,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         score[self.variables] += weighted_score(self.gaussians, self.cells(X), flows)
 
 
-class MultivariateGaussian(LeafUnit):
+class MultivariateGaussian(InputUnit):
     """A joint normal distribution.
 
     Parameters

@@ -9,7 +9,7 @@ import numpy as np
 
 from skcircuits.circuits.engine._passes import log_values
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.queries._moments import require_possible
 from skcircuits.circuits.structure.units import (
     LARGEST_LOG_WEIGHT,
@@ -71,7 +71,7 @@ class _Weights(NamedTuple):
 
 def prune(
     plan: Plan,
-    leaf_of: Callable[[LeafUnit], LeafUnit | None],
+    leaf_of: Callable[[InputUnit], InputUnit | None],
     weights_of: Callable[[int], _Weights],
 ) -> Unit | None:
     """Rebuild a circuit with other leaves and weights; what becomes constant disappears."""
@@ -84,7 +84,7 @@ def prune(
         elif isinstance(unit, Product):
             built.append(_remaining_product(children))
         else:
-            assert isinstance(unit, LeafUnit)
+            assert isinstance(unit, InputUnit)
             built.append(_Remainder(leaf_of(unit)))
     root = built[-1]
     if np.isneginf(root.log_factor):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from skcircuits.circuits.structure.units import InputUnit, Product, Sum, Unit
+from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["Supports", "positive_children"]
@@ -46,7 +46,7 @@ class Supports:
         n_states: dict[int, int] = {}
         ends: dict[int, list[FloatArray]] = defaultdict(list)
         for unit in units:
-            if not isinstance(unit, InputUnit):
+            if not isinstance(unit, LeafUnit):
                 continue
             states, intervals = unit.possible_states(), unit.possible_intervals()
             if states is not None:
@@ -79,7 +79,7 @@ class Supports:
 
     def _states_of(self, unit: Unit) -> int:
         """Find the mask of an input unit, or combine the masks of the children."""
-        if isinstance(unit, InputUnit):
+        if isinstance(unit, LeafUnit):
             return self._states_of_input(unit)
         if isinstance(unit, Product):
             states = self._everything
@@ -93,7 +93,7 @@ class Supports:
             return states
         return self._everything
 
-    def _states_of_input(self, unit: InputUnit) -> int:
+    def _states_of_input(self, unit: LeafUnit) -> int:
         """Find the mask of an input unit; what says nothing of its support allows all."""
         states, intervals = unit.possible_states(), unit.possible_intervals()
         if states is not None:

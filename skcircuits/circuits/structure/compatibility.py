@@ -12,7 +12,7 @@ from skcircuits.circuits.structure._scopes import (
     variables_of,
 )
 from skcircuits.circuits.structure.properties import is_decomposable, is_smooth
-from skcircuits.circuits.structure.units import InputUnit, Product, Scope, topological_order
+from skcircuits.circuits.structure.units import LeafUnit, Product, Scope, topological_order
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _partitions(circuit: Circuit) -> dict[int, set[Partition]]:
         scope = masks[id(unit)]
         if isinstance(unit, Product) and len(unit.children) > 1:
             partitions[scope].add(tuple(sorted(masks[id(child)] for child in unit.children)))
-        elif isinstance(unit, InputUnit) and len(unit.scope) > 1:
+        elif isinstance(unit, LeafUnit) and len(unit.scope) > 1:
             partitions[scope].add((scope,))
     return partitions
 

@@ -14,7 +14,7 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = [
-    "InputUnit",
+    "LeafUnit",
     "Product",
     "Rooted",
     "Scope",
@@ -65,7 +65,7 @@ class Unit:
         return self
 
 
-class InputUnit(Unit):
+class LeafUnit(Unit):
     """A unit without children: a distribution over one or a few variables."""
 
     def possible_states(self) -> BoolArray | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from skcircuits.circuits.structure._scopes import variables_of
-from skcircuits.circuits.structure.units import InputUnit, Product, Sum, Unit, topological_order
+from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, topological_order
 from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
 from skcircuits.protocols import FloatArray
@@ -268,7 +268,7 @@ class KernelFamily(Kernel, UnivariateFunction):
         return hash((type(self), tuple(self.get_params().items())))
 
 
-class KernelUnit(InputUnit):
+class KernelUnit(LeafUnit):
     """A kernel as an input unit of a kernel circuit.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits.inputs import InputLayer, LeafUnit
+from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels.families._structure import (
     Combination,
@@ -47,7 +47,7 @@ _RULES: dict[tuple[type, type], Rules] = {}
 
 
 def register_expectation(
-    units: type[LeafUnit],
+    units: type[InputUnit],
     kernel: type,
     *,
     points: Callable[..., Any] | None = None,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.circuits.engine._plan import Plan, compile_plan
-from skcircuits.circuits.inputs import InputLayer, LeafUnit
+from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels.families._structure import KernelStructure, Part
@@ -53,7 +53,7 @@ def multiply_by_kernel(circuit: Plan, structure: KernelStructure) -> PointPlan:
     if structure.is_product:
         parts = {
             scope: structure.restricted(structure.root, mask_of(scope))
-            for scope in {unit.scope for unit in circuit.units if isinstance(unit, LeafUnit)}
+            for scope in {unit.scope for unit in circuit.units if isinstance(unit, InputUnit)}
         }
         groups = _input_groups(circuit, [parts.get(unit.scope, ()) for unit in circuit.units])
         return PointPlan(circuit, circuit, structure, groups, None)

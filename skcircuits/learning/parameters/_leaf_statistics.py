@@ -21,7 +21,7 @@ from skcircuits.circuits.inputs import (
     Gaussian,
     GaussianLayer,
     InputLayer,
-    LeafUnit,
+    InputUnit,
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
@@ -72,7 +72,7 @@ class LeafStatistics(ABC):
     order of the layer; `moments`: moments of the training columns.
     """
 
-    def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
+    def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
         self.layer = layer
         self.units = units
         self.moments = moments
@@ -85,7 +85,7 @@ class LeafStatistics(ABC):
         """
 
     @abstractmethod
-    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+    def estimate(self, pseudo_count: float) -> list[InputUnit]:
         """Give the units with their new parameters."""
 
 
@@ -95,7 +95,7 @@ class _FixedLeaves(LeafStatistics):
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Ignore the rows."""
 
-    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+    def estimate(self, pseudo_count: float) -> list[InputUnit]:
         """Give the units as they are."""
         return list(self.units)
 
@@ -103,7 +103,7 @@ class _FixedLeaves(LeafStatistics):
 class _DiscreteLeaves(LeafStatistics):
     """Expected counts of the states."""
 
-    def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
+    def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
         super().__init__(layer, units, moments)
         self._counts = np.zeros_like(layer.masses)
 
@@ -119,7 +119,7 @@ class _DiscreteLeaves(LeafStatistics):
             missing = flows[own] @ np.isnan(cells)
             self._counts[own] += missing[:, None] * self.layer.masses[own]
 
-    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+    def estimate(self, pseudo_count: float) -> list[InputUnit]:
         """Normalise the counts; states that were impossible stay so."""
         possible = self.layer.masses > 0
         prior = pseudo_count * possible / possible.sum(axis=1, keepdims=True)
@@ -132,7 +132,7 @@ class _DiscreteLeaves(LeafStatistics):
         ]
 
 
-def _with_masses(unit: LeafUnit, masses: FloatArray) -> LeafUnit:
+def _with_masses(unit: InputUnit, masses: FloatArray) -> InputUnit:
     """Rebuild a discrete unit; an indicator has nothing to learn."""
     if isinstance(unit, Bernoulli):
         return Bernoulli(unit.variable, float(masses[1]))
@@ -144,7 +144,7 @@ def _with_masses(unit: LeafUnit, masses: FloatArray) -> LeafUnit:
 class _GaussianLeaves(LeafStatistics):
     """Weights, first and second moments, in units of the column's deviation."""
 
-    def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
+    def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
         super().__init__(layer, units, moments)
         variables = layer.scopes[:, 0]
         self._center = moments.mean[variables]
@@ -160,7 +160,7 @@ class _GaussianLeaves(LeafStatistics):
         self._totals[1] += np.einsum("un,un->u", flows, deviation)
         self._totals[2] += np.einsum("un,un->u", flows, square)
 
-    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+    def estimate(self, pseudo_count: float) -> list[InputUnit]:
         """Match moments; the prior is the column itself: deviation 0, square 1."""
         weight, first, second = self._totals
         total = weight + pseudo_count
@@ -178,7 +178,7 @@ class _GaussianLeaves(LeafStatistics):
 class _MultivariateGaussianLeaves(LeafStatistics):
     """Weights, means and scatter matrices around the mean of the columns."""
 
-    def __init__(self, layer: Any, units: Sequence[LeafUnit], moments: ColumnMoments) -> None:
+    def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
         super().__init__(layer, units, moments)
         self._center = moments.mean[list(layer.variables)]
         n_units, n_variables = layer.scopes.shape
@@ -207,7 +207,7 @@ class _MultivariateGaussianLeaves(LeafStatistics):
             at = group.missing[:, :, None], group.missing[:, None, :]
             np.add.at(self._second[unit], at, (own * weight).transpose(2, 0, 1))
 
-    def estimate(self, pseudo_count: float) -> list[LeafUnit]:
+    def estimate(self, pseudo_count: float) -> list[InputUnit]:
         """Match moments; the prior has the columns' variances and no correlation."""
         variance = self.moments.variance[list(self.layer.variables)]
         total = self._weight + pseudo_count
@@ -232,7 +232,7 @@ _FAMILIES: dict[type[InputLayer], type[LeafStatistics]] = {
 
 
 def leaf_statistics(
-    layer: InputLayer, units: Sequence[LeafUnit], moments: ColumnMoments
+    layer: InputLayer, units: Sequence[InputUnit], moments: ColumnMoments
 ) -> LeafStatistics:
     """Make the gatherer of a layer's family."""
     return _FAMILIES.get(type(layer), _FixedLeaves)(layer, units, moments)

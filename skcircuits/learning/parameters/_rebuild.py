@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skcircuits.circuits import Product, Sum
-from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.structure.units import Unit, topological_order
 from skcircuits.protocols import FloatArray
 
@@ -14,7 +14,7 @@ __all__ = ["rebuild"]
 
 def rebuild(
     root: Unit,
-    leaf_of: Callable[[LeafUnit], Unit],
+    leaf_of: Callable[[InputUnit], Unit],
     weights_of: Callable[[Sum], FloatArray] = lambda unit: unit.weights,
 ) -> Unit:
     """Rebuild a circuit unit by unit; what was shared stays shared."""
@@ -26,6 +26,6 @@ def rebuild(
         elif isinstance(unit, Product):
             built[id(unit)] = Product(children)
         else:
-            assert isinstance(unit, LeafUnit)
+            assert isinstance(unit, InputUnit)
             built[id(unit)] = leaf_of(unit)
     return built[id(root)]

@@ -19,7 +19,7 @@ from skcircuits.circuits import Circuit, is_decomposable, is_smooth
 from skcircuits.circuits.engine._layers import SumLayer, SumWeights
 from skcircuits.circuits.engine._passes import backward, log_values
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.inputs import InputLayer, LeafUnit
+from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning.parameters._leaf_statistics import (
@@ -131,7 +131,7 @@ def expectation_maximization(
     rows = _checked_rows(X, plan.n_columns)
     weight = _checked_weight(sample_weight, len(rows))
     _check_structure(circuit)
-    leaves: list[list[LeafUnit]] = [list(plan.units[units]) for units, _ in plan.inputs]  # type: ignore[arg-type]
+    leaves: list[list[InputUnit]] = [list(plan.units[units]) for units, _ in plan.inputs]  # type: ignore[arg-type]
     moments = ColumnMoments.of(rows, weight)
     while True:
         totals = _Totals(plan, leaves, moments)
@@ -150,7 +150,7 @@ class EMStep:
     plan : Plan
         The structure with new weights and input layers; its symbolic units are those of the
         circuit at the start.
-    leaves : list of list of LeafUnit
+    leaves : list of list of InputUnit
         The input units of each input layer, with new parameters.
     log_density : float
         Weighted mean log density of the rows under the parameters *before* the step, over
@@ -170,7 +170,7 @@ class EMStep:
     """
 
     plan: Plan
-    leaves: list[list[LeafUnit]]
+    leaves: list[list[InputUnit]]
     log_density: float
 
     @cached_property
@@ -191,7 +191,7 @@ class EMStep:
 class _Totals:
     """Expected counts of all edges and statistics of all input units."""
 
-    def __init__(self, plan: Plan, leaves: list[list[LeafUnit]], moments: ColumnMoments) -> None:
+    def __init__(self, plan: Plan, leaves: list[list[InputUnit]], moments: ColumnMoments) -> None:
         self.plan = plan
         self.counts = np.zeros_like(plan.weights.log)
         self.leaves: list[tuple[slice, InputLayer, LeafStatistics]] = [
@@ -218,7 +218,7 @@ class _Totals:
         """Mean log density of the rows that are possible."""
         return self._log_density / self._weight
 
-    def maximize(self, pseudo_count: float) -> tuple[Plan, list[list[LeafUnit]]]:
+    def maximize(self, pseudo_count: float) -> tuple[Plan, list[list[InputUnit]]]:
         """Turn the totals into a plan with new parameters."""
         if self._weight == 0:
             raise ValueError(

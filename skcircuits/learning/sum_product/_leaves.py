@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from skcircuits.circuits import Categorical, Gaussian, MultivariateGaussian, PiecewisePolynomial
-from skcircuits.circuits.inputs import LeafUnit
+from skcircuits.circuits.inputs import InputUnit
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_fraction
@@ -70,9 +70,9 @@ def fit_leaves(
     table: MixedTable,
     regions: Sequence[tuple[IntArray, tuple[int, ...]]],
     settings: LeafSettings,
-) -> list[list[LeafUnit]]:
+) -> list[list[InputUnit]]:
     """Fit the units of factorised regions, those of one family all together."""
-    units: list[list[LeafUnit]] = [[] for _ in regions]
+    units: list[list[InputUnit]] = [[] for _ in regions]
     polynomials: list[tuple[int, IntArray, MixedColumn]] = []
     for number, (rows, variables) in enumerate(regions):
         smooth = []
@@ -105,13 +105,13 @@ def _fit_categories(
 
 def _fit_gaussians(
     table: MixedTable, rows: IntArray, columns: list[MixedColumn], settings: LeafSettings
-) -> list[LeafUnit]:
+) -> list[InputUnit]:
     """One joint normal distribution, or one per column."""
     if not columns:
         return []
     if settings.family == "multivariate" and len(columns) > 1:
         return [_fit_joint(table, rows, columns, settings.smoothing)]
-    units: list[LeafUnit] = []
+    units: list[InputUnit] = []
     for column in columns:
         cells, weights = table.cells(rows, column.variable)
         total = weights.sum() + settings.smoothing

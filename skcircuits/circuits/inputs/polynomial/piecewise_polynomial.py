@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import Box, BoxMasses, DensityLayer, LeafUnit, check_variable
+from skcircuits.circuits.inputs._base import Box, BoxMasses, DensityLayer, InputUnit, check_variable
 from skcircuits.circuits.inputs.polynomial._boxes import FewIntervals, ManyIntervals
 from skcircuits.circuits.inputs.polynomial._groups import MANY_POINTS, PolynomialGroup
 from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces
@@ -238,7 +238,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return mean[..., None], variance[..., None]
 
 
-class PiecewisePolynomial(LeafUnit):
+class PiecewisePolynomial(InputUnit):
     """A piecewise polynomial density with exponential tails and point masses.
 
     Parameters
