@@ -1,4 +1,4 @@
-"""Density estimation by Gaussian mixtures on tables with labels and missing cells."""
+"""Density estimation by Gaussian mixtures on mixed tables with missing values."""
 
 import warnings
 from numbers import Integral, Real
@@ -7,80 +7,122 @@ from typing import ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian, Product, Sum
+from skcircuits.circuits import (
+    Categorical,
+    Circuit,
+    FactorGaussian,
+    Gaussian,
+    MultivariateGaussian,
+    Product,
+    Sum,
+)
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.learning.gaussian_mixture._learner import EMSettings, search_components
+from skcircuits.learning.gaussian_mixture._candidates import (
+    Candidate,
+    CandidateSpace,
+    Comparison,
+    choose_pool,
+    learn_pool,
+)
+from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
+from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 __all__ = ["GaussianMixtureDensity"]
 
+_COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
+
 
 class GaussianMixtureDensity(CircuitDensity):
-    """Mixture of Gaussians learned from rows with missing cells.
+    """Mixture of Gaussians learned from mixed tables with missing values.
 
-    Each component is a Gaussian over the numeric columns times a distribution for each
-    categorical column. Missing cells are marginalised exactly, in fit and ever after.
+    Each component is a Gaussian over the numerical columns times a table for each categorical
+    column. Missing cells are marginalised exactly, in fit and ever after. By default the
+    covariances, the number of factors and components, and how many restarts are pooled into
+    one mixture are chosen by how well candidates predict held-out rows; see ``selection_``.
 
     Parameters
     ----------
-    n_components : "bic" or int, default="bic"
-        Number of components. ``"bic"`` tries 1, 2, ... up to `max_components` and takes the
-        one with the lowest Bayesian information criterion, stopping when that has risen
-        twice in a row.
-    max_components : int, default=10
-        Most components that ``n_components="bic"`` tries.
-    covariance_type : {"full", "diag"}, default="full"
-        Whether the numeric columns of a component may depend on one another.
-    pseudo_count : float, default=0.1
-        Weight of the prior, in rows per component: rows that vary as those of a single
-        Gaussian do, within an equal share of its volume [1]_; labels with their frequencies
-        in the data. A thousandth of a row of uncorrelated columns is always added: it keeps
-        covariances positive definite whatever the rows, constant columns included.
-    n_init : int, default=3
-        Number of starts per number of components; the best after ten iterations goes on.
+    n_components : "auto", "bic" or int, default="auto"
+        Number of components of each mixture. ``"auto"``: by held-out rows. ``"bic"``: tries
+        1, 2, ... up to `max_components` and takes the one with the lowest Bayesian information
+        criterion, stopping when that has risen twice in a row.
+    covariance_type : {"auto", "full", "shrunk", "tied", "factor", "diag"}, default="auto"
+        What the numerical columns of a component have in common.
+
+        - ``"full"``: covariances of their own, drawn towards that of a single component at an
+          equal fraction of its volume [1]_.
+        - ``"shrunk"``: covariances of their own, drawn towards one for all.
+        - ``"tied"``: one covariance for all, drawn towards its diagonal.
+        - ``"factor"``: one covariance of low rank plus a diagonal for all (factor analysis
+          [2]_), which wide tables can teach.
+        - ``"diag"``: independent columns within each component.
+
+        How strongly covariances are drawn is learned from the rows.
+    n_factors : "auto" or int, default="auto"
+        Number of factors of ``covariance_type="factor"``.
+    max_components : int, default=32
+        Most components of one mixture that are tried.
+    pool : "auto" or int, default="auto"
+        Number of restarts that are pooled, with equal weights, into one mixture. Where the
+        numbers of factors and components and the type are given, ``"auto"`` is 1.
+    selection : {"log_likelihood", "cells"}, default="log_likelihood"
+        What candidates are compared by in held-out rows: their log density, or how well
+        hidden cells are predicted (squared errors and log losses, each relative to a column's
+        own mean and frequencies).
+    pseudo_count : float, default=1.0
+        Rows that the prior of each component weighs: so many at the mean of the table, half as
+        many with its frequencies of categories.
+    n_init : int, default=1
+        Number of starts of each restart; the best after ten iterations goes on.
     max_iter : int, default=200
-        Most iterations for one number of components.
-    tol : float, default=1e-4
+        Most iterations of one mixture.
+    tol : float, default=1e-3
         Least gain of the lower bound, in nats per row, that an iteration must make.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns hold labels: by dtype, none, or a mask, indices or names.
+        Which columns are categorical: by dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a label that fit has not seen counts as.
+        What a category that fit has not seen counts as.
     random_state : int, RandomState or None, default=None
-        Source of the starts.
+        Source of the starts and of the held-out rows.
     verbose : int, default=0
         Print progress.
 
     Attributes
     ----------
     circuit_ : Circuit
-        The mixture, in original units and codes of labels.
+        The mixture, in original units and codes of categories.
     weights_ : ndarray of shape (n_components_,)
         Mixture weights.
     means_ : ndarray of shape (n_components_, n_numeric)
-        Means of the numeric columns, in original units.
+        Means of the numerical columns, in original units.
     covariances_ : ndarray of shape (n_components_, n_numeric, n_numeric) or \
             (n_components_, n_numeric)
-        Covariances, or variances with ``covariance_type="diag"``.
+        Covariances, or variances where all components have independent columns.
     category_log_probs_ : list of ndarray of shape (n_components_, n_categories_j) or None
-        Per column the log probabilities of its labels in each component, None for numbers.
+        Per column the log probabilities of its categories in each component, None for
+        numerical ones.
     n_components_ : int
-        Number of components.
+        Number of components, over all that are pooled.
+    selection_ : list of dict
+        One row per candidate that was tried, the chosen ones first: ``covariance_type``,
+        ``n_factors``, ``n_components``, the mean held-out ``loss`` with its
+        ``standard_error``, and the number of restarts in the ``pool``.
     bic_ : dict of int to float
-        Bayesian information criterion of the training rows for each number of components
-        tried.
+        With ``n_components="bic"``: the criterion of the training rows for each number of
+        components tried.
     lower_bound_ : float
-        Log posterior per row, up to a constant, of the mixture before its last iteration.
+        Log posterior per row, up to a constant, of the last mixture before its last iteration.
     n_iter_ : int
-        Iterations of the chosen mixture since its best start was chosen.
+        Iterations of the last mixture since its start.
     converged_ : bool
-        Whether they ended by themselves.
+        Whether all mixtures ended by themselves.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories per column in the order of their codes, None for numerical ones.
     n_features_in_ : int
         Number of columns in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -94,12 +136,14 @@ class GaussianMixtureDensity(CircuitDensity):
     Notes
     -----
     A column without any observed cell has a standard normal distribution. Rows without any
-    observed cell say nothing and are left out, also of the number of rows in the criterion.
+    observed cell say nothing and are left out. A numerical column that repeats few values is
+    taken to be measured to their distance: a component cannot shrink onto one of them.
 
     References
     ----------
     .. [1] Fraley and Raftery, "Bayesian Regularization for Normal Mixture Estimation and
        Model-Based Clustering", Journal of Classification 24, 2007.
+    .. [2] Ghahramani and Hinton, "The EM Algorithm for Mixtures of Factor Analyzers", 1996.
 
     Examples
     --------
@@ -108,7 +152,7 @@ class GaussianMixtureDensity(CircuitDensity):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 2)) + np.repeat([[0.0, 0.0], [6.0, 6.0]], 100, axis=0)
     >>> X[::5, 1] = np.nan
-    >>> density = GaussianMixtureDensity(random_state=0).fit(X)
+    >>> density = GaussianMixtureDensity(n_components="bic", random_state=0).fit(X)
     >>> density.n_components_
     2
     >>> density.sample(3, random_state=0).shape
@@ -116,9 +160,12 @@ class GaussianMixtureDensity(CircuitDensity):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "n_components": [StrOptions({"bic"}), Interval(Integral, 1, None, closed="left")],
+        "n_components": [StrOptions({"auto", "bic"}), Interval(Integral, 1, None, closed="left")],
+        "covariance_type": [StrOptions({"auto", *_COVARIANCE_TYPES})],
+        "n_factors": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_components": [Interval(Integral, 1, None, closed="left")],
-        "covariance_type": [StrOptions({"full", "diag"})],
+        "pool": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "selection": [StrOptions({"log_likelihood", "cells"})],
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -131,21 +178,27 @@ class GaussianMixtureDensity(CircuitDensity):
     def __init__(
         self,
         *,
-        n_components="bic",
-        max_components=10,
-        covariance_type="full",
-        pseudo_count=0.1,
-        n_init=3,
+        n_components="auto",
+        covariance_type="auto",
+        n_factors="auto",
+        max_components=32,
+        pool="auto",
+        selection="log_likelihood",
+        pseudo_count=1.0,
+        n_init=1,
         max_iter=200,
-        tol=1e-4,
+        tol=1e-3,
         categorical_features="from_dtype",
         handle_unknown="missing",
         random_state=None,
         verbose=0,
     ):
         self.n_components = n_components
-        self.max_components = max_components
         self.covariance_type = covariance_type
+        self.n_factors = n_factors
+        self.max_components = max_components
+        self.pool = pool
+        self.selection = selection
         self.pseudo_count = pseudo_count
         self.n_init = n_init
         self.max_iter = max_iter
@@ -157,82 +210,186 @@ class GaussianMixtureDensity(CircuitDensity):
 
     def _fit_rows(self, rows, generator):
         table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
-        candidates = self._candidates(table)
         settings = EMSettings(
-            self.covariance_type, self.pseudo_count, self.n_init, self.max_iter, self.tol
+            pseudo_count=self.pseudo_count,
+            n_init=self.n_init,
+            max_iter=self.max_iter,
+            tol=self.tol,
         )
-        total_weight = table.weights.sum()
+        if self.n_components == "bic":
+            self._fit_by_bic(rows.X, table, settings, generator)
+            return
+        seed = int(generator.integers(np.iinfo(np.int32).max))
+        comparison = Comparison(table, self.selection, settings, seed)
+        pool = choose_pool(table, self._space(), comparison)
+        self.selection_ = _report(comparison, pool)
+        n_members = sum(pool.values())
+        result = drive(
+            self,
+            learn_pool(table, pool, settings, generator),
+            # a pool that is not complete yet loses to any longer one
+            score=len,
+            attributes=lambda states: self._attributes(states, table),
+            X=rows.X,
+        )
+        vars(self).update(self._attributes(result.state, table))
+        self._check_convergence(result.converged, len(result.state) == n_members)
+
+    def _space(self):
+        """What is open to choice."""
+
+        def asked(value):
+            return None if isinstance(value, str) and value in ("auto", "bic") else value
+
+        return CandidateSpace(
+            asked(self.covariance_type),
+            asked(self.n_factors),
+            asked(self.n_components),
+            self.max_components,
+            asked(self.pool),
+        )
+
+    def _fit_by_bic(self, X, table, settings, generator):
+        """Try 1, 2, ... components until the criterion has risen twice in a row."""
+        covariance_type = "full" if self.covariance_type == "auto" else self.covariance_type
+        n_factors = 0
+        if covariance_type == "factor":
+            n_factors = 2 if self.n_factors == "auto" else self.n_factors
         self.bic_ = {}
         lowest = {}
 
-        def score(state):
+        def steps():
+            best, n_worse = np.inf, 0
+            most = max(1, min(self.max_components, len(table.weights)))
+            for n_components, stream in enumerate(generator.spawn(most), start=1):
+                candidate = Candidate(covariance_type, n_factors, n_components)
+                yield from learn_pool(table, {candidate: 1}, settings, stream)
+                bic = self.bic_[n_components]
+                n_worse = 0 if bic < best else n_worse + 1
+                best = min(best, bic)
+                if n_worse == 2:
+                    return
+
+        def score(states):
             """Note the criterion; the latest state of the best candidate so far wins."""
-            bic = self.bic_[state.n_components] = state.bic(total_weight)
+            (state,) = states
+            bic = self.bic_[state.n_components] = state.bic(table.total_weight)
             lowest[state.n_components] = min(bic, lowest.get(state.n_components, np.inf))
             return -lowest[state.n_components]
 
         result = drive(
             self,
-            search_components(table, candidates, settings, generator),
+            steps(),
             score=score,
-            attributes=lambda state: self._attributes(state, table),
-            X=rows.X,
+            attributes=lambda states: self._attributes(states, table),
+            X=X,
         )
         vars(self).update(self._attributes(result.state, table))
-        # drive itself has warned of an interruption
-        if result.converged and not self.converged_:
+        self._check_convergence(result.converged, True)
+
+    def _check_convergence(self, has_ended, is_complete):
+        """Say what to set where iterations came to their end; drive has told of interruptions."""
+        self.converged_ &= is_complete
+        if has_ended and not self.converged_:
             warnings.warn(
                 f"GaussianMixtureDensity did not converge in max_iter={self.max_iter} "
                 "iterations. Increase max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=4,
             )
 
-    def _candidates(self, table):
-        """Numbers of components to try: never more than there are different rows."""
-        if self.n_components == "bic":
-            return range(1, max(1, min(self.max_components, len(table.weights))) + 1)
-        return [self.n_components]
-
-    def _attributes(self, state, table):
-        """Fitted attributes of a state, in original units."""
-        means, covariances = state.gaussians.in_units(table.location, table.scale)
+    def _attributes(self, states, table):
+        """Fitted attributes of a pool of mixtures, in original units."""
         is_number = table.cardinalities == 0
-        tables = iter(state.categories.log_probabilities)
+        numeric_columns = np.flatnonzero(is_number)
+        parts = [_components(state, table, numeric_columns) for state in states]
+        tables = iter(zip(*(state.categories.log_probabilities for state in states), strict=True))
         attributes = {
-            "weights_": state.weights,
-            "means_": means,
-            "covariances_": covariances,
-            "category_log_probs_": [None if number else next(tables) for number in is_number],
-            "n_components_": state.n_components,
-            "lower_bound_": state.lower_bound,
-            "n_iter_": state.n_iter,
-            "converged_": state.at_optimum,
+            "weights_": np.concatenate([state.weights for state in states]) / len(states),
+            "means_": np.vstack([means for means, _, _ in parts]),
+            "covariances_": _joined([covariances for _, covariances, _ in parts]),
+            "category_log_probs_": [
+                None if number else np.vstack(next(tables)) for number in is_number
+            ],
+            "n_components_": sum(state.n_components for state in states),
+            "lower_bound_": states[-1].lower_bound,
+            "n_iter_": states[-1].n_iter,
+            "converged_": all(state.at_optimum for state in states),
         }
-        return {**attributes, "circuit_": _as_circuit(attributes, np.flatnonzero(is_number))}
+        units = [unit for _, _, own in parts for unit in own]
+        return {**attributes, "circuit_": _as_circuit(attributes, units)}
 
 
-def _as_circuit(attributes, numeric_columns):
+def _report(comparison, pool):
+    """One row per candidate, the chosen ones first, then by loss."""
+    rows = []
+    for candidate in {*comparison.candidates, *pool}:
+        row = {
+            "covariance_type": candidate.covariance_type,
+            "n_factors": candidate.n_factors or None,
+            "n_components": candidate.n_components,
+            "pool": pool.get(candidate, 0),
+        }
+        if candidate in comparison.candidates:
+            losses = comparison.losses({candidate: 1})
+            row["loss"] = float(losses.mean())
+            row["standard_error"] = float(losses.std() / np.sqrt(len(losses)))
+        rows.append(row)
+    return sorted(rows, key=lambda row: (-row["pool"], row.get("loss", 0.0)))
+
+
+def _components(state, table, columns):
+    """Means, covariances and the input units of the numerical columns, per component."""
+    gaussians = state.gaussians
+    if not isinstance(gaussians, FactorGaussians):
+        means, covariances = gaussians.in_units(table.location, table.scale)
+        return means, covariances, [_joint(columns, *own) for own in zip(means, covariances)]
+    means, loadings, noise = gaussians.in_units(table.location, table.scale)
+    if not loadings.shape[2]:
+        return means, noise, [_univariate(columns, *own) for own in zip(means, noise)]
+    covariances = loadings @ loadings.transpose(0, 2, 1)
+    diagonal = np.arange(len(columns))
+    covariances[:, diagonal, diagonal] += noise
+    units = [
+        [FactorGaussian(columns.tolist(), *own)] if len(columns) else []
+        for own in zip(means, loadings, noise)
+    ]
+    return means, covariances, units
+
+
+def _joint(columns, mean, covariance):
+    """One joint unit over the columns."""
+    if len(columns) > 1:
+        return [MultivariateGaussian(columns.tolist(), mean, covariance)]
+    return _univariate(columns, mean, covariance.ravel())
+
+
+def _univariate(columns, mean, variance):
+    """One unit per column."""
+    stds = np.sqrt(variance)
+    return [Gaussian(int(j), mean[i], stds[i]) for i, j in enumerate(columns)]
+
+
+def _joined(covariances):
+    """Variances where all are, else covariances."""
+    if all(part.ndim == 2 for part in covariances):
+        return np.vstack(covariances)
+    return np.concatenate(
+        [part if part.ndim == 3 else part[:, None] * np.eye(part.shape[1]) for part in covariances]
+    )
+
+
+def _as_circuit(attributes, numeric_units):
     """Write the mixture as a circuit: a sum of products of input units."""
     components = []
-    for k in range(attributes["n_components_"]):
-        factors = _gaussian_units(
-            numeric_columns, attributes["means_"][k], attributes["covariances_"][k]
-        )
-        factors += [
+    for k, factors in enumerate(numeric_units):
+        categories = [
             Categorical(j, np.exp(table[k]))
             for j, table in enumerate(attributes["category_log_probs_"])
             if table is not None
         ]
+        factors = factors + categories
         components.append(factors[0] if len(factors) == 1 else Product(factors))
     if len(components) == 1:
         return Circuit(components[0])
     return Circuit(Sum(components, weights=attributes["weights_"]))
-
-
-def _gaussian_units(columns, mean, covariance):
-    """Input units of one component: one joint unit, or one per column."""
-    if covariance.ndim == 2 and len(columns) > 1:
-        return [MultivariateGaussian(tuple(columns.tolist()), mean, covariance)]
-    stds = np.sqrt(covariance.ravel())
-    return [Gaussian(int(j), mean[i], stds[i]) for i, j in enumerate(columns)]

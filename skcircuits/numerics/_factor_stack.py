@@ -128,7 +128,7 @@ def factor_blocks(stack: FactorStack, X: FloatArray) -> Iterator[FactorBlock]:
     observed = ~np.isnan(X)
     n_factors, n_components = stack.n_factors, stack.n_components
     per_row = n_components * (stack.n_columns + n_factors) + len(stack.loadings) * n_factors**2
-    step = max(64, BLOCK_BYTES // (8 * per_row))
+    step = max(64, BLOCK_BYTES // (8 * max(1, per_row)))
     if len(X) <= step:
         yield _factor_block(stack, X, observed, np.arange(len(X)))
         return

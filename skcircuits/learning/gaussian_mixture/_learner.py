@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from skcircuits.learning.gaussian_mixture._components import (
-    Categories,
-    DiagonalGaussians,
-    FullGaussians,
-    Sums,
-)
+from skcircuits.learning.gaussian_mixture._categories import Categories, Sums
+from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
 from skcircuits.learning.gaussian_mixture._start import cluster_rows
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._logspace import logsumexp
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray
 
-__all__ = ["EMSettings", "MixtureState", "learn_gaussian_mixture", "search_components"]
+__all__ = [
+    "CovarianceType",
+    "EMSettings",
+    "MixtureState",
+    "learn_gaussian_mixture",
+    "start_mixture",
+]
 
+CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
+
+_SINGLE_STEPS = 10  # iterations of the single component that completes rows for clustering
 _START_STEPS = 10  # iterations each start gets before the best one goes on
+_ADAPT_STEPS = 15  # iterations in which the strength of the prior is learned
+_CERTAINTY = 0.9  # responsibility of the cluster that a row starts in
 
 
 @dataclass(frozen=True)
 class EMSettings:
     """How a mixture is learned.
 
-    Parameters
-    ----------
-    covariance_type : {"full", "diag"}, default="full"
-        Shape of the covariances.
-    pseudo_count : float, default=0.1
-        Rows that the prior of each component weighs as much as.
-    n_init : int, default=3
-        Number of starts; the best after ten iterations goes on.
-    max_iter : int, default=200
-        Most iterations for one number of components.
-    tol : float, default=1e-4
-        Least gain of the lower bound, in nats per row, that an iteration must make.
+    `covariance_type`: shape of the covariances; `n_factors` of "factor". `pseudo_count`: rows
+    that the prior of each component weighs as much as. `n_init`: number of starts; the best
+    after ten iterations goes on. `max_iter`, `tol`: most iterations, and least gain of the lower
+    bound, in nats per row, that one must make.
     """
 
-    covariance_type: Literal["full", "diag"] = "full"
-    pseudo_count: float = 0.1
+    covariance_type: CovarianceType = "full"
+    n_factors: int = 1
+    pseudo_count: float = 1.0
     n_init: int = 3
     max_iter: int = 200
     tol: float = 1e-4
@@ -53,26 +54,14 @@ class EMSettings:
 class MixtureState:
     """A mixture on its way, in standard units.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (K,)
-        Positive weights, summing to one.
-    gaussians : FullGaussians or DiagonalGaussians
-        Components of the numeric columns.
-    categories : Categories
-        Components of the categorical columns.
-    log_likelihood : float
-        Of all rows under the parameters before the last iteration, in original units.
-    lower_bound : float
-        Log posterior per row up to a constant, under the same parameters; it never falls.
-    n_iter : int
-        Iterations since the best start was chosen.
-    at_optimum : bool
-        Whether the last iteration gained less than the tolerance.
+    `log_likelihood`: of all rows under the parameters before the last iteration, in original
+    units. `lower_bound`: log posterior per row up to a constant under the same parameters; it
+    never falls once the prior is learned. `n_iter`: iterations since the best start was chosen.
+    `at_optimum`: whether the last iteration gained less than the tolerance.
     """
 
     weights: FloatArray
-    gaussians: FullGaussians | DiagonalGaussians
+    gaussians: FullGaussians | FactorGaussians
     categories: Categories
     log_likelihood: float = -np.inf
     lower_bound: float = -np.inf
@@ -93,175 +82,110 @@ class MixtureState:
     def bic(self, total_weight: float) -> float:
         """Bayesian information criterion; lower is better.
 
-        Parameters
-        ----------
-        total_weight : float
-            Weight of all rows: their number where each counts once.
-
-        Returns
-        -------
-        float
-            The criterion, of the log-likelihood before the last iteration.
+        `total_weight`: weight of all rows, their number where each counts once.
         """
         penalty = self.n_parameters * float(np.log(max(total_weight, 1.0)))
         return penalty - 2.0 * self.log_likelihood
 
 
 def learn_gaussian_mixture(
-    table: MixtureTable, n_components: int, settings: EMSettings, rng: np.random.Generator
+    table: MixtureTable,
+    n_components: int,
+    settings: EMSettings,
+    rng: np.random.Generator,
+    start: MixtureState | None = None,
 ) -> Iterator[MixtureState]:
-    """Learn a mixture with a given number of components.
+    """Learn a mixture with a given number of components, yielding each iteration.
 
-    Parameters
-    ----------
-    table : MixtureTable
-        Rows.
-    n_components : int
-        Number of components.
-    settings : EMSettings
-        How to learn.
-    rng : numpy.random.Generator
-        Source of the starts.
-
-    Yields
-    ------
-    MixtureState
-        After each iteration; the last one is at an optimum unless `max_iter` came first.
-
-    Notes
-    -----
-    Expectation maximisation of the posterior (Ghahramani and Jordan, 1994, "Supervised
-    learning from incomplete data via an EM approach"). The prior of each component weighs
-    `pseudo_count` rows, and a thousandth of a row of uncorrelated columns keeps every
-    covariance positive definite, whatever the rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
-    >>> from skcircuits.learning.gaussian_mixture._table import MixtureTable
-    >>> X = np.array([[0.0], [1.0], [9.0], [10.0], [np.nan]])
-    >>> table = MixtureTable.prepare(X, cardinalities=np.zeros(1, dtype=int))
-    >>> *_, last = learn_gaussian_mixture(table, 2, EMSettings(), np.random.default_rng(0))
-    >>> last.weights.round(2)
-    array([0.5, 0.5])
+    Expectation maximisation of the posterior (Ghahramani and Jordan, 1994, "Supervised learning
+    from incomplete data via an EM approach"), from `start` or from clusters of rows. The last
+    state is at an optimum unless `max_iter` came first.
     """
-    state = _best_start(table, n_components, settings, rng)
+    state = start_mixture(table, n_components, settings, rng) if start is None else start
+    state = replace(state, n_iter=0, at_optimum=False, lower_bound=-np.inf)
     while not state.at_optimum and state.n_iter < settings.max_iter:
-        state = _step(table, state, settings.tol)
+        state = _step(table, state, settings)
         yield state
 
 
-def search_components(
-    table: MixtureTable,
-    candidates: Sequence[int],
-    settings: EMSettings,
-    rng: np.random.Generator,
-) -> Iterator[MixtureState]:
-    """Learn mixtures with more and more components until the BIC has risen twice in a row.
-
-    Parameters
-    ----------
-    table : MixtureTable
-        Rows.
-    candidates : sequence of int
-        Ascending numbers of components.
-    settings : EMSettings
-        How to learn each.
-    rng : numpy.random.Generator
-        Source of the starts; each candidate gets a stream of its own.
-
-    Yields
-    ------
-    MixtureState
-        After each iteration of each candidate.
-    """
-    best, n_worse = np.inf, 0
-    streams = rng.spawn(len(candidates))
-    for n_components, stream in zip(candidates, streams, strict=True):
-        bic = np.inf
-        for state in learn_gaussian_mixture(table, n_components, settings, stream):
-            bic = state.bic(table.weights.sum())
-            yield state
-        n_worse = 0 if bic < best else n_worse + 1
-        best = min(best, bic)
-        if n_worse == 2:
-            return
-
-
-def _best_start(
+def start_mixture(
     table: MixtureTable, n_components: int, settings: EMSettings, rng: np.random.Generator
 ) -> MixtureState:
     """Run a few iterations from each start and keep the best."""
-    family = FullGaussians if settings.covariance_type == "full" else DiagonalGaussians
-    single = MixtureState(
-        np.ones(1),
-        family.standard(table.numbers.shape[1]),
-        Categories.marginal(table, settings.pseudo_count),
-    )
+    single = _single(table, settings)
     if n_components == 1:
         return single
-    for _ in range(_START_STEPS):
-        single = _step(table, single, settings.tol)
-    # clusters need completed rows: at first, all components complete them as the single one
+    for _ in range(_SINGLE_STEPS):
+        single = _step(table, single, settings)
+    # at first, all components complete the rows as the single one does
+    kind = settings.covariance_type
     repeated = replace(
         single,
         weights=np.full(n_components, 1.0 / n_components),
-        gaussians=single.gaussians.repeat(n_components, settings.pseudo_count),
+        gaussians=single.gaussians.repeat(n_components, kind, settings.pseudo_count),
         categories=single.categories.repeat(n_components),
     )
     starts = []
     for _ in range(settings.n_init):
-        state = _step(table, repeated, 0.0, cluster_rows(table, n_components, rng))
-        for _ in range(_START_STEPS):
-            state = _step(table, state, settings.tol)
+        labels = cluster_rows(table, n_components, rng)
+        certain = (labels == np.arange(n_components)[:, None]).astype(np.float64)
+        soft = _CERTAINTY * certain + (1.0 - _CERTAINTY) / n_components
+        state = _step(table, repeated, settings, soft)
+        for _ in range(_START_STEPS if settings.n_init > 1 else 0):
+            state = _step(table, state, settings)
         starts.append(state)
-    best = max(starts, key=lambda state: state.lower_bound)
-    return replace(best, n_iter=0, at_optimum=False)
+    return max(starts, key=lambda state: state.lower_bound)
+
+
+def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
+    """One component that has seen the columns, apart from one another where dense."""
+    categories = Categories.marginal(table, 0.5 * settings.pseudo_count)
+    gaussians: FullGaussians | FactorGaussians
+    if settings.covariance_type in ("factor", "diag"):
+        n_factors = settings.n_factors if settings.covariance_type == "factor" else 0
+        gaussians = FactorGaussians.single(table.covariance(), n_factors, table.jitter)
+    else:
+        gaussians = FullGaussians.standard(table.jitter, settings.pseudo_count)
+    return MixtureState(np.ones(1), gaussians, categories)
 
 
 def _step(
-    table: MixtureTable, state: MixtureState, tol: float, labels: IntArray | None = None
+    table: MixtureTable,
+    state: MixtureState,
+    settings: EMSettings,
+    responsibilities: FloatArray | None = None,
 ) -> MixtureState:
-    """One iteration; with `labels`, rows belong to these components for sure."""
+    """One iteration; `responsibilities` (K, n) replace those of the state."""
     log_likelihood = 0.0
-    totals: list[Sums] = []
+    totals: list[tuple[Sums, Sums, Sums]] = []
     for rows, groups in table.blocks:
         numbers = state.gaussians.expect(table.numbers[rows], groups)
         codes = state.categories.expect(table.codes[rows], state.n_components)
         log_joint = numbers.log_density + codes.log_density + np.log(state.weights)[:, None]
         log_density = logsumexp(log_joint)
-        if labels is None:
-            responsibilities = np.exp(log_joint - log_density)
-        else:
-            responsibilities = (labels[rows] == np.arange(state.n_components)[:, None]).astype(
-                float
-            )
-        responsibilities *= table.weights[rows]
+        own = np.exp(log_joint - log_density)
+        if responsibilities is not None:
+            own = responsibilities[:, rows]
+        own = own * table.weights[rows]
         log_likelihood += float(table.weights[rows] @ log_density)
-        sums = (numbers.sums(responsibilities), codes.sums(responsibilities))
-        totals.append((responsibilities.sum(axis=1), *sums[0], *sums[1]))
-    return _maximize(table, state, totals, (log_likelihood, tol))
-
-
-def _maximize(
-    table: MixtureTable, state: MixtureState, totals: list[Sums], progress: tuple[float, float]
-) -> MixtureState:
-    """The parameters that maximise the expected posterior."""
-    log_likelihood, tol = progress
-    counts, *sums = (sum(parts) for parts in zip(*totals, strict=True))
-    # the prior of the weights, a few rows spread evenly, keeps all of them positive
-    pseudo_count = state.categories.pseudo_count
-    weights = counts + pseudo_count / state.n_components
-    lower_bound = log_likelihood + state.gaussians.log_prior() + state.categories.log_prior()
-    lower_bound += pseudo_count * float(np.log(state.weights).mean())
-    lower_bound /= float(table.weights.sum()) or 1.0  # no row has an observed cell
+        totals.append(((own.sum(axis=1),), numbers.sums(own), codes.sums(own)))
+    counts, numbers_sums, codes_sums = (
+        tuple(sum(parts) for parts in zip(*kind, strict=True)) for kind in zip(*totals, strict=True)
+    )
+    gaussians = state.gaussians
+    if state.n_iter < _ADAPT_STEPS:
+        gaussians = gaussians.adapt(numbers_sums, table.completeness)
+    # the prior of the weights, some rows each, keeps all of them positive
+    weights = counts[0] + settings.pseudo_count
+    bound = log_likelihood + state.gaussians.log_prior() + state.categories.log_prior()
+    bound += settings.pseudo_count * float(np.log(state.weights).sum())
+    bound /= table.total_weight or 1.0  # no row has an observed cell
     return MixtureState(
         weights / weights.sum(),
-        state.gaussians.maximize(tuple(sums[:3])),
-        state.categories.maximize(tuple(sums[3:])),
+        gaussians.maximize(numbers_sums),
+        state.categories.maximize(codes_sums),
         log_likelihood - table.log_scale,
-        lower_bound,
+        bound,
         state.n_iter + 1,
-        lower_bound - state.lower_bound < tol,
+        abs(bound - state.lower_bound) < settings.tol,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -17,27 +19,19 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["MixtureTable"]
 
-_BLOCK_CELLS = 1 << 18  # cells per block of rows, for each component
+_BLOCK_CELLS = 1 << 16  # cells per block of rows, for each component
+_MAX_GUESS_ROWS = 5000  # rows that a first guess of the covariance sees
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureTable:
     """Different rows with their weights, numbers in standard units.
 
-    Parameters
-    ----------
-    numbers : ndarray of shape (n, c)
-        Numeric columns less `location`, divided by `scale`; NaN where missing.
-    codes : ndarray of shape (n, q)
-        Categorical columns, -1 where missing.
-    weights : ndarray of shape (n,)
-        Positive weights of the rows.
-    location, scale : ndarray of shape (c,)
-        Mean and standard deviation of each numeric column.
-    cardinalities : ndarray of shape (n_columns,)
-        Number of categories per column of the original table, 0 for numbers.
-    blocks : list of tuple (slice, list of PatternGroup)
-        Consecutive rows and their missing patterns.
+    `numbers` (n, c): numeric columns less `location`, divided by `scale` (c,), NaN where missing.
+    `codes` (n, q): categorical columns, -1 where missing. `weights` (n,): positive.
+    `jitter` (c,): variance, in standard units, of a cell within the interval it stands for.
+    `cardinalities` (n_columns,): number of categories per original column, 0 for numbers.
+    `blocks`: consecutive rows and their missing patterns.
     """
 
     numbers: FloatArray
@@ -45,6 +39,7 @@ class MixtureTable:
     weights: FloatArray
     location: FloatArray
     scale: FloatArray
+    jitter: FloatArray
     cardinalities: IntArray
     blocks: list[tuple[slice, list[PatternGroup]]]
 
@@ -56,20 +51,6 @@ class MixtureTable:
 
         Rows without weight or without any observed cell are left out. A column without
         observed cells has location 0 and scale 1.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_rows, n_columns)
-            Numbers and codes, NaN where missing.
-        cardinalities : ndarray of shape (n_columns,)
-            Number of categories per column, 0 for numbers.
-        sample_weight : ndarray of shape (n_rows,), optional
-            Non-negative weights, one each by default.
-
-        Returns
-        -------
-        MixtureTable
-            Different rows, in an order that depends on their contents only.
         """
         weights = np.ones(len(X)) if sample_weight is None else sample_weight
         kept = (weights > 0.0) & ~np.isnan(X).all(axis=1)
@@ -79,6 +60,14 @@ class MixtureTable:
         scale = np.sqrt(moments.variance)
         numbers = (X[:, is_number] - moments.mean) / scale
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
+        jitter = np.array([_resolution(column) for column in X[:, is_number].T]) / scale
+        return cls._cut(
+            numbers, codes, weights, moments.mean, scale, jitter**2 / 12.0, cardinalities
+        )
+
+    @classmethod
+    def _cut(cls, numbers: FloatArray, *others: Any) -> MixtureTable:
+        """Cut rows into blocks."""
         n_rows = max(1, _BLOCK_CELLS // max(1, numbers.shape[1]))
         blocks = [
             (
@@ -87,7 +76,46 @@ class MixtureTable:
             )
             for start in range(0, max(1, len(numbers)), n_rows)  # one block without any row, too
         ]
-        return cls(numbers, codes, weights, moments.mean, scale, cardinalities, blocks)
+        return cls(numbers, *others, blocks)
+
+    def take(self, rows: IntArray) -> MixtureTable:
+        """Keep some rows, in the units of all."""
+        return self._cut(
+            self.numbers[rows],
+            self.codes[rows],
+            self.weights[rows],
+            self.location,
+            self.scale,
+            self.jitter,
+            self.cardinalities,
+        )
+
+    @cached_property
+    def total_weight(self) -> float:
+        """Weight of all rows."""
+        return float(self.weights.sum())
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells, at least one."""
+        return max(1, len(self.weights) * len(self.cardinalities))
+
+    @cached_property
+    def completeness(self) -> float:
+        """Fraction of the numeric cells that are observed."""
+        if not self.numbers.size:
+            return 1.0
+        observed = self.weights @ ~np.isnan(self.numbers)
+        return float(observed.mean()) / self.total_weight
+
+    def covariance(self) -> FloatArray:
+        """First guess of the covariance from pairs of observed cells, shape (c, c)."""
+        chosen = self.numbers[:: max(1, len(self.numbers) // _MAX_GUESS_ROWS)]
+        seen = (~np.isnan(chosen)).astype(np.float64)
+        cells = np.nan_to_num(chosen)
+        result: FloatArray = (cells.T @ cells) / (seen.T @ seen + 2.0)
+        np.fill_diagonal(result, 1.0)
+        return result
 
     @property
     def category_counts(self) -> IntArray:
@@ -99,6 +127,19 @@ class MixtureTable:
         """What the change of units takes from the log-likelihood of all rows."""
         observed = self.weights @ ~np.isnan(self.numbers)
         return float(observed @ np.log(self.scale))
+
+
+def _resolution(column: FloatArray) -> float:
+    """Distance of neighbouring values in a column that repeats values, else 0.
+
+    Such a column was measured to that accuracy: its cells stand for intervals, so that a
+    component cannot shrink onto a single value.
+    """
+    cells = column[~np.isnan(column)]
+    values = np.unique(cells)
+    if len(values) < 2 or len(values) > 0.5 * len(cells):
+        return 0.0
+    return float(np.median(np.diff(values)))
 
 
 def _merge_rows(X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

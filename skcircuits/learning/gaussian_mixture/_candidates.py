@@ -1,0 +1,306 @@
+"""Choose covariances, factors and components of a pool of mixtures by held-out rows.
+
+Candidates are fitted to a part of the rows and asked for the others. The pool is then selected
+greedily with replacement (Caruana, Niculescu-Mizil, Crew and Ksikes, 2004, "Ensemble Selection
+from Libraries of Models"): one mixture of mixtures, in which the cells of each row say which of
+them count. A single component that is as good, up to the error of the comparison, is preferred.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skcircuits.learning.gaussian_mixture._held_out import Criterion, HeldOutCells, Predictions
+from skcircuits.learning.gaussian_mixture._learner import (
+    CovarianceType,
+    EMSettings,
+    MixtureState,
+    learn_gaussian_mixture,
+)
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.protocols import FloatArray
+
+__all__ = ["Candidate", "CandidateSpace", "Comparison", "Pool", "choose_pool", "learn_pool"]
+
+_TRAINING_CELLS = 40_000  # cells that candidates are fitted to
+_TRAINING_ROWS = (300, 3000)  # least and most rows of them
+_HELD_OUT_ROWS = 1000  # most rows that they are compared on
+_HELD_OUT_FRACTION = 0.3
+_FEW_ROWS = 250  # tables of fewer rows are split twice
+_HIDDEN_FRACTION = 0.3  # of the observed cells of a held-out row
+_MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
+_ROWS_PER_COMPONENT = 5  # at least, in the rows that candidates are fitted to
+# Shapes of covariances with numbers of components; more of them for more rows
+_LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
+    ("tied", (8, 16)),
+    ("factor", (8, 16)),
+    ("shrunk", (3, 8)),
+    ("diag", (8,)),
+    ("full", (2, 4)),
+)
+_ALL_SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # where the shape is given
+_MANY_ROWS = 1000
+_TRIAL_TOL = 3e-3
+_TRIAL_STEPS = 30
+_LEAST_GAIN = 0.005  # of the loss that several components must make
+_POOL_CELLS = 30_000  # tables of more cells get a smaller pool: they need it less
+_MAX_POOL = 6
+_START_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A mixture to try: shape of the covariances, factors (0 unless "factor"), components."""
+
+    covariance_type: CovarianceType
+    n_factors: int
+    n_components: int
+
+
+#: Candidates and how many restarts of each are pooled.
+Pool = dict[Candidate, int]
+
+
+@dataclass(frozen=True)
+class CandidateSpace:
+    """What may be chosen; None leaves a choice open. `max_components`: most of one mixture."""
+
+    covariance_type: CovarianceType | None = None
+    n_factors: int | None = None
+    n_components: int | None = None
+    max_components: int = 32
+    pool: int | None = None
+
+    def fixed(self) -> Candidate | None:
+        """The only candidate, where nothing is open."""
+        if self.covariance_type is None or self.n_components is None:
+            return None
+        if self.covariance_type == "factor" and self.n_factors is None:
+            return None
+        return Candidate(self.covariance_type, self._factors(), self.n_components)
+
+    def _factors(self) -> int:
+        return self.n_factors or 0 if self.covariance_type == "factor" else 0
+
+    def allows(self, covariance_type: CovarianceType) -> bool:
+        """Whether a shape of the covariances may be chosen."""
+        return self.covariance_type in (None, covariance_type)
+
+    def components(self, sizes: tuple[int, ...], n_rows: int) -> list[int]:
+        """Numbers of components to try, of some proposed ones."""
+        if self.n_components is not None:
+            return [self.n_components]
+        most = min(self.max_components, n_rows // _ROWS_PER_COMPONENT)
+        return sorted({min(size, most) for size in sizes} - {0, 1})
+
+
+class Comparison:
+    """Fits candidates to some rows and compares them on others."""
+
+    def __init__(
+        self, table: MixtureTable, criterion: Criterion, settings: EMSettings, seed: int
+    ) -> None:
+        self.settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=_TRIAL_STEPS)
+        self.criterion = criterion
+        self.seed = seed
+        self.splits = list(_splits(table, np.random.default_rng(seed)))
+        self.n_rows = len(self.splits[0][0].weights) if self.splits else 0
+        self._predictions: dict[Candidate, list[Predictions]] = {}
+        self._losses: dict[tuple[tuple[Candidate, int], ...], FloatArray] = {}
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """Candidates tried so far."""
+        return list(self._predictions)
+
+    def losses(self, pool: Pool) -> FloatArray:
+        """Losses of an equal mixture of candidates in all held-out rows."""
+        key = tuple(sorted(pool.items(), key=str))
+        if key not in self._losses:
+            parts = []
+            for i, (_, held_out) in enumerate(self.splits):
+                members = [self._predict(c)[i] for c, times in pool.items() for _ in range(times)]
+                parts.append(held_out.losses(members, self.criterion))
+            self._losses[key] = np.concatenate(parts)
+        return self._losses[key]
+
+    def loss(self, pool: Pool) -> float:
+        """Mean loss of an equal mixture of candidates."""
+        return float(self.losses(pool).mean())
+
+    def best(self, candidates: list[Candidate]) -> Candidate:
+        """The candidate with the lowest loss."""
+        return min(candidates, key=lambda candidate: self.loss({candidate: 1}))
+
+    def is_sure(self, simple: Pool, complex_: Pool) -> bool:
+        """Whether a pool is better than a simpler one by more than chance and a trifle."""
+        gains = self.losses(simple) - self.losses(complex_)
+        error = gains.std() / np.sqrt(len(gains))
+        trifle = _LEAST_GAIN * (abs(self.loss(simple)) if self.criterion == "cells" else 1.0)
+        return bool(gains.mean() > max(0.5 * error, trifle))
+
+    def _predict(self, candidate: Candidate) -> list[Predictions]:
+        if candidate not in self._predictions:
+            self._predictions[candidate] = [
+                held_out.predict(self._fit(candidate, part)) for part, held_out in self.splits
+            ]
+        return self._predictions[candidate]
+
+    def _fit(self, candidate: Candidate, part: MixtureTable) -> MixtureState:
+        rng = np.random.default_rng(self.seed)
+        *_, (state,) = learn_pool(part, {candidate: 1}, self.settings, rng)
+        return state
+
+
+def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparison) -> Pool:
+    """Choose what to fit to all rows."""
+    fixed = space.fixed()
+    if fixed is not None:
+        return {fixed: space.pool or 1}
+    if not comparison.splits:
+        shape = space.covariance_type or "tied"
+        return {Candidate(shape, space.n_factors or 0, space.n_components or 1): space.pool or 1}
+    single = _single_component(table, space, comparison)
+    n_factors = single.n_factors if single else 0
+    if single and single.covariance_type != "factor":
+        tried = [c for c in comparison.candidates if c.covariance_type == "factor"]
+        n_factors = comparison.best(tried).n_factors if tried else 0
+    if single and not len(table.category_counts):
+        # a few components, quickly: most tables of numbers either gain at once or never
+        first = _several_components(table, space, comparison.n_rows, n_factors, few=True)
+        if not any(comparison.is_sure({single: 1}, {c: 1}) for c in first):
+            return {single: 1}
+    several = _several_components(table, space, comparison.n_rows, n_factors)
+    if not several:
+        return {single or Candidate("tied", 0, 1): 1}
+    size = space.pool or int(np.clip(_POOL_CELLS * _MAX_POOL // table.n_cells, 1, _MAX_POOL))
+    pool = _greedy(comparison, several + ([single] if single else []), size)
+    if single and not comparison.is_sure({single: 1}, pool):
+        return {single: 1}
+    return pool
+
+
+def _single_component(
+    table: MixtureTable, space: CandidateSpace, comparison: Comparison
+) -> Candidate | None:
+    """The best single component; None where one is not allowed."""
+    if space.n_components not in (None, 1):
+        return None
+    n_columns = table.numbers.shape[1]
+    candidates = []
+    if n_columns <= _MAX_DENSE_COLUMNS and space.allows("tied"):
+        candidates.append(Candidate("tied", 0, 1))
+    if space.allows("factor"):
+        candidates.append(_best_factors(n_columns, space, comparison))
+    for shape in ("full", "shrunk", "diag"):
+        if space.covariance_type == shape:
+            candidates.append(Candidate(shape, 0, 1))
+    return comparison.best(candidates) if candidates else None
+
+
+def _best_factors(n_columns: int, space: CandidateSpace, comparison: Comparison) -> Candidate:
+    """Double the number of factors as long as that helps, then look halfway."""
+
+    def candidate(n_factors: int) -> Candidate:
+        return Candidate("factor", n_factors, 1)
+
+    if space.n_factors is not None:
+        return candidate(space.n_factors)
+    most = max(1, min(n_columns - 1, comparison.n_rows // 4))
+    tried = [min(2, most)]
+    while tried[-1] < most:
+        tried.append(min(2 * tried[-1], most))
+        if comparison.loss({candidate(tried[-1]): 1}) > comparison.loss({candidate(tried[-2]): 1}):
+            break
+    best = comparison.best([candidate(q) for q in tried]).n_factors
+    around = {max(1, (3 * best) // 4), min(most, (3 * best + 1) // 2)} if best > 2 else {1}
+    return comparison.best([candidate(q) for q in sorted(around | {best})])
+
+
+def _several_components(
+    table: MixtureTable, space: CandidateSpace, n_rows: int, n_factors: int, few: bool = False
+) -> list[Candidate]:
+    """Candidates with several components; a few of them to see whether any will do."""
+    dense = table.numbers.shape[1] <= _MAX_DENSE_COLUMNS
+    library = [(shape, sizes) for shape, sizes in _LIBRARY if space.allows(shape)]
+    if space.covariance_type is not None:
+        library = [(space.covariance_type, _ALL_SIZES)]
+    elif few:
+        library = [("tied", (8,)), ("shrunk", (3,))] if dense else [("factor", (8,))]
+    elif n_rows >= _MANY_ROWS:
+        library = [(shape, (*sizes, 2 * sizes[-1])) for shape, sizes in library]
+    found = []
+    for shape, sizes in library:
+        is_wide = not dense and shape not in ("factor", "diag")
+        if not space.allows(shape) or (is_wide and space.covariance_type != shape):
+            continue
+        factors = (space.n_factors or max(1, n_factors)) if shape == "factor" else 0
+        if shape == "factor" and not table.numbers.shape[1]:
+            continue
+        found += [Candidate(shape, factors, k) for k in space.components(sizes, n_rows)]
+    return found
+
+
+def _greedy(comparison: Comparison, candidates: list[Candidate], size: int) -> Pool:
+    """Add what lowers the loss of the pool most, again and again."""
+    chosen: Counter[Candidate] = Counter()
+    best, best_loss = chosen, np.inf
+    for _ in range(size):
+        trials = [chosen + Counter([candidate]) for candidate in candidates]
+        chosen = min(trials, key=lambda trial: comparison.loss(dict(trial)))
+        loss = comparison.loss(dict(chosen))
+        if loss <= best_loss or len(set(chosen)) == 1:
+            best, best_loss = chosen, min(loss, best_loss)
+    return dict(best)
+
+
+def learn_pool(
+    table: MixtureTable, pool: Pool, settings: EMSettings, rng: np.random.Generator
+) -> Iterator[tuple[MixtureState, ...]]:
+    """Learn the mixtures of a pool one after another, yielding those so far at each iteration."""
+    done: tuple[MixtureState, ...] = ()
+    streams = iter(rng.spawn(sum(pool.values())))
+    for candidate, times in pool.items():
+        own = replace(
+            settings, covariance_type=candidate.covariance_type, n_factors=candidate.n_factors
+        )
+        for _ in range(times):
+            stream = next(streams)
+            start = _begin_on_part(table, candidate.n_components, own, stream)
+            state = start
+            for state in learn_gaussian_mixture(table, candidate.n_components, own, stream, start):
+                yield (*done, state)
+            done = (*done, state)
+
+
+def _begin_on_part(
+    table: MixtureTable, n_components: int, settings: EMSettings, rng: np.random.Generator
+) -> MixtureState | None:
+    """A mixture of some of the rows, where there are many more."""
+    n_rows = _START_ROWS * max(1, int(np.sqrt(n_components)))
+    if len(table.weights) < 2 * n_rows:
+        return None
+    chosen = np.sort(rng.choice(len(table.weights), n_rows, replace=False))
+    *_, state = learn_gaussian_mixture(table.take(chosen), n_components, settings, rng)
+    return state
+
+
+def _splits(
+    table: MixtureTable, rng: np.random.Generator
+) -> Iterator[tuple[MixtureTable, HeldOutCells]]:
+    """Rows to fit candidates to, and others with hidden cells."""
+    order = rng.permutation(len(table.weights))
+    if len(order) < 12:
+        return
+    n_held_out = min(_HELD_OUT_ROWS, int(np.ceil(_HELD_OUT_FRACTION * len(order))))
+    least, most = _TRAINING_ROWS
+    n_kept = int(np.clip(_TRAINING_CELLS // max(1, len(table.cardinalities)), least, most))
+    for i in range(2 if len(order) < _FEW_ROWS else 1):
+        held_out = order[i * n_held_out : (i + 1) * n_held_out]
+        kept = np.concatenate([order[: i * n_held_out], order[(i + 1) * n_held_out :]])
+        hidden = HeldOutCells.draw(table.take(np.sort(held_out)), _HIDDEN_FRACTION, rng)
+        yield table.take(np.sort(kept[:n_kept])), hidden

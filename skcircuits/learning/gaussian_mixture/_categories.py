@@ -1,0 +1,103 @@
+"""Categorical columns of a Gaussian mixture: one table of categories per component."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["Categories", "Sums"]
+
+Sums = tuple[FloatArray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """Distributions of the categorical columns within each component.
+
+    Parameters
+    ----------
+    log_probabilities : tuple of ndarray of shape (K, n_categories_j)
+        One table per column.
+    marginals : tuple of ndarray of shape (n_categories_j,)
+        Frequencies in all rows, smoothed by one row spread evenly.
+    pseudo_count : float
+        Weight of the prior.
+    """
+
+    log_probabilities: tuple[FloatArray, ...]
+    marginals: tuple[FloatArray, ...]
+    pseudo_count: float
+
+    @classmethod
+    def marginal(cls, table: MixtureTable, pseudo_count: float) -> Categories:
+        """One component with the frequencies of the columns."""
+        marginals = []
+        for codes, size in zip(table.codes.T, table.category_counts, strict=True):
+            counts = np.bincount(codes + 1, table.weights, minlength=size + 1)[1:] + 1.0 / size
+            marginals.append(counts / counts.sum())
+        tables = tuple(np.log(marginal)[None] for marginal in marginals)
+        return cls(tables, tuple(marginals), pseudo_count)
+
+    def repeat(self, n_components: int) -> Categories:
+        """Copies of the first component."""
+        tables = tuple(
+            np.repeat(table[:1], n_components, axis=0) for table in self.log_probabilities
+        )
+        return replace(self, log_probabilities=tables)
+
+    def n_parameters(self) -> int:
+        """Count the free parameters of all components."""
+        return sum(table.shape[0] * (table.shape[1] - 1) for table in self.log_probabilities)
+
+    def expect(self, codes: IntArray, n_components: int) -> CategoryExpectation:
+        """Log probabilities of the observed categories."""
+        log_density = np.zeros((n_components, len(codes)))
+        for column, table in zip(codes.T, self.log_probabilities, strict=True):
+            # code -1 picks the last column: a missing category is certain
+            log_density += np.pad(table, ((0, 0), (0, 1)))[:, column]
+        sizes = tuple(table.shape[1] for table in self.log_probabilities)
+        return CategoryExpectation(log_density, codes, sizes)
+
+    def maximize(self, sums: Sums) -> Categories:
+        """Frequencies drawn towards those of the columns."""
+        tables = []
+        for counts, marginal in zip(sums, self.marginals, strict=True):
+            smoothed = counts + self.pseudo_count * marginal
+            tables.append(np.log(smoothed / smoothed.sum(axis=1, keepdims=True)))
+        return replace(self, log_probabilities=tuple(tables))
+
+    def log_prior(self) -> float:
+        """Log prior up to a constant: what `pseudo_count` rows of each component add."""
+        terms = zip(self.log_probabilities, self.marginals, strict=True)
+        return self.pseudo_count * float(sum((table @ marginal).sum() for table, marginal in terms))
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryExpectation:
+    """Codes and their log probabilities.
+
+    Parameters
+    ----------
+    log_density : ndarray of shape (K, n)
+        Log probabilities of the observed categories.
+    codes : ndarray of shape (n, q)
+        Codes, -1 where missing.
+    sizes : tuple of int
+        Number of categories of each column.
+    """
+
+    log_density: FloatArray
+    codes: IntArray
+    sizes: tuple[int, ...]
+
+    def sums(self, responsibilities: FloatArray) -> Sums:
+        """Expected counts of the categories, (K, n_categories_j) for each column."""
+        counts = []
+        for column, size in zip(self.codes.T, self.sizes, strict=True):
+            one_hot = column[:, None] == np.arange(size)
+            counts.append(responsibilities @ one_hot)
+        return tuple(counts)

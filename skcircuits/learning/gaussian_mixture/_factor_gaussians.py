@@ -1,0 +1,221 @@
+"""Gaussian components whose covariances are low-rank plus diagonal: factor analysis by EM.
+
+All components share loadings and noise ("factor"), or have independent columns with noise of
+their own ("diag", no factors). The maximisation solves for loadings and means at once, column by
+column: with the moments of factors and rows summed over the observed cells of each column, a
+regression with q + K coefficients whose part for the means is diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from skcircuits.learning.gaussian_mixture._categories import Sums
+from skcircuits.numerics._factor_conditionals import block_log_density
+from skcircuits.numerics._factor_stack import FactorBlock, FactorStack, factor_blocks
+from skcircuits.numerics._patterns import PatternGroup
+from skcircuits.numerics._small_cholesky import gram_of_lower
+from skcircuits.protocols import FloatArray
+
+__all__ = ["FactorGaussians"]
+
+# Prior of the noise of a column: one cell with this squared residual; of a loading: so many
+# cells at which the column does not follow the factor
+_NOISE_SQUARE = 0.3
+_NOISE_COUNT = 1.0
+_LOADING_COUNT = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class FactorGaussians:
+    """Factor analysers in standard units.
+
+    `stack`: means (K, c) with one pair of loadings and noise for all, or one per component.
+    `mean_count`: cells that the prior of each mean weighs, at zero.
+    `jitter` (c,): variance of an observed cell within the interval that it stands for.
+    """
+
+    stack: FactorStack
+    mean_count: float
+    jitter: FloatArray
+
+    @classmethod
+    def single(cls, covariance: FloatArray, n_factors: int, jitter: FloatArray) -> FactorGaussians:
+        """One component: the leading principal axes of a first guess of the covariance."""
+        variances, axes = np.linalg.eigh(covariance)
+        largest = slice(len(variances) - n_factors, None)
+        rest = (
+            float(variances[: len(variances) - n_factors].mean())
+            if n_factors < len(variances)
+            else 0.0
+        )
+        loadings = axes[:, largest] * np.sqrt(np.maximum(variances[largest] - rest, 0.01))
+        noise = np.maximum(np.diag(covariance) - np.square(loadings).sum(axis=1), 0.1)
+        stack = FactorStack(
+            np.zeros((1, len(covariance))), loadings[None], noise[None], np.zeros(1, np.intp)
+        )
+        return cls(stack, 0.0, jitter)
+
+    def repeat(
+        self, n_components: int, kind: Literal["factor", "diag"], mean_count: float
+    ) -> FactorGaussians:
+        """Copies of a single component."""
+        own = self.stack
+        shape = np.arange(n_components) if kind == "diag" else np.zeros(n_components, np.intp)
+        n_distinct = n_components if kind == "diag" else 1
+        stack = FactorStack(
+            np.repeat(own.means, n_components, axis=0),
+            np.repeat(own.loadings, n_distinct, axis=0),
+            np.repeat(own.noise_variances, n_distinct, axis=0),
+            shape,
+        )
+        return FactorGaussians(stack, mean_count, self.jitter)
+
+    def in_units(
+        self, location: FloatArray, scale: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means (K, c), loadings (K, c, q) and noise variances (K, c) in the units of the table."""
+        shape = self.stack.shape
+        return (
+            location + scale * self.stack.means,
+            (self.stack.loadings * scale[:, None])[shape],
+            (self.stack.noise_variances * scale**2)[shape],
+        )
+
+    def n_parameters(self) -> int:
+        """Count the free parameters of all components; rotated loadings are the same."""
+        stack, q = self.stack, self.stack.n_factors
+        loadings = stack.n_columns * q - q * (q - 1) // 2
+        return stack.means.size + len(stack.loadings) * (loadings + stack.n_columns)
+
+    def expect(self, numbers: FloatArray, groups: list[PatternGroup]) -> FactorExpectation:
+        """Take the factors of each row given its observed cells."""
+        blocks = list(factor_blocks(self.stack, numbers))
+        log_density = np.empty((self.stack.n_components, len(numbers)))
+        for block in blocks:
+            log_density[:, block.rows] = block_log_density(self.stack, block)
+        return FactorExpectation(self, log_density, numbers, blocks)
+
+    def maximize(self, sums: Sums) -> FactorGaussians:
+        """Loadings and means column by column, then the noise that they leave."""
+        stack = self.stack
+        pairs = []
+        means = np.empty_like(stack.means)
+        for g in range(len(stack.loadings)):
+            own = np.flatnonzero(stack.shape == g)
+            loadings, noise, means[own] = self._regress(*_of_pair(sums, g, own))
+            pairs.append((loadings, noise))
+        loadings, noise = (np.stack(parts) for parts in zip(*pairs, strict=True))
+        return replace(self, stack=FactorStack(means, loadings, noise, stack.shape))
+
+    def adapt(self, sums: Sums, completeness: float) -> FactorGaussians:
+        """Keep the prior, whose strength is fixed."""
+        return self
+
+    def _regress(
+        self,
+        moments: FloatArray,
+        crossed: FloatArray,
+        squares: FloatArray,
+        factors: FloatArray,
+        counts: FloatArray,
+        first: FloatArray,
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Loadings (c, q), noise (c,) and means (K, c) of components with one pair."""
+        q = factors.shape[2]
+        total = np.maximum(counts + self.mean_count, 1e-12)  # (K, c)
+        moments = moments + _LOADING_COUNT * np.eye(q)
+        # eliminate the means from the normal equations
+        scaled = factors / total[:, :, None]
+        normal = moments - np.einsum("kcq,kcr->cqr", scaled, factors)
+        sides = crossed - np.einsum("kcq,kc->cq", scaled, first)
+        loadings = np.linalg.solve(normal, sides[:, :, None])[:, :, 0]
+        means = (first - np.einsum("cq,kcq->kc", loadings, factors)) / total
+        # at the optimum, the squares left are those of the data less what is explained
+        left = squares - np.einsum("cq,cq->c", loadings, crossed) - (means * first).sum(axis=0)
+        n_cells = counts.sum(axis=0)
+        left = np.maximum(left, 0.0) + n_cells * self.jitter
+        noise = (left + _NOISE_SQUARE) / (n_cells + _NOISE_COUNT)
+        noise[n_cells == 0.0] = 1.0  # nothing is known of the column: standard normal
+        return loadings, noise, means
+
+    def log_prior(self) -> float:
+        """Log prior up to a constant."""
+        stack = self.stack
+        squares = _NOISE_SQUARE + _LOADING_COUNT * np.square(stack.loadings).sum(axis=2)
+        np.add.at(squares, stack.shape, self.mean_count * np.square(stack.means))
+        terms = squares / stack.noise_variances + _NOISE_COUNT * np.log(stack.noise_variances)
+        return -0.5 * float(terms.sum())
+
+
+def _of_pair(sums: Sums, g: int, own: FloatArray) -> Sums:
+    """The sums of one pair of loadings and noise and of its components."""
+    triangles, crossed, squares, factors, counts, first = sums
+    q = crossed.shape[2]
+    rows, columns = np.tril_indices(q)
+    moments = np.empty((triangles.shape[1], q, q))
+    moments[:, rows, columns] = moments[:, columns, rows] = triangles[g]
+    return moments, crossed[g], squares[g], factors[own], counts[own], first[own]
+
+
+@dataclass(frozen=True, eq=False)
+class FactorExpectation:
+    """Factors of each row: `log_density` (K, n) of the observed cells, `blocks` of rows."""
+
+    gaussians: FactorGaussians
+    log_density: FloatArray
+    numbers: FloatArray
+    blocks: list[FactorBlock]
+
+    @property
+    def completed(self) -> FloatArray:
+        """Rows with conditional means in place of missing cells, shape (K, n, c)."""
+        stack = self.gaussians.stack
+        result = np.empty((stack.n_components, *self.numbers.shape))
+        for block in self.blocks:
+            cells = self.numbers[block.rows]
+            for k, g in enumerate(stack.shape):
+                means = stack.means[k] + block.factors[k].T @ stack.loadings[g].T
+                result[k, block.rows] = np.where(block.observed, cells, means)
+        return result
+
+    def sums(self, responsibilities: FloatArray) -> Sums:
+        """Moments summed over the observed cells of each column.
+
+        Of the factors (G, c, q (q + 1) / 2), of cells and factors (G, c, q), squares (G, c);
+        factors (K, c, q), counts (K, c) and cells (K, c).
+        """
+        parts = [self._block_sums(block, responsibilities[:, block.rows]) for block in self.blocks]
+        return tuple(sum(arrays) for arrays in zip(*parts, strict=True))
+
+    def _block_sums(self, block: FactorBlock, weights: FloatArray) -> Sums:
+        stack = self.gaussians.stack
+        n_distinct, n_columns, q = stack.loadings.shape
+        rows, columns = np.tril_indices(q)
+        observed = block.observed.astype(np.float64)
+        cells = np.where(block.observed, self.numbers[block.rows], 0.0)
+        spreads = np.zeros((n_distinct, len(rows), len(cells)))
+        crossed = np.zeros((n_distinct, n_columns, q))
+        factors = np.empty((stack.n_components, n_columns, q))
+        for k, g in enumerate(stack.shape):
+            weighted = block.factors[k] * weights[k]
+            spreads[g] += weighted[rows] * block.factors[k][columns]
+            factors[k] = (weighted @ observed).T
+            crossed[g] += (weighted @ cells).T
+        own = np.zeros((n_distinct, len(cells)))
+        np.add.at(own, stack.shape, weights)
+        if q:
+            for g in range(n_distinct):
+                covariances = gram_of_lower(block.roots[:, :, g])[rows, columns]
+                spreads[g] += np.take(covariances, block.pattern, axis=1) * own[g]
+        return (
+            (spreads @ observed).transpose(0, 2, 1),
+            crossed,
+            own @ np.square(cells),
+            factors,
+            weights @ observed,
+            weights @ cells,
+        )

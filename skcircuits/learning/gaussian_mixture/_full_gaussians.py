@@ -1,0 +1,217 @@
+"""Gaussian components with dense covariances: own ones, one for all, or own drawn towards it.
+
+``expect(numbers, groups)`` gives an expectation with ``log_density`` (K, n) and
+``sums(responsibilities)``, a tuple of arrays that adds up over blocks of rows;
+``maximize(sums)`` gives the components that maximise the expected posterior, and
+``log_prior()`` the prior's part of it.
+
+A mean has a prior of some rows at the mean of the table. A covariance is drawn towards a target
+by a number of rows that is learned (``adapt``): towards the diagonal where there is one
+covariance, towards the shared one ("shrunk"), or towards that of a single component at an equal
+share of its volume ("full"; Fraley and Raftery, 2007, "Bayesian Regularization for Normal
+Mixture Estimation and Model-Based Clustering").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from skcircuits.learning.gaussian_mixture._categories import Sums
+from skcircuits.learning.gaussian_mixture._prior import learned_strength
+from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._patterns import PatternGroup
+from skcircuits.protocols import FloatArray
+
+__all__ = ["FullGaussians"]
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+# Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
+# but they keep covariances positive definite
+RIDGE_COUNT = 0.001
+
+
+@dataclass(frozen=True, eq=False)
+class FullGaussians:
+    """Gaussian components with dense covariances in standard units.
+
+    `stack`: means (K, c) and covariances, a single one where `kind` is "tied".
+    `target` (c, c), `strength`: covariance and number of the rows of its prior.
+    `mean_count`: rows that the prior of each mean weighs, at zero.
+    `jitter` (c,): variance of an observed cell within the interval that it stands for.
+    """
+
+    stack: GaussianStack
+    kind: Literal["full", "shrunk", "tied"]
+    target: FloatArray
+    strength: float
+    mean_count: float
+    jitter: FloatArray
+
+    @classmethod
+    def standard(cls, jitter: FloatArray, mean_count: float) -> FullGaussians:
+        """One standard normal component."""
+        size = len(jitter)
+        stack = GaussianStack(np.zeros((1, size)), np.eye(size)[None], np.zeros(1, np.intp))
+        return cls(stack, "tied", np.eye(size), 1.0, 0.0, jitter)
+
+    def repeat(
+        self, n_components: int, kind: Literal["full", "shrunk", "tied"], mean_count: float
+    ) -> FullGaussians:
+        """Copies of a single component, which becomes part of the prior."""
+        size = self.stack.n_columns
+        means = np.repeat(self.stack.means, n_components, axis=0)
+        covariances = self.stack.distinct_covariances
+        if kind == "tied":
+            stack = GaussianStack(means, covariances, np.zeros(n_components, np.intp))
+            return replace(self, stack=stack, kind=kind, mean_count=mean_count)
+        stack = GaussianStack(means, np.repeat(covariances, n_components, axis=0))
+        # K components share the volume of one
+        target = covariances[0] * n_components ** (-2.0 / max(1, size))
+        return FullGaussians(stack, kind, target, 20.0, mean_count, self.jitter)
+
+    def in_units(self, location: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means (K, c) and covariances (K, c, c) in the units of the table."""
+        means = location + scale * self.stack.means
+        return means, self.stack.covariances * np.outer(scale, scale)
+
+    def n_parameters(self) -> int:
+        """Count the free parameters of all components."""
+        size = self.stack.n_columns
+        n_covariances = len(self.stack.distinct_covariances)
+        return self.stack.means.size + n_covariances * size * (size + 1) // 2
+
+    def expect(self, numbers: FloatArray, groups: list[PatternGroup]) -> FullExpectation:
+        """Complete rows by their conditional means and take their log densities.
+
+        A row's squared Mahalanobis distance over the observed cells is that of the row
+        completed by its conditional mean: one whitening serves all patterns.
+        """
+        stack = self.stack
+        observed = ~np.isnan(numbers)
+        blocks = list(conditional_blocks(stack, numbers, groups))
+        deviations = np.ascontiguousarray(numbers.T) - stack.means[:, :, None]  # (K, c, n)
+        log_density = np.zeros((stack.n_components, len(numbers)))
+        for block in blocks:
+            rows, missing = block.group.rows, block.group.missing[block.group.pattern]
+            deviations[:, missing.T, rows] = block.deviations.transpose(1, 0, 2)
+            log_precisions = block.half_log_precisions.reshape(stack.n_components, -1)
+            log_density[:, rows] = -log_precisions[:, block.group.pattern]
+        white = stack.whitening @ deviations
+        log_density -= 0.5 * np.einsum("kcn,kcn->kn", white, white)
+        log_density -= 0.5 * (stack.log_determinants[:, None] + observed.sum(axis=1) * _LOG_2PI)
+        jittered = observed if self.jitter.any() else None
+        return FullExpectation(self, log_density, deviations, blocks, jittered)
+
+    def maximize(self, sums: Sums) -> FullGaussians:
+        """Means, and covariances drawn towards the prior."""
+        counts, _, _ = sums
+        means, scatter = self._scatter(sums)
+        if self.kind == "tied":
+            scatter, counts = scatter[None], counts.sum(keepdims=True)
+        total = (counts + self.strength + RIDGE_COUNT)[:, None, None]
+        prior = self.strength * self.target + RIDGE_COUNT * np.eye(len(self.target))
+        covariances = (scatter + prior) / total
+        covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
+        shape = self.stack.shape if self.kind == "tied" else None
+        return replace(self, stack=GaussianStack(means, covariances, shape))
+
+    def adapt(self, sums: Sums, completeness: float) -> FullGaussians:
+        """Learn the prior of the covariances from the rows.
+
+        `completeness`: fraction of the cells that are observed; completed cells count less.
+        """
+        counts, _, _ = sums
+        _, scatter = self._scatter(sums)
+        if self.kind == "tied":
+            total = counts.sum()
+            diagonal = np.diag(np.maximum(np.diag(scatter) / max(total, 1e-300), 1e-6))
+            strength = learned_strength(
+                completeness * scatter[None], completeness * np.array([total]), diagonal
+            )
+            return replace(self, target=diagonal, strength=strength)
+        target = self.target
+        if self.kind == "shrunk":
+            target = scatter.sum(axis=0) + 0.01 * counts.sum() * np.diag(np.diag(target))
+            target = 0.5 * (target + target.T) / (1.01 * max(counts.sum(), 1e-300))
+            target += 1e-6 * np.eye(len(target))
+        strength = learned_strength(completeness * scatter, completeness * counts, target)
+        return replace(self, target=target, strength=strength)
+
+    def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
+        """New means (K, c) and scatter around them: (K, c, c), or (c, c) where tied."""
+        counts, first, second = sums
+        total = counts + self.mean_count
+        means = first / (total + 1e-14)[:, None]
+        if self.kind == "tied":
+            return means, second - (total[:, None] * means).T @ means
+        return means, second - total[:, None, None] * means[:, :, None] * means[:, None]
+
+    def log_prior(self) -> float:
+        """Log prior up to a constant: what the rows of the prior add."""
+        stack = self.stack.distinct
+        scatter = self.strength * self.target + RIDGE_COUNT * np.eye(len(self.target))
+        traces = np.einsum("kij,ij->k", stack.precisions, scatter)
+        log_prior = (self.strength + RIDGE_COUNT) * stack.log_determinants + traces
+        pulls = np.einsum(
+            "ki,kij,kj->", self.stack.means, self.stack.precisions, self.stack.means, optimize=True
+        )
+        return -0.5 * float(log_prior.sum() + self.mean_count * pulls)
+
+
+@dataclass(frozen=True, eq=False)
+class FullExpectation:
+    """Rows completed by each component.
+
+    `log_density` (K, n): of the observed cells. `deviations` (K, c, n): completed rows less
+    means. `blocks`: conditional covariances. `observed` (n, c): where cells are jittered.
+    """
+
+    gaussians: FullGaussians
+    log_density: FloatArray
+    deviations: FloatArray
+    blocks: list[ConditionalBlock]
+    observed: FloatArray | None
+
+    @property
+    def completed(self) -> FloatArray:
+        """Rows with conditional means in place of missing cells, shape (K, n, c)."""
+        return (self.deviations + self.gaussians.stack.means[:, :, None]).transpose(0, 2, 1)
+
+    def sums(self, responsibilities: FloatArray) -> Sums:
+        """Expected counts (K,), sums (K, c) and sums of products, (K, c, c) or (c, c)."""
+        stack, tied = self.gaussians.stack, self.gaussians.kind == "tied"
+        completed = self.deviations + stack.means[:, :, None]
+        weighted = completed * responsibilities[:, None]
+        first = weighted.sum(axis=2)
+        if tied:
+            second = np.tensordot(weighted, completed, ([0, 2], [0, 2]))
+            own = responsibilities.sum(axis=0)[None]
+        else:
+            second, own = weighted @ completed.transpose(0, 2, 1), responsibilities
+        spread = second[None] if tied else second
+        for block in self.blocks:
+            spread += _spread(block, own, stack.n_columns)
+        if self.observed is not None:
+            diagonal = np.arange(stack.n_columns)
+            spread[:, diagonal, diagonal] += (own @ self.observed) * self.gaussians.jitter
+        return responsibilities.sum(axis=1), first, second
+
+
+def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> FloatArray:
+    """Conditional covariances of the rows of a block, weighted (G, n) and summed, (G, c, c)."""
+    n_distinct = len(weights)
+    group = block.group
+    cases = np.arange(n_distinct)[:, None] * group.n_patterns + group.pattern
+    totals = np.bincount(
+        cases.ravel(), weights[:, group.rows].ravel(), minlength=n_distinct * group.n_patterns
+    )
+    size = group.missing.shape[1]
+    values = (block.distinct_covariances * totals).reshape(size, size, n_distinct, -1)
+    cells = group.missing.T[:, None] * n_columns + group.missing.T[None]
+    cells = cells[:, :, None] + np.arange(n_distinct)[:, None] * n_columns**2
+    flat = np.bincount(cells.ravel(), values.ravel(), minlength=n_distinct * n_columns**2)
+    return np.asarray(flat, dtype=np.float64).reshape(n_distinct, n_columns, n_columns)
