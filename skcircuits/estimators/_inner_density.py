@@ -1,37 +1,45 @@
 """Estimators that answer through the circuit of a density of their rows.
 
-The density is a parameter: "auto", a density estimator (cloned, then fitted on the rows) or
-a ready circuit.
+The density is a parameter: "auto", the name of one, a density estimator (cloned, then fitted on
+the rows) or a ready circuit.
 """
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.callback import CallbackSupportMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_memory
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
+from skcircuits.estimators.chow_liu import ChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.shared._density import BaseDensity
+from skcircuits.estimators.strudel import StrudelDensity
+from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.exceptions import must
 
 __all__ = ["DENSITY_CONSTRAINTS", "InnerDensityMixin"]
 
-# To density="auto", a column of at most that many whole numbers, each with that many cells on
+# To density="auto", a column of at most that many integers, each with that many cells on
 # average, is discrete
-_MOST_WHOLE_NUMBERS = 10
-_LEAST_REPETITIONS = 10
-# Up to that many rows per column of numbers it is asked whether covariances can be learned
-_FEW_ROWS_PER_NUMBER = 10
+_MAX_INTEGERS = 10
+_MIN_REPETITIONS = 10
+
+# What density="..." stands for; those that are chosen are chosen by held-out cells
+_NAMED = {
+    "gaussian_mixture": lambda: GaussianMixtureDensity(selection="cells"),
+    "latent_tree": HiddenChowLiuDensity,
+    "wmispn": WMISPNDensity,
+    "chow_liu": ChowLiuDensity,
+    "strudel": StrudelDensity,
+}
 
 DENSITY_CONSTRAINTS = {
-    "density": [StrOptions({"auto"}), HasMethods(["fit", "score_samples"]), Circuit]
+    "density": [StrOptions({"auto", *_NAMED}), HasMethods(["fit", "score_samples"]), Circuit]
 }
 
 
@@ -87,7 +95,8 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
     def _make_density(self, encoded):
         """Clone the density, seeded from this estimator where it has no seed."""
         if isinstance(self.density, str):
-            density = self._automatic_density(encoded).set_params(verbose=self.verbose)
+            density = self._named_density(encoded)
+            density.set_params(verbose=self.verbose)
         else:
             density = clone(self.density)
         parameters = density.get_params(deep=False)
@@ -96,14 +105,52 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             density.set_params(random_state=seed)
         return density
 
+    def _named_density(self, encoded):
+        """The density that a name stands for."""
+        if self.density == "auto":
+            return self._automatic_density(encoded)
+        return _NAMED[self.density]()
+
     def _automatic_density(self, encoded):
-        """Choose a density: hidden trees for discrete tables, Gaussians for others."""
+        """Choose a density: latent trees for discrete tables, Gaussian mixtures for others."""
         numbers = encoded[:, ~self._schema.is_categorical]
         if all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T):
             return HiddenChowLiuDensity()
-        few = len(encoded) < _FEW_ROWS_PER_NUMBER * numbers.shape[1]
-        shape = _covariance_by_bic(encoded, self._schema) if few else "full"
-        return GaussianMixtureDensity(covariance_type=shape)
+        return GaussianMixtureDensity(selection="cells")
+
+    def set_params(self, **params):
+        """Set parameters, also of a density that is an estimator.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters; ``density__<name>`` are those of the density.
+
+        Returns
+        -------
+        estimator
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If a parameter of the density is set while the density is a name.
+        """
+        density = params.get("density", self.density)
+        inner = {key: value for key, value in params.items() if key.startswith("density__")}
+        if inner and isinstance(density, str):
+            key, value = next(iter(inner.items()))
+            name = key.removeprefix("density__")
+            example = f"density=GaussianMixtureDensity({name}={value!r})"
+            raise ValueError(
+                must(
+                    "A density whose parameters are set",
+                    "be an estimator",
+                    f"Write {example}, for example.",
+                    density=density,
+                )
+            )
+        return super().set_params(**params)
 
     def _fit_as_task(self, encoded, sample_weight):
         """Fit the density as a task of this fit, for callbacks."""
@@ -136,21 +183,10 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
 
 
 def _is_discrete(numbers):
-    """Whether a column of numbers has few values, whole ones that come often."""
+    """Whether a column of numbers has few values, integers that come often."""
     values = np.unique(numbers)
-    most = min(_MOST_WHOLE_NUMBERS, len(numbers) / _LEAST_REPETITIONS)
+    most = min(_MAX_INTEGERS, len(numbers) / _MIN_REPETITIONS)
     return len(values) <= most and (values == np.floor(values)).all()
-
-
-def _covariance_by_bic(encoded, schema):
-    """Tell whether few rows are enough to learn how columns depend on one another."""
-    criterion = {}
-    for shape in ("full", "diag"):
-        single = GaussianMixtureDensity(n_components=1, covariance_type=shape)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a comparison, no result
-            criterion[shape] = single._fit_encoded(encoded, schema).bic_[1]
-    return min(criterion, key=criterion.get)
 
 
 def _fitted_density(density, encoded, schema, sample_weight):

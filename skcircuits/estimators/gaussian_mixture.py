@@ -302,7 +302,7 @@ class GaussianMixtureDensity(CircuitDensity):
         """Fitted attributes of a pool of mixtures, in original units."""
         is_number = table.cardinalities == 0
         numeric_columns = np.flatnonzero(is_number)
-        parts = [_components(state, table, numeric_columns) for state in states]
+        parts = [_moments(state, table) for state in states]
         tables = iter(zip(*(state.categories.log_probabilities for state in states), strict=True))
         attributes = {
             "weights_": np.concatenate([state.weights for state in states]) / len(states),
@@ -316,7 +316,7 @@ class GaussianMixtureDensity(CircuitDensity):
             "n_iter_": states[-1].n_iter,
             "converged_": all(state.at_optimum for state in states),
         }
-        units = [unit for _, _, own in parts for unit in own]
+        units = _numeric_units(states, parts, numeric_columns)
         return {**attributes, "circuit_": _as_circuit(attributes, units)}
 
 
@@ -338,36 +338,45 @@ def _report(comparison, pool):
     return sorted(rows, key=lambda row: (-row["pool"], row.get("loss", 0.0)))
 
 
-def _components(state, table, columns):
-    """Means, covariances and the input units of the numerical columns, per component."""
+def _moments(state, table):
+    """Means, covariances (variances where columns are independent) and factors, if any."""
     gaussians = state.gaussians
     if not isinstance(gaussians, FactorGaussians):
-        means, covariances = gaussians.in_units(table.location, table.scale)
-        return means, covariances, [_joint(columns, *own) for own in zip(means, covariances)]
+        return *gaussians.in_units(table.location, table.scale), None
     means, loadings, noise = gaussians.in_units(table.location, table.scale)
     if not loadings.shape[2]:
-        return means, noise, [_univariate(columns, *own) for own in zip(means, noise)]
+        return means, noise, (loadings, noise)
     covariances = loadings @ loadings.transpose(0, 2, 1)
-    diagonal = np.arange(len(columns))
+    diagonal = np.arange(means.shape[1])
     covariances[:, diagonal, diagonal] += noise
-    units = [
-        [FactorGaussian(columns.tolist(), *own)] if len(columns) else []
-        for own in zip(means, loadings, noise)
-    ]
-    return means, covariances, units
+    return means, covariances, (loadings, noise)
 
 
-def _joint(columns, mean, covariance):
-    """One joint unit over the columns."""
-    if len(columns) > 1:
-        return [MultivariateGaussian(columns.tolist(), mean, covariance)]
-    return _univariate(columns, mean, covariance.ravel())
+def _numeric_units(states, parts, columns):
+    """Input units of the numerical columns per component, of one family for the whole pool.
 
-
-def _univariate(columns, mean, variance):
-    """One unit per column."""
-    stds = np.sqrt(variance)
-    return [Gaussian(int(j), mean[i], stds[i]) for i, j in enumerate(columns)]
+    Units of one family stand in one layer, and have closed forms with one another.
+    """
+    n_components = sum(state.n_components for state in states)
+    if not len(columns):
+        return [[] for _ in range(n_components)]
+    if len(columns) == 1 or all(covariances.ndim == 2 for _, covariances, _ in parts):
+        return [
+            [Gaussian(int(j), mean[i], stds[i]) for i, j in enumerate(columns)]
+            for means, covariances, _ in parts
+            for mean, stds in zip(means, np.sqrt(covariances.reshape(means.shape)), strict=True)
+        ]
+    scope = columns.tolist()
+    if all(factors is not None for _, _, factors in parts):
+        most = max(loadings.shape[2] for _, _, (loadings, _) in parts)
+        return [
+            [FactorGaussian(scope, mean, np.pad(own, ((0, 0), (0, most - own.shape[1]))), noise)]
+            for means, _, (loadings, noises) in parts
+            for mean, own, noise in zip(means, loadings, noises, strict=True)
+        ]
+    covariances = _joined([covariances for _, covariances, _ in parts])
+    means = np.vstack([means for means, _, _ in parts])
+    return [[MultivariateGaussian(scope, *own)] for own in zip(means, covariances, strict=True)]
 
 
 def _joined(covariances):

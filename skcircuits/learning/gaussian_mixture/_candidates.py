@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from skcircuits.learning.gaussian_mixture._categories import CovarianceType
 from skcircuits.learning.gaussian_mixture._held_out import Criterion, HeldOutCells, Predictions
 from skcircuits.learning.gaussian_mixture._learner import (
-    CovarianceType,
     EMSettings,
     MixtureState,
     learn_gaussian_mixture,
@@ -271,10 +271,10 @@ def learn_pool(
         for _ in range(times):
             stream = next(streams)
             start = _begin_on_part(table, candidate.n_components, own, stream)
-            state = start
             for state in learn_gaussian_mixture(table, candidate.n_components, own, stream, start):
-                yield (*done, state)
-            done = (*done, state)
+                newest = (*done, state)
+                yield newest
+            done = newest
 
 
 def _begin_on_part(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Categories", "Sums"]
+__all__ = ["Categories", "CovarianceType", "Sums"]
 
+CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
 Sums = tuple[FloatArray, ...]
 
 

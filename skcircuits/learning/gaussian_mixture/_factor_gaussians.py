@@ -9,16 +9,15 @@ regression with q + K coefficients whose part for the means is diagonal.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
-from skcircuits.learning.gaussian_mixture._categories import Sums
+from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
 from skcircuits.numerics._factor_conditionals import block_log_density
 from skcircuits.numerics._factor_stack import FactorBlock, FactorStack, factor_blocks
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.numerics._small_cholesky import gram_of_lower
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["FactorGaussians"]
 
@@ -59,9 +58,7 @@ class FactorGaussians:
         )
         return cls(stack, 0.0, jitter)
 
-    def repeat(
-        self, n_components: int, kind: Literal["factor", "diag"], mean_count: float
-    ) -> FactorGaussians:
+    def repeat(self, n_components: int, kind: CovarianceType, mean_count: float) -> FactorGaussians:
         """Copies of a single component."""
         own = self.stack
         shape = np.arange(n_components) if kind == "diag" else np.zeros(n_components, np.intp)
@@ -151,7 +148,7 @@ class FactorGaussians:
         return -0.5 * float(terms.sum())
 
 
-def _of_pair(sums: Sums, g: int, own: FloatArray) -> Sums:
+def _of_pair(sums: Sums, g: int, own: IntArray) -> Sums:
     """The sums of one pair of loadings and noise and of its components."""
     triangles, crossed, squares, factors, counts, first = sums
     q = crossed.shape[2]

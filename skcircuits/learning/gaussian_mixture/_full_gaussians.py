@@ -15,11 +15,10 @@ Mixture Estimation and Model-Based Clustering").
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
-from skcircuits.learning.gaussian_mixture._categories import Sums
+from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
 from skcircuits.learning.gaussian_mixture._prior import learned_strength
 from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack
@@ -45,7 +44,7 @@ class FullGaussians:
     """
 
     stack: GaussianStack
-    kind: Literal["full", "shrunk", "tied"]
+    kind: CovarianceType
     target: FloatArray
     strength: float
     mean_count: float
@@ -58,9 +57,7 @@ class FullGaussians:
         stack = GaussianStack(np.zeros((1, size)), np.eye(size)[None], np.zeros(1, np.intp))
         return cls(stack, "tied", np.eye(size), 1.0, 0.0, jitter)
 
-    def repeat(
-        self, n_components: int, kind: Literal["full", "shrunk", "tied"], mean_count: float
-    ) -> FullGaussians:
+    def repeat(self, n_components: int, kind: CovarianceType, mean_count: float) -> FullGaussians:
         """Copies of a single component, which becomes part of the prior."""
         size = self.stack.n_columns
         means = np.repeat(self.stack.means, n_components, axis=0)

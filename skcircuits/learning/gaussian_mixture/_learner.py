@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
-from skcircuits.learning.gaussian_mixture._categories import Categories, Sums
+from skcircuits.learning.gaussian_mixture._categories import Categories, CovarianceType, Sums
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
 from skcircuits.learning.gaussian_mixture._start import cluster_rows
@@ -23,8 +22,6 @@ __all__ = [
     "learn_gaussian_mixture",
     "start_mixture",
 ]
-
-CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
 
 _SINGLE_STEPS = 10  # iterations of the single component that completes rows for clustering
 _START_STEPS = 10  # iterations each start gets before the best one goes on

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -61,13 +60,19 @@ class MixtureTable:
         numbers = (X[:, is_number] - moments.mean) / scale
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
         jitter = np.array([_resolution(column) for column in X[:, is_number].T]) / scale
-        return cls._cut(
-            numbers, codes, weights, moments.mean, scale, jitter**2 / 12.0, cardinalities
-        )
+        columns = moments.mean, scale, jitter**2 / 12.0, cardinalities
+        return cls._cut(numbers, codes, weights, columns)
 
     @classmethod
-    def _cut(cls, numbers: FloatArray, *others: Any) -> MixtureTable:
+    def _cut(
+        cls,
+        numbers: FloatArray,
+        codes: IntArray,
+        weights: FloatArray,
+        columns: tuple[FloatArray, FloatArray, FloatArray, IntArray],
+    ) -> MixtureTable:
         """Cut rows into blocks."""
+        location, scale, jitter, cardinalities = columns
         n_rows = max(1, _BLOCK_CELLS // max(1, numbers.shape[1]))
         blocks = [
             (
@@ -76,7 +81,7 @@ class MixtureTable:
             )
             for start in range(0, max(1, len(numbers)), n_rows)  # one block without any row, too
         ]
-        return cls(numbers, *others, blocks)
+        return cls(numbers, codes, weights, location, scale, jitter, cardinalities, blocks)
 
     def take(self, rows: IntArray) -> MixtureTable:
         """Keep some rows, in the units of all."""
@@ -84,10 +89,7 @@ class MixtureTable:
             self.numbers[rows],
             self.codes[rows],
             self.weights[rows],
-            self.location,
-            self.scale,
-            self.jitter,
-            self.cardinalities,
+            (self.location, self.scale, self.jitter, self.cardinalities),
         )
 
     @cached_property

@@ -136,7 +136,7 @@ def _fit_joint(
     )
     em = EMSettings(pseudo_count=max(smoothing, 1e-3), n_init=1)
     *_, state = learn_gaussian_mixture(prepared, 1, em, np.random.default_rng(0))
-    means, covariances = state.gaussians.in_units(prepared.location, prepared.scale)
+    means, covariances, *_ = state.gaussians.in_units(prepared.location, prepared.scale)
     # A column that is constant in the region keeps a little of its overall spread
     floor = np.diag((1e-3 * scale) ** 2)
     return MultivariateGaussian(variables, means[0], covariances[0] + floor)
