@@ -1,6 +1,7 @@
 """What expected predictions of regressors and of classifiers share: fit and the moments."""
 
 import warnings
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -22,7 +23,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.imputer import CircuitImputer
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._draws import MIN_DRAWS, DrawBudget
@@ -260,30 +261,33 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             variance = np.zeros_like(answer) if with_variance else None
             parts.append((complete, Expectation.exact(answer, variance)))
         if len(incomplete):
-            expected = self._expected(response)
-            moments = expected(self._rows(encoded[incomplete]), with_variance=with_variance)
+            rows = self._rows(encoded[incomplete])
+            moments = self._expectation(response, rows, with_variance)
             self._warn_of_errors(moments.error)
             parts.append((incomplete, moments))
         return Expectation.put_together(len(encoded), parts)
 
-    def _expected(self, response):
+    def _rows(self, cells):
+        """Give incomplete rows with the evidence that the density can use."""
+        return IncompleteRows(cells, self._as_known(cells), self._schema.is_integral)
+
+    def _expectation(self, response, rows, with_variance):
+        """Take expectations; rows with impossible evidence under the marginal distribution."""
         budget = DrawBudget(self.n_draws, self.tol, self._scale, self._seed, self.n_jobs)
         form = self._closed_forms.get(response.method)
         draws_only = self.method == "draws"
-        return ExpectedResponse(response, self.circuit_, budget, form, draws_only=draws_only)
-
-    def _rows(self, cells):
-        """Give incomplete rows with the evidence that the density can use."""
-        evidence = self._as_known(cells)
-        impossible = np.isneginf(self.circuit_.log_prob(evidence))
-        if impossible.any():
-            evidence = np.where(impossible[:, None], np.nan, evidence)
-            warnings.warn(
-                f"The observed values of {impossible.sum()} rows have probability zero under the "
-                "density; their missing values are drawn from the marginal distribution.",
-                stacklevel=4,
-            )
-        return IncompleteRows(cells, evidence, self._schema.is_integral)
+        expected = ExpectedResponse(response, self.circuit_, budget, form, draws_only=draws_only)
+        try:
+            return expected(rows, with_variance=with_variance)
+        except ZeroProbabilityError:
+            impossible = np.isneginf(self.circuit_.log_prob(rows.evidence))
+        warnings.warn(
+            f"The observed values of {impossible.sum()} rows have probability zero under the "
+            "density; their missing values are drawn from the marginal distribution.",
+            stacklevel=5,
+        )
+        evidence = np.where(impossible[:, None], np.nan, rows.evidence)
+        return expected(replace(rows, evidence=evidence), with_variance=with_variance)
 
     def _warn_of_errors(self, error):
         late = error > self.tol

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.numerics._gaussian_conditionals import conditional_blocks
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.predictions._closed_forms import NoClosedFormError, Problem
-from skcircuits.predictions._components import GaussianComponents
+from skcircuits.predictions._components import ConditionedRows, GaussianComponents
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["AdditiveFunction", "ScoreParts", "few_combinations", "probe", "score_parts"]
@@ -49,8 +48,7 @@ class AdditiveFunction:
 
     def mean(self, circuit: Circuit, X: FloatArray) -> FloatArray:
         """Conditional expectation under any circuit, shape (n, k)."""
-        completed = circuit.expectation(X)
-        result = completed @ self.slopes + self.constant
+        result = circuit.expectation(X) @ self.slopes + self.constant
         if self.tables:
             for j, shares in circuit.marginals(X).items():
                 result += shares @ self.tables[j]
@@ -60,8 +58,9 @@ class AdditiveFunction:
         self, components: GaussianComponents, X: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Conditional mean and variance under a mixture of products, shapes (n, k)."""
-        weights = components.responsibilities(X)[..., None]
-        means, variances = _gaussian_moments(self, components, X)
+        conditioned = components.conditioned(X)
+        weights = conditioned.weights[..., None]
+        means, variances = self._given_components(conditioned, components, X)
         for j, table in self.tables.items():
             missing = np.flatnonzero(np.isnan(X[:, j]))
             masses = components.tables[j]
@@ -72,6 +71,17 @@ class AdditiveFunction:
         mean = (weights * means).sum(axis=0)
         variance = (weights * (variances + np.square(means - mean))).sum(axis=0)
         return mean, variance
+
+    def _given_components(
+        self, conditioned: ConditionedRows, components: GaussianComponents, X: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance per component of all but missing categories, (K, n, k)."""
+        means, variances = conditioned.projected(self.slopes[components.columns])
+        means += self.constant
+        for j, table in self.tables.items():
+            seen = np.flatnonzero(~np.isnan(X[:, j]))
+            means[:, seen] += table[X[seen, j].astype(np.intp)]
+        return means, variances
 
 
 def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> AdditiveFunction:
@@ -130,8 +140,9 @@ def score_parts(
     additive: AdditiveFunction, components: GaussianComponents, X: FloatArray
 ) -> Iterator[ScoreParts]:
     """Yield the conditional distributions of an additive function, block by block of rows."""
-    weights = components.responsibilities(X)
-    means, variances = _gaussian_moments(additive, components, X)
+    conditioned = components.conditioned(X)
+    weights = conditioned.weights
+    means, variances = additive._given_components(conditioned, components, X)
     categories = np.array(sorted(additive.tables), dtype=np.intp)
     for group in group_patterns(np.isnan(X[:, categories])):
         for number, missing in enumerate(group.missing):
@@ -167,26 +178,3 @@ def _combinations(
             log_masses = (log_masses[:, :, None] + log_table[:, None]).reshape(len(components), -1)
             offsets = (offsets[:, None] + additive.tables[j]).reshape(-1, offsets.shape[1])
     return log_masses, offsets
-
-
-def _gaussian_moments(
-    additive: AdditiveFunction, components: GaussianComponents, X: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance per component of all but the missing categories, (K, n, k)."""
-    n_components = len(components)
-    known = additive(X)
-    means = np.repeat(known[None], n_components, axis=0)
-    variances = np.zeros_like(means)
-    slopes = additive.slopes[components.columns]
-    numbers = X[:, components.columns]
-    blocks = conditional_blocks(components.stack, numbers) if len(components.columns) else ()
-    for block in blocks:
-        group = block.group
-        missing, rows = group.missing[group.pattern], group.rows
-        completed = components.stack.means[:, missing] + block.deviations.transpose(1, 2, 0)
-        means[:, rows] += np.einsum("knm,nmo->kno", completed, slopes[missing])
-        size = group.missing.shape[1]
-        roots = block.roots.reshape(size, size, n_components, -1)
-        spread = np.einsum("ijkp,pjo->ikpo", roots, slopes[group.missing])
-        variances[:, rows] = np.square(spread).sum(axis=0)[:, group.pattern]
-    return means, variances

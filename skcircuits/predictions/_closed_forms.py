@@ -47,6 +47,10 @@ class ClosedForm(Protocol):
     def name(self) -> str:
         """What it is, in the words of `method_`."""
 
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes, beside the result."""
+
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Tell which rows have a closed form, shape (n,)."""
 
@@ -167,6 +171,11 @@ class AverageForm:
     def name(self) -> str:
         """Name of the single forms."""
         return self.forms[0].name
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes."""
+        return self.forms[0].bytes_per_row
 
     @classmethod
     def of(cls, problem: Problem, build: Any) -> ClosedForm:

@@ -9,13 +9,15 @@ from itertools import product
 import numpy as np
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
-from skcircuits.circuits.inputs._gaussian_density import log_density
+from skcircuits.circuits.inputs._base import LOG_SQRT_2PI
 from skcircuits.circuits.structure.units import Unit
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Components", "GaussianComponents"]
+__all__ = ["Components", "ConditionedRows", "GaussianComponents"]
 
 MAX_COMPONENTS = 256
 
@@ -101,8 +103,11 @@ def _too_many() -> NoClosedFormError:
 
 def _normalized(logs: FloatArray) -> FloatArray:
     """Turn log weights, shape (K, ...), into probabilities."""
-    logs = np.exp(logs - logs.max(axis=0))
-    return logs / logs.sum(axis=0)
+    peaks = logs.max(axis=0)
+    if np.isneginf(peaks).any():
+        raise ZeroProbabilityError("The observed values of a row have probability zero.")
+    weights = np.exp(logs - peaks)
+    return weights / weights.sum(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,16 +159,79 @@ class GaussianComponents:
         """Count the components."""
         return len(self.weights)
 
-    def responsibilities(self, X: FloatArray) -> FloatArray:
-        """Probability of each component given the observed cells, shape (K, n)."""
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that conditioning one row takes."""
+        n_numbers = len(self.columns)
+        return 8 * len(self) * (n_numbers + 1) * (n_numbers + 6)
+
+    def conditioned(self, X: FloatArray) -> ConditionedRows:
+        """Condition on the observed cells of rows."""
+        numbers = X[:, self.columns]
+        means = np.repeat(numbers[None], len(self), axis=0)
         with np.errstate(divide="ignore"):
             logs = np.repeat(np.log(self.weights)[:, None], len(X), axis=1)
-            if len(self.columns):
-                logs += log_density(self.stack, X[:, self.columns])
             for j, table in self.tables.items():
                 seen = np.flatnonzero(~np.isnan(X[:, j]))
                 logs[:, seen] += np.log(table[:, X[seen, j].astype(np.intp)])
-        return _normalized(logs)
+        blocks: list[ConditionalBlock] = []
+        if len(self.columns):
+            blocks = list(conditional_blocks(self.stack, numbers))
+            logs += self._log_density(numbers, blocks)
+        for block in blocks:
+            missing = block.group.missing[block.group.pattern]
+            completed = self.stack.means[:, missing] + block.deviations.transpose(1, 2, 0)
+            means[:, block.group.rows[:, None], missing] = completed
+        return ConditionedRows(_normalized(logs), means, blocks)
+
+    def _log_density(self, numbers: FloatArray, blocks: list[ConditionalBlock]) -> FloatArray:
+        """Log density of the observed numbers, shape (K, n), by what the blocks have solved."""
+        stack = self.stack
+        deltas = numbers - stack.means[:, None]
+        missing = np.isnan(deltas)
+        deltas[missing] = 0.0
+        pulled = deltas @ stack.precisions
+        result = -0.5 * np.einsum("knj,knj->kn", deltas, pulled)
+        result -= 0.5 * stack.log_determinants[:, None]
+        result -= LOG_SQRT_2PI * (~missing[0]).sum(axis=1)
+        for block in blocks:
+            group = block.group
+            own = pulled[:, group.rows[:, None], group.missing[group.pattern]]
+            result[:, group.rows] -= 0.5 * np.einsum("knm,mkn->kn", own, block.deviations)
+            shifts = block.half_log_precisions.reshape(len(self), -1)
+            result[:, group.rows] -= shifts[:, group.pattern]
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionedRows:
+    """Conditional distributions of rows: a mixture of Gaussians for each.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (K, n)
+        Probability of each component given the observed cells.
+    means : ndarray of shape (K, n, p)
+        Conditional means of the numeric columns; observed cells are repeated.
+    blocks : list of ConditionalBlock
+        Conditional covariances per pattern of missing numbers.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    blocks: list[ConditionalBlock]
+
+    def projected(self, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of linear functions, slopes (p, k), both of shape (K, n, k)."""
+        n_components, n_rows, _ = self.means.shape
+        variances = np.zeros((n_components, n_rows, slopes.shape[1]))
+        for block in self.blocks:
+            group = block.group
+            size = group.missing.shape[1]
+            roots = block.roots.reshape(size, size, n_components, -1)
+            spread = np.einsum("ijkp,pjo->ikpo", roots, slopes[group.missing])
+            variances[:, group.rows] = np.square(spread).sum(axis=0)[:, group.pattern]
+        return self.means @ slopes, variances
 
 
 def _expand_all(circuit: Circuit) -> list[_Term]:

@@ -23,6 +23,7 @@ __all__ = ["MIN_DRAWS", "DrawBudget", "expectation_by_draws"]
 N_LATTICES = 8
 FIRST_SIZE = 4  # points of a lattice in the first round
 MIN_DRAWS = N_LATTICES * FIRST_SIZE
+PRIOR_FREEDOM = 3  # degrees of freedom that independent draws count for beside them
 # Completed rows per task, and what one of them takes: cells, codes, tables, answers
 MAX_PAIRS = 2**16
 BYTES_PER_CELL = 8 * 6
@@ -108,8 +109,16 @@ class _RunningMoments:
         self.n_draws[rows] += n_new
 
     def standard_errors(self, rows: IntArray) -> FloatArray:
-        """Standard errors of the means, shape (n, k)."""
-        return np.sqrt(self._spread[rows]) / self.n_draws[rows]
+        """Standard errors of the means, shape (n, k).
+
+        Few lattices may agree by chance: their spread is shrunk towards that of independent
+        draws, which is known better and hardly ever smaller.
+        """
+        lattices = self._spread[rows] / self.n_draws[rows] ** 2
+        independent = self._squares[rows] / (self.n_draws[rows] - 1.0) / self.n_draws[rows]
+        freedom = N_LATTICES - 1
+        total = freedom * lattices + PRIOR_FREEDOM * independent
+        return np.sqrt(total / (freedom + PRIOR_FREEDOM))
 
     def variances(self) -> FloatArray:
         """Variances of the response, shape (n, k)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skcircuits.circuits import Circuit
+from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
@@ -55,7 +56,10 @@ def _of_pattern(
     n_states = len(states)
     log_masses = circuit.log_prob(_completions(rows.evidence, missing, states))
     log_masses = log_masses.reshape(n_states, len(rows))
-    masses = np.exp(log_masses - log_masses.max(axis=0))
+    peaks = log_masses.max(axis=0)
+    if np.isneginf(peaks).any():
+        raise ZeroProbabilityError("The observed values of a row have probability zero.")
+    masses = np.exp(log_masses - peaks)
     masses /= masses.sum(axis=0)
     answers = response(_completions(rows.cells, missing, states))
     answers = answers.reshape(n_states, len(rows), -1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.numerics._patterns import unique_rows
+from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
     NoClosedFormError,
@@ -23,6 +24,8 @@ from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray
 
 __all__ = ["ExpectedResponse", "find_closed_form"]
+
+MAX_ROWS = 2**14  # that a closed form takes at once
 
 
 def find_closed_form(problem: Problem) -> tuple[ClosedForm | None, str]:
@@ -65,7 +68,8 @@ class ExpectedResponse:
         for chosen, compute in self._ways(distinct, with_variance):
             own = np.flatnonzero(chosen)
             if len(own):
-                parts.append((own, compute(distinct.take(own))))
+                found = compute(distinct.take(own))
+                parts.append((own, found if with_variance else replace(found, variance=None)))
         return Expectation.put_together(len(distinct), parts).take(inverse)
 
     def _ways(
@@ -76,7 +80,7 @@ class ExpectedResponse:
         form = self.closed_form
         if form is not None and not self.draws_only:
             chosen = form.covers(rows, with_variance=with_variance)
-            yield chosen, partial(form.expectation, with_variance=with_variance)
+            yield chosen, partial(_in_chunks, form, with_variance=with_variance)
             left &= ~chosen
         if not self.draws_only:
             chosen = left & has_few_completions(self.circuit, rows)
@@ -84,3 +88,15 @@ class ExpectedResponse:
             left &= ~chosen
         draw = partial(expectation_by_draws, self.response, self.circuit)
         yield left, partial(draw, budget=self.budget)
+
+
+def _in_chunks(form: ClosedForm, rows: IncompleteRows, with_variance: bool) -> Expectation:
+    """Evaluate a closed form on blocks of rows that fit into the working memory."""
+    parts = [
+        (
+            np.arange(chunk.start, chunk.stop),
+            form.expectation(rows.take(chunk), with_variance=with_variance),
+        )
+        for chunk in memory_bound_chunks(len(rows), form.bytes_per_row, at_most=MAX_ROWS)
+    ]
+    return Expectation.put_together(len(rows), parts)

@@ -68,6 +68,7 @@ class KernelExpansion:
     circuit: Circuit
     n_jobs: int | None = None
     name: str = "expected kernels"
+    bytes_per_row: int = 0  # blocks of rows are cut further down
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """All rows."""

@@ -14,6 +14,7 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from skcircuits.circuits import Circuit
 from skcircuits.predictions._additive import (
+    MAX_COMBINATIONS,
     AdditiveFunction,
     few_combinations,
     probe,
@@ -75,6 +76,11 @@ class LinearForm:
     components: GaussianComponents | None
     name: str = "linear model"
 
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes."""
+        return 0 if self.components is None else self.components.bytes_per_row
+
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """All rows have an exact mean."""
         if with_variance and self.components is None:
@@ -83,7 +89,7 @@ class LinearForm:
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         """Compute the moments."""
-        if not with_variance or self.components is None:
+        if self.components is None:
             return Expectation.exact(self.additive.mean(self.circuit, rows.evidence))
         mean, variance = self.additive.moments(self.components, rows.evidence)
         return Expectation.exact(mean, variance)
@@ -96,6 +102,11 @@ class LogLinearForm:
     additive: AdditiveFunction
     components: GaussianComponents
     name: str = "linear model with a logarithmic link"
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes."""
+        return MAX_COMBINATIONS * self.components.bytes_per_row
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Rows that miss few categories."""

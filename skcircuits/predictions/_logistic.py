@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, ndtr
 
-from skcircuits.predictions._additive import AdditiveFunction, few_combinations, score_parts
+from skcircuits.predictions._additive import (
+    MAX_COMBINATIONS,
+    AdditiveFunction,
+    few_combinations,
+    score_parts,
+)
 from skcircuits.predictions._closed_forms import is_plainly_missing
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Expectation, IncompleteRows
@@ -32,6 +37,11 @@ class LogisticForm:
     additive: AdditiveFunction
     components: GaussianComponents
     name: str = "logistic link of a linear model"
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes."""
+        return MAX_COMBINATIONS * len(self.components) * 8 * 4 * len(_score_nodes()[0])
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Rows that miss few categories."""

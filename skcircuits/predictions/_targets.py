@@ -35,6 +35,11 @@ class AffineForm:
         """Name of the inner form."""
         return self.inner.name
 
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes."""
+        return self.inner.bytes_per_row
+
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Rows that the inner form covers."""
         return self.inner.covers(rows, with_variance=with_variance)

@@ -15,7 +15,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from skcircuits.circuits import Circuit
-from skcircuits.numerics._gaussian_conditionals import conditional_blocks
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._additive import AdditiveFunction, probe
 from skcircuits.predictions._closed_forms import (
@@ -28,7 +27,11 @@ from skcircuits.predictions._closed_forms import (
     last_step,
     steps_of,
 )
-from skcircuits.predictions._components import Components, GaussianComponents
+from skcircuits.predictions._components import (
+    Components,
+    ConditionedRows,
+    GaussianComponents,
+)
 from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.predictions._tree_ensembles import MODELS, Trees, trees_of
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -229,6 +232,7 @@ class TreeForm:
     components: Components | GaussianComponents
     tables: dict[int, FloatArray]
     name: str = "probabilities of leaves"
+    bytes_per_row: int = 0  # tasks have few rows
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """All rows, or those that miss at most one number."""
@@ -259,10 +263,12 @@ class TreeForm:
         return _descend(self.trees, self.splits, features, missing, self._branches(rows))
 
     def _branches(self, rows: IncompleteRows) -> _Branches:
-        weights = np.ascontiguousarray(self.components.responsibilities(rows.evidence).T)
         if isinstance(self.components, Components):
+            weights = np.ascontiguousarray(self.components.responsibilities(rows.evidence).T)
             return TableBranches(weights, self.tables[-1])
-        means, stds = _missing_number(self.components, rows.evidence)
+        conditioned = self.components.conditioned(rows.evidence)
+        weights = np.ascontiguousarray(conditioned.weights.T)
+        means, stds = _missing_number(conditioned)
         return GaussianBranches(weights, means, stds, self.splits, self.tables)
 
 
@@ -305,16 +311,15 @@ def _descend(
     return result.T
 
 
-def _missing_number(components: GaussianComponents, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _missing_number(conditioned: ConditionedRows) -> tuple[FloatArray, FloatArray]:
     """Conditional mean and standard deviation of the one missing number, (n, K)."""
-    shape = len(X), len(components)
-    means, stds = np.zeros(shape), np.ones(shape)
-    if len(components.columns):
-        for block in conditional_blocks(components.stack, X[:, components.columns]):
-            rows, missing = block.group.rows, block.group.missing[:, 0][block.group.pattern]
-            means[rows] = (components.stack.means[:, missing] + block.deviations[0]).T
-            spread = np.abs(block.roots[0, 0]).reshape(len(components), -1)
-            stds[rows] = spread[:, block.group.pattern].T
+    n_components, n_rows, _ = conditioned.means.shape
+    means, stds = np.zeros((n_rows, n_components)), np.ones((n_rows, n_components))
+    for block in conditioned.blocks:
+        rows, missing = block.group.rows, block.group.missing[:, 0][block.group.pattern]
+        means[rows] = conditioned.means[:, rows, missing].T
+        spread = np.abs(block.roots[0, 0]).reshape(n_components, -1)
+        stds[rows] = spread[:, block.group.pattern].T
     return means, stds
 
 

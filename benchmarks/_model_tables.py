@@ -1,0 +1,90 @@
+"""Tables to predict on, with missing values of several kinds."""
+
+import numpy as np
+import pandas as pd
+from _data import data_path
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine, make_friedman1
+
+__all__ = ["TABLES", "hide", "load"]
+
+# name: (folder, target, columns that hold categories); None: one of scikit-learn's
+CLASSES = {
+    "iris": None,
+    "wine": None,
+    "breast cancer": None,
+    "heart": ("hybrid", "class", ["ChestPain", "ECG", "Thal", "STSlope"]),
+    "cleve": ("hybrid", "class", ["Chest pain type", "Resting ecg"]),
+    "australian": ("hybrid", "class", ["A4", "A5", "A6"]),
+    "german": ("hybrid", "class", ["Status", "Credit-history", "Purpose", "Savings-account"]),
+    "diabetes": ("hybrid", "class", []),
+    "mammographic_masses": ("missing", "severity", ["shape", "margin"]),
+    "hepatitis": ("missing", None, []),
+}
+NUMBERS = {
+    "diabetes progression": None,
+    "friedman1": None,
+    "abalone": ("svr", "Rings", ["Sex"]),
+    "elevators": ("svr", None, []),
+    "delta-ailerons": ("svr", "Sa", []),
+    "insurance": ("svr", "charges", ["sex", "smoker", "region"]),
+    "cars": ("hybrid", "MPG", ["brand"]),
+    "cloud": ("hybrid", "vis_mean", []),
+}
+TABLES = {**dict.fromkeys(CLASSES, True), **dict.fromkeys(NUMBERS, False)}
+
+
+def load(name, seed, n_rows=900):
+    """Columns as a dataframe, target, and whether it holds classes; rows in random order."""
+    is_classes = TABLES[name]
+    source = (CLASSES if is_classes else NUMBERS)[name]
+    X, y = _bundled(name, seed) if source is None else _from_file(name, *source)
+    order = np.random.default_rng(seed).permutation(len(y))[:n_rows]
+    y = np.asarray(y)[order]
+    return X.iloc[order].reset_index(drop=True), y if is_classes else y / y.std()
+
+
+def _bundled(name, seed):
+    loaders = {
+        "iris": load_iris,
+        "wine": load_wine,
+        "breast cancer": load_breast_cancer,
+        "diabetes progression": load_diabetes,
+    }
+    if name in loaders:
+        X, y = loaders[name](return_X_y=True)
+        X = X[:, :10] if name == "breast cancer" else X
+    else:
+        X, y = make_friedman1(900, n_features=10, noise=1.0, random_state=seed)
+    return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]), y
+
+
+def _from_file(name, folder, target, categories):
+    suffix = "_raw" if folder == "svr" else ""
+    table = pd.read_csv(data_path(folder, f"{name}{suffix}.csv.gz")).drop(
+        columns="split", errors="ignore"
+    )
+    target = table.columns[-1] if target is None else target
+    table = table[table[target].notna()]
+    X, y = table.drop(columns=target), table[target]
+    # Targets of other tasks say too much
+    X = X.drop(columns=[c for c in ("class",) if c in X])
+    for column in X:
+        if column in categories or not pd.api.types.is_numeric_dtype(X[column]):
+            X[column] = (
+                X[column].map(lambda cell: f"c{cell}", na_action="ignore").astype("category")
+            )
+        else:
+            X[column] = X[column].astype(float)
+    return X, y.to_numpy()
+
+
+def hide(X, rate, seed, mechanism):
+    """Hide values: completely at random, or at a rate that grows with the first column."""
+    rng = np.random.default_rng(seed)
+    rates = np.full(X.shape, rate)
+    if mechanism == "MAR":
+        first = X.iloc[:, 0]
+        first = first.cat.codes if hasattr(first, "cat") else first
+        rates = np.repeat(2.0 * rate * first.rank(pct=True).to_numpy()[:, None], X.shape[1], 1)
+        rates[:, 0] = 0.0
+    return X.mask(rng.random(X.shape) < rates)

@@ -1,0 +1,282 @@
+"""Expected predictions of scikit-learn's models beside imputation and native missing values.
+
+Run with ``python benchmarks/expected_models.py [accuracy] [cost] [measuring]``; options
+restrict the tables. Errors of all methods come from the same splits and masks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+from _model_tables import TABLES, hide, load
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.datasets import make_friedman1
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss, root_mean_squared_error
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC, SVR
+
+from skcircuits import (
+    ExpectedPredictionClassifier,
+    ExpectedPredictionRegressor,
+    GaussianMixtureDensity,
+)
+
+OURS = "expected prediction"
+
+
+def models(is_classes):
+    """Base models by name."""
+    if is_classes:
+        return {
+            "logistic": LogisticRegression(max_iter=1000),
+            "SVC": CalibratedClassifierCV(SVC(), ensemble=False, cv=3),
+            "forest": RandomForestClassifier(100, min_samples_leaf=3, random_state=0),
+            "HGB": HistGradientBoostingClassifier(random_state=0),
+        }
+    return {
+        "ridge": Ridge(),
+        "SVR": SVR(C=3.0, epsilon=0.05),
+        "forest": RandomForestRegressor(100, min_samples_leaf=3, random_state=0),
+        "HGB": HistGradientBoostingRegressor(random_state=0),
+    }
+
+
+class Encoder(TransformerMixin, BaseEstimator):
+    """Numbers and one-hot columns, missing values kept."""
+
+    def fit(self, X, y=None):
+        self.columns_ = list(pd.get_dummies(X, dtype=float).columns)
+        return self
+
+    def transform(self, X):
+        encoded = pd.get_dummies(X, dtype=float).reindex(columns=self.columns_, fill_value=0.0)
+        for column in X.select_dtypes("category"):
+            own = [name for name in self.columns_ if name.startswith(f"{column}_")]
+            encoded.loc[X[column].isna(), own] = np.nan
+        return encoded.to_numpy()
+
+
+def encoder():
+    """What stands before a model that gets complete rows."""
+    categories = make_column_selector(dtype_include="category")
+    numbers = make_column_selector(dtype_exclude="category")
+    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer((one_hot, categories), (StandardScaler(), numbers))
+
+
+def methods(model, is_classes, rate):
+    """What is compared for one model: estimators for tables with missing values."""
+    estimator = ExpectedPredictionClassifier if is_classes else ExpectedPredictionRegressor
+    found = {OURS: estimator(make_pipeline(encoder(), clone(model)), random_state=0)}
+    imputers = {
+        "mean": SimpleImputer(),
+        "KNN": KNNImputer(),
+        "iterative": IterativeImputer(max_iter=10, random_state=0),
+    }
+    for name, imputer in imputers.items():
+        found[name] = make_pipeline(Encoder(), imputer, StandardScaler(), clone(model))
+    if isinstance(model, HistGradientBoostingClassifier | HistGradientBoostingRegressor):
+        found["native"] = make_pipeline(Encoder(), clone(model))
+        found["native, masked copies"] = Masked(make_pipeline(Encoder(), clone(model)), rate)
+    return found
+
+
+class Masked(BaseEstimator):
+    """Trains on the table and on copies of it with hidden values."""
+
+    def __init__(self, estimator, rate):
+        self.estimator = estimator
+        self.rate = rate
+
+    def fit(self, X, y):
+        copies = [X, *(hide(X, self.rate, 100 + i, "MCAR") for i in range(3))]
+        self.estimator.fit(pd.concat(copies, ignore_index=True), np.tile(y, len(copies)))
+        return self
+
+    def __getattr__(self, name):
+        return getattr(self.estimator, name)
+
+
+def scores(fitted, X, y, is_classes):
+    """Loss first: log loss or RMSE; then Brier score and calibration error of classes."""
+    if not is_classes:
+        return {"loss": root_mean_squared_error(y, fitted.predict(X))}
+    probabilities = np.clip(fitted.predict_proba(X), 1e-6, 1.0)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    truth = (y[:, None] == fitted.classes_).astype(float)
+    return {
+        "loss": log_loss(y, probabilities, labels=fitted.classes_),
+        "Brier": np.mean(((probabilities - truth) ** 2).sum(axis=1)),
+        "calibration": _calibration_error(
+            probabilities.max(axis=1), truth[np.arange(len(y)), probabilities.argmax(axis=1)]
+        ),
+    }
+
+
+def _calibration_error(confidence, correct):
+    """Mean distance of confidence and accuracy in ten bins of equal size."""
+    order = np.array_split(np.argsort(confidence), 10)
+    gaps = [abs(confidence[own].mean() - correct[own].mean()) * len(own) for own in order]
+    return sum(gaps) / len(confidence)
+
+
+def accuracy(options):
+    """One line per table, model and setting; then how often ours is best, and by how much."""
+    records = []
+    for name in options.tables:
+        is_classes = TABLES[name]
+        for seed in range(options.seeds):
+            X, y = load(name, seed)
+            cut = 2 * len(y) // 3
+            for rate in options.rates:
+                for mechanism in options.mechanisms:
+                    for where in options.where:
+                        train, test = X[:cut], hide(X[cut:], rate, seed, mechanism)
+                        if where == "train and test":
+                            train = hide(train, rate, seed + 50, mechanism)
+                        setting = (name, seed, rate, mechanism, where)
+                        data = (train, y[:cut], test, y[cut:], is_classes)
+                        records += list(_compare(setting, data, rate))
+    table = pd.DataFrame(records)
+    if options.save:
+        table.to_csv(options.save, index=False)
+    summarize(table)
+
+
+def _compare(setting, data, rate):
+    X, y, X_test, y_test, is_classes = data
+    for model_name, model in models(is_classes).items():
+        line = []
+        for method, estimator in methods(model, is_classes, rate).items():
+            start = time.process_time()
+            estimator.fit(X, y)
+            found = scores(estimator, X_test, y_test, is_classes)
+            names = ("table", "seed", "rate", "mechanism", "where", "model", "method", "classes")
+            seconds = time.process_time() - start
+            yield dict(zip(names, (*setting, model_name, method, is_classes)), **found, s=seconds)
+            line.append(f"{method} {found['loss']:.3f} ({seconds:.1f} s)")
+        print(*setting, model_name, *line, sep="  ", flush=True)
+
+
+def summarize(table):
+    """Shares of cells in which ours is best, and mean ratios to the best of the others."""
+    keys = ["table", "rate", "mechanism", "where", "model", "classes"]
+    loss = table.groupby([*keys, "method"])["loss"].mean().unstack()
+    rest = loss.drop(columns=OURS)
+    ratio = loss[OURS] / rest.min(axis=1)
+    print(f"\n{len(ratio)} cells: best or within 1 % of the best in {(ratio <= 1.01).mean():.0%}")
+    for label, own in ratio.groupby(["classes", "rate", "where"]):
+        mean = np.exp(np.log(own).mean())
+        kind = "log loss" if label[0] else "RMSE"
+        print(
+            f"  {kind}, {label[1]:.0%} missing in {label[2]}: {mean:.3f} x the best other", end=""
+        )
+        print(f", {(own <= 1.01).mean():.0%} best or within 1 %")
+    for method in rest:
+        relative = np.log(loss[OURS] / rest[method]).groupby(level="classes").mean()
+        print(
+            f"  beside {method}:",
+            *(
+                f"{np.exp(value):.3f} x its {'log loss' if kind else 'RMSE'}"
+                for kind, value in relative.items()
+            ),
+        )
+    if "Brier" in table:
+        means = table[table["classes"]].groupby("method")[["Brier", "calibration"]].mean()
+        print(means.round(4).to_string())
+    print(table.groupby("method")["s"].mean().round(2).to_string())
+
+
+def cost(options):
+    """Processor time of predictions beside imputation, one thread."""
+    X, y = make_friedman1(3000, n_features=20, random_state=0)
+    X_test = X[2000:].copy()
+    X_test[np.random.default_rng(0).random(X_test.shape) < 0.3] = np.nan
+    X, y = X[:2000], y[:2000]
+    imputer = IterativeImputer(max_iter=3, random_state=0).fit(X)
+    density = GaussianMixtureDensity(n_components=3, random_state=0).fit(X)
+    print("predict 1000 rows of 20 columns, 30 % missing; processor time")
+    for name, model in {
+        "ridge": Ridge(),
+        "SVR": make_pipeline(StandardScaler(), SVR()),
+        "Nystroem, 300 landmarks": make_pipeline(Nystroem(n_components=300), Ridge()),
+    }.items():
+        model.fit(X, y)
+        ours = ExpectedPredictionRegressor(FrozenEstimator(model), density=density.circuit_).fit(X)
+        own = processor_time(lambda: ours.predict(X_test))
+        other = processor_time(lambda: model.predict(imputer.transform(X_test)))
+        print(f"  {name}: {own:.3f} s, iterative imputation {other:.3f} s, {own / other:.2f} x")
+    forest = RandomForestRegressor(100, random_state=0).fit(X, y)
+    drawn = ExpectedPredictionRegressor(
+        FrozenEstimator(forest), density=density.circuit_, method="draws", random_state=0
+    ).fit(X)
+    parts = {"predict": 0.0, "sample": 0.0}
+    watch(forest, "predict", parts)
+    watch(density.circuit_, "sample", parts)
+    own = processor_time(lambda: drawn.predict(X_test), repeat=1)
+    print(f"  forest by draws: {own:.2f} s, {own / sum(parts.values()):.2f} x its draws {parts}")
+    single = GaussianMixtureDensity(n_components=5, covariance_type="diag", random_state=0)
+    ours = ExpectedPredictionRegressor(FrozenEstimator(forest), density=single).fit(X)
+    own = processor_time(lambda: ours.predict(X_test))
+    print(f"  forest of 100 trees, univariate inputs: {own:.2f} s ({ours.method_})")
+
+
+def watch(owner, name, seconds):
+    """Add up the processor time of a method."""
+    method = getattr(owner, name)
+
+    def timed(*args, **kwargs):
+        start = time.process_time()
+        result = method(*args, **kwargs)
+        seconds[name] += time.process_time() - start
+        return result
+
+    vars(owner)[name] = timed
+
+
+def processor_time(call, repeat=3):
+    """Least processor seconds of a call."""
+    seconds = []
+    for _ in range(repeat):
+        start = time.process_time()
+        call()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+def main():
+    """Run the named parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["accuracy", "cost"])
+    parser.add_argument("--tables", nargs="+", default=list(TABLES))
+    parser.add_argument("--rates", nargs="+", type=float, default=[0.1, 0.3, 0.5])
+    parser.add_argument("--mechanisms", nargs="+", default=["MCAR", "MAR"])
+    parser.add_argument("--where", nargs="+", default=["test", "train and test"])
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--save")
+    options = parser.parse_args()
+    for part in options.parts:
+        globals()[part](options)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()
