@@ -21,6 +21,7 @@ from skcircuits.estimators.shared._validation import ValidationMixin
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,
+    MAX_EXACT_COMPLETIONS,
     Schedule,
     complete_rows,
     draw_enumerated,
@@ -34,9 +35,6 @@ from skcircuits.trees import (
 )
 
 __all__ = ["MoATDensity"]
-
-# Queries that allow at most so many complete rows are summed exactly, others estimated.
-_MAX_EXACT_STATES = 4096
 
 
 class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
@@ -56,7 +54,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         (of the groups that a mixture of Chow-Liu trees finds, with several components), or
         random numbers.
     learning_rate : float, default=0.05
-        Learning rate of Adam at the start; it falls along half a cosine over `max_iter`.
+        Learning rate of Adam at the start, at most 1: parameters are logarithms, and a step
+        changes each by about so much. It falls along half a cosine over `max_iter`.
     batch_size : int, default=1024
         Rows per step.
     max_iter : int, default=50
@@ -152,7 +151,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     _parameter_constraints: ClassVar[dict] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"mutual_information", "random"})],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate": [Interval(Real, 0, 1, closed="right")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -406,7 +405,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             codes = sample_rows(self.mixture_, n_samples, generator)
             return self._states.discretizer.decode(codes, generator)
         evidence = self._states.layout.evidence(self._codes(X))
-        few = n_completions(evidence, self.mixture_) <= _MAX_EXACT_STATES
+        few = n_completions(evidence, self.mixture_) <= MAX_EXACT_COMPLETIONS
         codes = np.empty((n_samples, *X.shape), dtype=np.int64)
         codes[:, few] = draw_enumerated(self.mixture_, evidence[few], n_samples, generator)
         codes[:, ~few] = sample_completions(
@@ -416,7 +415,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     def _log_box(self, boxes):
         evidence = np.concatenate(self._states.discretizer.coverage(boxes), axis=1)
-        return self._log_evidence(evidence, _MAX_EXACT_STATES)
+        return self._log_evidence(evidence, MAX_EXACT_COMPLETIONS)
 
     def _log_evidence(self, evidence, most_completions):
         """Log probability of evidence, exact where it has few completions."""

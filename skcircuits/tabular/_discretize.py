@@ -105,14 +105,16 @@ class Discretizer:
             total[(X[:, j] < edges[0]) | (X[:, j] > edges[-1])] = np.inf
         return total
 
-    def decode(self, states: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """Turn states back into numbers, drawn uniformly inside bins."""
+    def decode(self, states: FloatArray, generator: np.random.Generator | None) -> FloatArray:
+        """Turn states back into numbers, drawn uniformly inside bins; None gives the middles."""
         codes = states.astype(np.int64)
         X = np.empty(states.shape)
         for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
             if edges is not None:
                 code = codes[..., j]
-                X[..., j] = generator.uniform(edges[code], edges[code + 1])
+                low, high = edges[code], edges[code + 1]
+                middle = low + (high - low) / 2
+                X[..., j] = middle if generator is None else generator.uniform(low, high)
             else:
                 X[..., j] = _known(values)[codes[..., j]]
         return X

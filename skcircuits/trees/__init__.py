@@ -7,6 +7,7 @@ from skcircuits.trees.mixture_of_all_trees._conditionals import (
 )
 from skcircuits.trees.mixture_of_all_trees._enumeration import (
     MAX_COMPLETIONS,
+    MAX_EXACT_COMPLETIONS,
     draw_enumerated,
     enumerate_evidence,
     enumerate_marginals,
@@ -32,6 +33,7 @@ from skcircuits.trees.mixture_of_all_trees._model import (
     MixtureOfAllTrees,
     distinct_rows,
 )
+from skcircuits.trees.mixture_of_all_trees._most_probable import most_probable_completions
 from skcircuits.trees.mixture_of_all_trees._parameters import (
     Parameterization,
     from_contrasts,
@@ -73,6 +75,7 @@ from skcircuits.trees.tree._statistics import PairStatistics, mutual_information
 
 __all__ = [
     "MAX_COMPLETIONS",
+    "MAX_EXACT_COMPLETIONS",
     "AllTreesMixture",
     "ChowLiuTree",
     "MixtureOfAllTrees",
@@ -105,6 +108,7 @@ __all__ = [
     "log_partitions_and_marginals",
     "marginal_gradient",
     "maximum_spanning_tree",
+    "most_probable_completions",
     "mutual_information",
     "n_completions",
     "pair_statistics",

@@ -1,6 +1,7 @@
 import copy
 import itertools
 import warnings
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from sklearn.callback import ScoringMonitor
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits import CircuitImputer, MoATDensity
-from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
+from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.parallel import thread_map
 from skcircuits.trees import enumerate_evidence, learn_all_trees
 
@@ -285,9 +286,56 @@ def test_circuit_of_bins_and_negative_values():
     np.testing.assert_allclose(circuit.log_prob(fresh), density.score_samples(fresh), atol=1e-9)
 
 
-def test_most_probable_explanation_is_refused(fitted, X):
-    with pytest.raises(CircuitPropertyError, match=r"NP-hard.*to_circuit"):
-        fitted.mpe(X)
+def test_most_probable_explanation_is_exact_where_it_can_be(fitted, X):
+    rows = X[:6].copy()
+    rows[:5, 1] = rows[:3, 3] = rows[1, 0] = np.nan
+    completed = fitted.mpe(rows)
+    np.testing.assert_array_equal(completed[~np.isnan(rows)], rows[~np.isnan(rows)])
+    for row, best in zip(rows, completed, strict=True):
+        missing = np.flatnonzero(np.isnan(row))
+        others = np.tile(row, (2 ** len(missing), 1))
+        others[:, missing] = list(product((0.0, 1.0), repeat=len(missing)))
+        assert fitted.score_samples(best[None])[0] == fitted.score_samples(others).max()
+
+
+def test_long_searches_for_the_most_probable_explanation_warn():
+    rng = np.random.default_rng(0)
+    group = rng.integers(2, size=(300, 1))
+    X = np.where(rng.random((300, 20)) < 0.1, 1 - group, group).astype(float)
+    density = make(max_iter=2).fit(X)
+    row = np.full((1, 20), np.nan)
+    row[0, 0] = 1.0
+    with pytest.warns(UserWarning, match="searched"):
+        found = density.mpe(row, n_starts=4, random_state=0)
+    np.testing.assert_array_equal(found, np.ones((1, 20)))
+
+
+def test_marginals_are_exact_where_rows_have_few_completions(fitted, X):
+    rows = X[:4].copy()
+    rows[1, :2] = np.nan
+    for ours, exact in zip(
+        fitted.conditional_marginals(rows),
+        fitted.conditional_marginals(rows, method="exact"),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ours, exact)
+
+
+@pytest.mark.parametrize("learning_rate", [1.5, 3.0, 1e30])
+def test_absurd_learning_rates_are_refused(X, learning_rate):
+    with pytest.raises(ValueError, match="learning_rate"):
+        make(learning_rate=learning_rate).fit(X)
+
+
+def test_rows_next_to_impossible_have_scores():
+    # Two columns that always agree, and nearly no smoothing: disagreement is as good as impossible
+    X = np.repeat(np.random.default_rng(0).integers(2, size=(500, 1)), 4, axis=1).astype(float)
+    density = make(max_iter=1, pseudo_count=1e-300, learning_rate=1e-6).fit(X)
+    rows = np.array([[0, 1, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0], [np.nan, 1, 0, 1]], dtype=float)
+    scores = density.score_samples(rows)
+    assert not np.isnan(scores).any()
+    assert scores[2] == pytest.approx(-np.log(2), abs=0.1)
+    assert (scores[[0, 1, 3]] < -15).all()
 
 
 def test_number_of_parameters(X):

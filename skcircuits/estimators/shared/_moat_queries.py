@@ -1,17 +1,24 @@
 """Questions to a fitted mixture of all trees beyond those every density answers."""
 
+import warnings
 from numbers import Integral
 
 import numpy as np
 from sklearn.utils import check_scalar
 
 from skcircuits.estimators._base import check_is_fitted, make_generator
-from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.trees import conditional_marginals, edges_of, sample_trees, sampled_circuit
+from skcircuits.exceptions import must
+from skcircuits.trees import (
+    conditional_marginals,
+    edges_of,
+    most_probable_completions,
+    sample_trees,
+    sampled_circuit,
+)
 
 __all__ = ["TreeQueriesMixin"]
 
-_METHODS = {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
+_METHODS = {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
 
 
 class TreeQueriesMixin:
@@ -39,7 +46,7 @@ class TreeQueriesMixin:
         return edges_of(parents)
 
     def conditional_marginals(
-        self, X, method="collapsed", n_samples=1000, random_state=None, return_errors=False
+        self, X, method="auto", n_samples=1000, random_state=None, return_errors=False
     ):
         """Distribution of every column given the observed cells of each row.
 
@@ -47,13 +54,14 @@ class TreeQueriesMixin:
         ----------
         X : dataframe or array-like of shape (n_rows, n_features)
             Rows with missing cells.
-        method : {"collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
-                default="collapsed"
-            How the marginals are estimated: weighted averages of the exact answers of drawn
-            trees (collapsed) or of the distributions met while drawing a row from each of
-            them (importance), Markov chains that
-            alternate between tree and row (blocked Gibbs) or move one cell at a time
-            (Gibbs), or exact enumeration for few missing cells.
+        method : {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
+                default="auto"
+            How the marginals are found. ``"auto"``: exactly where a row has at most 4096
+            completions, else collapsed. The others for all rows: weighted averages of the
+            exact answers of drawn trees (collapsed) or of the distributions met while drawing
+            a row from each of them (importance), Markov chains that alternate between tree
+            and row (blocked Gibbs) or move one cell at a time (Gibbs), or exact enumeration
+            for few missing cells.
         n_samples : int, default=1000
             Number of draws; ignored by ``"exact"``.
         random_state : int, RandomState or None, default=None
@@ -104,24 +112,44 @@ class TreeQueriesMixin:
         generator = make_generator(random_state)
         return sampled_circuit(self.mixture_, n_trees, generator, self._states.original_unit)
 
-    def mpe(self, X):
-        """Refuse to complete rows by their most probable explanation: it is NP-hard.
+    def mpe(self, X, n_starts=16, random_state=None):
+        """Complete rows by their most probable explanation.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows with missing cells.
+        n_starts : int, default=16
+            Where a row has more than 131072 completions, to find the most probable one is
+            NP-hard. Then so many completions are drawn and each is changed one cell at a time
+            until no change makes it more probable; the best one is given and a
+            ``UserWarning`` says for how many rows it may not be the most probable one.
+        random_state : int, RandomState or None, default=None
+            Source of randomness of the search.
 
-        Raises
-        ------
-        CircuitPropertyError
-            Always.
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Completed rows, categories as codes; bins of numerical columns by their middles.
         """
-        raise CircuitPropertyError(
-            "The most probable completion under a mixture of all trees must be left alone: "
-            "finding it is NP-hard. Use to_circuit(n_trees).mpe(X, method='max_product') for "
-            "an approximation, or sample(n_samples, X=X) for draws."
+        check_scalar(n_starts, "n_starts", Integral, min_val=1)
+        X = self._read_table(X)
+        completed, is_searched = most_probable_completions(
+            self.mixture_,
+            self._states.layout.evidence(self._codes(X)),
+            n_starts,
+            self.n_tree_samples,
+            make_generator(random_state),
         )
+        if is_searched.any():
+            warnings.warn(
+                f"{int(is_searched.sum())} rows have too many completions to enumerate: theirs "
+                "were searched from drawn ones and may not be the most probable. Observe more "
+                "cells, or raise n_starts.",
+                stacklevel=2,
+            )
+        middles = self._states.discretizer.decode(completed, None)
+        return self._schema.decode_array(np.where(np.isnan(X), middles, X))
 
     def _by_column(self, states):
         """Split the last axis (flat states) into columns of the table."""

@@ -11,7 +11,11 @@ from scipy.special import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees.mixture_of_all_trees._enumeration import enumerate_marginals
+from skcircuits.trees.mixture_of_all_trees._enumeration import (
+    MAX_EXACT_COMPLETIONS,
+    enumerate_marginals,
+    n_completions,
+)
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     WeightedMarginals,
     estimate_marginals,
@@ -39,6 +43,8 @@ def conditional_marginals(
     `codes` (n_rows, n_variables).
     """
     layout = mixture.layout
+    if method == "auto":
+        return _exact_or_collapsed(mixture, codes, n_samples, rng)
     if method == "exact":
         exact = enumerate_marginals(mixture, layout.evidence(codes))
         return WeightedMarginals(exact, np.zeros_like(exact), np.full(len(codes), np.inf))
@@ -59,6 +65,21 @@ def conditional_marginals(
         kept = islice(sweeps, n_discarded, n_discarded + n_sweeps)
         parts.append(_chain_averages(mixture, kept, n_sweeps))
     return WeightedMarginals(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _exact_or_collapsed(
+    mixture: AllTreesMixture, codes: IntArray, n_samples: int, rng: np.random.Generator
+) -> WeightedMarginals:
+    """Enumerate rows with few completions; average over trees for the others."""
+    few = n_completions(mixture.layout.evidence(codes), mixture) <= MAX_EXACT_COMPLETIONS
+    exact = conditional_marginals(mixture, codes[few], "exact", n_samples, rng)
+    if few.all():
+        return exact
+    estimated = conditional_marginals(mixture, codes[~few], "collapsed", n_samples, rng)
+    order = np.argsort(np.concatenate([np.flatnonzero(few), np.flatnonzero(~few)]))
+    return WeightedMarginals(
+        *(np.concatenate(parts)[order] for parts in zip(exact, estimated, strict=True))
+    )
 
 
 def _first_rows(mixture: AllTreesMixture, codes: IntArray, rng: np.random.Generator) -> IntArray:

@@ -14,13 +14,16 @@ from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 
 __all__ = [
     "MAX_COMPLETIONS",
+    "MAX_EXACT_COMPLETIONS",
     "draw_enumerated",
     "enumerate_evidence",
     "enumerate_marginals",
+    "most_probable_enumerated",
     "n_completions",
 ]
 
 MAX_COMPLETIONS = 2**17  # completions of one row that are enumerated at most
+MAX_EXACT_COMPLETIONS = 4096  # up to so many, enumeration is no slower than an estimate
 
 
 def n_completions(evidence: FloatArray, mixture: AllTreesMixture) -> FloatArray:
@@ -77,6 +80,21 @@ def draw_enumerated(
         found = np.searchsorted(cumulative, numbers.ravel(), side="right").reshape(numbers.shape)
         parts.append(block.codes[np.clip(found, block.starts, ends - 1)])
     return np.concatenate(parts, axis=1)
+
+
+def most_probable_enumerated(mixture: AllTreesMixture, evidence: FloatArray) -> IntArray:
+    """Most probable completion of each row: `evidence` (n_rows, n_states) -> (n_rows, n_variables).
+
+    The first of equally probable ones.
+    """
+    parts = [np.empty((0, mixture.layout.n_variables), dtype=np.int64)]
+    for block in _completions(mixture, evidence):
+        largest = np.maximum.reduceat(block.log_joint, block.starts)
+        sizes = np.diff([*block.starts, len(block.codes)])
+        is_largest = block.log_joint >= np.repeat(largest, sizes)
+        first = np.flatnonzero(is_largest)
+        parts.append(block.codes[first[np.searchsorted(first, block.starts)]])
+    return np.concatenate(parts)
 
 
 class _Block(NamedTuple):

@@ -37,6 +37,7 @@ _MIN_BLOCK_CELLS = 4096  # rows times variables: then the rows outweigh the sums
 _INDICATORS_AT_ONCE = 2**20
 _MIN_PRODUCT_ROWS = 64
 _ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
+_MIN_PIVOT = 1e-7  # relative to the degree: a smaller one has lost the digits below 1e-9
 _PRODUCT_SLICES = 8  # pieces of one large product that threads share
 
 
@@ -65,7 +66,9 @@ def log_partitions(weights: FloatArray, root: int | None = None) -> FloatArray:
 
     `weights` (n_graphs, n_vertices, n_vertices) -> (n_graphs,).
     """
-    return _log_determinants(reduced_laplacian(weights, root)[0])
+    minors, kept = reduced_laplacian(weights, root)
+    (left_out,) = np.setdiff1d(np.arange(weights.shape[-1]), kept)
+    return _log_determinants(minors, weights[:, kept, left_out])
 
 
 def log_partition_and_marginals(weights: FloatArray) -> tuple[float, FloatArray]:
@@ -121,7 +124,7 @@ class RowLaplacians:
         """
         blocks = row_slices(len(codes), _CHUNKS_PER_TASK * self._chunk_size)
         tables = [(codes[rows],) for rows in blocks]
-        parts = thread_map(self._log_tree_sums_of_block, tables, n_jobs)
+        parts = thread_map(self._log_partitions_of_block, tables, n_jobs)
         return np.concatenate([np.empty(0), *parts])
 
     def edge_counts(
@@ -238,10 +241,12 @@ class RowLaplacians:
                 matrix[rows, columns] *= -table[rows, present]
             matrix[rows, layout.owner == self._root] *= self._root_table[rows]
 
-    def _log_tree_sums_of_block(self, codes: IntArray) -> FloatArray:
+    def _log_partitions_of_block(self, codes: IntArray) -> FloatArray:
         log_sums, buffers = np.empty(len(codes)), self._buffers(len(codes))
         for rows in self._chunks(len(codes)):
-            log_sums[rows] = _log_determinants(self._minors(codes[rows], buffers))
+            flat = self.layout.flat(codes[rows])[:, self.kept]
+            to_root = self._root_table[flat, codes[rows][:, [self._root]]]
+            log_sums[rows] = _log_determinants(self._minors(codes[rows], buffers), to_root)
         return log_sums
 
     def _invert_block(
@@ -323,13 +328,40 @@ def _first(room: FloatArray, part: slice) -> FloatArray:
     return room.reshape(-1)[: prod(shape)].reshape(shape)
 
 
-def _log_determinants(minors: FloatArray) -> FloatArray:
+def _log_determinants(minors: FloatArray, to_root: FloatArray) -> FloatArray:
+    """Log-determinants (n,) of minors (n, k, k), with the weights (n, k) of edges to the root."""
     try:
         factors = np.linalg.cholesky(minors)
     except np.linalg.LinAlgError as error:
-        raise _singular() from error
-    log_determinants: FloatArray = 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        if not np.isfinite(minors).all():
+            raise _singular() from error
+        return _log_partitions_by_elimination(-minors, to_root)
+    pivots = np.square(np.diagonal(factors, axis1=1, axis2=2))
+    log_determinants: FloatArray = np.log(pivots).sum(axis=1)
+    lost = (pivots < _MIN_PIVOT * np.diagonal(minors, axis1=1, axis2=2)).any(axis=1)
+    if lost.any():
+        log_determinants[lost] = _log_partitions_by_elimination(-minors[lost], to_root[lost])
     return log_determinants
+
+
+def _log_partitions_by_elimination(weights: FloatArray, to_root: FloatArray) -> FloatArray:
+    """Log sums over spanning trees (n,) without a subtraction, for graphs nearly in parts.
+
+    `weights` (n, k, k), whose diagonals do not count, and `to_root` (n, k) are used up. Each
+    vertex in turn is replaced by edges between its neighbours; minus infinity where a vertex has
+    none left (Grassmann, Taksar and Heyman, 1985).
+    """
+    log_sums = np.zeros(len(weights))
+    to_root = to_root.copy()
+    for vertex in reversed(range(weights.shape[1])):
+        near = weights[:, vertex, :vertex]
+        degrees = near.sum(axis=1) + to_root[:, vertex]
+        with np.errstate(divide="ignore"):
+            log_sums += np.log(degrees)
+        passed = near / np.where(degrees > 0, degrees, 1.0)[:, None]
+        weights[:, :vertex, :vertex] += passed[:, :, None] * near[:, None, :]
+        to_root[:, :vertex] += passed * to_root[:, [vertex]]
+    return log_sums
 
 
 def _invert(minors: FloatArray) -> FloatArray:
