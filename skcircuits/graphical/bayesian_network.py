@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from skcircuits.exceptions import must
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
-from skcircuits.graphical.files._bif import read_bif
+from skcircuits.graphical.files._bif import NetworkDescription, read_bif, write_bif
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_network
 
 __all__ = ["BayesianNetwork"]
@@ -116,6 +116,24 @@ class BayesianNetwork(FactorGraph):
             variable_names=network.variable_names,
             state_names=network.state_names,
         )
+
+    def to_bif(self, path: str | PathLike[str]) -> None:
+        """Write the network in the Bayesian network interchange format.
+
+        Parameters
+        ----------
+        path : path-like
+            The file. Variables without names are called x0, x1, ..., their states s0, s1, ...
+        """
+        names = self.variable_names or [f"x{v}" for v in range(len(self.parents))]
+        states = self.state_names or [[f"s{k}" for k in range(n)] for n in self.cardinalities]
+        network = NetworkDescription(
+            variable_names=list(names),
+            state_names=[list(given) for given in states],
+            parents=[list(given) for given in self.parents],
+            tables=[np.exp(factor.log_table) for factor in self.factors],
+        )
+        write_bif(path, network)
 
     @classmethod
     def from_pgmpy(cls, model: Any) -> BayesianNetwork:

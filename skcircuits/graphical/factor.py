@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
+from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import FloatArray
 
 __all__ = ["Factor"]
+
+# Arrays have no more axes, of which batches need some.
+_MAX_AXES = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,3 +113,18 @@ class Factor:
             return self  # zero everywhere, and so is its mean
         table = np.exp(self.log_table - peak)
         return Factor(self.scope, peak + np.log((1 - amount) * table + amount * table.mean()))
+
+
+def check_table_size(thing: str, shape: Sequence[int]) -> None:
+    """Refuse a table by the shape that is declared for it, before memory is asked for it."""
+    n_bytes = 8 * prod(shape)
+    if n_bytes > working_memory_bytes() or len(shape) > _MAX_AXES:
+        raise ValueError(
+            must(
+                thing,
+                f"have at most {_MAX_AXES} variables and fit into the working memory",
+                "Raise sklearn.set_config(working_memory=...), or declare fewer parents or states.",
+                n_variables=len(shape),
+                mebibytes=f"{n_bytes / 2**20:.3g}",
+            )
+        )

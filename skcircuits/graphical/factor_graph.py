@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from os import PathLike
 from typing import Any, Self
@@ -11,17 +12,19 @@ from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import ZeroProbabilityError, must
-from skcircuits.graphical.factor import Factor
+from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_factors
-from skcircuits.graphical.files._uai import read_uai
+from skcircuits.graphical.files._uai import read_uai, write_uai
 from skcircuits.graphical.inference._compilation import compile_posterior
 from skcircuits.graphical.inference._exact_inference import ExactInference
 from skcircuits.graphical.inference._gibbs import (
     check_schedule,
     full_conditionals,
     gibbs_chains,
+    has_separate_states,
     log_full_conditional,
     markov_blankets,
+    stuck_variables,
 )
 from skcircuits.graphical.inference._posterior import Posterior
 from skcircuits.graphical.inference._rows import Evidence, check_names
@@ -109,6 +112,17 @@ class FactorGraph(ExactInference):
         """
         factors, cardinalities = read_uai(path)
         return FactorGraph(factors, cardinalities)
+
+    def to_uai(self, path: str | PathLike[str]) -> None:
+        """Write the model in the UAI format; names are not part of it.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        """
+        kind = "MARKOV" if self._children() is None else "BAYES"
+        write_uai(path, self.factors, self.cardinalities, kind)
 
     @classmethod
     def from_pgmpy(cls, model: Any) -> FactorGraph:
@@ -233,7 +247,8 @@ default="auto"
         -----
         :meth:`marginalize` first, and this is the collapsed Gibbs sampler. Where factors
         are zero, moves of one variable may not connect the possible states; then no
-        chain visits all of them.
+        chain visits all of them. A warning says so where variables never move that should,
+        or where few enough states show it.
         """
         check_schedule(n_samples=n_samples, burn_in=burn_in, thin=thin, n_chains=n_chains)
         rng = as_generator(random_state)
@@ -251,6 +266,8 @@ default="auto"
             rng=rng,
         )
         self._refuse_lost_chains(kept[:, :1].reshape(-1, states.shape[1]))
+        if any(np.isneginf(factor.log_table).any() for factor in self.factors):
+            self._warn_of_stuck_chains(kept)
         # Chains in turn, so that any first part of the rows uses all of them.
         rows = kept.transpose(1, 0, 2).reshape(-1, states.shape[1])
         return rows[:n_samples].astype(np.float64)
@@ -273,6 +290,22 @@ default="auto"
                     chains=lost,
                 ),
                 lost,
+            )
+
+    def _warn_of_stuck_chains(self, kept: IntArray) -> None:
+        """Warn where zeros keep chains (n_chains, n_samples, d) from part of the states."""
+        stuck = stuck_variables(kept, self.conditional_marginals)
+        if stuck or has_separate_states(self.cardinalities, self.log_prob_unnormalized):
+            warnings.warn(
+                must(
+                    "moves of one variable",
+                    "connect all possible states of the model",
+                    "Zeros of its factors keep chains in a part of them, so the rows are no sample "
+                    "of the model: use sample(), marginalize() variables, or soften() the model.",
+                    variables_that_never_moved=stuck,
+                ),
+                UserWarning,
+                stacklevel=3,
             )
 
     def marginalize(self, variables: Collection[int]) -> FactorGraph:
@@ -342,11 +375,17 @@ default="auto"
 
 def _check_cardinalities(cardinalities: ArrayLike) -> IntArray:
     """Validate the numbers of states."""
-    given = np.asarray(cardinalities, dtype=np.float64)
-    if given.ndim != 1 or not len(given) or np.any((given < 1) | (given != np.floor(given))):
+    try:
+        given = np.asarray(cardinalities, dtype=np.float64)
+    except OverflowError:  # integers that no float can hold
+        given = np.array([np.inf])
+    whole = np.isfinite(given) & (given >= 1) & (given == np.floor(given))
+    if given.ndim != 1 or not len(given) or not whole.all():
         raise ValueError(
             must("cardinalities", "be one positive integer per variable", cardinalities=given)
         )
+    # Before anything of this size is asked for.
+    check_table_size("marginals of the model", [int(given.sum())])
     # A copy, so that the caller's array stays writeable.
     checked = given.astype(np.int64)
     checked.flags.writeable = False

@@ -1,8 +1,9 @@
-"""Reader of the Bayesian network interchange format (BIF)."""
+"""Reader and writer of the Bayesian network interchange format (BIF)."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -12,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.graphical.factor import check_table_size
 from skcircuits.protocols import FloatArray
 
-__all__ = ["NetworkDescription", "read_bif"]
+__all__ = ["NetworkDescription", "read_bif", "write_bif"]
 
 # A comment may stand between any two words, but a word may hold slashes ("http://x"). Commas
-# are mere space.
+# are mere space. A comment that nobody closes takes the rest, once: every word is read once.
 _TOKEN = re.compile(
-    r"""//[^\n]* | /\*.*?\*/ | "(?P<quoted>[^"\n]*)"
+    r"""//[^\n]* | /\*(?:.*?\*/|(?P<open>.*)) | "(?P<quoted>[^"\n]*)"
     | (?P<plain> [{}();] | (?: (?!/\*) [^\s{}();,"] )+ )""",
     re.DOTALL | re.VERBOSE,
 )
@@ -77,17 +79,51 @@ def read_bif(path: str | PathLike[str]) -> NetworkDescription:
     if unknown:
         raise ValueError(must("parents", "be declared as variables", parents=unknown))
     names = list(states)
+    number = {name: index for index, name in enumerate(names)}
     return NetworkDescription(
         variable_names=names,
         state_names=[states[name] for name in names],
-        parents=[[names.index(parent) for parent in blocks[name][0]] for name in names],
+        parents=[[number[parent] for parent in blocks[name][0]] for name in names],
         tables=[_table(name, *blocks[name], states) for name in names],
     )
+
+
+def write_bif(path: str | PathLike[str], network: NetworkDescription) -> None:
+    """Write a Bayesian network; every digit is kept."""
+    names = [_quoted(name) for name in network.variable_names]
+    states = [[_quoted(state) for state in given] for given in network.state_names]
+    lines = ["network unknown {", "}"]
+    for name, given in zip(names, states):
+        lines += [
+            f"variable {name} {{",
+            f"  type discrete [ {len(given)} ] {{ {', '.join(given)} }};",
+            "}",
+        ]
+    for name, parents, table in zip(names, network.parents, network.tables):
+        above = f" | {', '.join(names[parent] for parent in parents)}" if parents else ""
+        lines.append(f"probability ( {name}{above} ) {{")
+        for context in np.ndindex(table.shape[:-1]):
+            row = ", ".join(map(repr, table[context].tolist()))
+            of_parents = ", ".join(states[p][state] for p, state in zip(parents, context))
+            lines.append(f"  ({of_parents}) {row};" if parents else f"  table {row};")
+        lines.append("}")
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _quoted(name: str) -> str:
+    """Put a name between quotes unless it is one plain word."""
+    if re.fullmatch(r"[\w.+-]+", name):
+        return name
+    if not name or '"' in name or "\n" in name:
+        raise ValueError(must("names in a BIF file", "hold no quotes or line breaks", name=name))
+    return f'"{name}"'
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     for match in _TOKEN.finditer(text):
         quoted, plain = match.group("quoted", "plain")
+        if match.group("open") is not None:
+            raise ValueError(must("comments of a BIF file", "be closed", "Add */."))
         if quoted is not None:
             yield _Token(quoted, "")
         elif plain is not None:
@@ -110,7 +146,10 @@ def _blocks(
                 yield head, [statement for statement in body if statement]
             head, body = [], [[]]
         elif depth == 0:
-            head = [] if token.plain == ";" else [*head, token]
+            if token.plain == ";":
+                head = []
+            else:
+                head.append(token)
         elif depth == 1 and token.plain == ";":
             body.append([])
         elif depth > 1 or token.plain != "{":
@@ -160,7 +199,7 @@ def _state_names(variable: str, body: list[_Statement]) -> list[str]:
 
 
 def _check_once(names: list[str], condition: str) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise ValueError(must("BIF file", condition, variables=repeated))
 
@@ -170,6 +209,7 @@ def _table(
 ) -> FloatArray:
     """Fill a conditional table from its entries; ``default`` rows come first."""
     shape = [len(states[parent]) for parent in (*given, name)]
+    check_table_size(f"table of {name}", shape)
     table = np.full(shape, np.nan)
     # Cells that stay NaN were never given.
     entries = [statement for statement in body if statement[0].plain != "property"]

@@ -1,8 +1,8 @@
-"""Reader of the UAI format for graphical models."""
+"""Reader and writer of the UAI format for graphical models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.graphical.factor import Factor
+from skcircuits.graphical.factor import Factor, check_table_size
+from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["read_uai"]
+__all__ = ["read_uai", "write_uai"]
 
 
 def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
@@ -36,11 +37,43 @@ def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
     return factors, cardinalities
 
 
+def write_uai(
+    path: str | PathLike[str], factors: Sequence[Factor], cardinalities: IntArray, kind: str
+) -> None:
+    """Write factors as a file of a kind, MARKOV or BAYES; every digit is kept."""
+    lines = [kind, str(len(cardinalities)), " ".join(map(str, cardinalities.tolist()))]
+    lines.append(str(len(factors)))
+    lines += [" ".join(map(str, (len(factor.scope), *factor.scope))) for factor in factors]
+    for factor in factors:
+        values = plain_values(factor).ravel().tolist()
+        lines += ["", str(len(values)), " ".join(map(repr, values))]
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def plain_values(factor: Factor) -> FloatArray:
+    """Give the values of a factor, if floats can hold them."""
+    with np.errstate(over="ignore", under="ignore"):
+        values = np.exp(factor.log_table)
+    if np.isposinf(values).any() or np.any((values == 0) & ~np.isneginf(factor.log_table)):
+        raise ValueError(
+            must(
+                f"table of the factor over {factor.scope}",
+                "have values that a file of plain numbers can hold",
+                "Energies beyond 700 need pickle or joblib.",
+                max=float(factor.log_table.max()),
+                min=float(factor.log_table.min()),
+            )
+        )
+    return np.asarray(values)
+
+
 def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
     kind = next(tokens)
     if kind not in ("MARKOV", "BAYES"):
         raise ValueError(must("first word", "be MARKOV or BAYES", word=kind))
     cardinalities = _integers(tokens, int(next(tokens)))
+    if min(cardinalities, default=1) < 1:
+        raise ValueError(must("variables", "have a state each", cardinalities=cardinalities))
     # All scopes come first, then all tables in the same order.
     scopes = [_integers(tokens, int(next(tokens))) for _ in range(int(next(tokens)))]
     beyond = {v for scope in scopes for v in scope if not 0 <= v < len(cardinalities)}
@@ -55,6 +88,7 @@ def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
         if n_values != prod(shape):
             raise ValueError(must(f"table over {scope}", f"have {prod(shape)} values", n=n_values))
         values = np.array([float(next(tokens)) for _ in range(n_values)])
+        check_table_size(f"table over {scope}", shape)
         factors.append(Factor.from_table(scope, values.reshape(shape)))
     extra = next(tokens, None)
     if extra is not None:

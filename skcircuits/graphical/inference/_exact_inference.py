@@ -12,7 +12,13 @@ from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._posterior import Posterior
 from skcircuits.graphical.inference._relevance import Posteriors
-from skcircuits.graphical.inference._rows import Evidence, evidence_row, missing_patterns, read_rows
+from skcircuits.graphical.inference._rows import (
+    Evidence,
+    evidence_row,
+    missing_patterns,
+    read_rows,
+    variable_index,
+)
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -144,6 +150,118 @@ default="auto"
                     tables[variable][rows] = table
         return tables
 
+    def joint_marginal(self, variables: Sequence[Any], evidence: Evidence = None) -> FloatArray:
+        """Joint distribution of several variables.
+
+        Parameters
+        ----------
+        variables : sequence of int or str
+            The variables, by number or name.
+        evidence : mapping or array-like of shape (d,), default=None
+            Observed states.
+
+        Returns
+        -------
+        ndarray of shape (k_1, ..., k_m)
+            One axis per variable, in the order given.
+
+        Raises
+        ------
+        MemoryError
+            When the table would not fit into the working memory.
+
+        Examples
+        --------
+        >>> from skcircuits.graphical import FactorGraph
+        >>> graph = FactorGraph([((0, 1), [[2, 1], [1, 2]]), ((1,), [1, 3])], [2, 2])
+        >>> graph.joint_marginal([1, 0]).round(3)
+        array([[0.167, 0.083],
+               [0.25 , 0.5  ]])
+        """
+        columns = self._read_variables(variables)
+        codes, missing = self._read_possible_rows(self._evidence_row(evidence))
+        hidden = frozenset(missing[0].nonzero()[0].tolist())
+        free = [v for v in columns if v in hidden]
+        joint = self._posteriors.for_joint(hidden, free).joint(codes, free)[0]
+        # Observed variables are point masses.
+        table = np.zeros([int(self.cardinalities[v]) for v in columns])
+        table[tuple(slice(None) if v in hidden else codes[0, v] for v in columns)] = joint
+        return table
+
+    def mpe(self, X: ArrayLike) -> FloatArray:
+        """Complete rows by the most probable joint states of their missing cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            States, NaN where unknown.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            Complete rows; of equally probable completions, one.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            Where the observed cells have probability zero.
+        """
+        codes, missing = self._read_possible_rows(X)
+        for rows, hidden in missing_patterns(missing):
+            codes[rows] = self._posteriors.all_hidden(hidden).most_probable(codes[rows])
+        return codes.astype(np.float64)
+
+    def entropy(self, variables: Sequence[Any] | None = None, evidence: Evidence = None) -> float:
+        """Entropy of the joint distribution of variables, in nats.
+
+        Parameters
+        ----------
+        variables : sequence of int or str, default=None
+            The variables, by number or name; all by default, for which no joint table is made.
+        evidence : mapping or array-like of shape (d,), default=None
+            Observed states; observed variables have no entropy.
+
+        Returns
+        -------
+        float
+            The entropy.
+        """
+        if variables is not None:
+            return _entropy(self.joint_marginal(variables, evidence))
+        codes, missing = self._read_possible_rows(self._evidence_row(evidence))
+        hidden = frozenset(missing[0].nonzero()[0].tolist())
+        return float(self._posteriors.all_hidden(hidden).entropy(codes)[0])
+
+    def mutual_information(
+        self,
+        first: Sequence[Any],
+        second: Sequence[Any],
+        given: Sequence[Any] = (),
+        evidence: Evidence = None,
+    ) -> float:
+        """Mutual information of two groups of variables given a third, in nats.
+
+        Parameters
+        ----------
+        first, second, given : sequence of int or str
+            Groups without common variables, by number or name.
+        evidence : mapping or array-like of shape (d,), default=None
+            Observed states.
+
+        Returns
+        -------
+        float
+            ``I(first; second | given, evidence)``; zero where the groups are independent.
+        """
+        joint = self.joint_marginal([*first, *second, *given], evidence)
+        axes = np.arange(joint.ndim)
+        of_first, of_second, _ = np.split(axes, np.cumsum([len(first), len(second)]))
+        values = [
+            _entropy(joint.sum(axis=tuple(gone)))
+            for gone in (of_second, of_first, [], [*of_first, *of_second])
+        ]
+        return max(values[0] + values[1] - values[2] - values[3], 0.0)
+
     def posterior(self, hidden: Collection[int]) -> Posterior:
         """Give the structure of exact inference for some missing variables.
 
@@ -198,6 +316,18 @@ default="auto"
         shape = table.shape[1:] if X is None else table.shape
         return codes.astype(np.float64).reshape(n_samples, *shape)
 
+    def _read_variables(self, variables: Sequence[Any]) -> list[int]:
+        if isinstance(variables, str) or not np.iterable(variables):
+            raise ValueError(
+                must("variables", "be a sequence of numbers or names", variables=variables)
+            )
+        columns = [
+            variable_index(v, len(self.cardinalities), self.variable_names) for v in variables
+        ]
+        if len(set(columns)) != len(columns):
+            raise ValueError(must("variables", "be different", variables=list(variables)))
+        return columns
+
     def _read_rows(self, X: ArrayLike) -> tuple[IntArray, BoolArray]:
         return read_rows(X, self.cardinalities)
 
@@ -205,6 +335,17 @@ default="auto"
         """Read rows and refuse those whose observed cells are impossible."""
         # Conditional distributions given an impossible event do not exist.
         impossible = np.isneginf(self.log_prob_unnormalized(X)).nonzero()[0]
+        if len(impossible) and np.isneginf(self.log_partition()):
+            raise ZeroProbabilityError(
+                must(
+                    "partition function of the model",
+                    "be positive",
+                    "Every joint state has a factor that is zero: mend the tables, or soften() "
+                    "the model.",
+                    log_partition=-np.inf,
+                ),
+                impossible.tolist(),
+            )
         if len(impossible):
             raise ZeroProbabilityError(
                 must(
@@ -221,3 +362,9 @@ default="auto"
         return evidence_row(
             evidence, len(self.cardinalities), self.variable_names, self.state_names
         )
+
+
+def _entropy(table: FloatArray) -> float:
+    """Entropy of a table of probabilities; zeros add nothing."""
+    positive = table[table > 0]
+    return float(-(positive * np.log(positive)).sum())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.factor import Factor
@@ -18,9 +20,16 @@ __all__ = [
     "check_schedule",
     "full_conditionals",
     "gibbs_chains",
+    "has_separate_states",
     "log_full_conditional",
     "markov_blankets",
+    "stuck_variables",
 ]
+
+# Joint states of a model that are enumerated to see whether moves connect them.
+_MAX_JOINT_STATES = 4096
+# A variable that chance alone would keep in place with less than this probability is stuck.
+_CHANCE = 1e-6
 
 # Factors of one variable are merged into one table while it has at most this many cells.
 _MERGED_CELLS = 4096
@@ -137,6 +146,50 @@ def gibbs_chains(
             _sweep(conditionals, states, rng)
         kept[:, index] = states
     return kept
+
+
+def stuck_variables(
+    kept: IntArray, conditional_marginals: Callable[[FloatArray], list[FloatArray]]
+) -> list[int]:
+    """Variables that some chain of (n_chains, n_samples, d) never moved although it should have."""
+    if not kept.size:
+        return []
+    still = (kept == kept[:, :1]).all(axis=1)
+    if not still.any():
+        return []
+    try:
+        marginals = conditional_marginals(np.full((1, kept.shape[2]), np.nan))
+    except MemoryError:  # too dense for exact marginals: nothing to compare with
+        return []
+    stuck = []
+    for variable in still.any(axis=0).nonzero()[0].tolist():
+        states = kept[still[:, variable], 0, variable]
+        if np.any(marginals[variable][0, states] ** kept.shape[1] < _CHANCE):
+            stuck.append(variable)
+    return stuck
+
+
+def has_separate_states(
+    cardinalities: IntArray, log_prob: Callable[[FloatArray], FloatArray]
+) -> bool:
+    """Whether moves of one variable leave possible states unconnected; False for large models."""
+    n_states = prod(cardinalities.tolist())
+    if n_states > _MAX_JOINT_STATES:
+        return False
+    strides = _strides(cardinalities)
+    states = np.arange(n_states)[:, None] // strides % cardinalities
+    possible = ~np.isneginf(log_prob(states.astype(np.float64)))
+    edges = []
+    for variable, stride in enumerate(strides.tolist()):
+        # All states that differ in one variable are joined with the first possible of them.
+        lines = np.arange(n_states) - states[:, variable] * stride
+        members = possible.nonzero()[0]
+        _, first, which = np.unique(lines[members], return_index=True, return_inverse=True)
+        edges.append(np.stack([members, members[first][which]]))
+    pairs = np.concatenate(edges, axis=1)
+    graph = sparse.csr_array((np.ones(pairs.shape[1]), tuple(pairs)), (n_states, n_states))
+    labels = csgraph.connected_components(graph, directed=False)[1]
+    return len(np.unique(labels[possible])) > 1
 
 
 def _sweep(

@@ -20,9 +20,12 @@ from skcircuits.graphical.inference._propagation import (
     Messages,
     backward_pass,
     draw_rows,
+    entropy,
     forward_pass,
+    joint_of_last,
+    most_probable,
 )
-from skcircuits.graphical.inference._tables import Table, table_of_logs
+from skcircuits.graphical.inference._tables import Table, align, table_of_logs
 from skcircuits.parallel import memory_bound_chunks, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -182,6 +185,49 @@ class Posterior:
             draw_rows(tree, conditionals, solution.rows, completed, rng)
         return completed
 
+    def joint(self, codes: IntArray, variables: Sequence[int]) -> FloatArray:
+        """Joint distribution (n, *states) of hidden variables that the order has last."""
+        shape = [int(self.cardinalities[v]) for v in variables]
+        _check_size(len(codes) * prod(shape), len(shape))
+        total = np.ones((len(codes), *(1 for _ in variables)))
+        for component in self.components:
+            # The order that the tree has them in, which is the one of its tables.
+            mine = tuple(v for v in component.tree.variables if v in set(variables))
+            if mine:
+                distinct, rows = _distinct_evidence(component, codes)
+                _check_size(len(distinct) * _n_message_cells(component.tree), component.tree.width)
+                solved = self._forward(component, distinct, all_conditionals=False)
+                table = np.broadcast_to(
+                    joint_of_last(solved, mine), (len(distinct), *component.tree.shape(mine))
+                )
+                total = total * align(table[rows], mine, tuple(variables))
+        return total
+
+    def entropy(self, codes: IntArray) -> FloatArray:
+        """Entropy (n,) of all hidden variables."""
+        total = np.zeros(len(codes))
+        for solution in self.solve(codes):
+            values = entropy(solution.component.tree, solution.conditionals)
+            total += np.broadcast_to(values, len(solution.log_partition))[solution.rows]
+        return total
+
+    def most_probable(self, codes: IntArray) -> IntArray:
+        """Fill the hidden columns of the rows (n, d) with their most probable states."""
+        completed = codes.copy()
+        for component in self.components:
+            tree = component.tree
+            distinct, rows = _distinct_evidence(component, codes)
+            _check_size(tree.n_cells, tree.width)
+            for part in memory_bound_chunks(len(distinct), 8 * tree.n_cells):
+                mine = ((rows >= part.start) & (rows < part.start + len(distinct[part]))).nonzero()[
+                    0
+                ]
+                tables = [_lookup(f.table, distinct[part], self.hidden) for f in component.factors]
+                found = completed[mine]
+                most_probable(tree, tables, rows[mine] - part.start, found)
+                completed[mine] = found
+        return completed
+
     def marginal_factors(self) -> list[Factor]:
         """Give the factors of the observed variables once the hidden ones are summed out.
 
@@ -247,11 +293,16 @@ def _lookup(table: Table, codes: IntArray, hidden: frozenset[int]) -> Table:
 
 def _chunks(tree: EliminationTree, n_rows: int) -> Iterator[slice]:
     """Cut a batch of evidences so that the messages of both passes fit."""
-    separators = sum(prod(tree.shape(bucket.separator)) for bucket in tree.buckets)
-    widest = max(prod(tree.shape(bucket.axes)) for bucket in tree.buckets)
-    n_cells = 2 * (separators + widest)
+    n_cells = _n_message_cells(tree)
     _check_size(n_cells, tree.width)
     return memory_bound_chunks(n_rows, 8 * n_cells)
+
+
+def _n_message_cells(tree: EliminationTree) -> int:
+    """Cells of all messages of both passes, and of the largest tables they are made of."""
+    separators = sum(prod(tree.shape(bucket.separator)) for bucket in tree.buckets)
+    widest = max(prod(tree.shape(bucket.axes)) for bucket in tree.buckets)
+    return 2 * (separators + widest)
 
 
 def _check_size(n_cells: int, width: int) -> None:

@@ -31,8 +31,11 @@ __all__ = [
     "Messages",
     "backward_pass",
     "draw_rows",
+    "entropy",
     "forward_pass",
+    "joint_of_last",
     "joint_table",
+    "most_probable",
 ]
 
 # Larger tables are never written out where only sums of them are asked for.
@@ -127,6 +130,59 @@ def joint_table(tree: EliminationTree, conditionals: Sequence[FloatArray]) -> Fl
     for bucket, conditional in zip(tree.buckets, conditionals):
         total = total * align(conditional, bucket.axes, tree.variables)
     return total
+
+
+def entropy(tree: EliminationTree, conditionals: Sequence[FloatArray]) -> FloatArray:
+    """Entropy in nats of the joint distribution, shape (rows or 1,)."""
+    contexts: dict[int, FloatArray] = {len(tree.buckets) - 1: np.ones(1)}
+    total = np.zeros(1)
+    for step in range(len(tree.buckets) - 1, -1, -1):
+        bucket, conditional = tree.buckets[step], conditionals[step]
+        joint = contexts.pop(step)[:, None] * conditional
+        # By the chain rule; states of probability zero add nothing.
+        logs = np.log(np.where(conditional > 0, conditional, 1.0))
+        total = total - (joint * logs).reshape(len(joint), -1).sum(axis=1)
+        for child in bucket.children:
+            contexts[child] = _sum_to(joint, bucket.axes, tree.buckets[child].separator)
+    return total
+
+
+def joint_of_last(solved: Messages, variables: Axes) -> FloatArray:
+    """Joint distribution (rows or 1, *states) of the variables eliminated last."""
+    n_first = len(solved.tree.buckets) - len(variables)
+    total = np.zeros((1, *solved.tree.shape(variables)))
+    for bucket, arriving in zip(solved.tree.buckets[n_first:], solved.incoming[n_first:]):
+        n_factors = len(bucket.factors)
+        # Messages of the variables themselves are sums of what is multiplied here.
+        outer = [t for t, child in zip(arriving[n_factors:], bucket.children) if child < n_first]
+        for table in [*arriving[:n_factors], *outer]:
+            total = total + align(table.log_values(), table.axes, variables)
+    peak = total.max(axis=tuple(range(1, total.ndim)), keepdims=True)
+    return _normalized(np.exp(total - np.where(np.isneginf(peak), 0.0, peak)))
+
+
+def most_probable(
+    tree: EliminationTree, factors: Sequence[Table], rows: IntArray, codes: IntArray
+) -> None:
+    """Write the most probable states of the tree into their columns of ``codes`` (n, d).
+
+    Row i of the codes follows row ``rows[i]`` of the factors. Ties go to the first state.
+    """
+    messages: list[Table] = []
+    choices: list[IntArray] = []
+    for bucket in tree.buckets:
+        total = np.zeros((1, *tree.shape(bucket.axes)))
+        for table in [
+            *(factors[index] for index in bucket.factors),
+            *(messages[child] for child in bucket.children),
+        ]:
+            total = total + align(table.log_values(), table.axes, bucket.axes)
+        choices.append(total.argmax(axis=1))
+        # Logarithms all the way: these are maxima, and sums of them need no care.
+        messages.append(Table(total.max(axis=1), bucket.separator, np.inf))
+    for bucket, choice in zip(reversed(tree.buckets), reversed(choices)):
+        row = rows if len(choice) > 1 else np.zeros_like(rows)
+        codes[:, bucket.variable] = choice[(row, *(codes[:, v] for v in bucket.separator))]
 
 
 def _written_out(tree: EliminationTree, bucket: Bucket, arriving: Sequence[Table]) -> bool:

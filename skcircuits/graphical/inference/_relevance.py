@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
 
 from skcircuits.graphical.factor import Factor
+from skcircuits.graphical.inference._elimination import elimination_order
 from skcircuits.graphical.inference._posterior import Posterior, ScaledFactor, scaled_factors
 from skcircuits.protocols import IntArray
 
@@ -71,6 +72,18 @@ class Posteriors:
             return Posterior(self.scaled, self.cardinalities, hidden, order)
         factors = [self.scaled[self.families[v]] for v in sorted(variables)]
         return Posterior(factors, self.cardinalities, hidden & variables, order)
+
+    def for_joint(self, hidden: frozenset[int], variables: Sequence[int]) -> Posterior:
+        """Give a structure that sums out all but some of the hidden variables first."""
+        observed = set(range(len(self.cardinalities))) - hidden
+        relevant = self.relevant([*observed, *variables])
+        scopes = [hidden.intersection(factor.scope) & relevant for factor in self.factors]
+        # Joined with each other, as they will be in the end.
+        order = elimination_order(
+            [*scopes, *({v} for v in hidden), set(variables)], self.cardinalities
+        )
+        first = [v for v in order if v not in set(variables)]
+        return self.restricted(hidden, relevant, [*first, *variables])
 
     def _all_hidden(self, hidden: frozenset[int]) -> Posterior:
         return Posterior(self.scaled, self.cardinalities, hidden)

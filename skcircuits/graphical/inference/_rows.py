@@ -13,7 +13,14 @@ from skcircuits.exceptions import must
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Evidence", "check_names", "evidence_row", "missing_patterns", "read_rows"]
+__all__ = [
+    "Evidence",
+    "check_names",
+    "evidence_row",
+    "missing_patterns",
+    "read_rows",
+    "variable_index",
+]
 
 Evidence = Mapping[Any, Any] | ArrayLike | None
 Names = tuple[str, ...] | None
@@ -66,14 +73,22 @@ def evidence_row(
         return row
     row = np.full((1, n_variables), np.nan)
     for variable, state in (evidence or {}).items():
-        column = _position(variable, variable_names, "variable of the evidence")
-        if not 0 <= column < n_variables:
-            raise ValueError(
-                must("variable of the evidence", f"be below {n_variables}", variable=variable)
-            )
+        column = variable_index(
+            variable, n_variables, variable_names, thing="variable of the evidence"
+        )
         names = state_names[column] if state_names else None
         row[0, column] = _position(state, names, f"state of variable {variable!r}")
     return row
+
+
+def variable_index(
+    variable: Any, n_variables: int, variable_names: Names = None, *, thing: str = "variable"
+) -> int:
+    """Column of a variable that is given by number or name."""
+    column = _position(variable, variable_names, thing)
+    if not 0 <= column < n_variables:
+        raise ValueError(must(thing, f"be between 0 and {n_variables - 1}", variable=variable))
+    return column
 
 
 def check_names(

@@ -1,5 +1,7 @@
 """The UAI format."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -58,7 +60,7 @@ def test_constant_tables(tmp_path):
         (MODEL.replace("4.0", "nan"), "follow the format.*be finite"),
         (MODEL.replace("4.0", "-4.0"), "follow the format.*be non-negative"),
         (MODEL.replace("4.0", "four"), "could not convert string to float: 'four'"),
-        (MODEL.replace("2 2 3", "2 0 3"), "have 0 values"),
+        (MODEL.replace("2 2 3", "2 0 3"), "variables must have a state each"),
     ],
 )
 def test_broken_files(tmp_path, text, message):
@@ -66,3 +68,22 @@ def test_broken_files(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         FactorGraph.from_uai(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("MARKOV 1 1000000000 0", "fit into the working memory"),
+        (f"MARKOV 1 {'9' * 400} 0", "one positive integer per variable"),
+        (f"MARKOV 40 {'8 ' * 40} 1 40 {' '.join(map(str, range(40)))} 5 1 1 1 1 1", "values"),
+    ],
+    ids=["states", "digits", "table"],
+)
+def test_declared_sizes_are_refused_before_memory_is_asked_for(tmp_path, text, message):
+    path = tmp_path / "large.uai"
+    path.write_text(text)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=message):
+        FactorGraph.from_uai(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()

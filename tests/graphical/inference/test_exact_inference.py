@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skcircuits.graphical import BayesianNetwork, IsingModel
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 
 
 def random_network(n_variables, seed):
@@ -90,3 +91,11 @@ def test_wide_grid_in_closed_limits():
     # Strong couplings leave two states.
     strong = IsingModel.grid(6, 6, couplings=40.0)
     assert_allclose(strong.log_partition(), 40.0 * 60 + np.log(2), rtol=1e-12)
+
+
+def test_a_model_without_possible_states_says_so():
+    graph = FactorGraph([((0,), [1.0, 0.0]), ((0, 1), [[0.0, 0.0], [1.0, 1.0]])], [2, 2])
+    assert graph.log_partition() == -np.inf
+    for query in (graph.marginals, graph.compile, lambda: graph.sample(1)):
+        with pytest.raises(ZeroProbabilityError, match="partition function of the model must be"):
+            query()

@@ -45,7 +45,8 @@ def test_incomplete_rows_are_refused():
 
 def test_deterministic_conditionals_are_followed():
     copy = FactorGraph([((0,), [0.3, 0.7]), ((0, 1), np.eye(2))], [2, 2])
-    drawn = copy.gibbs_sample(200, burn_in=10, start=[[1, 1]], random_state=0)
+    with pytest.warns(UserWarning, match="connect all possible states"):
+        drawn = copy.gibbs_sample(200, burn_in=10, start=[[1, 1]], random_state=0)
     # Moves of one variable cannot leave a state of two equal variables.
     assert (drawn == 1).all()
 
@@ -81,3 +82,23 @@ def test_strong_couplings_do_not_overflow():
     model = IsingModel.grid(3, 3, couplings=2000.0)
     drawn = model.gibbs_sample(10, burn_in=20, start=np.ones((1, 9)), random_state=0)
     assert (drawn == 1).all()
+
+
+def test_chains_that_zeros_hold_back_are_told():
+    # Equal pairs: no single move leads from (0, 0) to (1, 1).
+    pair = FactorGraph([((0, 1), np.eye(2))], [2, 2])
+    with pytest.warns(UserWarning, match=r"connect all possible states.*never_moved=\[0, 1\]"):
+        pair.gibbs_sample(200, burn_in=10, random_state=0)
+    # Every variable moves, but (0, 0), (0, 1), (1, 0) and (2, 2), (2, 3), (3, 2) stay apart.
+    table = np.zeros((4, 4))
+    table[:2, :2] = table[2:, 2:] = [[1.0, 1.0], [1.0, 0.0]]
+    with pytest.warns(UserWarning, match=r"connect all possible states.*never_moved=\[\]"):
+        FactorGraph([((0, 1), table)], [4, 4]).gibbs_sample(200, burn_in=10, random_state=0)
+
+
+def test_zeros_that_moves_go_around_give_no_warning(recwarn):
+    graph = FactorGraph([((0, 1), [[1.0, 1.0], [1.0, 0.0]])], [2, 2])
+    graph.gibbs_sample(500, burn_in=10, random_state=0)
+    # A state of probability one has nowhere to go.
+    FactorGraph([((0,), [0.0, 1.0])], [2]).gibbs_sample(500, burn_in=10, random_state=0)
+    assert not recwarn.list

@@ -51,8 +51,8 @@ def test_evidence_in_all_forms():
     [
         ({"c": 0}, r"variable of the evidence must be one of \('a', 'b'\)"),
         ({"a": "maybe"}, r"state of variable 'a' must be one of"),
-        ({5: 0}, "be below 2"),
-        ({-1: 0}, "be below 2"),
+        ({5: 0}, "be between 0 and 1"),
+        ({-1: 0}, "be between 0 and 1"),
         ({1.5: 0}, "variable of the evidence must be a name or an integer; got label=1.5"),
         ({"a": 0.5}, "state of variable 'a' must be a name or an integer"),
         ({"a": None}, "must be a name or an integer; got label=None"),

@@ -1,0 +1,110 @@
+"""Joint marginals, most probable states, entropies: against enumeration."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph
+
+
+def random_graph(seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    states = np.array([2, 3, 2, 1, 3, 2, 2])
+    scopes = [(0, 1), (1, 2), (2, 4), (4, 0, 3), (5,)]  # the last variable has no factor
+    tables = [scale * rng.normal(size=states[list(scope)]) for scope in scopes]
+    tables[2][0, 1] = -np.inf
+    return FactorGraph(list(map(Factor, scopes, tables)), states)
+
+
+def random_network(seed):
+    rng = np.random.default_rng(seed)
+    parents = [[], [0], [0, 1], [], [2, 3], [4], [1]]
+    return BayesianNetwork(parents, [rng.dirichlet([1, 1, 1], [3] * len(p)) for p in parents])
+
+
+MODELS = [random_graph(0), random_graph(1, scale=400.0), random_network(0)]
+EVIDENCE = [None, {0: 1, 5: 0}, {4: 2}]
+
+
+def joint_of(model, evidence):
+    states = np.array(list(product(*map(range, model.cardinalities))), dtype=float)
+    log_prob = model.log_prob_unnormalized(states)
+    for variable, state in (evidence or {}).items():
+        log_prob[states[:, variable] != state] = -np.inf
+    weights = np.exp(log_prob - log_prob.max())
+    return (weights / weights.sum()).reshape(model.cardinalities), log_prob
+
+
+def marginal_of(joint, variables):
+    kept = joint.sum(axis=tuple(v for v in range(joint.ndim) if v not in variables))
+    return kept.transpose(np.argsort(np.argsort(variables)))
+
+
+def entropy_of(table):
+    return -sum(p * np.log(p) for p in table.ravel() if p > 0)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["graph", "wide_range", "network"])
+@pytest.mark.parametrize("evidence", EVIDENCE, ids=str)
+def test_joint_marginals_and_information(model, evidence):
+    joint, _ = joint_of(model, evidence)
+    for variables in ([2], [4, 1], [6, 0, 5], [1, 3, 4, 2]):
+        expected = marginal_of(joint, variables)
+        found = model.joint_marginal(variables, evidence)
+        assert_allclose(found, expected, rtol=1e-9, atol=1e-14)
+        assert_allclose(model.entropy(variables, evidence), entropy_of(expected), atol=1e-9)
+    assert_allclose(model.entropy(evidence=evidence), entropy_of(joint), rtol=1e-9, atol=1e-9)
+    entropy = {
+        group: entropy_of(marginal_of(joint, list(group)))
+        for group in [(1, 4), (2, 4), (1, 2, 4), (4,)]
+    }
+    expected = entropy[1, 4] + entropy[2, 4] - entropy[1, 2, 4] - entropy[4,]
+    assert_allclose(model.mutual_information([1], [2], [4], evidence), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=["graph", "wide_range", "network"])
+@pytest.mark.parametrize("evidence", EVIDENCE, ids=str)
+def test_most_probable_states(model, evidence):
+    _, log_prob = joint_of(model, evidence)
+    row = np.full((1, 7), np.nan)
+    for variable, state in (evidence or {}).items():
+        row[0, variable] = state
+    found = model.mpe(row)
+    assert_allclose(model.log_prob_unnormalized(found)[0], log_prob.max(), rtol=1e-12)
+    observed = ~np.isnan(row)
+    assert_array_equal(found[observed], row[observed])
+
+
+def test_most_probable_states_of_many_rows():
+    model = random_graph(2)
+    rows = model.sample(40, random_state=0)
+    rows[np.random.default_rng(1).random(rows.shape) < 0.5] = np.nan
+    together = model.mpe(rows)
+    for row, found in zip(rows, together):
+        assert_array_equal(found, model.mpe(row[None])[0])
+
+
+def test_names_and_mistakes():
+    model = BayesianNetwork(
+        [[], [0]], [[0.5, 0.5], [[1.0, 0.0], [0.2, 0.8]]], variable_names=["rain", "wet"]
+    )
+    assert_allclose(model.joint_marginal(["wet", "rain"]), [[0.5, 0.1], [0.0, 0.4]])
+    assert model.joint_marginal([]) == 1.0
+    assert_allclose(model.mutual_information(["rain"], ["wet"]), model.mutual_information([1], [0]))
+    for variables, message in [
+        (["wet", 1], "variables must be different"),
+        ([2], "variable must be between 0 and 1"),
+        ("wet", "variables must be a sequence"),
+        (["snow"], "variable must be one of"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.joint_marginal(variables)
+    with pytest.raises(ZeroProbabilityError):
+        model.mpe([[0.0, 1.0]])
+    wide = FactorGraph([((v, v + 1), np.ones((9, 9))) for v in range(11)], [9] * 12)
+    with pytest.raises(MemoryError):
+        wide.joint_marginal(range(12))
+    assert_allclose(wide.entropy(), 12 * np.log(9))
