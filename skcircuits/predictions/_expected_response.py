@@ -72,6 +72,15 @@ class ExpectedResponse:
                 parts.append((own, found if with_variance else replace(found, variance=None)))
         return Expectation.put_together(len(distinct), parts).take(inverse)
 
+    def is_exact(self, rows: IncompleteRows) -> BoolArray:
+        """Tell which rows have an exact mean, shape (n,)."""
+        if self.draws_only:
+            return np.zeros(len(rows), dtype=bool)
+        exact = has_few_completions(self.circuit, rows)
+        if self.closed_form is not None:
+            exact |= self.closed_form.covers(rows, with_variance=False)
+        return exact
+
     def _ways(
         self, rows: IncompleteRows, with_variance: bool
     ) -> Iterator[tuple[BoolArray, Callable[[IncompleteRows], Expectation]]]:

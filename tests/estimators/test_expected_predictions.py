@@ -513,3 +513,40 @@ def test_closed_forms_of_several_completions(numbers):
         difference = (drawn.predict(incomplete) - exact.predict(incomplete)) / y.std()
         assert np.abs(difference).max() < 0.15
         assert np.sqrt(np.mean(difference**2)) < 0.03
+
+
+def test_value_of_measuring(numbers, classes):
+    X, y = numbers
+    incomplete = hide(X)
+    model = regressor(Ridge()).fit(X, y)
+    values = model.value_of_measuring(incomplete)
+    assert values.shape == X.shape
+    np.testing.assert_array_equal(values[~np.isnan(incomplete)], 0.0)
+    assert (values[np.isnan(incomplete)] > 0).any()
+    # Alone, a missing value explains all of the variance
+    alone = np.flatnonzero(np.isnan(incomplete).sum(axis=1) == 1)
+    _, std = model.predict(incomplete, return_std=True)
+    np.testing.assert_allclose(values.sum(axis=1)[alone], std[alone] ** 2 / y.var(), rtol=1e-6)
+    costs = np.array([1.0, 2.0, 4.0, 8.0])
+    np.testing.assert_allclose(model.value_of_measuring(incomplete, costs), values / costs)
+    with pytest.raises(ValueError, match="costs must be 4 positive numbers"):
+        model.value_of_measuring(incomplete, costs=[1.0, 0.0, 1.0, 1.0])
+    entropies = classifier(LogisticRegression()).fit(*classes).value_of_measuring(incomplete[:5])
+    assert (entropies >= 0).all()
+    assert entropies.max() < np.log(3)
+
+
+def test_measuring_what_is_worth_most_pays(numbers):
+    X, y = numbers
+    incomplete = hide(X, 0.6)
+    model = regressor(Ridge()).fit(X, y)
+    values = model.value_of_measuring(incomplete)
+    rows = np.flatnonzero(np.isnan(incomplete).sum(axis=1) > 1)
+    best, other = incomplete.copy(), incomplete.copy()
+    chosen = values.argmax(axis=1)
+    worst = np.where(np.isnan(incomplete), values, np.inf).argmin(axis=1)
+    best[rows, chosen[rows]] = X[rows, chosen[rows]]
+    other[rows, worst[rows]] = X[rows, worst[rows]]
+    full = model.predict(X)
+    errors = [root_mean_squared_error(full[rows], model.predict(Z)[rows]) for Z in (best, other)]
+    assert errors[0] < 0.7 * errors[1]

@@ -1,0 +1,155 @@
+"""What knowing a missing value would tell about a prediction.
+
+Uncertainty is measured by a concave function of the expected response: minus its square (the
+variance, up to what no cell can change) or its entropy. Knowing a cell lowers it on average
+by the gap of Jensen's inequality, E[φ(E[f | x_o, x_j])] - φ(E[f | x_o]) with φ convex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.numerics._row_streams import LatticeStreams
+from skcircuits.parallel import memory_bound_chunks
+from skcircuits.predictions._closed_forms import NoClosedFormError
+from skcircuits.predictions._components import GaussianComponents
+from skcircuits.predictions._expected_response import ExpectedResponse
+from skcircuits.predictions._rows import IncompleteRows
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["ENTROPY", "VARIANCE", "Uncertainty", "value_of_measuring"]
+
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
+# Draws per row, and bins of a number, where there is no exact way
+N_DRAWS = 1024
+N_BINS = 16
+SMALLEST_PROBABILITY = 1e-300
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """A convex function φ of expected responses, summed over outputs; certainty is large."""
+
+    is_entropy: bool
+
+    def certainty(self, mean: FloatArray) -> FloatArray:
+        """φ of responses, shape (..., k), summed over the outputs."""
+        if self.is_entropy:
+            mean = np.maximum(mean, SMALLEST_PROBABILITY)
+            return np.asarray((mean * np.log(mean)).sum(axis=-1))
+        return np.asarray(np.square(mean).sum(axis=-1))
+
+    def bias(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """What φ of an estimate exceeds φ of the mean by, given the estimate's variance."""
+        half_curvature = 0.5 / np.maximum(mean, 1e-6) if self.is_entropy else 1.0
+        return np.asarray((half_curvature * variance).sum(axis=-1))
+
+
+VARIANCE, ENTROPY = Uncertainty(False), Uncertainty(True)
+
+
+def value_of_measuring(
+    expected: ExpectedResponse, rows: IncompleteRows, uncertainty: Uncertainty, seed: int
+) -> FloatArray:
+    """Give by how much each missing cell would lower the uncertainty, shape (n, d)."""
+    result = np.zeros(rows.cells.shape)
+    # A row that knows one cell more has no harder expectation
+    exact = expected.is_exact(rows)
+    components = None
+    try:
+        components = GaussianComponents.of(expected.circuit)
+    except NoClosedFormError:
+        is_number = [j not in expected.circuit.cardinalities for j in range(rows.cells.shape[1])]
+        exact &= ~np.isnan(rows.cells[:, is_number]).any(axis=1)
+    result[exact] = _by_integration(expected, rows.take(exact), components, uncertainty)
+    n_bytes = N_DRAWS * rows.cells.shape[1] * 8 * 6
+    drawn = np.flatnonzero(~exact)
+    for chunk in memory_bound_chunks(len(drawn), n_bytes, at_most=64):
+        result[drawn[chunk]] = _by_draws(expected, rows.take(drawn[chunk]), uncertainty, seed)
+    return np.maximum(result, 0.0)
+
+
+def _by_integration(
+    expected: ExpectedResponse,
+    rows: IncompleteRows,
+    components: GaussianComponents | None,
+    uncertainty: Uncertainty,
+) -> FloatArray:
+    """Integrate over each missing cell by quadrature per component, or over its states."""
+    result = np.zeros(rows.cells.shape)
+    if not len(rows):
+        return result
+    now = uncertainty.certainty(expected(rows).mean)
+    cardinalities = expected.circuit.cardinalities
+    shares = expected.circuit.marginals(rows.evidence) if cardinalities else {}
+    for j in range(rows.cells.shape[1]):
+        missing = np.flatnonzero(np.isnan(rows.cells[:, j]))
+        if not len(missing):
+            continue
+        if j in shares:
+            weights = shares[j][missing]
+            values = np.broadcast_to(np.arange(float(weights.shape[1])), weights.shape)
+        else:
+            assert components is not None
+            values, weights = _nodes(components, rows.evidence[missing], j)
+        for chunk in memory_bound_chunks(len(missing), 8 * values.shape[1] * 64):
+            own, shares_of = missing[chunk], weights[chunk]
+            # What is impossible needs no answer, and has none
+            row, place = np.nonzero(shares_of)
+            known = rows.take(own[row])
+            known.cells[:, j] = known.evidence[:, j] = values[chunk][row, place]
+            then = np.zeros(shares_of.shape)
+            then[row, place] = uncertainty.certainty(expected(known).mean)
+            result[own, j] = (shares_of * then).sum(axis=1) - now[own]
+    return result
+
+
+def _nodes(components: GaussianComponents, X: FloatArray, j: int) -> tuple[FloatArray, FloatArray]:
+    """Values of a missing number and their weights given each row, shapes (n, K q)."""
+    slopes = (components.columns == j).astype(np.float64)[:, None]
+    conditioned = components.conditioned(X)
+    means, variances = (part[..., 0].T for part in conditioned.projected(slopes))
+    values = means[..., None] + np.sqrt(variances)[..., None] * NODES
+    weights = conditioned.weights.T[..., None] * NODE_WEIGHTS
+    # Components that explain nothing of the row need no answers of their own
+    weights[weights < 1e-20] = 0.0
+    return values.reshape(len(X), -1), weights.reshape(len(X), -1)
+
+
+def _by_draws(
+    expected: ExpectedResponse, rows: IncompleteRows, uncertainty: Uncertainty, seed: int
+) -> FloatArray:
+    """Group the same draws by the value of each cell; means per group are expectations."""
+    streams = LatticeStreams(rows.cells, seed, N_DRAWS)
+    drawn = expected.circuit.sample(N_DRAWS, X=rows.evidence, random_state=streams)
+    completed = rows.completed(drawn)
+    answers = expected.response(completed.reshape(-1, completed.shape[-1]))
+    answers = answers.reshape(N_DRAWS, len(rows), -1)
+    result = np.zeros(rows.cells.shape)
+    for i, j in np.argwhere(np.isnan(rows.cells)):
+        now = _certainty_of(uncertainty, answers[:, i])
+        is_discrete = int(j) in expected.circuit.cardinalities
+        groups = _groups(completed[:, i, j], is_discrete)
+        then = [len(own) * _certainty_of(uncertainty, answers[own, i]) for own in groups]
+        result[i, j] = sum(then) / N_DRAWS - now
+    return result
+
+
+def _groups(values: FloatArray, is_discrete: bool) -> Iterator[IntArray]:
+    """Yield the draws of each state, or of each bin of a number."""
+    order = np.argsort(values, kind="stable")
+    if is_discrete:
+        yield from np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+    else:
+        yield from np.array_split(order, N_BINS)
+
+
+def _certainty_of(uncertainty: Uncertainty, answers: FloatArray) -> float:
+    """φ of the mean of answers (n, k), less its bias."""
+    mean = answers.mean(axis=0)
+    variance = answers.var(axis=0, ddof=min(1, len(answers) - 1)) / len(answers)
+    return float(uncertainty.certainty(mean) - uncertainty.bias(mean, variance))

@@ -1,0 +1,121 @@
+"""What a missing value would tell: against closed forms, enumeration and nested quadrature."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.svm import SVR
+
+from skcircuits.circuits import Circuit, MultivariateGaussian
+from skcircuits.predictions import ExpectedResponse, find_closed_form
+from skcircuits.predictions._closed_forms import Problem
+from skcircuits.predictions._draws import DrawBudget
+from skcircuits.predictions._rows import IncompleteRows, Response
+from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
+from tests.reference.enumeration import Completions
+from tests.reference.random_circuits import random_circuit, random_rows
+
+NAN = np.nan
+COVARIANCE = np.array([[2.0, 0.8, 0.3], [0.8, 1.0, -0.2], [0.3, -0.2, 1.5]])
+NORMAL = Circuit(MultivariateGaussian([0, 1, 2], [1.0, 0.0, -1.0], COVARIANCE))
+
+
+def expected_of(model, circuit, method="predict", *, draws_only=False):
+    response = Response([model], method, np.asarray)
+    form, _ = find_closed_form(Problem(response, circuit, len(circuit.variables)))
+    budget = DrawBudget(2**12, 0.01, 1.0, 0)
+    return ExpectedResponse(response, circuit, budget, form, draws_only=draws_only)
+
+
+def rows_of(X):
+    X = np.array(X, dtype=float)
+    return IncompleteRows(X, X.copy(), np.zeros(X.shape[1], dtype=bool))
+
+
+def linear(circuit):
+    X = circuit.sample(200, random_state=0)
+    return LinearRegression().fit(X, X @ np.array([1.0, -2.0, 0.5]) + 3.0)
+
+
+def test_linear_models_under_a_gaussian():
+    coefficients = np.array([1.0, -2.0, 0.5])
+    found = value_of_measuring(
+        expected_of(linear(NORMAL), NORMAL),
+        rows_of([[NAN, NAN, NAN], [1.0, NAN, NAN]]),
+        VARIANCE,
+        0,
+    )
+    # Cov(f, x_j)² / Var(x_j)
+    expected = (COVARIANCE @ coefficients) ** 2 / np.diag(COVARIANCE)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-9)
+    given = COVARIANCE[1:, 1:] - np.outer(COVARIANCE[1:, 0], COVARIANCE[0, 1:]) / 2.0
+    expected = (given @ coefficients[1:]) ** 2 / np.diag(given)
+    np.testing.assert_allclose(found[1], [0.0, *expected], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["linear", "kernel"])
+def test_mixtures_against_nested_quadrature(kind):
+    circuit = Circuit(
+        0.4 * MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]])
+        + 0.6 * MultivariateGaussian([0, 1], [2.0, 1.0], [[1.0, -0.5], [-0.5, 2.0]])
+    )
+    X = circuit.sample(40, random_state=0)
+    model = (LinearRegression() if kind == "linear" else SVR()).fit(X, np.sin(X).sum(axis=1))
+    expected = expected_of(model, circuit)
+    assert expected.is_exact(rows_of([[NAN, NAN]])).all()
+    found = value_of_measuring(expected, rows_of([[NAN, NAN]]), VARIANCE, 0)[0]
+    grid = np.linspace(-9.0, 11.0, 2001)
+    for j in (0, 1):
+        told = np.full((len(grid), 2), NAN)
+        told[:, j] = grid
+        density = np.exp(circuit.log_prob(told))
+        means = expected(rows_of(told)).mean[:, 0]
+        mean = density @ means / density.sum()
+        variance = density @ (means - mean) ** 2 / density.sum()
+        assert found[j] == pytest.approx(variance, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_entropy_of_classes_against_enumeration(seed):
+    circuit = random_circuit(seed, discrete=True)
+    rng = np.random.default_rng(seed)
+    train = circuit.sample(100, random_state=0)
+    model = LogisticRegression(C=0.1).fit(train, rng.integers(0, 3, 100))
+    X = random_rows(rng, circuit, 3)
+    expected = expected_of(model, circuit, "predict_proba")
+    found = value_of_measuring(expected, rows_of(X), ENTROPY, 0)
+    is_exact = expected.is_exact(rows_of(X))
+
+    def entropy(row):
+        p = Completions(circuit, row).expectation(model.predict_proba)
+        return -(p * np.log(p)).sum()
+
+    for i, j in np.argwhere(np.isnan(X)):
+        shares = circuit.marginals(X[i : i + 1])[j][0]
+        then = 0.0
+        for state, share in enumerate(shares):
+            told = X[i].copy()
+            told[j] = state
+            then += share * entropy(told) if share > 0 else 0.0
+        value = entropy(X[i]) - then
+        tolerance = 1e-9 if is_exact[i] else 0.01
+        assert found[i, j] == pytest.approx(value, abs=tolerance)
+
+
+def test_draws_agree_with_the_exact_value():
+    rows = rows_of([[NAN, NAN, NAN], [1.0, NAN, NAN]])
+    model = linear(NORMAL)
+    exact = value_of_measuring(expected_of(model, NORMAL), rows, VARIANCE, 0)
+    drawn = expected_of(model, NORMAL, draws_only=True)
+    np.testing.assert_allclose(
+        value_of_measuring(drawn, rows, VARIANCE, 0), exact, rtol=0.15, atol=0.05
+    )
+
+
+def test_cells_that_say_nothing_are_worth_nothing():
+    circuit = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], np.eye(2)))
+    X = circuit.sample(500, random_state=0)
+    model = KNeighborsRegressor(20).fit(X, X[:, 0])
+    found = value_of_measuring(expected_of(model, circuit), rows_of([[NAN, NAN]]), VARIANCE, 0)[0]
+    assert found[0] == pytest.approx(model.predict(X).var(), rel=0.15)
+    assert found[1] < 0.02
