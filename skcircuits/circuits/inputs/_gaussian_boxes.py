@@ -12,7 +12,7 @@ from skcircuits.numerics._logspace import log_ndtr_difference, logsumexp
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["log_box_probability"]
+__all__ = ["find_support", "first_coordinate", "log_box_probability", "log_standard_box"]
 
 _MAX_BOUNDED = 3
 _DROP = 40.0  # nats below its peak from where on an integrand is left out
@@ -102,7 +102,7 @@ def _standardized_boxes(
     empty = (high <= low).any(axis=0)
     # an empty box would have no peak: any other stands in
     low, high = np.where(empty, -1.0, low), np.where(empty, 1.0, high)
-    values = _log_box(
+    values = log_standard_box(
         low.reshape(n_bounded, -1),
         high.reshape(n_bounded, -1),
         correlations.reshape(n_bounded, n_bounded, -1),
@@ -110,10 +110,22 @@ def _standardized_boxes(
     return np.where(empty, -np.inf, values.reshape(-1, n_rows))
 
 
-def _log_box(low: FloatArray, high: FloatArray, correlations: FloatArray) -> FloatArray:
+def log_standard_box(low: FloatArray, high: FloatArray, correlations: FloatArray) -> FloatArray:
     """Log probabilities (n,) of boxes (r, n) under standardised normals (r, r, n)."""
     if len(low) == 1:
         return log_ndtr_difference(low[0], high[0])
+    log_integrand, start, stop = first_coordinate(low, high, correlations)
+    return _log_integral(log_integrand, start, stop)
+
+
+def first_coordinate(
+    low: FloatArray, high: FloatArray, correlations: FloatArray
+) -> tuple[LogFunction, FloatArray, FloatArray]:
+    """Density of the first coordinate in boxes (r, n), r > 1, and where it may have mass.
+
+    The log of the density of z (m, n) times the probability of the other sides given z, and
+    ends (n,) of the range.
+    """
     low, high = np.clip(low, -_FAR, _FAR), np.clip(high, -_FAR, _FAR)
     slopes = correlations[0, 1:]
     remaining = correlations[1:, 1:] - slopes[:, None] * slopes[None]
@@ -129,13 +141,11 @@ def _log_box(low: FloatArray, high: FloatArray, correlations: FloatArray) -> Flo
             for bound in (low, high)
         ]
         each = np.broadcast_to(remaining[:, :, None], (len(slopes), *shape))
-        inner = _log_box(sides[0], sides[1], each.reshape(len(slopes), len(slopes), -1))
+        inner = log_standard_box(sides[0], sides[1], each.reshape(len(slopes), len(slopes), -1))
         return inner.reshape(z.shape) - 0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)
 
     reach = _reach(low, high, correlations)
-    return _log_integral(
-        log_integrand, np.clip(low[0], -reach, reach), np.clip(high[0], -reach, reach)
-    )
+    return log_integrand, np.clip(low[0], -reach, reach), np.clip(high[0], -reach, reach)
 
 
 def _reach(low: FloatArray, high: FloatArray, correlations: FloatArray) -> FloatArray:
@@ -156,11 +166,8 @@ def _log_integral(log_function: LogFunction, start: FloatArray, stop: FloatArray
 
     `log_function` maps points (m, n) to values of the same shape.
     """
-    peak = _find_peak(log_function, start, stop)
-    height = log_function(peak[None])[0]
+    peak, extents = find_support(log_function, start, stop)
     signs = np.array([-1.0, 1.0])[:, None]
-    room = np.stack([peak - start, stop - peak])
-    extents = _find_extents(log_function, peak, height, signs, room)
     nodes, log_weights = _TANH_SINH
     # (side, node, n): nodes run from the peak to the end of the side
     steps = extents[:, None] * nodes[:, None]
@@ -169,6 +176,17 @@ def _log_integral(log_function: LogFunction, start: FloatArray, stop: FloatArray
     with np.errstate(divide="ignore"):
         values += np.log(extents)[:, None]
     return logsumexp(values.reshape(-1, len(peak)), axis=0)
+
+
+def find_support(
+    log_function: LogFunction, start: FloatArray, stop: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Peaks (n,) of log-concave functions, and how far (2, n) to either side they have mass."""
+    peak = _find_peak(log_function, start, stop)
+    height = log_function(peak[None])[0]
+    signs = np.array([-1.0, 1.0])[:, None]
+    room = np.stack([peak - start, stop - peak])
+    return peak, _find_extents(log_function, peak, height, signs, room)
 
 
 def _find_peak(log_function: LogFunction, start: FloatArray, stop: FloatArray) -> FloatArray:

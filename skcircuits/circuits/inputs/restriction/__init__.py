@@ -1,0 +1,15 @@
+"""Input units restricted to what is known about their variables: masses, moments, draws, modes."""
+
+from skcircuits.circuits.inputs.restriction._discrete import RestrictedDiscrete
+from skcircuits.circuits.inputs.restriction._evidence import Evidence, RestrictedLayer, restrict
+from skcircuits.circuits.inputs.restriction._gaussians import RestrictedGaussians
+from skcircuits.circuits.inputs.restriction._intervals import RestrictedIntervals
+
+__all__ = [
+    "Evidence",
+    "RestrictedDiscrete",
+    "RestrictedGaussians",
+    "RestrictedIntervals",
+    "RestrictedLayer",
+    "restrict",
+]

@@ -1,0 +1,369 @@
+"""Continuous units of one variable restricted to intervals."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+
+from skcircuits.circuits.inputs._base import DensityLayer
+from skcircuits.circuits.inputs.gaussian import GaussianLayer
+from skcircuits.circuits.inputs.polynomial._groups import PolynomialGroup
+from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
+from skcircuits.circuits.inputs.restriction._evidence import (
+    Evidence,
+    Feature,
+    RestrictedLayer,
+    restrict,
+)
+from skcircuits.circuits.inputs.restriction._normal import draw_truncated, truncated_moments
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["RestrictedIntervals"]
+
+
+class RestrictedIntervals(RestrictedLayer):
+    """Units of which each variable is observed, or lies in an interval.
+
+    A family adds what an interval means to it: its moments, draws and highest points.
+    """
+
+    def __init__(self, layer: DensityLayer, evidence: Evidence) -> None:
+        self.layer, self._evidence = layer, evidence
+        self._variables = layer.scopes[:, 0]
+        self._cells = evidence.X.T[self._variables]
+        bounds = {v: evidence.bounds(v) for v in np.unique(self._variables).tolist()}
+        self._bounds = bounds
+
+    def log_mass(self) -> FloatArray:
+        """Log density of observed cells, log probability of intervals elsewhere."""
+        evidence = self._evidence
+        values = self.layer.log_prob(evidence.X)
+        free = np.isnan(self._cells)
+        if any(np.isfinite(bound).any() for pair in self._bounds.values() for bound in pair):
+            values = np.where(free, self.layer.log_box(evidence.box), values)
+        values[evidence.outside(self._variables)] = -np.inf
+        return values
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of each cell, (n_units, n, 1)."""
+        known_mean, known_variance = self.layer.conditional_moments(self._evidence.X)
+        mean, variance = known_mean[..., 0], known_variance[..., 0]
+        for variable, (lower, upper) in self._bounds.items():
+            rows = np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))
+            if len(rows):
+                units = np.flatnonzero(self._variables == variable)
+                own = np.ix_(units, rows)
+                # Equal intervals are computed once
+                pairs = np.stack([lower[rows], upper[rows]])
+                (low, high), inverse = np.unique(pairs, axis=1, return_inverse=True)
+                found = self._interval_moments(units, low, high)
+                inverse = inverse.reshape(-1)
+                mean[own] = np.clip(found[0][:, inverse], lower[rows], upper[rows])
+                variance[own] = found[1][:, inverse]
+        return mean[..., None], variance[..., None]
+
+    def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
+        """Means and covariances of features in one row."""
+        part = type(self)(self.layer, self._evidence.rows(slice(row, row + 1)))
+        mean, variance = (values[:, 0, 0] for values in part.moments())
+        means = np.zeros((len(self.layer), len(features)))
+        covariances = np.zeros((len(self.layer), len(features), len(features)))
+        for f, feature in enumerate(features):
+            units = np.flatnonzero(self._variables == feature.variable)
+            means[units, f] = mean[units]
+            covariances[units, f, f] = variance[units]
+        return means, covariances
+
+    def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
+        """Draw from the intervals, shape (m, 1)."""
+        uniform = rng.random(len(units))
+        drawn = self._cells[units, rows]
+        for own, variable, low, high in self._free_pairs(units, rows):
+            drawn[own] = np.clip(
+                self._interval_draws(variable, units[own], low, high, uniform[own]), low, high
+            )
+        return drawn[:, None]
+
+    def log_max(self) -> FloatArray:
+        """Log density at the highest point of each interval."""
+        n_rows = len(self._evidence)
+        units = np.repeat(np.arange(len(self.layer)), n_rows)
+        rows = np.tile(np.arange(n_rows), len(self.layer))
+        points = self.mode(units, rows)[:, 0].reshape(len(self.layer), n_rows)
+        values = np.empty(points.shape)
+        X = np.full((n_rows, self._evidence.X.shape[1]), np.nan)
+        for unit, variable in enumerate(self._variables.tolist()):
+            X[:, variable] = points[unit]
+            values[unit] = self._one_log_prob(unit, X)
+        values[self._evidence.outside(self._variables)] = -np.inf
+        return values
+
+    def _one_log_prob(self, unit: int, X: FloatArray) -> FloatArray:
+        values: FloatArray = self.layer.log_prob(X)[unit]
+        return values
+
+    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
+        """The highest points, shape (m, 1)."""
+        points = self._cells[units, rows]
+        for own, variable, low, high in self._free_pairs(units, rows):
+            points[own] = self._interval_modes(variable, units[own], low, high)
+        return points[:, None]
+
+    def _free_pairs(self, units: IntArray, rows: IntArray) -> Any:
+        """Pairs by variable, those that are free, with the bounds of their intervals."""
+        variables = self._variables[units]
+        for variable in np.unique(variables).tolist():
+            own = np.flatnonzero((variables == variable) & np.isnan(self._cells[units, rows]))
+            lower, upper = self._bounds[variable]
+            if len(own):
+                yield own, variable, lower[rows[own]], upper[rows[own]]
+
+    @abstractmethod
+    def _interval_moments(
+        self, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Means and variances (k, n) of some units in each of n intervals."""
+
+    @abstractmethod
+    def _interval_draws(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
+    ) -> FloatArray:
+        """Turn uniform numbers (m,) into draws of units in intervals."""
+
+    @abstractmethod
+    def _interval_modes(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> FloatArray:
+        """Highest points (m,) of units in intervals."""
+
+
+class _GaussianIntervals(RestrictedIntervals):
+    layer: GaussianLayer
+
+    def _interval_moments(
+        self, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        means, stds = self.layer.means[units, None], self.layer.stds[units, None]
+        with np.errstate(over="ignore"):
+            mean, variance = truncated_moments((low - means) / stds, (high - means) / stds)
+        return means + stds * mean, stds**2 * variance
+
+    def _interval_draws(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
+    ) -> FloatArray:
+        means, stds = self.layer.means[units], self.layer.stds[units]
+        with np.errstate(over="ignore"):
+            return means + stds * draw_truncated(
+                (low - means) / stds, (high - means) / stds, uniform
+            )
+
+    def _interval_modes(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> FloatArray:
+        return np.clip(self.layer.means[units], low, high)
+
+
+class _PolynomialIntervals(RestrictedIntervals):
+    layer: PiecewisePolynomialLayer
+
+    def _group(self, variable: int) -> PolynomialGroup:
+        return next(group for group in self.layer.groups if group.variable == variable)
+
+    def _parts(
+        self, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Pieces (m, P) of pairs of a unit and an interval, and their parts inside, as [u0, u1].
+
+        In tails u is the distance from the edge; pieces beyond a unit's last have empty parts.
+        """
+        pieces = self.layer.pieces
+        first, last = pieces.first[units], pieces.last[units]
+        n_pieces = int((last - first).max()) + 1
+        places = first[:, None] + np.arange(n_pieces)
+        is_real = places <= last[:, None]
+        places = np.minimum(places, last[:, None])
+        starts, widths = pieces.starts[places], pieces.widths[places]
+        is_left, is_tail = pieces.is_left[places], pieces.is_tail[places]
+        start = np.where(is_left, starts - high[:, None], (low[:, None] - starts) / widths)
+        stop = np.where(is_left, starts - low[:, None], (high[:, None] - starts) / widths)
+        start, stop = np.maximum(start, 0.0), np.where(is_tail, stop, np.minimum(stop, 1.0))
+        return places, start, np.where(is_real, np.maximum(stop, start), start)
+
+    def _part_moments(
+        self, places: IntArray, start: FloatArray, stop: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mass, mean and variance of parts of pieces, each (m, P)."""
+        pieces = self.layer.pieces
+        starts, widths = pieces.starts[places], pieces.widths[places]
+        is_tail, is_left = pieces.is_tail[places], pieces.is_left[places]
+        half, middle = np.where(is_tail, 0.0, stop - start) / 2, (start + stop) / 2
+        middle = np.where(is_tail, 0.0, middle)
+        total, first, second = np.zeros((3, *places.shape))
+        # Exact for the density times squares
+        for node, weight in zip(*leggauss(len(pieces.coefficients) // 2 + 2)):
+            value = pieces._horner(pieces.coefficients, places, middle + half * node)
+            value = np.maximum(value, 0.0) * weight * half
+            total, first = total + value, first + value * node
+            second = second + value * node**2
+        safe = np.where(total > 0.0, total, 1.0)
+        centre, spread = first / safe, second / safe - (first / safe) ** 2
+        mean = starts + widths * (middle + half * centre)
+        variance = (widths * half) ** 2 * np.maximum(spread, 0.0)
+        rates = np.where(is_tail, pieces.rates[places], 1.0)
+        length = np.where(is_tail, stop - start, 0.0) * rates
+        tail = pieces.masses[places] * np.exp(-rates * np.where(is_tail, start, 0.0))
+        excess, square = _truncated_exponential(length)
+        distance = np.where(is_tail, start, 0.0) + excess / rates
+        tail_mean = starts + np.where(is_left, -distance, distance)
+        return (
+            np.where(is_tail, tail * -np.expm1(-length), total),
+            np.where(is_tail, tail_mean, mean),
+            np.where(is_tail, square / rates**2, variance),
+        )
+
+    def _interval_moments(
+        self, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        pairs = np.repeat(units, len(low)), np.tile(low, len(units)), np.tile(high, len(units))
+        masses, means, variances = self._part_moments(*self._parts(*pairs))
+        group = self._group(int(self._variables[units[0]]))
+        if len(group.atoms):
+            on_atoms = self._atom_masses(group, *pairs)
+            points = np.broadcast_to(group.atoms, on_atoms.shape)
+            masses, means = np.hstack([masses, on_atoms]), np.hstack([means, points])
+            variances = np.hstack([variances, np.zeros(on_atoms.shape)])
+        total = masses.sum(axis=1, keepdims=True)
+        weights = masses / np.where(total > 0.0, total, 1.0)
+        mean = (weights * means).sum(axis=1)
+        variance = (weights * (variances + (means - mean[:, None]) ** 2)).sum(axis=1)
+        shape = len(units), len(low)
+        return mean.reshape(shape), variance.reshape(shape)
+
+    def _atom_masses(
+        self, group: PolynomialGroup, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> FloatArray:
+        """Masses of the atoms inside intervals, (m, a)."""
+        inside = (group.atoms >= low[:, None]) & (group.atoms <= high[:, None])
+        masses: FloatArray = group.atom_masses[np.searchsorted(group.units, units)] * inside
+        return masses
+
+    def _interval_draws(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
+    ) -> FloatArray:
+        # Pairs that share unit and interval share their table
+        key = np.stack([units, low, high])
+        (own, lower, upper), inverse = np.unique(key, axis=1, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        own = own.astype(np.intp)
+        places, start, stop = self._parts(own, lower, upper)
+        masses = self._part_moments(places, start, stop)[0]
+        n_pieces = masses.shape[1]
+        group = self._group(variable)
+        masses = np.hstack([masses, self._atom_masses(group, own, lower, upper)])
+        ends = np.cumsum(masses, axis=1)
+        target = uniform * ends[inverse, -1]
+        region = np.minimum((ends[inverse] <= target[:, None]).sum(axis=1), ends.shape[1] - 1)
+        mass = masses[inverse, region]
+        rest = np.clip((target - ends[inverse, region] + mass) / np.where(mass > 0, mass, 1), 0, 1)
+        drawn = np.empty(len(units))
+        on_atom = region >= n_pieces
+        drawn[on_atom] = group.atoms[region[on_atom] - n_pieces]
+        smooth = np.flatnonzero(~on_atom)
+        at = inverse[smooth], region[smooth]
+        drawn[smooth] = self._draw_part(places[at], start[at], stop[at], rest[smooth])
+        return drawn
+
+    def _draw_part(
+        self, places: IntArray, start: FloatArray, stop: FloatArray, fraction: FloatArray
+    ) -> FloatArray:
+        """Points left of which a fraction of the mass of a part lies, shape (m,)."""
+        pieces = self.layer.pieces
+        drawn = np.empty(len(places))
+        is_tail = pieces.is_tail[places]
+        tails = np.flatnonzero(is_tail)
+        rates, is_left = pieces.rates[places[tails]], pieces.is_left[places[tails]]
+        length = (stop - start)[tails] * rates
+        share = np.where(is_left, 1.0 - fraction[tails], fraction[tails])
+        distance = start[tails] - np.log1p(share * np.expm1(-length)) / rates
+        drawn[tails] = pieces.starts[places[tails]] + np.where(is_left, -distance, distance)
+        inner = np.flatnonzero(~is_tail)
+        own, low, high = places[inner], start[inner], stop[inner]
+        collected = [u * pieces._horner(pieces.antiderivatives, own, u) for u in (low, high)]
+        goal = collected[0] + fraction[inner] * (collected[1] - collected[0])
+        for _ in range(60):
+            middle = (low + high) / 2.0
+            is_below = middle * pieces._horner(pieces.antiderivatives, own, middle) < goal
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        drawn[inner] = pieces.starts[own] + pieces.widths[own] * low
+        return drawn
+
+    def _interval_modes(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> FloatArray:
+        pieces, group = self.layer.pieces, self._group(variable)
+        places, start, stop = self._parts(units, low, high)
+        is_tail = pieces.is_tail[places]
+        grid = np.linspace(0.0, 1.0, 16 * len(pieces.coefficients) + 1)[:, None, None]
+        span = np.where(is_tail, 0.0, stop - start)
+        base = np.where(is_tail, 0.0, start)
+        heights = np.stack(
+            [pieces._horner(pieces.coefficients, places, base + u * span) for u in grid]
+        )
+        best = heights.argmax(axis=0)
+        left, right = (grid[np.clip(best + step, 0, len(grid) - 1), 0, 0] for step in (-1, 1))
+        for _ in range(60):
+            one, two = left + (right - left) / 3, right - (right - left) / 3
+            is_rising = pieces._horner(
+                pieces.coefficients, places, base + one * span
+            ) < pieces._horner(pieces.coefficients, places, base + two * span)
+            left, right = np.where(is_rising, one, left), np.where(is_rising, right, two)
+        at_grid = grid[best, 0, 0]
+        refined = (left + right) / 2
+        value = pieces._horner(pieces.coefficients, places, base + refined * span)
+        u = np.where(value > heights.max(axis=0), refined, at_grid)
+        height = np.maximum(value, heights.max(axis=0)) / pieces.widths[places]
+        tail = (
+            pieces.masses[places]
+            * pieces.rates[places]
+            * np.exp(-pieces.rates[places] * np.where(is_tail, start, 0.0))
+        )
+        is_there = (stop > start) | (low == high)[:, None]
+        height = np.where(is_there, np.where(is_tail, tail, height), -1.0)
+        sign = np.where(pieces.is_left[places], -1.0, 1.0)
+        at_tail = pieces.starts[places] + sign * np.where(is_tail, start, 0.0)
+        points = np.where(
+            is_tail, at_tail, pieces.starts[places] + pieces.widths[places] * (base + u * span)
+        )
+        if len(group.atoms):
+            height = np.hstack([height, self._atom_masses(group, units, low, high)])
+            points = np.hstack(
+                [points, np.broadcast_to(group.atoms, (len(units), len(group.atoms)))]
+            )
+        chosen = height.argmax(axis=1)
+        return np.clip(points[np.arange(len(units)), chosen], low, high)
+
+
+def _truncated_exponential(length: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of unit exponential numbers below a length, which may be infinite."""
+    finite = np.minimum(length, 700.0)
+    is_short = finite < 1e-2  # where differences would cancel, the first terms of the series do
+    safe = np.where(is_short, 1.0, finite)
+    mean = np.where(is_short, finite / 2 - finite**2 / 12, 1.0 - safe / np.expm1(safe))
+    variance = 1.0 - (safe / (2.0 * np.sinh(safe / 2.0))) ** 2
+    return mean, np.where(is_short, finite**2 / 12 - finite**4 / 240, variance)
+
+
+@restrict.register
+def _restrict_gaussian(layer: GaussianLayer, evidence: Evidence) -> RestrictedIntervals:
+    return _GaussianIntervals(layer, evidence)
+
+
+@restrict.register
+def _restrict_polynomials(
+    layer: PiecewisePolynomialLayer, evidence: Evidence
+) -> RestrictedIntervals:
+    return _PolynomialIntervals(layer, evidence)

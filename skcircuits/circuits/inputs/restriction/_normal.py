@@ -1,0 +1,200 @@
+"""Normal distributions truncated to boxes of up to three dimensions: moments and draws.
+
+One coordinate after the other: the first has the density of a normal number times the
+probability that the others then lie in their sides, a log-concave function; given it, the others
+are again normal and truncated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+from scipy.special import log_ndtr, ndtri_exp
+
+from skcircuits.circuits.inputs._gaussian_boxes import (
+    find_support,
+    first_coordinate,
+    log_standard_box,
+)
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["TruncatedNormals", "draw_truncated", "truncated_moments"]
+
+_DROP = 80.0  # twice the nats below its peak from where on a density is left out
+_NODES, _WEIGHTS = leggauss(96)
+_NODES, _WEIGHTS = (_NODES + 1.0) / 2.0, _WEIGHTS / 2.0
+_PANEL_NODES, _PANEL_WEIGHTS = leggauss(8)
+_PANEL_NODES, _PANEL_WEIGHTS = (_PANEL_NODES + 1.0) / 2.0, _PANEL_WEIGHTS / 2.0
+# From values at the nodes of a panel to the powers of their polynomial on [0, 1]
+_PANEL_POWERS = np.linalg.inv(np.vander(_PANEL_NODES, increasing=True))
+# Ends of panels on the way from the peak to an end: log-concave functions are steep there only
+_FRACTIONS = np.concatenate([np.arange(12) / 16, 1.0 - 0.25 * 0.5 ** np.arange(14), [1.0]])
+
+
+def truncated_moments(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of standard normal numbers between bounds, of any shape.
+
+    By Gauss-Legendre quadrature over the part that carries mass: nothing cancels, however far
+    out or narrow the interval is.
+    """
+    low, high = np.broadcast_arrays(low, high)
+    peak = np.clip(0.0, low, high)
+    reach = _DROP / (np.sqrt(peak**2 + _DROP) + np.abs(peak))
+    far = np.sqrt(peak**2 + _DROP)
+    start = np.where(peak > 0.0, peak, np.maximum(low, -far)) - peak
+    start = np.where(peak < 0.0, np.maximum(low - peak, -reach), start)
+    stop = np.where(peak < 0.0, 0.0, np.minimum(high, far) - peak)
+    stop = np.where(peak > 0.0, np.minimum(high - peak, reach), stop)
+    width = np.maximum(stop - start, 0.0)
+    total, first, second = np.zeros((3, *peak.shape))
+    for node, weight in zip(_NODES, _WEIGHTS):
+        step = start + node * width
+        value = weight * np.exp(-0.5 * step * (step + 2.0 * peak))
+        total += value
+        value *= step
+        first += value
+        second += value * step
+    first /= total
+    second /= total
+    return peak + first, np.maximum(second - first**2, 0.0)
+
+
+def draw_truncated(low: FloatArray, high: FloatArray, uniform: FloatArray) -> FloatArray:
+    """Turn uniform numbers into standard normal ones between bounds, all of shape (m,)."""
+    # In the lower tail logarithms of cumulative probabilities keep all digits
+    flip = low > 0.0
+    start, stop = np.where(flip, -high, low), np.where(flip, -low, high)
+    log_start, log_stop = log_ndtr(start), log_ndtr(stop)
+    with np.errstate(divide="ignore"):
+        level = np.log(uniform + (1.0 - uniform) * np.exp(log_start - log_stop))
+    drawn = np.clip(ndtri_exp(log_stop + level), start, stop)
+    return np.where(flip, -drawn, drawn)
+
+
+@dataclass(frozen=True)
+class TruncatedNormals:
+    """C normal distributions of r standardised coordinates between bounds.
+
+    `low`, `high` of shape (r, C), `correlations` (r, r, C).
+    """
+
+    low: FloatArray
+    high: FloatArray
+    correlations: FloatArray
+
+    def log_mass(self) -> FloatArray:
+        """Log probabilities of the boxes, (C,); ``-inf`` where empty."""
+        is_empty = (self.low > self.high).any(axis=0)
+        # An empty box would have no peak: any other stands in
+        low, high = np.where(is_empty, -1.0, self.low), np.where(is_empty, 1.0, self.high)
+        values = log_standard_box(low, high, self.correlations)
+        return np.where(is_empty, -np.inf, values)
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means (r, C) and covariances (r, r, C)."""
+        if len(self.low) == 1:
+            mean, variance = truncated_moments(self.low[0], self.high[0])
+            return mean[None], variance[None, None]
+        nodes, weights = self._panels()  # (m, C)
+        mean_rest, covariance_rest = self._rest(nodes).moments()
+        n_rest, shape = len(self.low) - 1, nodes.shape
+        slopes, scales = self.correlations[0, 1:], self._scales
+        # Back from standardised conditional coordinates, (r - 1, m, C)
+        rest = slopes[:, None] * nodes + scales[:, None] * mean_rest.reshape(n_rest, *shape)
+        points = np.concatenate([nodes[None], rest])
+        mean = (weights * points).sum(axis=1)
+        centred = points - mean[:, None]
+        covariance = np.einsum("mc,imc,jmc->ijc", weights, centred, centred)
+        inner = covariance_rest.reshape(n_rest, n_rest, *shape)
+        inner = inner * scales[:, None, None] * scales[None, :, None]
+        covariance[1:, 1:] += np.einsum("mc,ijmc->ijc", weights, inner)
+        return mean, covariance
+
+    def draw(self, cases: IntArray, rng: RandomNumbers) -> FloatArray:
+        """Draw from some of the distributions, cases (m,), result (r, m)."""
+        first = self._draw_first(cases, rng.random(len(cases)))
+        if len(self.low) == 1:
+            return first[None]
+        rest = self._take(cases)._rest(first[None])
+        drawn = rest.draw(np.arange(len(cases)), rng)
+        slopes, scales = self.correlations[0, 1:][:, cases], self._scales[:, cases]
+        return np.concatenate([first[None], slopes * first + scales * drawn])
+
+    def _draw_first(self, cases: IntArray, uniform: FloatArray) -> FloatArray:
+        """Invert the cumulative distribution of the first coordinate."""
+        if len(self.low) == 1:
+            return draw_truncated(self.low[0, cases], self.high[0, cases], uniform)
+        edges, density = self._table
+        widths = np.diff(edges, axis=0)
+        masses = (density * _PANEL_WEIGHTS[:, None]).sum(axis=1) * widths  # (panels, C)
+        ends = np.cumsum(masses, axis=0)
+        target = uniform * ends[-1, cases]
+        panel = np.minimum((ends[:, cases] <= target).sum(axis=0), len(ends) - 1)
+        missing = target - (ends[panel, cases] - masses[panel, cases])
+        # Powers of the interpolated density within the panel, integrated
+        powers = _PANEL_POWERS @ density[panel, :, cases].T
+        powers /= np.arange(1, len(powers) + 1)[:, None]
+        goal = np.clip(missing / masses[panel, cases], 0.0, 1.0) * powers.sum(axis=0)
+        low, high = np.zeros(len(cases)), np.ones(len(cases))
+        for _ in range(50):
+            middle = (low + high) / 2.0
+            value = np.zeros(len(cases))
+            for power in powers[::-1]:
+                value += power
+                value *= middle
+            is_below = value < goal
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        drawn = edges[panel, cases] + widths[panel, cases] * low
+        return np.clip(drawn, self.low[0, cases], self.high[0, cases])
+
+    def _take(self, cases: IntArray) -> TruncatedNormals:
+        return TruncatedNormals(
+            self.low[:, cases], self.high[:, cases], self.correlations[:, :, cases]
+        )
+
+    @property
+    def _scales(self) -> FloatArray:
+        """Standard deviations of the other coordinates given the first, (r - 1, C)."""
+        return np.sqrt(1.0 - self.correlations[0, 1:] ** 2)
+
+    def _rest(self, z: FloatArray) -> TruncatedNormals:
+        """The other coordinates given values (m, C) of the first, flattened."""
+        slopes, scales = self.correlations[0, 1:], self._scales
+        n_rest = len(slopes)
+        remaining = self.correlations[1:, 1:] - slopes[:, None] * slopes[None]
+        remaining = remaining / (scales[:, None] * scales[None])
+        low, high = (
+            ((bound[1:, None] - slopes[:, None] * z) / scales[:, None]).reshape(n_rest, -1)
+            for bound in (self.low, self.high)
+        )
+        each = np.broadcast_to(remaining[:, :, None], (n_rest, n_rest, *z.shape))
+        return TruncatedNormals(low, high, each.reshape(n_rest, n_rest, -1))
+
+    @cached_property
+    def _table(self) -> tuple[FloatArray, FloatArray]:
+        """Edges (p + 1, C) of panels of the first coordinate, densities at nodes (p, k, C)."""
+        log_function, start, stop = first_coordinate(self.low, self.high, self.correlations)
+        peak, (below, above) = find_support(log_function, start, stop)
+        edges = np.concatenate(
+            [peak - below * _FRACTIONS[::-1, None], (peak + above * _FRACTIONS[:, None])[1:]]
+        )
+        points = _panel_points(edges)
+        log_density = log_function(points.reshape(-1, len(peak))).reshape(points.shape)
+        return edges, np.exp(log_density - log_density.max(axis=(0, 1)))
+
+    def _panels(self) -> tuple[FloatArray, FloatArray]:
+        """Nodes of the first coordinate and their probabilities, both (m, C)."""
+        edges, density = self._table
+        weights = density * _PANEL_WEIGHTS[:, None] * np.diff(edges, axis=0)[:, None]
+        weights = weights.reshape(-1, edges.shape[1])
+        points = _panel_points(edges).reshape(weights.shape)
+        return points, weights / weights.sum(axis=0)
+
+
+def _panel_points(edges: FloatArray) -> FloatArray:
+    """Nodes of panels between edges (p + 1, C), shape (p, k, C)."""
+    return edges[:-1, None] + np.diff(edges, axis=0)[:, None] * _PANEL_NODES[:, None]

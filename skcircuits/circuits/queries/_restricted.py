@@ -1,0 +1,189 @@
+"""Queries given observed cells and boxes at once: every input unit is restricted to what is known.
+
+One feedforward pass over the restricted units gives the probability of what is known, a backward
+pass how likely each unit then takes part; moments, draws and most probable rows follow as they do
+where cells are observed or missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
+from skcircuits.circuits.engine._passes import backward, feedforward
+from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.engine._tracing import best_edges, trace
+from skcircuits.circuits.inputs.restriction import (
+    Evidence,
+    RestrictedDiscrete,
+    RestrictedLayer,
+    restrict,
+)
+from skcircuits.circuits.inputs.restriction._evidence import Feature
+from skcircuits.circuits.queries._moments import _per_column, require_possible
+from skcircuits.circuits.queries._sampling import BATCH_DRAWS, _Posterior
+from skcircuits.numerics._row_streams import draw_source
+from skcircuits.parallel import row_slices
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["Evidence", "Feature", "RestrictedCircuit"]
+
+
+class RestrictedCircuit:
+    """A smooth and decomposable circuit given evidence about n rows."""
+
+    def __init__(self, plan: Plan, evidence: Evidence) -> None:
+        self._plan, self._evidence = plan, evidence
+
+    def log_mass(self) -> FloatArray:
+        """Log density of the observed cells times the probability of the box, shape (n,)."""
+        result = np.empty(len(self._evidence))
+        for rows, batch in self._batches():
+            result[rows] = batch.values[self._plan.root]
+        return result
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of all columns, both (n, n_columns); of codes where discrete."""
+        shape = self._evidence.X.shape
+        means, variances = np.full(shape, np.nan), np.full(shape, np.nan)
+        for rows, batch in self._batches():
+            means[rows], variances[rows] = batch.moments()
+        return means, variances
+
+    def state_probabilities(self) -> dict[int, FloatArray]:
+        """Distribution of every discrete variable, (n, n_states) each."""
+        n_rows, known = len(self._evidence), self._plan.cardinalities
+        result = {variable: np.zeros((n_rows, n)) for variable, n in known.items()}
+        for rows, batch in self._batches():
+            for variable, flows in batch.state_flows():
+                result[variable][rows, : len(flows)] += flows.T
+        return result
+
+    def covariance(self, features: list[Feature]) -> FloatArray:
+        """Covariances (n, F, F) of functions of single variables."""
+        parts = [
+            batch.covariance(row, features)
+            for rows, batch in self._batches()
+            for row in range(rows.stop - rows.start)
+        ]
+        return np.stack(parts)
+
+    def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Draw counts (n,) rows given the evidence of each, one after the other."""
+        drawn = np.full((int(counts.sum()), self._evidence.X.shape[1]), np.nan)
+        ends = np.cumsum(counts)
+        for rows, batch in self._batches():
+            for row in range(rows.start, rows.stop):
+                out = drawn[ends[row] - counts[row] : ends[row]]
+                if len(out):
+                    batch.draw(row - rows.start, out, rng)
+        return drawn
+
+    def mpe(self) -> tuple[FloatArray, FloatArray]:
+        """Best rows (n, n_columns) by max-product, and the logs of their terms (n,)."""
+        rows_found, heights = np.empty(self._evidence.X.shape), np.empty(len(self._evidence))
+        for rows, batch in self._batches():
+            rows_found[rows], heights[rows] = batch.mpe()
+        return rows_found, heights
+
+    def _batches(self) -> Iterator[tuple[slice, _Batch]]:
+        for rows in self._plan.batches(len(self._evidence), n_buffers=4):
+            yield rows, _Batch(self._plan, self._evidence.rows(rows), rows.start)
+
+
+class _Batch:
+    """Some rows whose values are held in memory."""
+
+    def __init__(self, plan: Plan, evidence: Evidence, first_row: int) -> None:
+        self._plan, self._evidence, self._first_row = plan, evidence, first_row
+        self._layers = [(units, restrict(layer, evidence)) for units, layer in plan.inputs]
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """Log values of all units, (n_units, n)."""
+        values = np.empty((self._plan.n_units, len(self._evidence)))
+        for units, layer in self._layers:
+            values[units] = layer.log_mass()
+        return feedforward(self._plan, values)
+
+    @cached_property
+    def flows(self) -> FloatArray:
+        """Probabilities that units take part, (n_units, n)."""
+        require_possible(self.values[self._plan.root], self._first_row)
+        return backward(self._plan, self.values)
+
+    def state_flows(self) -> Iterator[tuple[int, FloatArray]]:
+        """Probabilities (n_states, n) of the states of discrete variables, in parts."""
+        for units, layer in self._layers:
+            if isinstance(layer, RestrictedDiscrete):
+                for variable, _, flows in layer.state_flows(self.flows[units]):
+                    yield variable, flows
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of all columns, NaN of those that are no variables."""
+        n_columns = self._evidence.X.shape[1]
+        mean, total = np.zeros((2, n_columns, len(self._evidence)))
+        parts = [(units, layer.layer, *layer.moments()) for units, layer in self._layers]
+        for units, layer, own_mean, _ in parts:
+            mean += _per_column(layer, self.flows[units][..., None] * own_mean, n_columns)
+        # Law of total variance around the known mean: nothing cancels
+        for units, layer, own_mean, own_variance in parts:
+            distance = own_mean - mean[layer.scopes].transpose(0, 2, 1)
+            spread = np.where(np.isfinite(distance), own_variance + distance**2, 0.0)
+            total += _per_column(layer, self.flows[units][..., None] * spread, n_columns)
+        outside = np.setdiff1d(np.arange(n_columns), self._plan.units[-1].scope)
+        mean[outside] = total[outside] = np.nan
+        return mean.T, total.T
+
+    def covariance(self, row: int, features: list[Feature]) -> FloatArray:
+        """Covariances (F, F) in one row, by the law of total covariance at every sum."""
+        plan, values = self._plan, self.values[:, row : row + 1]
+        flows = self.flows[:, row]
+        means = np.zeros((plan.n_units, len(features)))
+        total = np.zeros((len(features), len(features)))
+        for units, layer in self._layers:
+            means[units], inner = layer.feature_moments(row, features)
+            total += np.tensordot(flows[units], inner, axes=1)
+        for step in plan.layers:
+            if isinstance(step, ProductLayer):
+                means[step.units] = means[step.children].sum(axis=1)
+                continue
+            assert isinstance(step, SumLayer)
+            posteriors = step.posteriors(values, plan.weights)
+            weighted = means[step.children] * posteriors
+            means[step.units] = np.add.reduceat(weighted, step.starts, axis=0)
+            centred = means[step.children] - means[step.sum_of_edge]
+            weights = posteriors[:, 0] * flows[step.sum_of_edge]
+            total += (centred * weights[:, None]).T @ centred
+        return total
+
+    def draw(self, row: int, out: FloatArray, rng: np.random.Generator) -> None:
+        """Fill `out`, shape (m, n_columns), with draws given the evidence of a row."""
+        values = self.values[:, row : row + 1]
+        require_possible(values[self._plan.root], self._first_row + row)
+        posterior = _Posterior(self._plan, values, is_log=True)
+        layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
+        for draws in row_slices(len(out), BATCH_DRAWS):
+            n_draws = draws.stop - draws.start
+            source = draw_source(rng, slice(0, 1), draws)
+            for layer, units, at in trace(self._plan, n_draws, posterior.chooser(source, n_draws)):
+                rows = np.full(len(units), row)
+                cells = layers[id(layer)].draw(units, rows, rng)
+                out[(draws.start + at)[:, None], layer.scopes[units]] = cells
+
+    def mpe(self) -> tuple[FloatArray, FloatArray]:
+        """Best rows and the logs of their terms."""
+        plan, n_rows = self._plan, len(self._evidence)
+        values = np.empty((plan.n_units, n_rows))
+        for units, own in self._layers:
+            values[units] = own.log_max()
+        feedforward(plan, values, "max")
+        require_possible(values[plan.root], self._first_row)
+        layers = {id(own.layer): own for _, own in self._layers}
+        best = np.full(self._evidence.X.shape, np.nan)
+        for layer, units, at in trace(plan, n_rows, best_edges(plan, values)):
+            best[at[:, None], layer.scopes[units]] = layers[id(layer)].mode(units, at)
+        return best, values[plan.root]
