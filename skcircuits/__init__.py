@@ -17,6 +17,7 @@ from skcircuits.estimators import (
     pool,
     pool_models,
 )
+from skcircuits.tabular.queries import col, count
 from skcircuits.versions import show_versions
 
 __version__ = "0.1.0"
@@ -35,6 +36,8 @@ __all__ = [
     "PooledEstimate",
     "StrudelDensity",
     "WMISPNDensity",
+    "col",
+    "count",
     "pool",
     "pool_models",
     "show_versions",

@@ -397,7 +397,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         log_prob = np.empty(len(X))
         log_prob[complete] = self.mixture_.log_prob(codes[complete], n_jobs=self.n_jobs)
         evidence = self._states.layout.evidence(codes[~complete])
-        log_prob[~complete] = self._log_evidence(evidence, self.n_tree_samples)
+        log_prob[~complete] = self._log_states(evidence, self.n_tree_samples)
         return log_prob - self._states.discretizer.log_volume(X)
 
     def _draw(self, n_samples, X, generator):
@@ -413,11 +413,22 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         )
         return np.where(np.isnan(X), self._states.discretizer.decode(codes, generator), X)
 
-    def _log_box(self, boxes):
-        evidence = np.concatenate(self._states.discretizer.coverage(boxes), axis=1)
-        return self._log_evidence(evidence, MAX_EXACT_COMPLETIONS)
+    def _log_evidence(self, boxes, observed):
+        if boxes.totals:
+            raise _needs_circuit("Sums and counts of columns")
+        coverage = self._states.discretizer.coverage(boxes)
+        states = self._states.discretizer.encode(observed)
+        for column, own in enumerate(coverage):
+            seen = ~np.isnan(observed[:, column])
+            own[seen] = np.arange(own.shape[1]) == states[seen, column, None]
+        evidence = np.concatenate(coverage, axis=1)
+        log_mass = self._log_states(evidence, MAX_EXACT_COMPLETIONS)
+        return log_mass - self._states.discretizer.log_volume(observed)
 
-    def _log_evidence(self, evidence, most_completions):
+    def _restricted(self, boxes, observed):
+        raise _needs_circuit("Moments, draws and quantiles under conditions")
+
+    def _log_states(self, evidence, most_completions):
         """Log probability of evidence, exact where it has few completions."""
         evidence, inverse = np.unique(evidence, axis=0, return_inverse=True)
         log_evidence = np.empty(len(evidence))
@@ -460,3 +471,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 def _new_seed(generator):
     """Seed of the trees that score rows with missing cells."""
     return int(generator.integers(np.iinfo(np.int64).max))
+
+
+def _needs_circuit(what):
+    way_out = "Use to_circuit(n_trees), a mixture of drawn trees, or sample(n_samples, X=X)."
+    return CircuitPropertyError(must(what, "be asked of a circuit", way_out))

@@ -24,6 +24,7 @@ __all__ = [
     "is_frame",
     "no_numbers_or_categories",
     "read_columns",
+    "select_columns",
     "with_index_of",
 ]
 
@@ -69,6 +70,12 @@ def read_columns(X: Any) -> list[RawColumn]:
         raise no_numbers_or_categories(0, X.dtype)
     is_categorical = {"O": None, "U": True, "S": True}.get(X.dtype.kind, False)
     return [RawColumn(j, X[:, j], is_categorical) for j in range(X.shape[1])]
+
+
+def select_columns(frame: Any, columns: list[int]) -> Any:
+    """Dataframe of some of the columns, by index."""
+    native = nw.from_native(frame, eager_only=True)
+    return native.select([native.columns[j] for j in columns]).to_native()
 
 
 def no_numbers_or_categories(name: object, dtype: object) -> ValueError:

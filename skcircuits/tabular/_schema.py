@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular._column_mask import column_mask
 from skcircuits.tabular._columns import Column, holds_categories, is_missing, learn_column
-from skcircuits.tabular._frames import RawColumn, build_frame, is_frame, read_columns
+from skcircuits.tabular._frames import (
+    RawColumn,
+    build_frame,
+    is_frame,
+    read_columns,
+    select_columns,
+)
 
 __all__ = ["TableSchema", "UnseenCells"]
 
@@ -59,6 +65,14 @@ class TableSchema:
         )
         # No rows, but all that the library knows about dtypes
         return cls(columns, X[:0] if is_frame(X) else None, missing_value)
+
+    def select(self, columns: IntArray) -> TableSchema:
+        """Schema of some of the columns, by index."""
+        chosen = columns.tolist()
+        prototype = self.prototype
+        if prototype is not None:
+            prototype = select_columns(prototype, chosen)
+        return replace(self, columns=tuple(self.columns[j] for j in chosen), prototype=prototype)
 
     @property
     def names(self) -> list[str | int]:

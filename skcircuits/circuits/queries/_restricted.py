@@ -38,6 +38,11 @@ class RestrictedCircuit:
     def __init__(self, plan: Plan, evidence: Evidence) -> None:
         self._plan, self._evidence = plan, evidence
 
+    @property
+    def cardinalities(self) -> dict[int, int]:
+        """Number of states of each discrete variable."""
+        return self._plan.cardinalities
+
     def log_mass(self) -> FloatArray:
         """Log density of the observed cells times the probability of the box, shape (n,)."""
         result = np.empty(len(self._evidence))
@@ -112,7 +117,7 @@ class _Batch:
     @cached_property
     def flows(self) -> FloatArray:
         """Probabilities that units take part, (n_units, n)."""
-        require_possible(self.values[self._plan.root], self._first_row)
+        require_possible(self._plan, self.values[self._plan.root], self._first_row)
         return backward(self._plan, self.values)
 
     def state_flows(self) -> Iterator[tuple[int, FloatArray]]:
@@ -163,7 +168,7 @@ class _Batch:
     def draw(self, row: int, out: FloatArray, rng: np.random.Generator) -> None:
         """Fill `out`, shape (m, n_columns), with draws given the evidence of a row."""
         values = self.values[:, row : row + 1]
-        require_possible(values[self._plan.root], self._first_row + row)
+        require_possible(self._plan, values[self._plan.root], self._first_row + row)
         posterior = _Posterior(self._plan, values, is_log=True)
         layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
         for draws in row_slices(len(out), BATCH_DRAWS):
@@ -181,7 +186,7 @@ class _Batch:
         for units, own in self._layers:
             values[units] = own.log_max()
         feedforward(plan, values, "max")
-        require_possible(values[plan.root], self._first_row)
+        require_possible(plan, values[plan.root], self._first_row)
         layers = {id(own.layer): own for _, own in self._layers}
         best = np.full(self._evidence.X.shape, np.nan)
         for layer, units, at in trace(plan, n_rows, best_edges(plan, values)):

@@ -3,14 +3,14 @@
 from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.callback import CallbackSupportMixin
-from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
 from skcircuits.estimators._base import (
     TableMixin,
     check_is_fitted,
@@ -21,9 +21,11 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
 from skcircuits.estimators.shared._training_rows import TrainingRows
-from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
+from skcircuits.estimators.shared.queries._conditional_density import ConditionalDensity
+from skcircuits.estimators.shared.queries._mixin import QueriesMixin
+from skcircuits.estimators.shared.queries._totals import log_total_evidence
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.stein._targets import is_continuous, state_counts
-from skcircuits.tabular import compile_queries
 
 __all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
 
@@ -36,7 +38,9 @@ class _NoStatesError(CircuitPropertyError, AttributeError):
     """What an attribute raises that densities of discrete columns only have."""
 
 
-class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator, metaclass=ABCMeta):
+class BaseDensity(
+    QueriesMixin, CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator, metaclass=ABCMeta
+):
     """Base class of densities on mixed tables with missing values.
 
     A subclass defines its parameters with ``_parameter_constraints`` and these hooks, which
@@ -49,8 +53,11 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
     ``_draw(n_samples, X, generator)``
         Draws of shape (n_samples, d) where X is None, else completions of its rows, of shape
         (n_samples, n, d).
-    ``_log_box(boxes)``
-        Log probability of each box, shape (n_boxes,); see `skcircuits.tabular.Boxes`.
+    ``_log_evidence(boxes, observed)``
+        Log probability of each box and the cells observed with it, shape (n_boxes,); see
+        `skcircuits.tabular.Boxes`.
+    ``_restricted(boxes, observed)``
+        The model restricted to each box, a `RestrictedCircuit`.
     ``_n_parameters()``
         Number of free parameters.
     ``_target()``
@@ -161,35 +168,6 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         """
         return float(self.score_samples(X).mean())
 
-    def sample(self, n_samples=1, random_state=None, X=None):
-        """Draw rows, or complete given rows.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of draws.
-        random_state : int, RandomState or None, default=None
-            Source of randomness.
-        X : dataframe or array-like of shape (n, n_features), default=None
-            Rows to complete: their missing cells are drawn given the observed ones.
-
-        Returns
-        -------
-        ndarray or dataframe of shape (n_samples, n_features), or \
-                ndarray of shape (n_samples, n, n_features)
-            Draws: a dataframe with the fitted columns and dtypes when fitted on one (floats
-            where draws leave the range of an integer dtype). With `X`: its completions, one
-            set of rows per draw. Draws of a column whose numbers were all whole in fit are
-            rounded, as queries about it are understood.
-        """
-        check_is_fitted(self)
-        check_scalar(n_samples, "n_samples", Integral, min_val=1)
-        X = None if X is None else self._read_table(X)
-        drawn = self._draw(n_samples, X, make_generator(random_state))
-        is_open = True if X is None else np.isnan(X)
-        drawn = np.where(self._schema.is_integral & is_open, np.round(drawn), drawn)
-        return self._schema.decode(drawn) if X is None else self._schema.decode_array(drawn)
-
     def log_prob_unnormalized(self, X):
         """Log density of each row, as Stein methods ask it of a target.
 
@@ -256,79 +234,6 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
         """
         return float(-2 * self.score_samples(X).sum() + 2 * self._n_parameters())
 
-    def probability(self, query, given=None):
-        """Probability that a row satisfies a query.
-
-        Parameters
-        ----------
-        query : dict or str
-            Text such as ``"30 <= age < 40 and not job in ('nurse', 'cook')"``, or a dict:
-            column to interval or label: ``{"age": (30, 40), "income": (50_000, None),
-            "job": {"nurse", "cook"}}``. Intervals are closed, None is unbounded, and a
-            single number is an interval from itself to itself. In a column whose numbers
-            were all whole in fit, a single whole number stands for what rounds to it, and an
-            interval for what rounds to the whole numbers inside. Columns have their position
-            as name where the density was fitted on an array.
-        given : dict or str, default=None
-            Condition, of the same form.
-
-        Returns
-        -------
-        float
-            The probability.
-
-        Raises
-        ------
-        ZeroProbabilityError
-            If the condition is impossible.
-        """
-        return float(self.probabilities([query], given)[0])
-
-    def probabilities(self, queries, given=None):
-        """Probabilities that a row satisfies each of several queries.
-
-        Parameters
-        ----------
-        queries : sequence of dict or str
-            Queries as in `probability`.
-        given : dict or str, default=None
-            Condition for all of them.
-
-        Returns
-        -------
-        ndarray of shape (n_queries,)
-            The probabilities.
-
-        Raises
-        ------
-        ZeroProbabilityError
-            If the condition is impossible.
-        """
-        check_is_fitted(self)
-        boxes = compile_queries(queries, self._schema)
-        if given is None:
-            # Rounding, and the error of an estimate, may leave a sum of boxes above one
-            return np.exp(np.minimum(self._log_union(boxes), 0.0))
-        condition = compile_queries([given], self._schema)
-        log_condition = self._log_union(condition)[0]
-        if np.isneginf(log_condition):
-            raise ZeroProbabilityError(
-                f"The condition must have positive probability; got given={given!r}. "
-                "Widen its intervals or sets."
-            )
-        log_joint = self._log_union(boxes.intersect(condition))
-        # Rounding may leave the joint an ulp above the condition
-        return np.exp(np.minimum(log_joint - log_condition, 0.0))
-
-    def _log_union(self, boxes):
-        """Log probability of each query, a union of disjoint boxes, shape (n_queries,)."""
-        # Not before conditions are intersected: integers meet where their cells only touch
-        boxes = boxes.around_integers(self._schema.is_integral)
-        log_probability = np.full(boxes.n_queries, -np.inf)
-        if len(boxes.query):
-            np.logaddexp.at(log_probability, boxes.query, self._log_box(boxes))
-        return log_probability
-
     @abstractmethod
     def _fit_rows(self, rows, generator):
         """Learn from training rows."""
@@ -341,9 +246,8 @@ class BaseDensity(CallbackSupportMixin, TableMixin, DensityMixin, BaseEstimator,
     def _draw(self, n_samples, X, generator):
         """Draw encoded rows, or complete those of X."""
 
-    @abstractmethod
-    def _log_box(self, boxes):
-        """Log probability of each box, shape (n_boxes,)."""
+    def _make_conditional(self, weighed, columns):
+        return ConditionalDensity(self, weighed, columns)
 
     @abstractmethod
     def _n_parameters(self):
@@ -424,8 +328,24 @@ class CircuitDensity(BaseDensity):
 
         return completed_or_marginal(complete, X, self.circuit_)
 
-    def _log_box(self, boxes):
-        return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
+    def _log_evidence(self, boxes, observed):
+        if boxes.totals:
+            return log_total_evidence(self.circuit_.plan, boxes, observed)
+        if np.isnan(observed).all():
+            return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
+        return self._restricted(boxes, observed).log_mass()
+
+    def _restricted(self, boxes, observed):
+        if boxes.totals:
+            raise CircuitPropertyError(
+                must(
+                    "A condition on sums or counts of columns",
+                    "be asked for probabilities alone",
+                    "Condition on intervals and sets, or reject draws that do not satisfy it.",
+                )
+            )
+        box = Box(boxes.lower, boxes.upper, "both", boxes.states)
+        return RestrictedCircuit(self.circuit_.plan, Evidence(observed, box))
 
     def _n_parameters(self):
         return self.circuit_.n_parameters

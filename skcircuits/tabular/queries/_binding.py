@@ -55,6 +55,13 @@ class Total:
     columns: tuple[tuple[int, float], ...]
     indicators: tuple[tuple[int, ColumnSet, float], ...] = ()
 
+    def on_columns(self, columns: list[int]) -> Total:
+        """The same sum in a wider table, of which these are some columns."""
+        return Total(
+            tuple((columns[j], factor) for j, factor in self.columns),
+            tuple((columns[j], own, weight) for j, own, weight in self.indicators),
+        )
+
 
 class Binder:
     """Turns queries about a table into formulas."""

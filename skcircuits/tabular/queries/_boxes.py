@@ -64,24 +64,21 @@ class Boxes:
         lower, upper = self.lower[boxes], self.upper[boxes]
         return Boxes(lower, upper, states, self.query[boxes], self.n_queries, totals)
 
-    def intersect(self, condition: Boxes) -> Boxes:
-        """Restrict every query to one condition, given as a single query."""
-        mine, other = np.divmod(np.arange(len(self) * len(condition)), max(1, len(condition)))
-        return self._meet(mine, condition, other)
+    def on_columns(self, columns: IntArray, width: int) -> Boxes:
+        """The same boxes in a wider table, of which these are some columns."""
+        lower, upper = np.full((2, len(self), width), np.nan)
+        lower[:, columns], upper[:, columns] = self.lower, self.upper
+        place = columns.tolist()
+        states = {place[j]: allowed for j, allowed in self.states.items()}
+        totals = {
+            box: tuple((total.on_columns(place), values) for total, values in own)
+            for box, own in self.totals.items()
+        }
+        return Boxes(lower, upper, states, self.query, self.n_queries, totals)
 
-    def intersect_each(self, conditions: Boxes) -> Boxes:
-        """Restrict query i to condition i."""
-        order = np.argsort(conditions.query, kind="stable")
-        counts = np.bincount(conditions.query, minlength=conditions.n_queries)
-        first = np.cumsum(counts) - counts
-        repeats = counts[self.query]
-        mine = np.repeat(np.arange(len(self)), repeats)
-        offset = np.arange(len(mine)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-        return self._meet(mine, conditions, order[first[self.query][mine] + offset])
-
-    def _meet(self, mine: IntArray, condition: Boxes, other: IntArray) -> Boxes:
+    def meet(self, mine: IntArray, condition: Boxes, other: IntArray) -> Boxes:
         """Intersect boxes `mine` of these with boxes `other` of a condition, pair by pair."""
-        if len(mine) > MAX_BOXES:
+        if len(mine) > MAX_BOXES * 16:
             raise _too_many(len(mine))
         states = {}
         for j in self.states.keys() | condition.states.keys():

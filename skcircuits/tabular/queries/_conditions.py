@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular._columns import is_missing
 from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
@@ -53,21 +53,30 @@ class Conditions:
         return self.boxes.n_queries
 
     def intersect(self, boxes: Boxes, observed: FloatArray) -> Conditions:
-        """Restrict all conditions to a single one with its observed cells, shape (n_boxes, d)."""
-        pairs = np.arange(len(self.boxes) * len(boxes))
-        mine, other = np.divmod(pairs, max(1, len(boxes)))
-        numbered = replace(self.boxes, query=np.arange(len(self.boxes)), n_queries=len(self.boxes))
-        # Which pairs are left shows in the numbers of a column that the boxes carry along
-        met = replace(numbered.take(mine), query=pairs, n_queries=len(pairs)).intersect_each(
-            replace(boxes.take(other), query=pairs, n_queries=len(pairs))
-        )
-        left, right = mine[met.query], other[met.query]
+        """Restrict all conditions to one, the union of boxes with observed cells (n_boxes, d)."""
+        met, left, right = self._pairs(boxes)
         known, added = self.observed[left], observed[right]
         agree = ~((known != added) & ~np.isnan(known) & ~np.isnan(added)).any(axis=1)
         result = replace(met, query=self.boxes.query[left], n_queries=len(self))
         cells = np.where(np.isnan(known), added, known)
         kept = np.flatnonzero(agree)
         return replace(self, boxes=result.take(kept), observed=cells[kept])
+
+    def with_queries(self, queries: Boxes) -> Conditions:
+        """Every condition with every query: condition i with query j has number i * n + j."""
+        met, left, right = self._pairs(queries)
+        number = self.boxes.query[left] * queries.n_queries + queries.query[right]
+        n_pairs = len(self) * queries.n_queries
+        boxes = replace(met, query=number, n_queries=n_pairs)
+        return replace(self, boxes=boxes, observed=self.observed[left])
+
+    def _pairs(self, boxes: Boxes) -> tuple[Boxes, IntArray, IntArray]:
+        """Boxes that are left of all pairs of an own box with another, and which these were."""
+        n_pairs = len(self.boxes) * len(boxes)
+        mine, other = np.divmod(np.arange(n_pairs), max(1, len(boxes)))
+        numbered = replace(self.boxes.take(mine), query=np.arange(n_pairs), n_queries=n_pairs)
+        met = numbered.meet(np.arange(n_pairs), boxes, other)
+        return met, mine[met.query], other[met.query]
 
 
 def read_conditions(given: Any, schema: TableSchema) -> Conditions:

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from skcircuits.tabular import Boxes, TableSchema, compile_queries
+from skcircuits.tabular.queries._conditions import Conditions, read_conditions
 
 
 @pytest.fixture
@@ -120,22 +121,27 @@ def test_intersection_is_the_conjunction(schema):
     condition = {"age": (35, None), "job": {"nurse", "cook"}, "smokes": False}
     boxes, restriction = compile_queries(queries, schema), compile_queries([condition], schema)
     rows = random_rows()
+    condition = Conditions(restriction, np.full(restriction.lower.shape, np.nan), True)
     np.testing.assert_array_equal(
-        satisfies(boxes.intersect(restriction), rows),
+        satisfies(condition.with_queries(boxes).boxes, rows),
         satisfies(boxes, rows) & satisfies(restriction, rows),
+    )
+
+
+def test_every_condition_meets_every_query(schema):
+    queries = ["age > 40 or job == 'cook'", "income < 15"]
+    given = ["age < 50", "smokes or age < 30", "job == 'pilot' and age == 30"]
+    conditions = read_conditions(given, schema)
+    joint = conditions.with_queries(compile_queries(queries, schema)).boxes
+    rows = random_rows()
+    each = [satisfies(compile_queries(texts, schema), rows) for texts in (given, queries)]
+    np.testing.assert_array_equal(
+        satisfies(joint, rows), (each[0][:, None] & each[1]).reshape(6, -1)
     )
 
 
 def test_empty_intersections_leave_no_box(schema):
     boxes = compile_queries([{"age": (30, 40)}, {"job": "pilot"}, {"income": (0, 1)}], schema)
-    restriction = compile_queries([{"age": (50, 60), "job": "cook"}], schema)
-    joint = boxes.intersect(restriction)
+    joint = read_conditions({"age": (50, 60), "job": "cook"}, schema).with_queries(boxes).boxes
     assert joint.n_queries == 3
     assert joint.query.tolist() == [2]
-
-
-def test_unions_intersect_box_by_box(schema):
-    age = compile_queries([{"age": (20, 30)}, {"age": (50, 60)}], schema)
-    union = Boxes(age.lower, age.upper, age.states, np.zeros(2, dtype=np.int64), 1)
-    rows = random_rows()
-    np.testing.assert_array_equal(satisfies(union.intersect(union), rows), satisfies(union, rows))

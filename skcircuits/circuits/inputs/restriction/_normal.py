@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
-from scipy.special import log_ndtr, ndtri_exp
+from scipy.special import log_ndtr, ndtr, ndtri_exp
 
 from skcircuits.circuits.inputs._gaussian_boxes import (
     find_support,
@@ -27,22 +27,44 @@ __all__ = ["TruncatedNormals", "draw_truncated", "truncated_moments"]
 _DROP = 80.0  # twice the nats below its peak from where on a density is left out
 _NODES, _WEIGHTS = leggauss(96)
 _NODES, _WEIGHTS = (_NODES + 1.0) / 2.0, _WEIGHTS / 2.0
+_MAX_TRIALS = 12
 _PANEL_NODES, _PANEL_WEIGHTS = leggauss(8)
 _PANEL_NODES, _PANEL_WEIGHTS = (_PANEL_NODES + 1.0) / 2.0, _PANEL_WEIGHTS / 2.0
 # From values at the nodes of a panel to the powers of their polynomial on [0, 1]
 _PANEL_POWERS = np.linalg.inv(np.vander(_PANEL_NODES, increasing=True))
 # Ends of panels on the way from the peak to an end: log-concave functions are steep there only
-_FRACTIONS = np.concatenate([np.arange(12) / 16, 1.0 - 0.25 * 0.5 ** np.arange(14), [1.0]])
+_FRACTIONS = np.concatenate([np.arange(6) / 8, 1.0 - 0.25 * 0.5 ** np.arange(9), [1.0]])
 
 
 def truncated_moments(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of standard normal numbers between bounds, of any shape.
-
-    By Gauss-Legendre quadrature over the part that carries mass: nothing cancels, however far
-    out or narrow the interval is.
-    """
+    """Mean and variance of standard normal numbers between bounds, of any shape."""
     low, high = np.broadcast_arrays(low, high)
+    mean, variance = np.empty(low.shape), np.empty(low.shape)
     peak = np.clip(0.0, low, high)
+    is_wide = (np.abs(peak) < 3.0) & (high - low > 0.5)
+    mean[is_wide], variance[is_wide] = _wide_moments(low[is_wide], high[is_wide])
+    rest = ~is_wide
+    mean[rest], variance[rest] = _quadrature_moments(low[rest], high[rest], peak[rest])
+    return mean, variance
+
+
+def _wide_moments(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Moments (n,) in closed form, where these lose few digits."""
+    total = ndtr(high) - ndtr(low)
+    at_low, at_high = (np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi) for z in (low, high))
+    mean = (at_low - at_high) / total
+    first = np.where(np.isinf(low), 0.0, low) * at_low
+    last = np.where(np.isinf(high), 0.0, high) * at_high
+    return mean, np.maximum(1.0 + (first - last) / total - mean**2, 0.0)
+
+
+def _quadrature_moments(
+    low: FloatArray, high: FloatArray, peak: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Moments (n,) by Gauss-Legendre quadrature over the part that carries mass.
+
+    Nothing cancels, however far out or narrow the interval is.
+    """
     reach = _DROP / (np.sqrt(peak**2 + _DROP) + np.abs(peak))
     far = np.sqrt(peak**2 + _DROP)
     start = np.where(peak > 0.0, peak, np.maximum(low, -far)) - peak
@@ -116,6 +138,8 @@ class TruncatedNormals:
 
     def draw(self, cases: IntArray, rng: RandomNumbers) -> FloatArray:
         """Draw from some of the distributions, cases (m,), result (r, m)."""
+        if len(self.low) == 2 and 1 < len(cases) <= self.low.shape[1]:
+            return self._draw_by_trial(cases, rng)
         first = self._draw_first(cases, rng.random(len(cases)))
         if len(self.low) == 1:
             return first[None]
@@ -123,6 +147,35 @@ class TruncatedNormals:
         drawn = rest.draw(np.arange(len(cases)), rng)
         slopes, scales = self.correlations[0, 1:][:, cases], self._scales[:, cases]
         return np.concatenate([first[None], slopes * first + scales * drawn])
+
+    def _draw_by_trial(self, cases: IntArray, rng: RandomNumbers) -> FloatArray:
+        """Draw where each case is drawn about once: a table of each would cost too much.
+
+        The first coordinate is drawn without regard to the others and kept with the probability
+        that they then lie in their sides; what is refused a few times has its table after all.
+        """
+        drawn = np.empty((len(self.low), len(cases)))
+        pending = np.arange(len(cases))
+        for _ in range(_MAX_TRIALS):
+            own = self._take(cases[pending])
+            first = draw_truncated(own.low[0], own.high[0], rng.random(len(pending)))
+            rest = own._rest(first[None])
+            is_kept = np.log(rng.random(len(pending)) + 1e-300) < rest.log_mass()
+            kept = np.flatnonzero(is_kept)
+            if len(kept):
+                inner = rest._take(kept).draw(np.arange(len(kept)), rng)
+                slopes, scales = own.correlations[0, 1:, kept].T, own._scales[:, kept]
+                drawn[0, pending[kept]] = first[kept]
+                drawn[1:, pending[kept]] = slopes * first[kept] + scales * inner
+            pending = pending[~is_kept]
+            if len(pending) == 0:
+                return drawn
+        own = self._take(cases[pending])
+        first = own._draw_first(np.arange(len(pending)), rng.random(len(pending)))
+        inner = own._rest(first[None]).draw(np.arange(len(pending)), rng)
+        drawn[0, pending] = first
+        drawn[1:, pending] = own.correlations[0, 1:] * first + own._scales * inner
+        return drawn
 
     def _draw_first(self, cases: IntArray, uniform: FloatArray) -> FloatArray:
         """Invert the cumulative distribution of the first coordinate."""

@@ -1,0 +1,1 @@
+"""What densities answer under conditions."""

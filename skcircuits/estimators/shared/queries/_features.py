@@ -1,0 +1,113 @@
+"""Columns of answers: numbers as they are, categories one column each."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.circuits.queries._restricted import Feature
+from skcircuits.exceptions import must
+from skcircuits.tabular._frames import build_frame, with_index_of
+from skcircuits.tabular._names import unknown_column
+
+__all__ = ["Features", "column_index", "column_indices", "in_frame"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Functions of single columns, with their names."""
+
+    names: list
+    features: list
+
+    @classmethod
+    def of_columns(cls, columns, schema):
+        """Features of named columns; by default of all numerical ones.
+
+        A column of categories that are no numbers has one feature per category: whether a row
+        has it, named like ``job_cook``.
+        """
+        if columns is None:
+            numerical = [c.categories is None or c.has_numbers for c in schema.columns]
+            chosen = np.flatnonzero(numerical).tolist()
+            if not chosen:
+                chosen = list(range(len(schema.columns)))
+        else:
+            chosen = column_indices(columns, schema)
+        names, features = [], []
+        for j in chosen:
+            column = schema.columns[j]
+            if column.categories is None or column.has_numbers:
+                values = None if column.categories is None else column.categories.astype(float)
+                names.append(column.name)
+                features.append(Feature(j, values))
+                continue
+            for code, category in enumerate(column.categories.tolist()):
+                names.append(f"{column.text_name}_{category}")
+                features.append(Feature(j, (np.arange(column.cardinality) == code).astype(float)))
+        return cls(names, features)
+
+    def on(self, columns):
+        """The same features, where columns are some of a wider table."""
+        moved = [one._replace(variable=int(columns[one.variable])) for one in self.features]
+        return Features(self.names, moved)
+
+    def means(self, column_means, probabilities):
+        """Means (n, F) from means of columns (n, d) and distributions of the discrete ones."""
+        if not self.features:
+            return np.empty((len(column_means), 0))
+        return np.stack([_mean(f, column_means, probabilities) for f in self.features], axis=1)
+
+
+def _mean(feature, column_means, probabilities):
+    if feature.variable in probabilities and feature.values is not None:
+        masses = probabilities[feature.variable]
+        n_states = min(masses.shape[1], len(feature.values))
+        return masses[:, :n_states] @ feature.values[:n_states]
+    return column_means[:, feature.variable]
+
+
+def column_indices(columns, schema):
+    """Indices of columns given by name or index, one or several."""
+    several = isinstance(columns, Collection) and not isinstance(columns, str | bytes | tuple)
+    if isinstance(columns, tuple) and columns not in schema.names:
+        several = True
+    chosen = [column_index(name, schema) for name in (columns if several else [columns])]
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(must("columns", "be distinct, at least one", columns=columns))
+    return chosen
+
+
+def column_index(name, schema):
+    """Index of a column given by name, or by index where names are no integers."""
+    names = schema.names
+    if name in names:
+        return names.index(name)
+    if (
+        isinstance(name, int | np.integer)
+        and not isinstance(name, bool)
+        and not any(isinstance(own, int) for own in names)
+    ):
+        if not -len(names) <= name < len(names):
+            raise unknown_column(name, names)
+        return int(name) % len(names)
+    raise unknown_column(name, names)
+
+
+def in_frame(columns, schema, like=None, index=None):
+    """Answers by column as a dataframe of the library that the density was fitted with.
+
+    `columns` maps names to arrays of shape (n,). Rows are labelled by the index of the dataframe
+    `like`, or by `index`, where the library has indices.
+    """
+    prototype = schema.prototype if like is None else like
+    frame = build_frame(columns, None, _library(prototype))
+    if like is not None:
+        return with_index_of(frame, like)
+    if index is not None and hasattr(frame, "set_axis"):
+        return frame.set_axis(index, axis=0)
+    return frame
+
+
+def _library(frame):
+    return type(frame).__module__.split(".")[0]

@@ -1,0 +1,568 @@
+"""The queries of densities: probabilities, moments, quantiles and draws under conditions."""
+
+from abc import abstractmethod
+from dataclasses import replace
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils import check_scalar
+
+from skcircuits.estimators._base import check_is_fitted, make_generator
+from skcircuits.estimators.shared.queries._features import (
+    Features,
+    column_index,
+    column_indices,
+    in_frame,
+)
+from skcircuits.estimators.shared.queries._information import mutual_information
+from skcircuits.estimators.shared.queries._quantiles import bisect_quantiles, shortest_intervals
+from skcircuits.estimators.shared.queries._weighed import require_possible, weigh
+from skcircuits.exceptions import must
+from skcircuits.tabular import Boxes, compile_queries
+from skcircuits.tabular._frames import with_index_of
+from skcircuits.tabular.queries._conditions import read_conditions
+
+__all__ = ["QueriesMixin"]
+
+
+class QueriesMixin:
+    """Answer queries given conditions of all forms.
+
+    A density defines the hooks ``_log_evidence(boxes, observed)``, of shape (n_boxes,), and
+    ``_restricted(boxes, observed)``, a `RestrictedCircuit`; ``_schema`` describes its columns.
+    """
+
+    def probability(self, query, given=None):
+        """Probability that a row satisfies a query.
+
+        Parameters
+        ----------
+        query : str, dict or Query
+            Text such as ``"30 <= age < 40 and not job in ('nurse', 'cook')"``; a dict from
+            columns to a number, an interval ``(lower, upper)`` (closed, None is unbounded) or a
+            set of numbers, to a category or a set of categories; or an object made by
+            :func:`skcircuits.col`. In a column whose numbers were all integers in fit, an
+            integer stands for what rounds to it, and an interval for what rounds to the
+            integers inside. Columns have their index as name (in texts ``x0``, ``x1``, ...)
+            where the density was fitted on an array. The grammar is in the user guide.
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition. One: any form of a query (a single number of a continuous column is an
+            observed value there), or a row of cells, those that are missing free. Several: a
+            dataframe of rows, whose cells may also be intervals or sets, or with two levels of
+            column names bounds (``("age", "lower")``, ``("age", "upper")``); or a list.
+
+        Returns
+        -------
+        float, or ndarray of shape (n_conditions,)
+            The probability, under each of several conditions.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
+        ValueError
+            If the query is malformed, names an unknown column or category, or falls into too
+            many boxes.
+        CircuitPropertyError
+            If the model has no exact answer to the query.
+        """
+        answer = self.probabilities([query], given)
+        return float(answer[0]) if answer.ndim == 1 else answer[:, 0]
+
+    def probabilities(self, queries, given=None):
+        """Probabilities that a row satisfies each of several queries.
+
+        Parameters
+        ----------
+        queries : sequence of str, dict or Query
+            Queries as in `probability`.
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition or conditions for all of them, as in `probability`.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,), or (n_conditions, n_queries)
+            The probabilities, under each of several conditions.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
+        """
+        self._require_fitted()
+        boxes = self._compile(queries)
+        conditions = self._conditions(given)
+        joint = conditions.with_queries(boxes)
+        if self._is_certain(conditions):
+            log_condition = np.zeros(1)
+        else:
+            weighed = self._weigh(conditions)
+            require_possible(weighed, given)
+            log_condition = weighed.log_total
+            if (~np.isnan(weighed.conditions.observed)).any():
+                joint = weighed.conditions.with_queries(boxes)
+        log_joint = self._weigh(joint, exact=False).log_total.reshape(len(conditions), -1)
+        # Rounding, and the error of an estimate, may leave a sum of boxes above one
+        answer = np.exp(np.minimum(log_joint - log_condition[:, None], 0.0))
+        return answer[0] if conditions.is_single else answer
+
+    def expectation(self, given=None, columns=None):
+        """Expected values of columns.
+
+        Parameters
+        ----------
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition or conditions, as in `probability`.
+        columns : column or list of columns, default=None
+            Which columns, by name or index; None takes all numerical ones. A column whose
+            categories are no numbers gives the probability of each category, in columns named
+            like ``job_cook``.
+
+        Returns
+        -------
+        ndarray of shape (n_values,) or (n_conditions, n_values), or dataframe
+            Expected values; a dataframe with a row per condition where the density was fitted
+            on one.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcircuits import GaussianMixtureDensity
+        >>> X = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 2000)
+        >>> density = GaussianMixtureDensity(n_components=1).fit(X)
+        >>> density.expectation("x0 > 1", columns=[1]).round(1)
+        array([1.2])
+        """
+        weighed = self._ask(given)
+        wanted = self._features(columns)
+        values = weighed.average(self._feature_means(weighed, self._to_model(wanted)))
+        return self._labelled(values, wanted.names, weighed.conditions)
+
+    def covariance(self, given=None, columns=None):
+        """Covariances of columns.
+
+        Parameters
+        ----------
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition or conditions, as in `probability`.
+        columns : column or list of columns, default=None
+            Which columns, as in `expectation`.
+
+        Returns
+        -------
+        ndarray of shape (n_values, n_values) or (n_conditions, n_values, n_values), or dataframe
+            Covariances; a dataframe under one condition where the density was fitted on one.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
+        """
+        weighed = self._ask(given)
+        wanted = self._features(columns)
+        features = self._to_model(wanted)
+        means = self._feature_means(weighed, features)
+        inner = self._model_of(weighed).covariance(features.features)
+        # Law of total covariance over the boxes
+        centred = means - weighed.average(means)[weighed.condition_of]
+        values = weighed.average(inner + centred[:, :, None] * centred[:, None])
+        if not weighed.conditions.is_single:
+            return values
+        if self._schema.prototype is None:
+            return values[0]
+        return in_frame(dict(zip(wanted.names, values[0])), self._schema, index=wanted.names)
+
+    def quantile(self, q, column, given=None):
+        """Quantiles of a column.
+
+        Parameters
+        ----------
+        q : float or array-like of shape (n_levels,)
+            Levels between 0 and 1.
+        column : str or int
+            A numerical column, or one of ordered categories.
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition or conditions, as in `probability`.
+
+        Returns
+        -------
+        float or category, ndarray of shape (n_levels,), (n_conditions,) or \
+                (n_conditions, n_levels)
+            The smallest values that leave a fraction q of the rows at most there; integers in
+            integer columns.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
+        """
+        levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        if levels.ndim != 1 or not ((levels > 0.0) & (levels < 1.0)).all():
+            raise ValueError(must("q", "be levels between 0 and 1, both excluded", q=q))
+        weighed = self._ask(given)
+        j = self._ordered_column(column)
+        codes = self._quantiles(weighed, j, np.broadcast_to(levels, (len(weighed), len(levels))))
+        values = self._schema.columns[j].decode(codes)
+        values = values[..., 0] if np.ndim(q) == 0 else values
+        return values[0] if weighed.conditions.is_single else values
+
+    def interval(self, level, column, given=None, kind="central"):
+        """Interval that holds a fraction of a column's values.
+
+        Parameters
+        ----------
+        level : float
+            The fraction, between 0 and 1.
+        column : str or int
+            A numerical column.
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition or conditions, as in `probability`.
+        kind : {"central", "highest_density"}, default="central"
+            Equal probabilities on both sides, or the shortest interval, which is where the
+            density is highest (of two peaks apart, it spans both or holds one).
+
+        Returns
+        -------
+        ndarray of shape (2,) or (n_conditions, 2), or dataframe
+            Lower and upper ends; for conditions in a dataframe one with the columns ``lower``
+            and ``upper``.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
+        """
+        check_scalar(level, "level", Real, min_val=0.0, max_val=1.0, include_boundaries="neither")
+        if kind not in ("central", "highest_density"):
+            raise ValueError(must("kind", "be 'central' or 'highest_density'", kind=kind))
+        weighed = self._ask(given)
+        j = self._ordered_column(column)
+
+        def quantile(levels):
+            return self._quantiles(weighed, j, np.broadcast_to(levels, (len(weighed), len(levels))))
+
+        if kind == "central":
+            ends = quantile(np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0]))
+        else:
+            ends = shortest_intervals(quantile, level)
+        ends = self._schema.columns[j].decode(ends)
+        if weighed.conditions.like is not None:
+            columns = {"lower": ends[:, 0], "upper": ends[:, 1]}
+            return in_frame(columns, self._schema, weighed.conditions.like)
+        return ends[0] if weighed.conditions.is_single else ends
+
+    def marginal(self, columns=None, given=None):
+        """Density of some columns, the others summed or integrated out.
+
+        Parameters
+        ----------
+        columns : column or list of columns, default=None
+            Which columns, by name or index; None keeps all.
+        given : str, dict, Query or row, default=None
+            One condition, as in `probability`.
+
+        Returns
+        -------
+        ConditionalDensity
+            With the methods of densities: ``score_samples``, ``sample`` and all queries.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the condition is impossible.
+        """
+        weighed = self._ask(given)
+        if not weighed.conditions.is_single:
+            condition = "be a single one for a marginal density"
+            raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
+        chosen = np.arange(len(self._schema.columns))
+        if columns is not None:
+            chosen = np.array(column_indices(columns, self._schema))
+        return self._make_conditional(weighed, chosen)
+
+    def mpe(self, given=None):
+        """Most probable rows.
+
+        Parameters
+        ----------
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition or conditions, as in `probability`.
+
+        Returns
+        -------
+        ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
+            The most probable row under each condition; integers in integer columns. Exact for
+            deterministic circuits, else by max-product: the best row of the most probable
+            choice of components.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
+        """
+        weighed = self._ask(given)
+        rows, heights = self._model_of(weighed).mpe()
+        rows = self._rounded(rows, weighed)
+        best = np.lexsort((-heights, weighed.condition_of))
+        _, first = np.unique(weighed.condition_of[best], return_index=True)
+        return self._decode_rows(rows[best[first]], weighed.conditions)
+
+    def mutual_information(self, columns, others, given=None):
+        """Mutual information of two groups of columns, in nats.
+
+        Parameters
+        ----------
+        columns, others : column or list of columns
+            Disjoint groups of categorical columns, or of integer ones with few values.
+        given : str, dict, Query or row, default=None
+            One condition, as in `probability`.
+
+        Returns
+        -------
+        float
+            The mutual information, exact by a sum over all joint states.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If a column is continuous, or there are too many joint states.
+        ZeroProbabilityError
+            If the condition is impossible.
+        """
+        weighed = self._ask(given)
+        if not weighed.conditions.is_single:
+            condition = "be a single one for a mutual information"
+            raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
+        groups = [column_indices(group, self._schema) for group in (columns, others)]
+        groups = [self._own_columns(np.arange(self._width))[group].tolist() for group in groups]
+        cardinalities = self._model_of(weighed).cardinalities
+        return mutual_information(weighed, groups, cardinalities, self._log_evidence)
+
+    def sample(self, n_samples=1, random_state=None, X=None, given=None):
+        """Draw rows, also under conditions, or complete given rows.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of draws.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+        X : dataframe or array-like of shape (n, n_features), default=None
+            Rows to complete: their missing cells are drawn given the observed ones.
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition or conditions, as in `probability`. Draws are exact whatever the
+            probability of the condition: a box is drawn, then a row inside; none is rejected.
+
+        Returns
+        -------
+        ndarray or dataframe of shape (n_samples, n_features), or \
+                ndarray of shape (n_samples, n, n_features)
+            Draws: a dataframe with the fitted columns and dtypes when fitted on one (floats
+            where draws leave the range of an integer dtype). With `X`: its completions, one
+            set of rows per draw; with several conditions likewise. Draws of a column whose
+            numbers were all integers in fit are rounded, as queries about it are understood.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
+        """
+        self._require_fitted()
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        generator = make_generator(random_state)
+        if given is not None and X is not None:
+            way_out = "Pass the rows alone as given to draw under several conditions."
+            raise ValueError(must("sample", "have X or given, not both", way_out))
+        if given is None and X is None:
+            return self._schema.decode(self._round_integers(self._draw(n_samples, None, generator)))
+        if X is not None:
+            X = self._read_table(X)
+            drawn = self._draw(n_samples, X, generator)
+            rounded = np.where(np.isnan(X), self._round_integers(drawn), drawn)
+            return self._schema.decode_array(rounded)
+        weighed = self._ask(given)
+        drawn = self._round_integers(self._draw_given(weighed, n_samples, generator))
+        if weighed.conditions.is_single:
+            return self._schema.decode(drawn[:, 0])
+        return self._schema.decode_array(drawn)
+
+    def _draw_given(self, weighed, n_samples, generator):
+        """Draws (n_samples, n_conditions, d) of encoded rows."""
+        counts = np.zeros(len(weighed.log_mass), dtype=np.int64)
+        for condition in range(len(weighed)):
+            own = np.flatnonzero(weighed.condition_of == condition)
+            weights = weighed.weights[own]
+            counts[own] = generator.multinomial(n_samples, weights / weights.sum())
+        drawn = self._model_of(weighed).sample(counts, generator)
+        condition_of = np.repeat(weighed.condition_of, counts)
+        result = np.empty((n_samples, len(weighed), drawn.shape[1]))
+        for condition in range(len(weighed)):
+            own = drawn[condition_of == condition]
+            # Boxes one after the other: shuffled, draws are independent
+            result[:, condition] = own[generator.permutation(len(own))]
+        return self._own_columns(result)
+
+    def _require_fitted(self):
+        check_is_fitted(self)
+
+    def _compile(self, queries):
+        return compile_queries(queries, self._schema)
+
+    def _conditions(self, given):
+        return read_conditions(given, self._schema)
+
+    def _ask(self, given):
+        """Read and weigh conditions; impossible ones raise."""
+        self._require_fitted()
+        weighed = self._weigh(self._conditions(given))
+        require_possible(weighed, given)
+        return weighed
+
+    def _weigh(self, conditions, exact=True):
+        schema = self._model_schema
+        is_exact = ~schema.is_categorical & ~schema.is_integral if exact else None
+        return weigh(conditions, self._log_evidence, schema.is_integral, is_exact)
+
+    @property
+    def _model_schema(self):
+        """Schema of the columns of the model."""
+        return self._schema
+
+    def _is_certain(self, conditions):
+        boxes = conditions.boxes
+        return bool(
+            len(boxes) == 1
+            and conditions.is_single
+            and np.isnan(conditions.observed).all()
+            and np.isnan(boxes.lower).all()
+            and np.isnan(boxes.upper).all()
+            and not boxes.states
+            and not boxes.totals
+        )
+
+    def _model_of(self, weighed):
+        boxes = weighed.conditions.boxes
+        return self._restricted(boxes, weighed.conditions.observed)
+
+    def _features(self, columns):
+        return Features.of_columns(columns, self._schema)
+
+    def _to_model(self, features):
+        """Features of own columns as those of the columns of the model."""
+        return features
+
+    def _own_columns(self, rows):
+        """Own columns of rows of the model."""
+        return rows
+
+    def _feature_means(self, weighed, features):
+        """Means (n_boxes, F) of features in each box."""
+        model = self._model_of(weighed)
+        discrete = any(feature.values is not None for feature in features.features)
+        probabilities = model.state_probabilities() if discrete else {}
+        return features.means(model.moments()[0], probabilities)
+
+    def _ordered_column(self, column):
+        j = column_index(column, self._schema)
+        known = self._schema.columns[j]
+        if known.categories is not None and not (known.has_numbers or known.is_ordered):
+            raise ValueError(
+                must(
+                    "The column of a quantile",
+                    "be numerical or have ordered categories",
+                    "Ask for the expectation of a categorical column: its probabilities.",
+                    column=column,
+                )
+            )
+        return j
+
+    def _quantiles(self, weighed, j, levels):
+        """Quantiles (n_conditions, k) of own column j, encoded, at levels of the same shape."""
+        column, at = self._schema.columns[j], int(self._own_columns(np.arange(self._width))[j])
+        if column.categories is not None:
+            masses = weighed.average(self._model_of(weighed).state_probabilities()[at])
+            reached = np.cumsum(masses, axis=1)
+            # Rounding may leave the last sum below a level close to one
+            codes = (reached[:, None, :-1] < levels[:, :, None] - 1e-12).sum(axis=2)
+            return codes.astype(float)
+        mean, variance = self._moments_of(weighed, at)
+        scale = np.sqrt(variance)[:, None] + 1e-300
+        distribution = self._distribution(weighed, at)
+        found = bisect_quantiles(distribution, levels, mean[:, None], scale)
+        return np.ceil(found - 0.5) if column.is_integral else found
+
+    def _moments_of(self, weighed, at):
+        """Mean and variance of a column of the model under each condition, both (n,)."""
+        means, variances = (values[:, at] for values in self._model_of(weighed).moments())
+        mean = weighed.average(means)
+        spread = variances + (means - mean[weighed.condition_of]) ** 2
+        return mean, weighed.average(spread)
+
+    def _distribution(self, weighed, at):
+        """Distribution function of a column of the model under each condition."""
+        boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
+
+        def distribution(x):
+            n_levels = x.shape[1]
+            repeat = np.repeat(np.arange(len(boxes)), n_levels)
+            cut = boxes.take(repeat)
+            x = x[weighed.condition_of].reshape(-1)
+            upper = cut.upper.copy()
+            upper[:, at] = np.fmin(upper[:, at], x)
+            is_empty = (cut.lower[:, at] > x) | (observed[repeat, at] > x)
+            upper[is_empty, at] = np.nan
+            log_mass = self._log_evidence(replace(cut, upper=upper), observed[repeat])
+            log_mass = np.where(is_empty, -np.inf, log_mass).reshape(-1, n_levels)
+            ratio = np.exp(log_mass - weighed.log_total[weighed.condition_of][:, None])
+            reached = np.zeros((len(weighed), n_levels))
+            np.add.at(reached, weighed.condition_of, ratio)
+            return reached
+
+        return distribution
+
+    def _rounded(self, rows, weighed):
+        """Round integer columns of own rows, within the boxes they were found in."""
+        boxes = weighed.conditions.boxes
+        # Boxes reach half a unit around their integers
+        low, high = np.ceil(boxes.lower), np.floor(boxes.upper)
+        inside = np.fmin(np.fmax(np.round(rows), low), high)
+        is_free = np.isnan(weighed.conditions.observed)
+        rounded = np.where(self._model_schema.is_integral & is_free, inside, rows)
+        return self._own_columns(rounded)
+
+    def _round_integers(self, rows):
+        return np.where(self._schema.is_integral, np.round(rows), rows)
+
+    def _decode_rows(self, rows, conditions):
+        if self._schema.prototype is None:
+            rows = self._schema.decode_array(rows)
+            return rows[0] if conditions.is_single else rows
+        return with_index_of(self._schema.decode(rows), conditions.like)
+
+    def _labelled(self, values, names, conditions):
+        """Values (n_conditions, F) with names where the density knows some."""
+        if self._schema.prototype is None and conditions.like is None:
+            return values[0] if conditions.is_single else values
+        return in_frame(dict(zip(names, values.T)), self._schema, conditions.like)
+
+    @property
+    def _width(self):
+        """Number of columns of the model."""
+        return len(self._model_schema.columns)
+
+    @abstractmethod
+    def _log_evidence(self, boxes: Boxes, observed):
+        """Log probability of each box and of the cells observed with it, (n_boxes,)."""
+
+    @abstractmethod
+    def _restricted(self, boxes: Boxes, observed):
+        """The model restricted to each box, a `RestrictedCircuit`."""
+
+    @abstractmethod
+    def _make_conditional(self, weighed, columns):
+        """Density of some columns under one weighed condition."""

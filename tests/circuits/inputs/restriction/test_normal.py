@@ -1,0 +1,92 @@
+"""Moments and draws of truncated normals against scipy and quadrature."""
+
+import numpy as np
+import pytest
+from numpy.polynomial.legendre import leggauss
+from scipy import stats
+
+from skcircuits.circuits.inputs.restriction._normal import (
+    TruncatedNormals,
+    draw_truncated,
+    truncated_moments,
+)
+
+BOUNDS = [(-3, 2), (1, 1.5), (-np.inf, 0.3), (2.5, np.inf), (-1, np.inf), (-8, -6), (0.2, 0.21)]
+
+
+@pytest.mark.parametrize(("low", "high"), BOUNDS)
+def test_moments_of_one_dimension(low, high):
+    mean, variance = truncated_moments(np.array([float(low)]), np.array([float(high)]))
+    distribution = stats.truncnorm(low, high)
+    expected = [distribution.mean(), distribution.var() + distribution.mean() ** 2]
+    np.testing.assert_allclose(mean[0], expected[0], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(variance[0], expected[1] - expected[0] ** 2, rtol=1e-4, atol=1e-10)
+
+
+def test_moments_far_out_and_narrow():
+    mean, variance = truncated_moments(
+        np.array([1e4, 5.0, -np.inf]), np.array([np.inf, 5.0001, -300.0])
+    )
+    # Exponential tails and uniform slices
+    np.testing.assert_allclose(variance[:2], [1e-8, 1e-8 / 12], rtol=1e-6)
+    np.testing.assert_allclose(mean, [1e4 + 1e-4, 5.00005, -300.0 - 1 / 300], rtol=1e-7)
+
+
+@pytest.mark.parametrize(("low", "high"), BOUNDS)
+def test_draws_of_one_dimension(low, high):
+    uniform = (np.arange(2000) + 0.5) / 2000
+    drawn = draw_truncated(np.full(2000, float(low)), np.full(2000, float(high)), uniform)
+    assert (drawn >= low).all() and (drawn <= high).all()
+    expected = stats.truncnorm.cdf(drawn, low, high)
+    np.testing.assert_allclose(np.sort(expected), uniform, atol=1e-9)
+
+
+def _grid(low, high, correlations, n_nodes=60):
+    """Points of a box and their probabilities by a product rule."""
+    nodes, weights = leggauss(n_nodes)
+    axes = [a + (b - a) * (nodes + 1) / 2 for a, b in zip(low, high)]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(low))
+    grids = np.meshgrid(*[weights] * len(low), indexing="ij")
+    mass = np.prod(np.stack(grids, -1).reshape(-1, len(low)), axis=1)
+    mass = mass * stats.multivariate_normal(np.zeros(len(low)), correlations).pdf(points)
+    return points, mass / mass.sum()
+
+
+CORRELATIONS = np.array([[1.0, 0.8, -0.3], [0.8, 1.0, 0.2], [-0.3, 0.2, 1.0]])
+
+
+@pytest.mark.parametrize("n_dimensions", [2, 3])
+def test_moments_of_several_dimensions(n_dimensions):
+    low = np.array([-0.5, 0.7, -2.0])[:n_dimensions]
+    high = np.array([1.5, 2.0, 1.0])[:n_dimensions]
+    correlations = CORRELATIONS[:n_dimensions, :n_dimensions]
+    points, mass = _grid(low, high, correlations)
+    mean, covariance = TruncatedNormals(
+        low[:, None], high[:, None], correlations[:, :, None]
+    ).moments()
+    expected = mass @ points
+    np.testing.assert_allclose(mean[:, 0], expected, atol=1e-10)
+    centred = points - expected
+    np.testing.assert_allclose(
+        covariance[:, :, 0], (centred * mass[:, None]).T @ centred, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("n_dimensions", [2, 3])
+@pytest.mark.parametrize("shift", [0.0, 4.0])
+def test_draws_of_several_dimensions(n_dimensions, shift):
+    low = np.array([-0.5, 0.7, -2.0])[:n_dimensions] + shift
+    high = np.array([1.5, 2.0, 1.0])[:n_dimensions] + shift
+    correlations = CORRELATIONS[:n_dimensions, :n_dimensions]
+    normals = TruncatedNormals(low[:, None], high[:, None], correlations[:, :, None])
+    drawn = normals.draw(np.zeros(4000, dtype=int), np.random.default_rng(0))
+    assert ((drawn >= low[:, None]) & (drawn <= high[:, None])).all()
+    points, mass = _grid(low, high, correlations)
+    for i in range(n_dimensions):
+        order = np.argsort(points[:, i], kind="stable")
+        reached = np.cumsum(mass[order])
+        expected = np.interp(drawn[i], points[order, i], reached)
+        # The rule has sixty steps along each axis
+        assert stats.kstest(expected, "uniform").statistic < 0.06
+        standard_error = np.sqrt(mass @ points[:, i] ** 2 / 4000)
+        assert abs(drawn[i].mean() - mass @ points[:, i]) < 4 * standard_error

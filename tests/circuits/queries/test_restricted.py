@@ -1,0 +1,184 @@
+"""Circuits given observed cells and boxes: against boxes, quadrature and their own draws."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from skcircuits.circuits import (
+    Categorical,
+    Circuit,
+    Gaussian,
+    MultivariateGaussian,
+    PiecewisePolynomial,
+)
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
+
+NAN = np.nan
+WEIGHTS = [0.2, 0.2, 0.1, 0.1, 0.1]
+
+
+def mixed_circuit():
+    """Columns: categorical, three joint Gaussians, a piecewise polynomial with atoms and tails."""
+    first = MultivariateGaussian(
+        [1, 2, 3], [0.0, 1, 2], [[1, 0.5, 0.2], [0.5, 2, 0.1], [0.2, 0.1, 1]]
+    )
+    second = MultivariateGaussian(
+        [1, 2, 3], [1.0, -1, 0], [[1, -0.5, 0.2], [-0.5, 2, 0.4], [0.2, 0.4, 1]]
+    )
+    left = PiecewisePolynomial(
+        4, [0.0, 1, 3, 4], WEIGHTS, [0.5, 2], [0.1, 0.05], [0.05, 0.1], [1.0, 2.0]
+    )
+    right = PiecewisePolynomial(
+        4, [0.0, 1, 3], [0.2, 0.3, 0.3], [0.5, 2], [0.05, 0.05], [0.05, 0.05]
+    )
+    return Circuit(
+        0.3 * Categorical(0, [0.2, 0.5, 0.3]) * first * left
+        + 0.7 * Categorical(0, [0.6, 0.1, 0.3]) * second * right
+    )
+
+
+LOWER = np.array(
+    [
+        [NAN, 0, NAN, NAN, 0.2],
+        [NAN, 0, -1, NAN, NAN],
+        [NAN, NAN, NAN, 0, -2.0],
+        [NAN, NAN, NAN, 2.0, 2.5],
+        [NAN, NAN, NAN, NAN, 4.5],
+        [NAN] * 5,
+    ]
+)
+UPPER = np.array(
+    [
+        [NAN, 1, NAN, NAN, 2.5],
+        [NAN, 1, 1, NAN, NAN],
+        [NAN, NAN, NAN, 3, 4.0],
+        [NAN, NAN, NAN, NAN, NAN],
+        [NAN, NAN, NAN, NAN, 5.0],
+        [NAN] * 5,
+    ]
+)
+STATES = {0: np.array([[1, 1, 0]] * 5 + [[1, 1, 1]], dtype=bool)}
+
+
+def evidence():
+    X = np.full(LOWER.shape, NAN)
+    X[0, 2], X[2, 0] = 0.5, 1
+    return Evidence(X, Box(LOWER, UPPER, "both", STATES))
+
+
+def test_masses_of_boxes_and_of_observed_cells():
+    p, known = mixed_circuit(), evidence()
+    log_mass = RestrictedCircuit(p.plan, known).log_mass()
+    boxes = p.log_prob_box(LOWER, UPPER, states=STATES)
+    np.testing.assert_allclose(log_mass[[1, 3, 4, 5]], boxes[[1, 3, 4, 5]], atol=1e-12)
+    # A box given a cell, times the density of the cell
+    given = p.condition(known.X[0])
+    states = {0: STATES[0][:1]}
+    expected = p.log_prob(known.X[:1]) + given.log_prob_box(LOWER[:1], UPPER[:1], states=states)
+    np.testing.assert_allclose(log_mass[0], expected[0], atol=1e-12)
+
+
+def test_moments_and_draws_agree():
+    p, known, n = mixed_circuit(), evidence(), 20_000
+    restricted = RestrictedCircuit(p.plan, known)
+    mean, variance = restricted.moments()
+    counts = np.full(len(LOWER), n)
+    drawn = restricted.sample(counts, np.random.default_rng(0)).reshape(len(LOWER), n, 5)
+    assert not (drawn < LOWER[:, None]).any() and not (drawn > UPPER[:, None]).any()
+    assert (drawn[0, :, 2] == 0.5).all() and (drawn[2, :, 0] == 1).all()
+    error = np.abs(drawn.mean(axis=1) - mean)
+    assert (error <= 4 * np.sqrt(variance / n) + 1e-12).all()
+    np.testing.assert_allclose(drawn.var(axis=1), variance, rtol=0.12, atol=1e-12)
+    covariance = restricted.covariance([Feature(j) for j in range(5)])
+    np.testing.assert_allclose(np.diagonal(covariance, axis1=1, axis2=2), variance, atol=1e-12)
+    spread = np.sqrt(variance[:, :, None] * variance[:, None])
+    sampled = np.stack([np.cov(rows.T) for rows in drawn])
+    assert (np.abs(sampled - covariance) <= 0.1 * spread + 1e-12).all()
+    for variable, masses in restricted.state_probabilities().items():
+        seen = np.stack([np.bincount(r[:, variable].astype(int), minlength=3) for r in drawn]) / n
+        np.testing.assert_allclose(seen, masses, atol=0.015)
+
+
+def test_without_restrictions_they_are_the_queries_of_the_circuit():
+    p = mixed_circuit()
+    X = np.full((3, 5), NAN)
+    X[1, [0, 2]], X[2, [1, 4]] = [1, 0.3], [0.2, 0.5]
+    nothing = np.full(X.shape, NAN)
+    restricted = RestrictedCircuit(p.plan, Evidence(X, Box(nothing, nothing)))
+    mean, variance = restricted.moments()
+    np.testing.assert_allclose(mean, p.expectation(X), atol=1e-12)
+    np.testing.assert_allclose(variance, p.variance(X), atol=1e-12)
+    np.testing.assert_allclose(restricted.log_mass(), p.log_prob(X), atol=1e-12)
+    np.testing.assert_allclose(restricted.mpe()[0], p.mpe(X, method="max_product"), atol=1e-8)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.2, 2.5), (-3.0, 0.4), (3.5, np.inf), (-np.inf, 0.7)])
+def test_polynomial_units_against_quadrature(low, high):
+    unit = PiecewisePolynomial(
+        0, [0.0, 1, 3, 4], WEIGHTS, [0.5, 2], [0.1, 0.05], [0.05, 0.1], [1.0, 2.0]
+    )
+    p = Circuit(unit)
+    box = Box(np.array([[low]]), np.array([[high]]))
+    restricted = RestrictedCircuit(p.plan, Evidence(np.array([[NAN]]), box))
+    breaks = [-60, 0, 0.5, 1, 2, 3, 4, 120]
+    ends = np.unique(np.clip(breaks, low, high))
+    nodes, weights = np.polynomial.legendre.leggauss(80)
+    total = first = second = 0.0
+    for a, b in pairwise(ends):
+        x = a + (b - a) * (nodes + 1) / 2
+        density = np.exp(p.log_prob(x[:, None])) * weights * (b - a) / 2
+        total, first, second = (
+            total + density.sum(),
+            first + density @ x,
+            second + density @ x**2,
+        )
+    for atom, mass in zip(unit.atoms, unit.atom_masses):
+        if low <= atom <= high:
+            total, first, second = total + mass, first + mass * atom, second + mass * atom**2
+    mean, variance = restricted.moments()
+    np.testing.assert_allclose(mean[0, 0], first / total, rtol=1e-8)
+    np.testing.assert_allclose(variance[0, 0], second / total - (first / total) ** 2, rtol=1e-7)
+    drawn = restricted.sample(np.array([5000]), np.random.default_rng(1))[:, 0]
+    below = np.exp(p.log_prob_box(np.full((5000, 1), low), drawn[:, None])) / total
+    just_below = (
+        np.exp(p.log_prob_box(np.full((5000, 1), low), drawn[:, None], closed="left")) / total
+    )
+    # Distribution functions at draws are uniform, spread over the jump at atoms
+    uniform = just_below + np.random.default_rng(2).random(5000) * (below - just_below)
+    assert stats.kstest(uniform, "uniform").pvalue > 1e-3
+
+
+def test_modes_are_the_best_points_of_boxes():
+    p, known = mixed_circuit(), evidence()
+    best, heights = RestrictedCircuit(p.plan, known).mpe()
+    assert not (best < LOWER).any() and not (best > UPPER).any()
+    rng = np.random.default_rng(0)
+    drawn = RestrictedCircuit(p.plan, known).sample(np.full(len(best), 500), rng)
+    terms = [Circuit(child) for child in p.root.children]
+    weights = np.log(p.root.weights)
+    values = np.max([t.log_prob(drawn) + w for t, w in zip(terms, weights)], axis=0)
+    assert (values.reshape(len(best), -1) <= heights[:, None] + 1e-9).all()
+
+
+def test_joint_modes_on_faces_of_boxes():
+    p = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], [[1, 0.9], [0.9, 1]]))
+    box = Box(np.array([[1.0, -1.0]]), np.array([[2.0, 0.5]]))
+    best, _ = RestrictedCircuit(p.plan, Evidence(np.full((1, 2), NAN), box)).mpe()
+    np.testing.assert_allclose(best, [[1.0, 0.5]], atol=1e-9)
+
+
+def test_impossible_and_unsupported_conditions():
+    p = Circuit(Gaussian(0, 0.0, 1.0) * Categorical(1, [1.0, 0.0]))
+    nothing = np.full((2, 2), NAN)
+    box = Box(nothing, nothing, "both", {1: np.array([[True, True], [False, True]])})
+    with pytest.raises(ZeroProbabilityError) as caught:
+        RestrictedCircuit(p.plan, Evidence(nothing, box)).moments()
+    assert caught.value.rows == [1]
+    joint = Circuit(MultivariateGaussian(range(4), np.zeros(4), np.eye(4)))
+    zeros = np.zeros((1, 4))
+    with pytest.raises(CircuitPropertyError, match="at most 3 columns"):
+        RestrictedCircuit(joint.plan, Evidence(zeros * NAN, Box(zeros, zeros + 1))).log_mass()

@@ -1,0 +1,291 @@
+"""Answers under conditions of all forms: against draws, against each other, and their labels."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import stats
+
+from skcircuits import (
+    ChowLiuDensity,
+    CircuitImputer,
+    GaussianMixtureDensity,
+    MoATDensity,
+    WMISPNDensity,
+    col,
+)
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
+
+N_DRAWS = 20_000
+DENSITIES = {
+    "gaussian": GaussianMixtureDensity(n_components=2, covariance_type="full", random_state=0),
+    "polynomial": WMISPNDensity(),
+    "tree": ChowLiuDensity(),
+}
+CONDITIONS = {
+    "age < 40 and x > .5 and job != 'pilot'": lambda T: (
+        (T.age < 40) & (T.x > 0.5) & (T.job != "pilot")
+    ),
+    "x > 1 or (y < -1 and member) or size >= 'M' and age in (20, 21, 40)": lambda T: (
+        (T.x > 1) | ((T.y < -1) & T.member) | ((T["size"] >= "M") & T.age.isin([20, 21, 40]))
+    ),
+    "not (0 <= x <= 1) and age between 30 and 50": lambda T: (
+        ~T.x.between(0, 1) & T.age.between(30, 50)
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    n = 800
+    job = rng.choice(["cook", "nurse", "pilot"], n, p=[0.5, 0.3, 0.2])
+    x = rng.normal(size=n) + (job == "nurse") * 2
+    sizes = pd.Categorical(rng.choice(["S", "M", "L"], n), ["S", "M", "L"], ordered=True)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(20, 60, n),
+            "x": x,
+            "y": 0.7 * x + rng.normal(size=n) * 0.5,
+            "job": job,
+            "member": rng.random(n) < 0.3 + 0.4 * (x > 0),
+            "size": sizes,
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=DENSITIES)
+def density(request, table):
+    return DENSITIES[request.param].fit(table)
+
+
+@pytest.fixture(scope="module", params=CONDITIONS)
+def condition(request, density):
+    drawn = density.sample(N_DRAWS, random_state=0)
+    return request.param, drawn[CONDITIONS[request.param](drawn)]
+
+
+def close(values, expected, deviations, n):
+    """Whether values lie within four standard errors."""
+    return (np.abs(np.asarray(values) - expected) <= 4 * np.asarray(deviations) / np.sqrt(n)).all()
+
+
+def test_probabilities_and_moments(density, condition):
+    text, kept = condition
+    fraction = len(kept) / N_DRAWS
+    assert close(density.probability(text), fraction, np.sqrt(fraction), N_DRAWS)
+    names = ["x", "y", "age"]
+    mean = density.expectation(text, columns=names)
+    assert mean.columns.tolist() == names
+    covariance = density.covariance(text, columns=names)
+    assert covariance.index.tolist() == covariance.columns.tolist() == names
+    deviations = np.sqrt(np.diag(covariance))
+    # Integers are rounded in draws alone, which moves their means by less than a half
+    assert close(mean.to_numpy()[0], kept[names].mean(), deviations * [1, 1, 1.5], len(kept))
+    sampled = kept[names].cov().to_numpy()
+    scale = deviations[:, None] * deviations
+    assert (np.abs(sampled - covariance.to_numpy()) < 0.12 * scale + 1e-9).all()
+    masses = density.expectation(text, columns="job")
+    assert masses.columns.tolist() == ["job_cook", "job_nurse", "job_pilot"]
+    for category in ("cook", "nurse", "pilot"):
+        observed = (kept.job == category).mean()
+        assert close(masses[f"job_{category}"][0], observed, 0.5, len(kept))
+        one = density.probability({"job": category}, given=text)
+        assert masses[f"job_{category}"][0] == pytest.approx(one, abs=1e-9)
+
+
+def test_draws_under_a_condition(density, condition):
+    text, kept = condition
+    drawn = density.sample(2000, random_state=1, given=text)
+    assert CONDITIONS[text](drawn).all()
+    pd.testing.assert_series_equal(drawn.dtypes, kept.dtypes)
+    for name in ("x", "y"):
+        assert stats.ks_2samp(drawn[name], kept[name]).pvalue > 1e-4
+    for name in ("job", "member", "size"):
+        counts = pd.DataFrame(
+            {"drawn": drawn[name].value_counts(), "kept": kept[name].value_counts()}
+        )
+        counts = counts.fillna(0)
+        counts = counts[counts.sum(axis=1) > 0]
+        if len(counts) > 1:
+            assert stats.chi2_contingency(counts.T).pvalue > 1e-4
+    pd.testing.assert_frame_equal(drawn, density.sample(2000, random_state=1, given=text))
+
+
+def test_quantiles_and_intervals(density, table):
+    given = {"job": "nurse"}
+    levels = [0.1, 0.5, 0.9]
+    quantiles = density.quantile(levels, "y", given)
+    reached = [density.probability({"y": (None, q)}, given) for q in quantiles]
+    np.testing.assert_allclose(reached, levels, atol=1e-10)
+    assert density.quantile(0.5, "y", given) == quantiles[1]
+    age = density.quantile(0.3, "age", given)
+    assert age == int(age)
+    assert density.probability(col("age") <= age, given) >= 0.3 - 1e-9
+    assert density.probability(col("age") < age, given) < 0.3
+    central = density.interval(0.8, "y", given)
+    np.testing.assert_allclose(central, quantiles[[0, 2]], rtol=1e-9)
+    shortest = density.interval(0.8, "y", given, kind="highest_density")
+    assert np.diff(shortest) <= np.diff(central) + 1e-12
+    mass = density.probability({"y": tuple(shortest)}, given)
+    assert mass == pytest.approx(0.8, abs=1e-9)
+    size = density.quantile([0.01, 0.99], "size")
+    assert size.tolist() == ["S", "L"]
+    with pytest.raises(ValueError, match="numerical or have ordered categories"):
+        density.quantile(0.5, "job")
+    with pytest.raises(ValueError, match="levels between 0 and 1"):
+        density.quantile(1.0, "y")
+
+
+def test_marginals_are_densities_again(density):
+    given = "x > 0 and member"
+    marginal = density.marginal(["y", "job"], given=given)
+    text = "job == 'nurse' and y > 0"
+    assert marginal.probability(text) == pytest.approx(density.probability(text, given), rel=1e-12)
+    more = density.probability(text, given=f"{given} and y < 2")
+    assert marginal.probability(text, given="y < 2") == pytest.approx(more, rel=1e-12)
+    # The density integrates to the probabilities of its categories
+    grid = np.linspace(-12, 14, 4001)
+    for job in ("cook", "nurse"):
+        rows = pd.DataFrame({"y": grid, "job": job})
+        mass = np.trapezoid(np.exp(marginal.score_samples(rows)), grid)
+        assert mass == pytest.approx(marginal.probability({"job": job}), rel=5e-3)
+    alone = marginal.score_samples(pd.DataFrame({"y": [np.nan], "job": ["cook"]}))
+    assert np.exp(alone[0]) == pytest.approx(marginal.probability("job == 'cook'"), rel=1e-12)
+    drawn = marginal.sample(3, random_state=0)
+    assert drawn.columns.tolist() == ["y", "job"]
+    assert marginal.marginal("y").expectation().columns.tolist() == ["y"]
+    expected = density.expectation(given, columns=["y"])
+    pd.testing.assert_frame_equal(marginal.expectation(columns=["y"]), expected)
+    with pytest.raises(ValueError, match="columns of the table"):
+        marginal.probability("x > 0")
+
+
+def test_most_probable_rows_satisfy_the_condition(density, condition):
+    text, kept = condition
+    best = density.mpe(text)
+    assert CONDITIONS[text](best).all()
+    pd.testing.assert_series_equal(best.dtypes, kept.dtypes)
+
+
+def test_tables_of_conditions_answer_row_by_row(density):
+    rows = pd.DataFrame(
+        {"x": [1.0, np.nan, 0.3], "job": ["cook", "nurse", None]}, index=list("abc")
+    )
+    answer = density.expectation(rows, columns=["y", "member"])
+    assert answer.index.tolist() == ["a", "b", "c"]
+    assert answer.columns.tolist() == ["y", "member_False", "member_True"]
+    single = [
+        density.expectation(row.dropna().to_dict(), columns=["y"]) for _, row in rows.iterrows()
+    ]
+    np.testing.assert_allclose(answer["y"], [one["y"][0] for one in single], rtol=1e-9)
+    bounds = pd.DataFrame(
+        {
+            ("x", "lower"): [0.0, 1, -1],
+            ("x", "upper"): [1.0, 2, np.nan],
+            ("age", "lower"): [30, 40, np.nan],
+        }
+    )
+    texts = ["0 <= x <= 1 and age >= 30", "1 <= x <= 2 and age >= 40", "x >= -1"]
+    cells = pd.DataFrame(
+        {"x": [(0.0, 1), (1, 2), (-1, None)], "age": [(30, None), (40, None), None]}
+    )
+    dicts = [{"x": (0, 1), "age": (30, None)}, {"x": (1, 2), "age": (40, None)}, {"x": (-1, None)}]
+    objects = [
+        col("x").between(0, 1) & (col("age") >= 30),
+        (col("x") >= 1) & (col("x") <= 2) & ~(col("age") < 40),
+        col("x") >= -1,
+    ]
+    expected = [density.probability("y > 0.5", text) for text in texts]
+    for given in (texts, bounds, cells, dicts, objects):
+        np.testing.assert_allclose(density.probability("y > 0.5", given), expected, rtol=1e-12)
+    both = density.probabilities(["y > 0.5", "job == 'cook'"], texts)
+    assert both.shape == (3, 2)
+    np.testing.assert_allclose(both[:, 0], expected, rtol=1e-12)
+    assert density.covariance(texts, columns=["x", "y"]).shape == (3, 2, 2)
+    assert density.sample(4, given=texts).shape == (4, 3, 6)
+    assert len(density.mpe(texts)) == 3
+
+
+def test_single_numbers_of_continuous_columns_are_observed(density):
+    at = density.expectation({"x": 0.3}, columns="y")
+    pd.testing.assert_frame_equal(at, density.expectation("x == 0.3", columns="y"))
+    near = density.expectation("x between 0.29999 and 0.30001", columns="y")
+    np.testing.assert_allclose(at, near, atol=1e-4)
+    # Beside an interval a number has no probability
+    either = density.expectation("x == 0.3 or x > 1", columns="y")
+    pd.testing.assert_frame_equal(either, density.expectation("x > 1", columns="y"))
+
+
+def test_missingness_is_no_condition(density):
+    plain = density.expectation("job == 'cook'", columns="y")
+    for text in ("job == 'cook' and x is missing", "x is not missing and job == 'cook'"):
+        pd.testing.assert_frame_equal(density.expectation(text, columns="y"), plain)
+    with pytest.raises(ValueError, match="stand in a condition"):
+        density.expectation("x is missing or job == 'cook'")
+
+
+def test_impossible_conditions_are_named(density):
+    with pytest.raises(ZeroProbabilityError, match="A condition must have positive probability"):
+        density.expectation("x > 1 and x < 0")
+    with pytest.raises(ZeroProbabilityError, match=r"rows=\[1\]") as caught:
+        density.sample(2, given=["x > 0", "x > 1 and x < 0"])
+    assert caught.value.rows == [1]
+
+
+def test_mutual_information_of_discrete_columns(density):
+    groups = ["job", "member"], ["size"]
+    table = density.probabilities(
+        [
+            f"job == '{j}' and member == {m} and size == '{s}'"
+            for j in ("cook", "nurse", "pilot")
+            for m in (True, False)
+            for s in "SML"
+        ],
+        given="x > 0",
+    ).reshape(6, 3)
+    independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
+    expected = (table * np.log(table / independent)).sum()
+    found = density.mutual_information(*groups, given="x > 0")
+    assert found == pytest.approx(expected, abs=1e-10)
+    with pytest.raises(ValueError, match="disjoint"):
+        density.mutual_information("job", ["size", "job"])
+
+
+def test_arrays_answer_with_arrays():
+    X = np.random.default_rng(0).multivariate_normal([0, 1], [[1, 0.8], [0.8, 2]], 500)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full").fit(X)
+    assert density.expectation("x0 > 0").shape == (2,)
+    assert density.expectation(["x0 > 0", None]).shape == (2, 2)
+    row = np.array([0.5, np.nan])
+    slope = density.covariance()[0, 1] / density.covariance()[0, 0]
+    mean = density.expectation()
+    np.testing.assert_allclose(density.expectation(row)[1], mean[1] + slope * (0.5 - mean[0]))
+    np.testing.assert_allclose(density.expectation({0: 0.5}), density.expectation(row))
+    assert density.mpe(row).shape == (2,)
+    with pytest.raises(ValueError, match="a row of 2 cells"):
+        density.expectation(np.zeros(3))
+
+
+def test_polars_answers_with_polars(table):
+    frame = pl.DataFrame(table[["x", "y", "job"]].to_dict("list"))
+    density = ChowLiuDensity().fit(frame)
+    answer = density.expectation(frame[:3, ["x", "job"]], columns="y")
+    assert isinstance(answer, pl.DataFrame) and answer.shape == (3, 1)
+    assert isinstance(density.sample(3, given="x > 0"), pl.DataFrame)
+
+
+def test_density_of_the_imputer_answers(table):
+    holes = table[["x", "y", "job"]].copy()
+    holes.loc[::5, "y"] = np.nan
+    density = CircuitImputer(density=GaussianMixtureDensity(n_components=1)).fit(holes).density_
+    assert density.expectation({"job": "nurse"}, columns="x")["x"][0] > 1
+
+
+def test_mixtures_of_all_trees_say_what_they_answer(table):
+    density = MoATDensity(max_iter=2, random_state=0).fit(table[["x", "job", "member"]])
+    with pytest.raises(CircuitPropertyError, match=r"to_circuit\(n_trees\)"):
+        density.expectation("member")
+    given = density.probability("member", given={"job": "nurse"})
+    joint = density.probability("member and job == 'nurse'") / density.probability("job == 'nurse'")
+    assert given == pytest.approx(joint)
