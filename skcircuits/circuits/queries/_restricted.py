@@ -183,8 +183,8 @@ class _Batch:
         """Best rows and the logs of their terms."""
         plan, n_rows = self._plan, len(self._evidence)
         values = np.empty((plan.n_units, n_rows))
-        for units, own in self._layers:
-            values[units] = own.log_max()
+        for span, own in self._layers:
+            values[span] = own.log_max()
         feedforward(plan, values, "max")
         require_possible(plan, values[plan.root], self._first_row)
         layers = {id(own.layer): own for _, own in self._layers}

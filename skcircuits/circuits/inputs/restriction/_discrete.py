@@ -82,11 +82,12 @@ class RestrictedDiscrete(RestrictedLayer):
         means = np.zeros((n_units, len(features)))
         covariances = np.zeros((n_units, len(features), len(features)))
         for variable, units in self._units.items():
-            own = [f for f, feature in enumerate(features) if feature.variable == variable]
-            if not own:
+            asked = [f for f, feature in enumerate(features) if feature.variable == variable]
+            if not asked:
                 continue
+            own = np.array(asked)
             table = np.zeros((n_states, len(own)))
-            for place, f in enumerate(own):
+            for place, f in enumerate(asked):
                 values = features[f].values
                 known = np.arange(float(n_states)) if values is None else values
                 table[: len(known), place] = known[:n_states]

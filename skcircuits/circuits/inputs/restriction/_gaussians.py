@@ -160,8 +160,8 @@ class RestrictedGaussians(RestrictedLayer):
             group.covariances + group.gains @ spread @ group.gains.transpose(0, 2, 1)
         )
         place = {int(variable): i for i, variable in enumerate(self.layer.variables)}
-        own = [f for f, feature in enumerate(features) if feature.variable in place]
-        at_scope = [place[features[f].variable] for f in own]
+        own = np.array([f for f, feature in enumerate(features) if feature.variable in place], int)
+        at_scope = np.array([place[features[f].variable] for f in own.tolist()], int)
         means = np.zeros((n_units, len(features)))
         covariances = np.zeros((n_units, len(features), len(features)))
         means[:, own] = mean[:, at_scope]
