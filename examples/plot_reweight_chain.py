@@ -62,22 +62,24 @@ for name, estimate in estimates.items():
 # ---------------------------
 # Points on the diagonal are exact.
 
-figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), sharex=True, sharey=True)
+figure, axes = plt.subplots(
+    1, 4, figsize=(13, 3.8), sharex=True, sharey=True, layout="constrained"
+)
 for ax, (name, estimate) in zip(axes, estimates.items()):
     ax.plot([0, 1], [0, 1], color="0.7", zorder=0)
     ax.scatter(truth, estimate, s=18)
     error = np.abs(estimate - truth).mean()
     ax.set(title=f"{name}\nmean error {error:.4f}", xlabel="exact P(x = 1)", aspect="equal")
 axes[0].set_ylabel("estimated P(x = 1)")
-figure.tight_layout()
+plt.show()
 
 # %%
 # Which states count
 # ------------------
-# The first states, far from the target, get little weight. The effective sample size says
-# how much is left.
+# Weights are not small for early states as such: a state counts for what the others lack. The
+# effective sample size says how many equally weighted samples would be as good.
 
-figure, ax = plt.subplots(figsize=(7, 2.6))
+figure, ax = plt.subplots(figsize=(7, 2.8), layout="constrained")
 ax.bar(np.arange(len(chain)), weighter.weights_ * len(chain), width=1.0)
 ax.axhline(1.0, color="0.3", lw=0.8)
 ax.set(
@@ -85,5 +87,4 @@ ax.set(
     ylabel="weight relative to 1/n",
     title=f"effective sample size {weighter.effective_sample_size_:.0f} of {len(chain)}",
 )
-figure.tight_layout()
 plt.show()
