@@ -62,9 +62,7 @@ for name, estimate in estimates.items():
 # ---------------------------
 # Points on the diagonal are exact.
 
-figure, axes = plt.subplots(
-    1, 4, figsize=(13, 3.8), sharex=True, sharey=True, layout="constrained"
-)
+figure, axes = plt.subplots(1, 4, figsize=(13, 3.8), sharex=True, sharey=True, layout="constrained")
 for ax, (name, estimate) in zip(axes, estimates.items()):
     ax.plot([0, 1], [0, 1], color="0.7", zorder=0)
     ax.scatter(truth, estimate, s=18)

@@ -1,0 +1,46 @@
+"""
+Choosing a density by cross-validation
+======================================
+
+How many components should a Gaussian mixture have, and with which covariances? Densities are
+estimators with a ``score``, the mean log density of held-out rows, so that
+:class:`~sklearn.model_selection.GridSearchCV` answers.
+"""
+
+# %%
+# The search
+# ----------
+# The rows are incomplete: a fifth of the cells is missing. Scores are marginal log densities.
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_wine
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import scale
+
+from skcircuits import GaussianMixtureDensity
+
+X = scale(load_wine().data)
+X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
+grid = {"n_components": [1, 2, 3, 4, 6], "covariance_type": ["full", "tied", "diag"]}
+search = GridSearchCV(GaussianMixtureDensity(random_state=0), grid, cv=4).fit(X)
+
+# %%
+# What was found
+# --------------
+
+results = pd.DataFrame(search.cv_results_)
+figure, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
+for kind, rows in results.groupby("param_covariance_type"):
+    ax.errorbar(
+        rows["param_n_components"].astype(int),
+        rows["mean_test_score"],
+        yerr=rows["std_test_score"] / 2,
+        marker="o",
+        label=kind,
+    )
+ax.set(xlabel="components", ylabel="mean held-out log density (nats per row)")
+ax.legend(title="covariance_type")
+plt.show()
+print(search.best_params_)
