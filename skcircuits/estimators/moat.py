@@ -282,7 +282,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             self.bin_edges_ = self._states.discretizer.bin_edges
 
     def _view_rows(self, rows):
-        return self._states.encode_rows(rows)
+        return self._states.encode_rows(rows.in_canonical_order())
 
     def _fit_rows(self, rows, generator):
         validation = rows.validation

@@ -8,9 +8,10 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, StrudelDensity
+from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, MoATDensity, StrudelDensity
 from skcircuits.circuits import (
     divide,
     entropy,
@@ -239,7 +240,7 @@ def test_warm_start_goes_on(X):
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_warm_start_keeps_the_best_of_both_fits(n_components):
     # Of noise every split learns less than nothing
-    noise = np.random.default_rng(0).integers(2, size=(200, 6)).astype(float)
+    noise = np.random.default_rng(5).integers(2, size=(200, 6)).astype(float)
     parameters = {"n_components": n_components, "random_state": 0}
     density = fit(StrudelDensity(max_iter=3, warm_start=True, **parameters), noise)
     first, score = density.score_samples(noise), density.validation_scores_[0]
@@ -324,3 +325,38 @@ def _resolve(path):
     except ModuleNotFoundError:
         module, _, name = path.rpartition(".")
         return getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    "density",
+    [
+        ChowLiuDensity(random_state=0),
+        ChowLiuDensity(n_components=2, max_iter=5, random_state=0),
+        StrudelDensity(max_iter=10, random_state=0),
+        StrudelDensity(n_components=2, max_iter=10, random_state=0),
+        HiddenChowLiuDensity(n_latent_states=3, max_iter=5, random_state=0),
+        MoATDensity(max_iter=3, random_state=0),
+        MoATDensity(n_components=2, max_iter=3, random_state=0),
+    ],
+    ids=repr,
+)
+def test_the_order_of_the_rows_does_not_matter(density):
+    rng = np.random.default_rng(3)
+    group = rng.integers(2, size=(300, 1))
+    X = np.where(rng.random((300, 5)) < 0.2, 1 - group, group).astype(float)
+    X = np.column_stack([X, group[:, 0] + rng.normal(size=300)])
+    X[rng.random(X.shape) < 0.1] = np.nan
+    weight = rng.integers(1, 4, size=300).astype(float)
+    order = rng.permutation(300)
+    one = clone(density).fit(X, sample_weight=weight)
+    other = clone(density).fit(X[order], sample_weight=weight[order])
+    np.testing.assert_allclose(other.score_samples(X), one.score_samples(X), rtol=1e-9)
+
+
+def test_the_order_of_the_columns_does_not_matter_to_a_tree_of_complete_rows():
+    rng = np.random.default_rng(4)
+    group = rng.integers(3, size=(400, 1))
+    X = np.where(rng.random((400, 6)) < 0.3, rng.integers(3, size=(400, 6)), group).astype(float)
+    order = rng.permutation(6)
+    one, other = ChowLiuDensity().fit(X), ChowLiuDensity().fit(X[:, order])
+    np.testing.assert_allclose(other.score_samples(X[:, order]), one.score_samples(X), rtol=1e-10)

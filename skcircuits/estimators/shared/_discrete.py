@@ -21,7 +21,7 @@ class DiscreteDensity(CircuitDensity):
         self.bin_edges_ = self._states.discretizer.bin_edges
 
     def _view_rows(self, rows):
-        return self._states.encode_rows(rows)
+        return self._states.encode_rows(rows.in_canonical_order())
 
     def _known(self, X):
         return self._states.known(X)

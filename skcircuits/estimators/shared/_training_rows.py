@@ -46,6 +46,13 @@ class TrainingRows:
         states = None if self.states is None else self.states[indices]
         return TrainingRows(self.X[indices], self.weight[indices], states)
 
+    def in_canonical_order(self):
+        """Sort the rows by their cells, so that what is drawn for a row depends on its cells."""
+        # Big-endian bytes sort as the numbers do, so that units do not matter; -0 becomes 0
+        cells = (np.column_stack([self.X, self.weight]) + 0.0).astype(">f8")
+        opaque = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1]))).ravel()
+        return self.take(np.argsort(opaque, kind="stable"))
+
     def hold_out(self, fraction, generator):
         """Hold out a fraction as validation rows; tables too small to spare one use all twice."""
         n_held_out = int((fraction or 0) * len(self.X))
