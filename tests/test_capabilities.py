@@ -18,6 +18,7 @@ from skcircuits.circuits import (
     Indicator,
     MultivariateGaussian,
     PiecewisePolynomial,
+    Poisson,
 )
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import (
@@ -37,6 +38,7 @@ UNITS = {
     "Gaussian": Gaussian(0, 0.4, 1.2),
     "FactorGaussian": FactorGaussian([0, 1], [0.4, -1], [[1.0], [0.3]], [0.4, 0.9]),
     "MultivariateGaussian": MultivariateGaussian([0, 1], [0.4, -1], [[1.4, 0.3], [0.3, 1]]),
+    "Poisson": Poisson(0, 1.7),
     "PiecewisePolynomial": PiecewisePolynomial(
         0, [-1, 0, 0.5, 2], [0.1, 0.3, 0.1, 0.2], [0.25], [0.1], [0.1, 0.1], [1, 0.5]
     ),
@@ -55,6 +57,7 @@ EXACT = {
     "Gaussian": BASIC | {"score", "rbf", "laplacian", "linear", "polynomial"},
     "FactorGaussian": BASIC | {"score", "rbf", "linear", "polynomial"},
     "MultivariateGaussian": BASIC | {"score", "rbf", "linear", "polynomial"},
+    "Poisson": BASIC,
     "PiecewisePolynomial": BASIC | {"rbf", "laplacian", "linear", "polynomial"},
 }
 POINT = np.array([[1.0, -0.5]])
@@ -68,8 +71,9 @@ class Measure:
     def __init__(self, circuit, kinks=()):
         self.circuit, self.variables = circuit, list(circuit.variables)
         unit = circuit.root
-        if circuit.cardinalities:
-            self.nodes = np.arange(circuit.cardinalities[0], dtype=float)[:, None]
+        if circuit.plan.inputs[0][1].is_discrete:
+            n_states = circuit.cardinalities.get(0, 60)  # counts beyond have no mass to speak of
+            self.nodes = np.arange(n_states, dtype=float)[:, None]
             widths, atoms = 1.0, ()
         elif len(self.variables) == 2:
             axis = np.linspace(-10, 10, 401)

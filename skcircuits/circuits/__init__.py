@@ -1,8 +1,8 @@
 """Circuits: build them from units, query them exactly.
 
-A circuit has a symbolic face (``units``, ``inputs``) and a numeric one (``plan``). Every
-query is a choice of input values, one feedforward pass and perhaps one backward pass
-(``passes``).
+A circuit has a symbolic face (``structure``, ``inputs``) and a numeric one, the plan
+(``engine``). Every query is a choice of input values, one feedforward pass and perhaps one
+backward pass.
 """
 
 from skcircuits.circuits.algebra.information import entropy, kl_divergence
@@ -14,8 +14,13 @@ from skcircuits.circuits.inputs import (
     FactorGaussian,
     Gaussian,
     Indicator,
+    InputLayer,
+    InputUnit,
     MultivariateGaussian,
+    NumericalLayer,
     PiecewisePolynomial,
+    Poisson,
+    register_input_unit,
 )
 from skcircuits.circuits.structure.compatibility import are_compatible
 from skcircuits.circuits.structure.properties import (
@@ -33,8 +38,12 @@ __all__ = [
     "FactorGaussian",
     "Gaussian",
     "Indicator",
+    "InputLayer",
+    "InputUnit",
     "MultivariateGaussian",
+    "NumericalLayer",
     "PiecewisePolynomial",
+    "Poisson",
     "Product",
     "Sum",
     "are_compatible",
@@ -47,4 +56,5 @@ __all__ = [
     "is_structured_decomposable",
     "kl_divergence",
     "multiply",
+    "register_input_unit",
 ]

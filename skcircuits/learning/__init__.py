@@ -7,12 +7,19 @@ from skcircuits.learning.parameters.expectation_maximization import (
     expectation_maximization,
     fit_parameters,
 )
+from skcircuits.learning.parameters.input_statistics import (
+    ColumnMoments,
+    InputStatistics,
+    register_statistics,
+)
 from skcircuits.learning.strudel.growth import GrowthLimits, grow, learn_mixture
 from skcircuits.learning.strudel.learner import StrudelLearner
 
 __all__ = [
+    "ColumnMoments",
     "EMStep",
     "GrowthLimits",
+    "InputStatistics",
     "LatentRows",
     "LatentSchedule",
     "StrudelLearner",
@@ -21,4 +28,5 @@ __all__ = [
     "grow",
     "learn_latent_tree",
     "learn_mixture",
+    "register_statistics",
 ]

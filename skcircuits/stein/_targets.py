@@ -24,6 +24,15 @@ __all__ = [
 def is_continuous(target: Any) -> bool:
     """Tell whether a target is given by its score function."""
     if isinstance(target, Circuit):
+        if target.plan.count_variables:
+            raise CircuitPropertyError(
+                must(
+                    "variables of a target of Stein methods",
+                    "be continuous or have finitely many states",
+                    "condition() or marginalize() removes the others.",
+                    counts=target.plan.count_variables,
+                )
+            )
         return not target.cardinalities
     # Another target that has both is continuous: states have no gradient.
     if hasattr(target, "grad_log_prob"):

@@ -102,6 +102,13 @@ class Plan:
         return dict(zip(seen.tolist(), n_states[seen].tolist()))
 
     @cached_property
+    def count_variables(self) -> list[int]:
+        """Discrete variables without a list of states, sorted."""
+        massive = [layer.scopes.ravel() for _, layer in self.inputs if layer.is_discrete]
+        found = np.unique(np.concatenate([*massive, np.empty(0, dtype=np.intp)]))
+        return [variable for variable in found.tolist() if variable not in self.cardinalities]
+
+    @cached_property
     def position(self) -> dict[int, int]:
         """Position in the buffer by ``id`` of the symbolic unit."""
         return {id(unit): i for i, unit in enumerate(self.units)}

@@ -17,7 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs import FAMILIES
+from skcircuits.circuits.inputs._registry import (
+    family_of_name,
+    registered_names,
+    require_registered,
+)
 from skcircuits.circuits.structure._unit_lists import INPUT, SUM, UnitList
 from skcircuits.circuits.structure.units import Unit, topological_order
 from skcircuits.exceptions import CircuitFileError
@@ -40,6 +44,7 @@ def save(root: Unit, path: str | PathLike[str]) -> None:
         File name; written exactly as given.
     """
     units = UnitList.of(topological_order(root))
+    require_registered({type(unit) for unit in units.inputs})
     names = [type(unit).__name__ for unit in units.inputs]
     families = sorted(set(names))
     # A kind also tells the family of an input unit.
@@ -104,7 +109,7 @@ def _read_arrays(path: str | PathLike[str]) -> tuple[dict[str, np.ndarray], list
 
 def _names(family: str) -> list[str]:
     """Names of the arrays that hold the parameters of a family."""
-    parameters = signature(FAMILIES[family]).parameters
+    parameters = signature(family_of_name(family)).parameters
     return [f"{family}.{name}.{part}" for name in parameters for part in ("values", "shapes")]
 
 
@@ -119,10 +124,11 @@ def _check_header(array: np.ndarray) -> list[str]:
             f"The version of a circuit file must be one of 1, ..., {VERSION}; got "
             f"version={version!r}. Install a newer skcircuits to read it."
         )
-    unknown = set(header["families"]) - set(FAMILIES)
+    known = registered_names()
+    unknown = set(header["families"]) - set(known)
     if unknown:
         raise CircuitFileError(
-            f"Input units of a circuit file must be among {sorted(FAMILIES)}; got "
+            f"Input units of a circuit file must be among {known}; got "
             f"families={sorted(unknown)!r}."
         )
     return list(header["families"])
@@ -134,7 +140,7 @@ def _rebuild(arrays: Mapping[str, np.ndarray], families: list[str]) -> Unit:
     kinds = arrays["kinds"]
     leaves = {name: iter(_unpack(name, arrays)) for name in families}
     names = [families[kind - INPUT] for kind in kinds.tolist() if kind >= INPUT]
-    inputs: list[Unit] = [FAMILIES[name](**next(leaves[name])) for name in names]
+    inputs: list[Unit] = [family_of_name(name)(**next(leaves[name])) for name in names]
     units = UnitList(kinds, arrays["n_children"], arrays["children"], arrays["weights"], inputs)
     return units.linked()[-1]
 

@@ -1,6 +1,8 @@
-"""Families of input units, one per file."""
+"""Families of input units, one per file, and the registry of families and their rules."""
 
-from skcircuits.circuits.inputs._base import Box, BoxMasses, InputLayer, InputUnit
+from skcircuits.circuits.inputs import _rules  # noqa: F401 (registers rules of families)
+from skcircuits.circuits.inputs._base import Box, BoxMasses, InputLayer, InputUnit, NumericalLayer
+from skcircuits.circuits.inputs._registry import register_input_unit
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
 from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
@@ -8,13 +10,14 @@ from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
+from skcircuits.circuits.inputs.poisson import Poisson, PoissonLayer
+from skcircuits.circuits.inputs.polynomial import _histogram_rules  # noqa: F401
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,
     PiecewisePolynomialLayer,
 )
 
 __all__ = [
-    "FAMILIES",
     "Bernoulli",
     "Box",
     "BoxMasses",
@@ -29,15 +32,16 @@ __all__ = [
     "InputUnit",
     "MultivariateGaussian",
     "MultivariateGaussianLayer",
+    "NumericalLayer",
     "PiecewisePolynomial",
     "PiecewisePolynomialLayer",
+    "Poisson",
+    "PoissonLayer",
+    "register_input_unit",
 ]
 
-#: The families a file may name.
-FAMILIES: dict[str, type[InputUnit]] = {
-    family.__name__: family
-    for family in (
-        *(Bernoulli, Categorical, FactorGaussian, Gaussian, Indicator, MultivariateGaussian),
-        PiecewisePolynomial,
-    )
-}
+for _family in (
+    *(Bernoulli, Categorical, FactorGaussian, Gaussian, Indicator, MultivariateGaussian),
+    *(PiecewisePolynomial, Poisson),
+):
+    register_input_unit(_family)

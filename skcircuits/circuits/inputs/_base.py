@@ -32,6 +32,7 @@ __all__ = [
     "DiscreteInputLayer",
     "InputLayer",
     "InputUnit",
+    "NumericalLayer",
     "StateFlows",
     "check_variable",
 ]
@@ -145,8 +146,20 @@ class BoxMasses:
         np.multiply(log_masses > -np.inf, SMALLEST_ERROR, out=errors)
 
 
-class InputUnit(LeafUnit):
-    """An input unit of a family: names its layer class and its parameters."""
+class InputUnit(LeafUnit, ABC):
+    """Base class of the families of input units: an immutable node with parameters.
+
+    A family is a subclass with a constructor that takes ``parameters()``, sets ``scope`` (a
+    tuple of column numbers) and checks what it gets, and ``layer_type``, the `InputLayer` that
+    evaluates many of its units at once. `register_input_unit` lets files hold it. Attributes
+    are set once.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Gaussian, InputUnit
+    >>> issubclass(Gaussian, InputUnit)
+    True
+    """
 
     #: The class that evaluates many units of this family at once.
     layer_type: ClassVar[type[InputLayer]]
@@ -158,11 +171,28 @@ class InputUnit(LeafUnit):
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
+        """Constructor arguments that rebuild the unit.
+
+        Returns
+        -------
+        dict
+            Keyword arguments: numbers and arrays of numbers.
+        """
 
     @abstractmethod
     def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
-        """Sum or integrate out some variables; None when none remain."""
+        """Sum or integrate out some variables.
+
+        Parameters
+        ----------
+        variables : frozenset of int
+            Variables to remove.
+
+        Returns
+        -------
+        InputUnit or None
+            The unit of the remaining variables; None when none remain.
+        """
 
     def condition(self, x: FloatArray) -> InputUnit | None:
         """Fix the observed variables of the scope at their values.
@@ -187,7 +217,7 @@ class InputUnit(LeafUnit):
 
 
 class InputLayer(ABC):
-    """The stacked parameters of many input units of one family.
+    """Base class of the layers: the stacked parameters of many input units of one family.
 
     Values are arrays of shape (n_units, n_rows), *units first*. NaN cells of ``X`` are
     marginalised. Observed cells of a completion stay as they are.
@@ -197,7 +227,16 @@ class InputLayer(ABC):
     scopes : ndarray of shape (n_units, scope_size)
         Variables of each unit.
     is_discrete : bool
-        True for masses over states, False for densities.
+        True for masses over states or counts, False for densities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits import Poisson
+    >>> layer = Poisson.layer_type.stack([Poisson(0, 2.0), Poisson(0, 3.0)])
+    >>> layer.log_prob(np.array([[0.0], [np.nan]]))
+    array([[-2.,  0.],
+           [-3.,  0.]])
     """
 
     scopes: IntArray
@@ -210,11 +249,33 @@ class InputLayer(ABC):
     @classmethod
     @abstractmethod
     def stack(cls, units: Sequence[Any]) -> InputLayer:
-        """Stack the parameters of units with one ``layer_key``."""
+        """Stack the parameters of units.
+
+        Parameters
+        ----------
+        units : sequence of InputUnit
+            Units of the family with one ``layer_key``, in a plan sorted by scope.
+
+        Returns
+        -------
+        InputLayer
+            Their layer.
+        """
 
     @abstractmethod
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density (or mass) of each unit at each row, shape (n_units, n)."""
+        """Log density (or mass) of each unit at each row.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of the whole table, NaN for missing values, which are marginalised.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log values; 0 where all variables of a unit are missing.
+        """
 
     def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Densities on the linear scale, divided by the largest of each scope.
@@ -232,6 +293,9 @@ class InputLayer(ABC):
             Log of the factor taken out of each row.
         """
         values = self.log_prob(X)
+        # Masses are at most one as they are, and other families may hold masses of the variable
+        if self.is_discrete:
+            return np.exp(values, out=values), np.zeros(len(X))
         starts, counts = self._scope_runs
         peaks = np.maximum.reduceat(values, starts, axis=0)
         peaks[np.isneginf(peaks)] = 0.0
@@ -247,7 +311,19 @@ class InputLayer(ABC):
 
     @abstractmethod
     def log_box(self, box: Box) -> FloatArray:
-        """Log probability of each row's box under each unit, shape (n_units, n)."""
+        """Log probability of each row's box under each unit.
+
+        Parameters
+        ----------
+        box : Box
+            One box per row: ``lower`` and ``upper``, (n, n_columns), where NaN leaves a side
+            open, and ``closed``, which says whether bounds belong to it.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log probabilities to relative accuracy.
+        """
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
         """Do once for all rows what their batches share.
@@ -266,7 +342,18 @@ class InputLayer(ABC):
 
     @abstractmethod
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log density at the best completion of each row, shape (n_units, n)."""
+        """Log density (or mass) of each unit at the best completion of each row.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows of the whole table, NaN for missing values, which are marginalised.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n)
+            Log values of the rows that ``mode`` completes.
+        """
 
     @abstractmethod
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
@@ -287,7 +374,23 @@ class InputLayer(ABC):
 
     @abstractmethod
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Draw the NaN cells given the unit's observed ones; as ``mode`` otherwise."""
+        """Draw the NaN cells given the unit's observed ones.
+
+        Parameters
+        ----------
+        units : ndarray of shape (m,)
+            Which unit completes which row of cells.
+        cells : ndarray of shape (m, scope_size)
+            The unit's own columns, NaN where to be drawn.
+        rng : RandomNumbers
+            ``random(m)`` gives uniform, ``standard_normal(m)`` normal numbers, one per row of
+            cells.
+
+        Returns
+        -------
+        ndarray of shape (m, scope_size)
+            Completed cells.
+        """
 
     @property
     @abstractmethod
@@ -305,20 +408,21 @@ class InputLayer(ABC):
         return 4 * 8 * self.scopes.size
 
     @property
-    @abstractmethod
     def massive_variables(self) -> IntArray:
-        """Variables with points of positive mass under some unit."""
+        """Variables with points of positive mass under some unit: all, or none of densities."""
+        return np.unique(self.scopes) if self.is_discrete else np.empty(0, dtype=np.intp)
 
 
-class DensityLayer(InputLayer):
-    """Input units over continuous variables."""
+class NumericalLayer(InputLayer):
+    """Base class of layers over numbers: continuous variables and counts, which have moments.
 
-    is_discrete = False
-
-    @property
-    def massive_variables(self) -> IntArray:
-        """Variables with points of positive mass under some unit: none."""
-        return np.empty(0, dtype=np.intp)
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits import NumericalLayer, Poisson
+    >>> issubclass(Poisson.layer_type, NumericalLayer)
+    True
+    """
 
     @abstractmethod
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -338,6 +442,12 @@ class DensityLayer(InputLayer):
     def conditional_means(self, X: FloatArray) -> FloatArray:
         """Mean of every cell given the unit's observed cells, (n_units, n, scope_size)."""
         return self.conditional_moments(X)[0]
+
+
+class DensityLayer(NumericalLayer):
+    """Input units over continuous variables."""
+
+    is_discrete = False
 
 
 class DifferentiableLayer(DensityLayer):
@@ -377,14 +487,9 @@ class StateFlows(NamedTuple):
 
 
 class DiscreteInputLayer(InputLayer):
-    """Input units over discrete variables."""
+    """Input units over categorical variables, which have finitely many states."""
 
     is_discrete = True
-
-    @property
-    def massive_variables(self) -> IntArray:
-        """Variables with points of positive mass under some unit: all."""
-        return np.unique(self.scopes)
 
     @property
     @abstractmethod

@@ -1,73 +1,58 @@
-"""Products, quotients and divergences of pairs of input units, one rule per pair of families.
+"""Products, quotients, divergences and entropies of discrete and Gaussian input units.
 
-Discrete units combine with discrete ones, Gaussian units (univariate or joint) with
-Gaussian ones over the same variables, histograms with histograms. Results are a normalised
-unit and a factor in log space, since products of densities have no other use for their
-constant.
+Discrete units combine with discrete ones, Gaussian units (univariate or joint) with Gaussian
+ones over the same variables. Products are a normalised unit and a factor in log space.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from skcircuits.circuits.inputs._base import LOG_SQRT_2PI, InputUnit
+from skcircuits.circuits.inputs._registry import (
+    Scaled,
+    divergence,
+    divide_inputs,
+    entropy,
+    multiply_inputs,
+)
 from skcircuits.circuits.inputs.discrete import Categorical, DiscreteUnit
 from skcircuits.circuits.inputs.gaussian import Gaussian
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussian
-from skcircuits.circuits.inputs.polynomial._histogram_rules import (
-    combine_histograms,
-    histogram_divergence,
-    histogram_entropy,
-)
-from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomial
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Scaled", "divergence", "divide_inputs", "entropy", "multiply_inputs"]
+
+@multiply_inputs.register(DiscreteUnit, DiscreteUnit)
+def _multiply_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
+    own, other = _log_padded(left, right)
+    return _discrete(left.variable, own + other)
 
 
-class Scaled(NamedTuple):
-    """A normalised unit times ``exp(log_factor)``; None with factor 0 for the zero function.
-
-    Parameters
-    ----------
-    unit : Unit or None
-        The unit.
-    log_factor : float
-        Its factor.
-    """
-
-    unit: InputUnit | None
-    log_factor: float
+@divide_inputs.register(DiscreteUnit, DiscreteUnit)
+def _divide_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
+    own, other = _log_padded(left, right)
+    ratios = np.subtract(own, other, where=other > -np.inf, out=np.full_like(own, -np.inf))
+    return _discrete(left.variable, ratios)
 
 
-def multiply_inputs(left: InputUnit, right: InputUnit) -> Scaled:
-    """Multiply two units over the same variables.
+@divergence.register(DiscreteUnit, DiscreteUnit)
+def _discrete_divergence(left: DiscreteUnit, right: DiscreteUnit) -> tuple[float, float]:
+    own, other = _padded(left, right)
+    inside = (own > 0) & (other > 0)
+    # States that the right unit excludes count as missing mass, not as infinity.
+    ratios = np.log(own[inside] / other[inside])
+    return float(own[inside].sum()), float(own[inside] @ ratios)
 
-    Parameters
-    ----------
-    left, right : InputUnit
-        Both discrete, both Gaussian or both histograms.
 
-    Returns
-    -------
-    Scaled
-        The product, normalised, and its integral.
+@entropy.register(DiscreteUnit)
+def _discrete_entropy(unit: DiscreteUnit) -> float:
+    possible = unit.probabilities[unit.probabilities > 0]
+    return float(-possible @ np.log(possible))
 
-    Raises
-    ------
-    CircuitPropertyError
-        If there is no rule for the two families.
-    """
-    if isinstance(left, DiscreteUnit) and isinstance(right, DiscreteUnit):
-        own, other = _log_padded(left, right)
-        return _discrete(left.variable, own + other)
-    if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
-        return Scaled(*combine_histograms(left, right, 1.0))
-    _require_gaussians("multiplied", left, right)
+
+def _multiply_gaussians(left: InputUnit, right: InputUnit) -> Scaled:
     if len(left.scope) == 1:
         return _univariate_product(left, right)
     (mean, covariance), (other_mean, other_covariance) = _moments(left), _moments(right)
@@ -78,31 +63,7 @@ def multiply_inputs(left: InputUnit, right: InputUnit) -> Scaled:
     return Scaled(_gaussian(left.scope, mean + gain @ (other_mean - mean), product), log_factor)
 
 
-def divide_inputs(left: InputUnit, right: InputUnit) -> Scaled:
-    """Divide two units over the same variables; 0 where the divisor is zero.
-
-    Parameters
-    ----------
-    left, right : InputUnit
-        Both discrete, both Gaussian (the divisor wider) or both histograms.
-
-    Returns
-    -------
-    Scaled
-        The quotient, normalised, and its integral.
-
-    Raises
-    ------
-    CircuitPropertyError
-        If there is no rule for the two families or the quotient cannot be integrated.
-    """
-    if isinstance(left, DiscreteUnit) and isinstance(right, DiscreteUnit):
-        own, other = _log_padded(left, right)
-        ratios = np.subtract(own, other, where=other > -np.inf, out=np.full_like(own, -np.inf))
-        return _discrete(left.variable, ratios)
-    if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
-        return Scaled(*combine_histograms(left, right, -1.0))
-    _require_gaussians("divided", left, right)
+def _divide_gaussians(left: InputUnit, right: InputUnit) -> Scaled:
     if len(left.scope) == 1:
         return _univariate_quotient(left, right)
     (mean, covariance), (other_mean, other_covariance) = _moments(left), _moments(right)
@@ -121,35 +82,7 @@ def divide_inputs(left: InputUnit, right: InputUnit) -> Scaled:
     return Scaled(_gaussian(left.scope, centre, quotient), log_factor)
 
 
-def divergence(left: InputUnit, right: InputUnit) -> tuple[float, float]:
-    """Integrate the left unit, and its log ratio to the right, over the right's support.
-
-    Parameters
-    ----------
-    left, right : InputUnit
-        Both discrete, both Gaussian or both histograms.
-
-    Returns
-    -------
-    mass : float
-        ∫ left over the support of right.
-    divergence : float
-        ∫ left log(left / right) there.
-
-    Raises
-    ------
-    CircuitPropertyError
-        If there is no rule for the two families.
-    """
-    if isinstance(left, DiscreteUnit) and isinstance(right, DiscreteUnit):
-        own, other = _padded(left, right)
-        inside = (own > 0) & (other > 0)
-        # States that the right unit excludes count as missing mass, not as infinity.
-        ratios = np.log(own[inside] / other[inside])
-        return float(own[inside].sum()), float(own[inside] @ ratios)
-    if isinstance(left, PiecewisePolynomial) and isinstance(right, PiecewisePolynomial):
-        return histogram_divergence(left, right)
-    _require_gaussians("compared", left, right)
+def _gaussian_divergence(left: InputUnit, right: InputUnit) -> tuple[float, float]:
     if len(left.scope) == 1:
         (centre, std), (other_centre, other_std) = _mean_and_std(left), _mean_and_std(right)
         width, offset = std / other_std, (centre - other_centre) / other_std
@@ -163,35 +96,20 @@ def divergence(left: InputUnit, right: InputUnit) -> tuple[float, float]:
     return 1.0, float(0.5 * (np.trace(ratio) - len(mean) + distance - log_determinant))
 
 
-def entropy(unit: InputUnit) -> float:
-    """Differential entropy of a unit, or entropy of a discrete one.
-
-    Parameters
-    ----------
-    unit : InputUnit
-        A discrete or Gaussian unit, or a histogram.
-
-    Returns
-    -------
-    float
-        Entropy in nats.
-
-    Raises
-    ------
-    CircuitPropertyError
-        If there is no rule for the family.
-    """
-    if isinstance(unit, DiscreteUnit):
-        possible = unit.probabilities[unit.probabilities > 0]
-        return float(-possible @ np.log(possible))
-    if isinstance(unit, PiecewisePolynomial) and unit.degree == 0:
-        return histogram_entropy(unit)
-    _require_gaussians("measured", unit)
+def _gaussian_entropy(unit: InputUnit) -> float:
     # ½ log |2πe Σ| is half the dimension less the log density at the mean.
     if len(unit.scope) == 1:
         return 0.5 - _log_normal(0.0, _mean_and_std(unit)[1])
     covariance = _moments(unit)[1]
     return float(0.5 * len(covariance) - _log_density(np.zeros(len(covariance)), covariance))
+
+
+for _own in (Gaussian, MultivariateGaussian):
+    entropy.register(_own)(_gaussian_entropy)
+    for _other in (Gaussian, MultivariateGaussian):
+        multiply_inputs.register(_own, _other)(_multiply_gaussians)
+        divide_inputs.register(_own, _other)(_divide_gaussians)
+        divergence.register(_own, _other)(_gaussian_divergence)
 
 
 def _padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatArray]:
@@ -231,12 +149,6 @@ def _discrete(variable: int, log_masses: FloatArray) -> Scaled:
             )
         )
     return Scaled(Categorical(variable, masses), float(peak + np.log(total)))
-
-
-def _require_gaussians(action: str, *units: InputUnit) -> None:
-    """Refuse what has no rule."""
-    if not all(isinstance(unit, Gaussian | MultivariateGaussian) for unit in units):
-        raise _no_rule(action, *units)
 
 
 def _moments(unit: InputUnit) -> tuple[FloatArray, FloatArray]:
@@ -287,17 +199,6 @@ def _too_narrow(left: InputUnit, right: InputUnit) -> CircuitPropertyError:
             "Otherwise the quotient has no finite integral.",
             numerator=left,
             divisor=right,
-        )
-    )
-
-
-def _no_rule(action: str, *units: InputUnit) -> CircuitPropertyError:
-    """Say which units do not go together."""
-    return CircuitPropertyError(
-        must(
-            f"input units that are {action}",
-            "be discrete, Gaussian or histograms, alike in both circuits",
-            families=[type(unit).__name__ for unit in units],
         )
     )
 

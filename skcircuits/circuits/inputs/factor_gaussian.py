@@ -173,10 +173,8 @@ class FactorGaussian(MultivariateGaussian):
         self.noise_variances = np.array(noise_variances, dtype=np.float64)
         self._check_parameters()
         order = np.argsort(variables)
-        self.mean = self.mean[order]
-        self.loadings = self.loadings[order]
-        self.noise_variances = self.noise_variances[order]
         for array in (self.mean, self.loadings, self.noise_variances):
+            array[:] = array[order]
             array.flags.writeable = False
 
     def _check_parameters(self) -> None:

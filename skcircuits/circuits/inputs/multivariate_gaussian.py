@@ -149,8 +149,8 @@ class MultivariateGaussian(InputUnit):
         self.mean = np.array(mean, dtype=np.float64)
         self.covariance = np.array(covariance, dtype=np.float64)
         self._check_shapes()
-        self.mean = self.mean[order]
-        self.covariance = self.covariance[np.ix_(order, order)]
+        self.mean[:] = self.mean[order]
+        self.covariance[:] = self.covariance[np.ix_(order, order)]
         self._check_positive_definite()
         self.mean.flags.writeable = self.covariance.flags.writeable = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from skcircuits.circuits.queries._moments import (
 from skcircuits.circuits.queries._sampling import sample, sample_completions
 from skcircuits.circuits.queries._score import log_density_gradient, require_gradients
 from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
-from skcircuits.circuits.structure.units import Unit
+from skcircuits.circuits.structure.units import Immutable, Unit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import as_generator
 from skcircuits.numerics._row_streams import RowStreams
@@ -33,7 +33,7 @@ __all__ = ["CircuitQueries"]
 CLOSED = ("both", "left", "right", "neither")
 
 
-class CircuitQueries:
+class CircuitQueries(Immutable, ABC):
     """What can be asked of a circuit; :class:`Circuit` adds how circuits are made.
 
     Columns of ``X`` are variable numbers, NaN means unknown.

@@ -17,7 +17,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._policy import MANY_ROWS
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.inputs import InputLayer
-from skcircuits.circuits.inputs._base import DensityLayer, DiscreteInputLayer, StateFlows
+from skcircuits.circuits.inputs._base import DiscreteInputLayer, NumericalLayer, StateFlows
 from skcircuits.circuits.queries._likelihood import log_partition
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
@@ -85,7 +85,7 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
         for variable, unknown, shares in states:
             distance = np.arange(len(shares))[:, None] - mean[variable, unknown]
             total[variable, unknown] += (shares * distance**2).sum(axis=0)
-        for units, layer in _densities(compact):
+        for units, layer in _numerical(compact):
             own_mean, own_variance = layer.conditional_moments(block)
             spread = own_variance + (own_mean - mean[layer.scopes].transpose(0, 2, 1)) ** 2
             total += _per_column(layer, flows[units][..., None] * spread, len(total))
@@ -174,9 +174,9 @@ def _state_flows(plan: Plan, flows: FloatArray, X: FloatArray) -> list[StateFlow
     ]
 
 
-def _densities(plan: Plan) -> list[tuple[slice, DensityLayer]]:
-    """Give the layers of continuous units."""
-    return [(units, layer) for units, layer in plan.inputs if isinstance(layer, DensityLayer)]
+def _numerical(plan: Plan) -> list[tuple[slice, NumericalLayer]]:
+    """Give the layers of units over numbers."""
+    return [(units, layer) for units, layer in plan.inputs if isinstance(layer, NumericalLayer)]
 
 
 def _means(plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows]) -> FloatArray:
@@ -184,7 +184,7 @@ def _means(plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows
     total = np.zeros(X.shape).T
     for variable, unknown, shares in states:
         total[variable, unknown] += np.arange(len(shares)) @ shares
-    for units, layer in _densities(plan):
+    for units, layer in _numerical(plan):
         means = flows[units][..., None] * layer.conditional_means(X)
         total += _per_column(layer, means, X.shape[1])
     outside = [v for v in range(X.shape[1]) if v not in plan.units[-1].scope]

@@ -14,6 +14,7 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = [
+    "Immutable",
     "LeafUnit",
     "Product",
     "Rooted",
@@ -40,7 +41,30 @@ MIN_LOG_WEIGHT = float(np.log(np.finfo(np.float64).tiny))
 Scope = tuple[int, ...]
 
 
-class Unit:
+class Immutable:
+    """An object whose attributes are set once, when it is made."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute that is not set yet; refuse to change one."""
+        if name in vars(self):
+            raise AttributeError(
+                must(
+                    f"attributes of a {type(self).__name__}",
+                    "stay as they are",
+                    "Build a new one: circuits share their units and remember what they compile.",
+                    name=name,
+                )
+            )
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse to take an attribute away."""
+        raise AttributeError(
+            must(f"attributes of a {type(self).__name__}", "stay as they are", name=name)
+        )
+
+
+class Unit(Immutable):
     """A node of a circuit: a function of the variables in its scope.
 
     Units are immutable. ``p * q`` makes a product, ``0.3 * p + 0.7 * q`` a sum.

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.learning.parameters._leaf_statistics import ColumnMoments
+from skcircuits.learning.parameters.input_statistics import ColumnMoments
 from skcircuits.numerics._patterns import (
     PatternGroup,
     distinct_patterns,

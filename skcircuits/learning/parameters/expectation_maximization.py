@@ -22,12 +22,12 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.learning.parameters._leaf_statistics import (
-    ColumnMoments,
-    LeafStatistics,
-    leaf_statistics,
-)
 from skcircuits.learning.parameters._rebuild import rebuild
+from skcircuits.learning.parameters.input_statistics import (
+    ColumnMoments,
+    InputStatistics,
+    statistics_of_layer,
+)
 from skcircuits.protocols import FloatArray
 
 __all__ = ["EMStep", "expectation_maximization", "fit_parameters"]
@@ -194,8 +194,8 @@ class _Totals:
     def __init__(self, plan: Plan, leaves: list[list[InputUnit]], moments: ColumnMoments) -> None:
         self.plan = plan
         self.counts = np.zeros_like(plan.weights.log)
-        self.leaves: list[tuple[slice, InputLayer, LeafStatistics]] = [
-            (units, layer, leaf_statistics(layer, family, moments))
+        self.leaves: list[tuple[slice, InputLayer, InputStatistics]] = [
+            (units, layer, statistics_of_layer(layer, family, moments))
             for (units, layer), family in zip(plan.inputs, leaves)
         ]
         self._log_density = 0.0

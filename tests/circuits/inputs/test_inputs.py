@@ -12,8 +12,9 @@ from skcircuits.circuits import (
     Indicator,
     MultivariateGaussian,
     PiecewisePolynomial,
+    Poisson,
 )
-from skcircuits.circuits.inputs import FAMILIES, MultivariateGaussianLayer
+from skcircuits.circuits.inputs import MultivariateGaussianLayer
 
 JOINT = MultivariateGaussian(
     [3, 0, 2], [1.0, -1.0, 0.5], [[2.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 0.8]]
@@ -24,13 +25,14 @@ UNITS = [
     Indicator(2, 1, 3),
     Gaussian(1, 0.5, 2.0),
     JOINT,
+    Poisson(2, 3.5),
     PiecewisePolynomial(0, [0.0, 1.0, 3.0], [0.2, 0.5], [2.0], [0.1], [0.1, 0.1], [1.0, 2.0]),
 ]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
 def test_parameters_rebuild_the_unit(unit):
-    twin = FAMILIES[type(unit).__name__](**unit.parameters())
+    twin = type(unit)(**unit.parameters())
     X = np.tile(Circuit(unit).sample(5, random_state=0), 1)
     np.testing.assert_array_equal(Circuit(twin).log_prob(X), Circuit(unit).log_prob(X))
     assert twin.scope == unit.scope
@@ -47,8 +49,27 @@ def test_a_unit_whose_cells_are_unknown_has_value_one(unit):
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
 def test_units_cannot_be_changed(unit):
+    before = repr(unit)
+    for name in (*vars(unit), *unit.parameters()):
+        with pytest.raises(AttributeError, match=r"stay as they are|no setter"):
+            setattr(unit, name, 50)
+        with pytest.raises(AttributeError):
+            delattr(unit, name)
     arrays = [value for value in vars(unit).values() if isinstance(value, np.ndarray)]
     assert not any(array.flags.writeable for array in arrays)
+    assert repr(unit) == before
+
+
+def test_inner_units_and_circuits_cannot_be_changed():
+    term = Gaussian(0, 0.0, 1.0)
+    circuit = Circuit(0.5 * term + 0.5 * Gaussian(0, 1.0, 1.0))
+    for name in ("children", "weights", "scope"):
+        with pytest.raises(AttributeError, match="attributes of a Sum must stay as they are"):
+            setattr(circuit.root, name, ())
+    with pytest.raises(ValueError, match="read-only"):
+        circuit.root.weights[0] = 1.0
+    with pytest.raises(AttributeError, match="attributes of a Circuit must stay as they are"):
+        circuit.root = term
 
 
 def test_gaussian_agrees_with_scipy():

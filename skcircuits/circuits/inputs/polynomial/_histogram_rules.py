@@ -10,6 +10,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import xlogy
 
+from skcircuits.circuits.inputs._registry import (
+    Scaled,
+    divergence,
+    divide_inputs,
+    entropy,
+    multiply_inputs,
+)
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomial
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray
@@ -18,6 +25,16 @@ __all__ = ["combine_histograms", "histogram_divergence", "histogram_entropy"]
 
 # End of the knots that a side's tail begins at.
 LEFT, RIGHT = 0, -1
+
+
+@multiply_inputs.register(PiecewisePolynomial, PiecewisePolynomial)
+def _multiply(left: PiecewisePolynomial, right: PiecewisePolynomial) -> Scaled:
+    return Scaled(*combine_histograms(left, right, 1.0))
+
+
+@divide_inputs.register(PiecewisePolynomial, PiecewisePolynomial)
+def _divide(left: PiecewisePolynomial, right: PiecewisePolynomial) -> Scaled:
+    return Scaled(*combine_histograms(left, right, -1.0))
 
 
 def combine_histograms(
@@ -88,6 +105,7 @@ def combine_histograms(
     return unit, float(peak + np.log(total))
 
 
+@entropy.register(PiecewisePolynomial)
 def histogram_entropy(unit: PiecewisePolynomial) -> float:
     """Entropy of a histogram, of its density beside the logarithms of its point masses.
 
@@ -101,12 +119,14 @@ def histogram_entropy(unit: PiecewisePolynomial) -> float:
     float
         Entropy in nats.
     """
+    _require_histograms(unit, unit, "measured")
     widths = np.concatenate([np.diff(unit.knots), unit.tail_scales, np.ones(len(unit.atoms))])
     masses = np.concatenate([unit.weights, unit.tail_masses, unit.atom_masses])
     # An exponential distribution has entropy 1 + log(scale)
     return float(unit.tail_masses.sum() + xlogy(masses, widths).sum() - xlogy(masses, masses).sum())
 
 
+@divergence.register(PiecewisePolynomial, PiecewisePolynomial)
 def histogram_divergence(
     left: PiecewisePolynomial, right: PiecewisePolynomial
 ) -> tuple[float, float]:
@@ -141,7 +161,7 @@ def histogram_divergence(
     sizes = np.append(np.diff(knots), np.ones(len(atoms)))[inside]
     own, other = log_values[:, inside]
     masses = np.exp(own) * sizes
-    mass, divergence = masses.sum(), masses @ (own - other)
+    mass, total = masses.sum(), masses @ (own - other)
     for side in (LEFT, RIGHT):
         tail_masses, scales = _common_tails(left, right, side)
         if tail_masses.all():
@@ -149,8 +169,8 @@ def histogram_divergence(
             # The distance from the edge has the left scale for its mean
             slope = scales[0] / scales[1] - 1.0
             mass += tail_masses[0]
-            divergence += tail_masses[0] * (log_heights[0] - log_heights[1] + slope)
-    return float(mass), float(divergence)
+            total += tail_masses[0] * (log_heights[0] - log_heights[1] + slope)
+    return float(mass), float(total)
 
 
 def _require_histograms(left: PiecewisePolynomial, right: PiecewisePolynomial, action: str) -> None:
@@ -180,7 +200,7 @@ def _require_apart(left: PiecewisePolynomial, right: PiecewisePolynomial, action
                 must(
                     f"point masses of piecewise polynomial units that are {action}",
                     "lie where the other unit has a point mass or is zero",
-                    "Give both units the same atoms; their masses may be 0.",
+                    "Rebuild the unit without these point masses.",
                     atoms=within.tolist(),
                 )
             )

@@ -289,17 +289,24 @@ class PiecewisePolynomial(InputUnit):
         self.scope = (self.variable,)
         self.knots = _increasing("knots", knots, at_least=2)
         self.weights = _masses("weights", weights)
-        self.atoms = _increasing("atoms", atoms)
-        self.atom_masses = _masses("atom_masses", atom_masses)
+        atoms, atom_masses = _increasing("atoms", atoms), _masses("atom_masses", atom_masses)
+        if len(atoms) != len(atom_masses):
+            raise ValueError(
+                must(
+                    "atoms and atom_masses of a piecewise polynomial unit",
+                    "have equal lengths",
+                    lengths=(len(atoms), len(atom_masses)),
+                )
+            )
+        # A point without mass is no point mass: the density there stays a density
+        massive = atom_masses > 0
+        self.atoms = _increasing("atoms", atoms[massive])
+        self.atom_masses = _masses("atom_masses", atom_masses[massive])
         self.tail_masses = _masses("tail_masses", tail_masses)
         if tail_scales is None:
             tail_scales = [self.knots[-1] - self.knots[0]] * 2
         self.tail_scales = _masses("tail_scales", tail_scales)
         self._check_shapes()
-        # A point without mass is no point mass: the density there stays a density
-        massive = self.atom_masses > 0
-        self.atoms = _increasing("atoms", self.atoms[massive])
-        self.atom_masses = _masses("atom_masses", self.atom_masses[massive])
 
     def _check_shapes(self) -> None:
         """Check what the parameters must be together."""
@@ -310,14 +317,6 @@ class PiecewisePolynomial(InputUnit):
                     "have at least one entry per interval between knots",
                     n_weights=len(self.weights),
                     n_intervals=len(self.knots) - 1,
-                )
-            )
-        if len(self.atoms) != len(self.atom_masses):
-            raise ValueError(
-                must(
-                    "atoms and atom_masses of a piecewise polynomial unit",
-                    "have equal lengths",
-                    lengths=(len(self.atoms), len(self.atom_masses)),
                 )
             )
         if len(self.tail_masses) != 2 or len(self.tail_scales) != 2 or not self.tail_scales.all():

@@ -2,7 +2,7 @@
 
 One class per family: it gathers, batch by batch, what the rows say about the units of an
 input layer, each row weighted by the flow that reaches the unit, and turns the totals into
-new units. A family without an entry keeps its parameters.
+new units.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from skcircuits.circuits.inputs import (
     InputUnit,
     MultivariateGaussian,
     MultivariateGaussianLayer,
+    PiecewisePolynomialLayer,
+    Poisson,
+    PoissonLayer,
 )
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._gaussian_conditionals import conditional_blocks
 from skcircuits.protocols import FloatArray
 
-__all__ = ["ColumnMoments", "LeafStatistics", "leaf_statistics"]
+__all__ = ["ColumnMoments", "InputStatistics", "register_statistics"]
 
 # Least variance of a unit, relative to that of its column: a spike on one value is no density.
 _MIN_VARIANCE = 1e-6
@@ -36,9 +40,19 @@ _MIN_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class ColumnMoments:
-    """Mean and variance of every column: the prior of continuous units.
+    """Mean and variance of every column: the prior of input units over numbers.
 
-    `mean`, `variance` (n_columns,): over the observed cells; the variance is positive.
+    Attributes
+    ----------
+    mean, variance : ndarray of shape (n_columns,)
+        Moments of the observed cells; the variance is positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.learning import ColumnMoments
+    >>> ColumnMoments.of(np.array([[1.0], [3.0], [np.nan]]), np.ones(3))
+    ColumnMoments(mean=array([2.]), variance=array([1.]))
     """
 
     mean: FloatArray
@@ -48,7 +62,17 @@ class ColumnMoments:
     def of(cls, X: FloatArray, weight: FloatArray) -> ColumnMoments:
         """Measure the columns of a table.
 
-        `X` (n, n_columns), `weight` (n,).
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for missing values.
+        weight : ndarray of shape (n,)
+            Weights of the rows.
+
+        Returns
+        -------
+        ColumnMoments
+            Moments of the columns.
         """
         seen = ~np.isnan(X)
         total = weight @ seen
@@ -65,11 +89,27 @@ class ColumnMoments:
         return cls(mean, variance)
 
 
-class LeafStatistics(ABC):
-    """Gathers the statistics of one input layer.
+class InputStatistics(ABC):
+    """Base class of what expectation maximisation gathers for one input layer.
 
-    `layer`: the stacked units with their present parameters; `units`: the units themselves, in the
-    order of the layer; `moments`: moments of the training columns.
+    Parameters
+    ----------
+    layer : InputLayer
+        The stacked units with their present parameters.
+    units : sequence of InputUnit
+        The units themselves, in the order of the layer.
+    moments : ColumnMoments
+        Moments of the training columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits import Circuit, Poisson
+    >>> from skcircuits.learning import fit_parameters
+    >>> X = np.array([[0.0], [1.0], [1.0], [np.nan], [9.0], [11.0]])
+    >>> start = Circuit(0.5 * Poisson(0, 1.0) + 0.5 * Poisson(0, 5.0))
+    >>> sorted(unit.rate for unit in fit_parameters(start, X, pseudo_count=0.0).root.children)
+    [0.66..., 9.9...]
     """
 
     def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
@@ -81,16 +121,33 @@ class LeafStatistics(ABC):
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Add rows of a table.
 
-        `X` (n, n_columns), `flows` (n_units, n).
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows, NaN for missing values: their statistics are expectations.
+        flows : ndarray of shape (n_units, n)
+            Probability that each unit takes part in the explanation of each row, times the
+            weight of the row.
         """
 
     @abstractmethod
     def estimate(self, pseudo_count: float) -> list[InputUnit]:
-        """Give the units with their new parameters."""
+        """Give the units with their new parameters.
+
+        Parameters
+        ----------
+        pseudo_count : float
+            Rows that the prior is worth.
+
+        Returns
+        -------
+        list of InputUnit
+            One unit for each of the layer.
+        """
 
 
-class _FixedLeaves(LeafStatistics):
-    """Units whose family has no estimator here."""
+class _FixedStatistics(InputStatistics):
+    """Units that keep their parameters."""
 
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Ignore the rows."""
@@ -100,7 +157,7 @@ class _FixedLeaves(LeafStatistics):
         return list(self.units)
 
 
-class _DiscreteLeaves(LeafStatistics):
+class _DiscreteStatistics(InputStatistics):
     """Expected counts of the states."""
 
     def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
@@ -141,7 +198,7 @@ def _with_masses(unit: InputUnit, masses: FloatArray) -> InputUnit:
     return unit
 
 
-class _GaussianLeaves(LeafStatistics):
+class _GaussianStatistics(InputStatistics):
     """Weights, first and second moments, in units of the column's deviation."""
 
     def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
@@ -175,7 +232,7 @@ class _GaussianLeaves(LeafStatistics):
         ]
 
 
-class _MultivariateGaussianLeaves(LeafStatistics):
+class _MultivariateGaussianStatistics(InputStatistics):
     """Weights, means and scatter matrices around the mean of the columns."""
 
     def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
@@ -224,15 +281,79 @@ class _MultivariateGaussianLeaves(LeafStatistics):
         ]
 
 
-_FAMILIES: dict[type[InputLayer], type[LeafStatistics]] = {
-    DiscreteLayer: _DiscreteLeaves,
-    GaussianLayer: _GaussianLeaves,
-    MultivariateGaussianLayer: _MultivariateGaussianLeaves,
-}
+class _PoissonStatistics(InputStatistics):
+    """Weights and means of counts."""
+
+    def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
+        super().__init__(layer, units, moments)
+        self._totals = np.zeros((2, len(layer)))
+
+    def add(self, X: FloatArray, flows: FloatArray) -> None:
+        """Add expected counts; a missing cell has the rate of the unit itself."""
+        mean, _ = self.layer.conditional_moments(X)
+        self._totals[0] += flows.sum(axis=1)
+        self._totals[1] += np.einsum("un,un->u", flows, mean[..., 0])
+
+    def estimate(self, pseudo_count: float) -> list[InputUnit]:
+        """Match means; the prior is the mean of the column."""
+        prior = np.maximum(self.moments.mean[self.layer.scopes[:, 0]], 0.0)
+        total = self._totals[0] + pseudo_count
+        rates = (self._totals[1] + pseudo_count * prior) / np.where(total > 0, total, 1.0)
+        return [
+            Poisson(unit.variable, float(rate)) if known else unit  # type: ignore[attr-defined]
+            for unit, rate, known in zip(self.units, rates, total > 0)
+        ]
 
 
-def leaf_statistics(
+_FAMILIES: dict[type[InputLayer], type[InputStatistics]] = {}
+
+
+def register_statistics(layer: type[InputLayer], statistics: type[InputStatistics]) -> None:
+    """Let expectation maximisation learn the parameters of a family of input units.
+
+    Parameters
+    ----------
+    layer : type
+        Class of the layers of the family.
+    statistics : type
+        The `InputStatistics` that gathers what rows say about such a layer.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Poisson
+    >>> from skcircuits.learning import InputStatistics, register_statistics
+    >>> class Fixed(InputStatistics):
+    ...     def add(self, X, flows):
+    ...         pass
+    ...
+    ...     def estimate(self, pseudo_count):
+    ...         return list(self.units)
+    >>> class OwnLayer(Poisson.layer_type):
+    ...     pass
+    >>> register_statistics(OwnLayer, Fixed)
+    """
+    _FAMILIES[layer] = statistics
+
+
+register_statistics(DiscreteLayer, _DiscreteStatistics)
+register_statistics(GaussianLayer, _GaussianStatistics)
+register_statistics(MultivariateGaussianLayer, _MultivariateGaussianStatistics)
+register_statistics(PoissonLayer, _PoissonStatistics)
+# Their knots and weights are learned with the structure
+register_statistics(PiecewisePolynomialLayer, _FixedStatistics)
+
+
+def statistics_of_layer(
     layer: InputLayer, units: Sequence[InputUnit], moments: ColumnMoments
-) -> LeafStatistics:
+) -> InputStatistics:
     """Make the gatherer of a layer's family."""
-    return _FAMILIES.get(type(layer), _FixedLeaves)(layer, units, moments)
+    if type(layer) not in _FAMILIES:
+        raise CircuitPropertyError(
+            must(
+                "input units whose parameters are learned",
+                "be of families that expectation maximisation knows",
+                "skcircuits.learning.register_statistics teaches it a family.",
+                families=sorted({type(unit).__name__ for unit in units}),
+            )
+        )
+    return _FAMILIES[type(layer)](layer, units, moments)

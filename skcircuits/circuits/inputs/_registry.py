@@ -1,0 +1,156 @@
+"""The registry of families of input units and of rules for them.
+
+A family that is registered can be saved and loaded. Rules (products, entropies, ...) are looked
+up by the classes of the units, the nearest base class first; what has no rule raises
+``CircuitPropertyError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
+
+from skcircuits.circuits.inputs._base import InputLayer, InputUnit
+from skcircuits.exceptions import CircuitPropertyError, must
+
+__all__ = [
+    "Rules",
+    "Scaled",
+    "divergence",
+    "divide_inputs",
+    "entropy",
+    "family_of_name",
+    "multiply_inputs",
+    "register_input_unit",
+    "registered_names",
+    "require_registered",
+]
+
+_Family = TypeVar("_Family", bound=type[InputUnit])
+_Rule = TypeVar("_Rule", bound=Callable[..., Any])
+
+_FAMILIES: dict[str, type[InputUnit]] = {}
+
+
+def register_input_unit(family: _Family) -> _Family:
+    """Register a family of input units, so that files may hold them: a class decorator.
+
+    Parameters
+    ----------
+    family : type
+        A concrete subclass of ``InputUnit`` with a ``layer_type``. Files name it by its class
+        name and rebuild units as ``family(**unit.parameters())``; parameters are numbers or
+        arrays of numbers.
+
+    Returns
+    -------
+    type
+        The same class.
+
+    Raises
+    ------
+    TypeError
+        If the class is abstract or has no layer.
+    ValueError
+        If another family has the name.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, register_input_unit
+    >>> register_input_unit(Bernoulli) is Bernoulli
+    True
+    """
+    missing = sorted(getattr(family, "__abstractmethods__", ()))
+    layer = getattr(family, "layer_type", None)
+    if missing or not (isinstance(layer, type) and issubclass(layer, InputLayer)):
+        raise TypeError(
+            must(
+                "a family of input units",
+                "define all abstract methods of InputUnit, and layer_type, an InputLayer",
+                family=family.__name__,
+                missing=missing or ["layer_type"],
+            )
+        )
+    if _FAMILIES.setdefault(family.__name__, family) is not family:
+        raise ValueError(
+            must("names of families", "differ", "Rename the class.", name=family.__name__)
+        )
+    return family
+
+
+def family_of_name(name: str) -> type[InputUnit]:
+    """Registered family of a name; ``KeyError`` where there is none."""
+    return _FAMILIES[name]
+
+
+def registered_names() -> list[str]:
+    """Names of the registered families, sorted."""
+    return sorted(_FAMILIES)
+
+
+def require_registered(families: Collection[type]) -> None:
+    """Refuse units of families that no file can name."""
+    unknown = {family.__name__ for family in families} - {
+        name for name, family in _FAMILIES.items() if family in families
+    }
+    if unknown:
+        raise CircuitPropertyError(
+            must(
+                "families of input units in a file",
+                "be registered",
+                "Decorate their classes with skcircuits.circuits.register_input_unit.",
+                families=sorted(unknown),
+            )
+        )
+
+
+class Rules:
+    """Functions of one or several input units, one per combination of families.
+
+    ``action`` completes "input units that are ..." in the error for what has no rule.
+    """
+
+    def __init__(self, action: str) -> None:
+        self._action = action
+        self._rules: dict[tuple[type, ...], Callable[..., Any]] = {}
+
+    def register(self, *families: type) -> Callable[[_Rule], _Rule]:
+        """Decorate the rule for units of these families and their subclasses."""
+
+        def add(rule: _Rule) -> _Rule:
+            self._rules[families] = rule
+            return rule
+
+        return add
+
+    def __call__(self, *units: InputUnit) -> Any:
+        """Apply the rule of the nearest base classes."""
+        for families in product(*(type(unit).__mro__ for unit in units)):
+            if families in self._rules:
+                return self._rules[families](*units)
+        raise CircuitPropertyError(
+            must(
+                f"input units that are {self._action}",
+                "be of families with a rule for it, alike in both circuits",
+                "Discrete units, Gaussian units and histograms have one.",
+                families=[type(unit).__name__ for unit in units],
+            )
+        )
+
+
+class Scaled(NamedTuple):
+    """A normalised unit times ``exp(log_factor)``; None with factor 0 for the zero function."""
+
+    unit: InputUnit | None
+    log_factor: float
+
+
+#: Product of two units over the same variables, a ``Scaled``.
+multiply_inputs = Rules("multiplied")
+#: Quotient of two units, a ``Scaled``; 0 where the divisor is zero.
+divide_inputs = Rules("divided")
+#: ∫ left over the support of right, and ∫ left log(left / right) there, two floats.
+divergence = Rules("compared")
+#: Entropy of a unit in nats, differential where it is a density.
+entropy = Rules("measured")

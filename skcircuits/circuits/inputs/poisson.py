@@ -1,0 +1,195 @@
+"""The Poisson distribution of a count: a family of input units in one file.
+
+It shows all that a family takes, see the architecture page of the documentation: the unit, its
+layer, and one line that registers it. Counts have no states that could be listed, so that
+products of Poisson units, which are no Poisson units, have no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, pdtr, pdtrc, pdtrik, xlogy
+
+from skcircuits.circuits.inputs._base import Box, InputUnit, NumericalLayer, check_variable
+from skcircuits.exceptions import must
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["Poisson", "PoissonLayer"]
+
+# Beyond, counts are as good as continuous, and a double cannot tell their tails apart.
+MAX_RATE = 1e9
+# Differences of cumulative probabilities below this size have lost digits.
+MIN_DIFFERENCE = 1e-200
+
+
+class PoissonLayer(NumericalLayer):
+    """Many Poisson units over any variables: ``variables`` and ``rates``, each (n_units,)."""
+
+    is_discrete = True
+
+    def __init__(self, variables: IntArray, rates: FloatArray) -> None:
+        self.scopes = variables[:, None]
+        self.rates = rates
+
+    @classmethod
+    def stack(cls, units: Sequence[Poisson]) -> PoissonLayer:
+        """Stack units."""
+        return cls(
+            np.array([unit.variable for unit in units]), np.array([unit.rate for unit in units])
+        )
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters of all units."""
+        return len(self)
+
+    def log_prob(self, X: FloatArray) -> FloatArray:
+        """Log mass of each unit at each row, (n_units, n); what is no count has mass zero."""
+        cells = X.T[self.scopes[:, 0]]
+        missing = np.isnan(cells)
+        values = _log_mass(np.where(missing, 0.0, cells), self.rates[:, None])
+        values[missing] = 0.0
+        return values
+
+    def log_box(self, box: Box) -> FloatArray:
+        """Log mass of the counts in each row's interval, (n_units, n)."""
+        column = self.scopes[:, 0]
+        lower, upper = box.lower.T[column], box.upper.T[column]
+        with np.errstate(invalid="ignore"):
+            first = np.ceil(lower) if box.closed in ("both", "left") else np.floor(lower) + 1.0
+            last = np.floor(upper) if box.closed in ("both", "right") else np.ceil(upper) - 1.0
+        first = np.fmax(first, 0.0)
+        last = np.where(np.isnan(last), np.inf, last)
+        return _log_interval(first, last, np.broadcast_to(self.rates[:, None], first.shape))
+
+    def log_max(self, X: FloatArray) -> FloatArray:
+        """Log mass, of the most probable count where the cell is unknown, (n_units, n)."""
+        cells = X.T[self.scopes[:, 0]]
+        modes = np.floor(self.rates)[:, None]
+        return _log_mass(np.where(np.isnan(cells), modes, cells), self.rates[:, None])
+
+    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
+        """Fill NaN cells, (m, 1), with the most probable count of their units, (m,)."""
+        return np.where(np.isnan(cells), np.floor(self.rates)[units][:, None], cells)
+
+    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
+        """Fill NaN cells, (m, 1), with random counts of their units, (m,)."""
+        uniform, rates = rng.random(len(units)), self.rates[units]
+        counts = np.zeros(len(units))
+        positive = rates > 0
+        counts[positive] = _quantile(uniform[positive], rates[positive])
+        return np.where(np.isnan(cells), counts[:, None], cells)
+
+    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of each cell, (n_units, n, 1); the cell and 0 where observed."""
+        cells = X.T[self.scopes[:, 0]]
+        missing = np.isnan(cells)
+        mean = np.where(missing, self.rates[:, None], cells)
+        variance = np.where(missing, self.rates[:, None], 0.0)
+        return mean[..., None], variance[..., None]
+
+
+class Poisson(InputUnit):
+    """A Poisson distribution over the counts 0, 1, 2, ...
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    rate : float
+        Mean (and variance) of the counts; at least 0, at most 1e9.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.circuits import Circuit, Poisson
+    >>> p = Circuit(0.5 * Poisson(0, rate=2.0) + 0.5 * Poisson(0, rate=10.0))
+    >>> p.expectation([[np.nan]])
+    array([[6.]])
+    >>> np.exp(p.log_prob_box([[0]], [[3]])).round(4)
+    array([0.4337])
+    """
+
+    layer_type = PoissonLayer
+
+    def __init__(self, variable: int, rate: float) -> None:
+        if not 0.0 <= rate <= MAX_RATE:
+            raise ValueError(
+                must(
+                    "rate of a Poisson unit",
+                    f"lie in [0, {MAX_RATE:g}]",
+                    "Larger counts are as good as Gaussian.",
+                    rate=rate,
+                )
+            )
+        self.variable = check_variable(variable)
+        self.scope = (self.variable,)
+        self.rate = float(rate)
+
+    def parameters(self) -> dict[str, Any]:  # noqa: D102 (inherited)
+        return {"variable": self.variable, "rate": self.rate}
+
+    def marginalize(self, variables: frozenset[int]) -> Poisson | None:  # noqa: D102 (inherited)
+        return None if self.variable in variables else self
+
+
+def _log_mass(counts: FloatArray, rates: FloatArray) -> FloatArray:
+    """Log mass of what may be counts."""
+    is_count = (counts >= 0) & (counts == np.floor(counts))
+    counts = np.where(is_count, counts, 0.0)
+    log_masses = xlogy(counts, rates) - rates - gammaln(counts + 1.0)
+    return np.where(is_count, log_masses, -np.inf)
+
+
+def _log_interval(first: FloatArray, last: FloatArray, rates: FloatArray) -> FloatArray:
+    """Log mass of the counts first, ..., last (infinite: without end)."""
+    # Tails are small numbers with all their digits: take the difference on their side.
+    is_above = first > rates
+    with np.errstate(invalid="ignore"):
+        above = _tail(first, rates) - _tail(last + 1.0, rates)
+        below = pdtr(last, rates) - np.where(first > 0, pdtr(np.fmax(first - 1.0, 0.0), rates), 0.0)
+    below = np.where(np.isinf(last), _tail(first, rates), below)
+    masses = np.where(last >= first, np.where(is_above, above, below), 0.0)
+    with np.errstate(divide="ignore"):
+        result = np.log(np.minimum(masses, 1.0))
+    result[first == last] = _log_mass(first, rates)[first == last]
+    doubtful = (last > first) & (masses < MIN_DIFFERENCE) & (rates > 0)
+    if doubtful.any():
+        result[doubtful] = _log_sum(first[doubtful], last[doubtful], rates[doubtful])
+    return result
+
+
+def _tail(first: FloatArray, rates: FloatArray) -> FloatArray:
+    """Mass of the counts from a number on."""
+    above = pdtrc(np.fmax(first - 1.0, 0.0), rates)
+    return np.where(first > 0, np.where(np.isinf(first), 0.0, above), 1.0)
+
+
+def _log_sum(first: FloatArray, last: FloatArray, rates: FloatArray) -> FloatArray:
+    """Log mass of intervals far from the rate, term by term from their likeliest end."""
+    is_above = first > rates
+    start = np.where(is_above, first, last)
+    step = np.where(is_above, 1.0, -1.0)
+    n_terms = last - first
+    ratio, total, count = np.ones(len(rates)), np.ones(len(rates)), start.copy()
+    while True:
+        # Masses of neighbours: p(k + 1) / p(k) = rate / (k + 1)
+        ratio = ratio * np.where(is_above, rates / (count + 1.0), count / rates)
+        count = count + step
+        n_terms = n_terms - 1.0
+        term = np.where(n_terms >= 0, ratio, 0.0)
+        total += term
+        if not (term > 1e-17 * total).any():
+            return _log_mass(start, rates) + np.log(total)
+
+
+def _quantile(uniform: FloatArray, rates: FloatArray) -> FloatArray:
+    """Smallest count whose cumulative probability reaches a number in [0, 1)."""
+    counts = np.ceil(np.fmax(pdtrik(uniform, rates), 0.0))
+    # pdtrik inverts up to rounding
+    before = np.fmax(counts - 1.0, 0.0)
+    return np.where(pdtr(before, rates) >= uniform, before, counts)

@@ -1,0 +1,161 @@
+"""Poisson units: a family without a list of states, in every query."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import logsumexp
+
+from skcircuits.circuits import (
+    Bernoulli,
+    Categorical,
+    Circuit,
+    Gaussian,
+    Poisson,
+    entropy,
+    multiply,
+)
+from skcircuits.circuits.engine._passes import log_values
+from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.kernels import RBF, expected_kernel_matrix
+from skcircuits.learning import fit_parameters
+from skcircuits.stein import stein_discrepancy
+
+RATES = [0.0, 0.3, 5.0, 200.0]
+
+
+def mixture():
+    """Counts beside a category and a number."""
+    return Circuit(
+        0.3 * Poisson(0, 2.0) * Bernoulli(1, 0.2) * Gaussian(2, 0.0, 1.0)
+        + 0.7 * Poisson(0, 9.0) * Bernoulli(1, 0.9) * Gaussian(2, 3.0, 1.0)
+    )
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_masses_agree_with_scipy(rate):
+    counts = np.array([0, 1, 5, 100, 1000, 0.5, -1.0])
+    found = Circuit(Poisson(0, rate)).log_prob(counts[:, None])
+    np.testing.assert_allclose(found, stats.poisson(rate).logpmf(counts), rtol=1e-12)
+
+
+@pytest.mark.parametrize("closed", ["both", "left", "right", "neither"])
+@pytest.mark.parametrize("rate", RATES)
+def test_intervals_agree_with_sums_of_masses(rate, closed):
+    """Tails as far as e^-10000 keep their digits."""
+    bounds = [(0, 3), (4, 4), (2.5, 7.5), (-3, 1), (0, 10), (150, 160), (1000, 1005), (1000, 1500)]
+    lower, upper = np.array(bounds, dtype=float).T[:, :, None]
+    found = Circuit(Poisson(0, rate)).log_prob_box(lower, upper, closed=closed)
+    k = np.arange(3000)
+    log_masses = stats.poisson(rate).logpmf(k)
+    above = k >= lower if closed in ("both", "left") else k > lower
+    below = k <= upper if closed in ("both", "right") else k < upper
+    with np.errstate(divide="ignore"):
+        expected = logsumexp(np.where(above & below, log_masses, -np.inf), axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_open_intervals():
+    circuit = Circuit(Poisson(0, 5.0))
+    nothing = np.full((1, 1), np.nan)
+    assert circuit.log_prob_box(nothing, nothing)[0] == 0.0
+    found = circuit.log_prob_box([[8.0]], nothing)
+    np.testing.assert_allclose(np.exp(found), stats.poisson(5.0).sf(7), rtol=1e-12)
+    found = circuit.log_prob_box([[900.0]], nothing)
+    tail = logsumexp(stats.poisson(5.0).logpmf(np.arange(900, 1200)))
+    np.testing.assert_allclose(found, tail, rtol=1e-12)
+    assert np.isneginf(circuit.log_prob_box([[3.2]], [[3.8]])[0])
+
+
+def test_moments_and_conditionals_against_enumeration():
+    circuit = mixture()
+    X = np.array([[np.nan, 1.0, 2.0], [4.0, np.nan, np.nan], [np.nan, np.nan, np.nan]])
+    k = np.arange(200.0)
+    weights = np.exp(circuit.log_prob(np.stack([k, np.ones(200), np.full(200, 2.0)], axis=1)))
+    mean = weights @ k / weights.sum()
+    found = circuit.expectation(X)
+    assert found[0, 0] == pytest.approx(mean, rel=1e-12)
+    assert found[1, 0] == 4.0
+    assert found[2, 0] == pytest.approx(0.3 * 2.0 + 0.7 * 9.0)
+    variance = weights @ (k - mean) ** 2 / weights.sum()
+    assert circuit.variance(X)[0, 0] == pytest.approx(variance, rel=1e-12)
+    conditional = circuit.condition(X[0])
+    np.testing.assert_allclose(
+        np.exp(conditional.log_prob(np.stack([k, k, k], axis=1))), weights / weights.sum()
+    )
+    assert circuit.marginalize([0]).variables == (1, 2)
+    assert circuit.cardinalities == {1: 2}
+
+
+def test_optimised_plans_agree_with_the_pass_in_log_space():
+    circuit = mixture()
+    X = circuit.sample(5000, random_state=0)
+    X[np.random.default_rng(0).random(X.shape) < 0.3] = np.nan
+    expected = log_values(circuit.plan, X)[circuit.plan.root]
+    np.testing.assert_allclose(circuit.log_prob(X), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4, 30.0, 1e6])
+def test_draws_follow_the_distribution(rate):
+    drawn = Circuit(Poisson(0, rate)).sample(4000, random_state=0)[:, 0]
+    assert (drawn == np.floor(drawn)).all() and (drawn >= 0).all()
+    assert drawn.mean() == pytest.approx(rate, abs=4 * np.sqrt(rate / 4000) + 1e-12)
+    assert drawn.var() == pytest.approx(rate, rel=0.15, abs=1e-12)
+
+
+def test_completions_keep_what_was_observed():
+    circuit = mixture()
+    X = np.array([[np.nan, 1.0, np.nan], [7.0, np.nan, 0.1]])
+    completed = circuit.mpe(X, method="max_product")
+    assert completed[0, 0] == 9.0
+    assert completed[1, 0] == 7.0
+
+
+def test_expectation_maximisation_finds_the_rates():
+    """Of two groups of counts; missing values do not shift them."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.poisson(2.0, 600), rng.poisson(30.0, 400)]).astype(float)[:, None]
+    X[::7] = np.nan
+    start = Circuit(0.5 * Poisson(0, 1.0) + 0.5 * Poisson(0, 10.0))
+    fitted = fit_parameters(start, X, pseudo_count=0.0)
+    low, high = sorted(fitted.root.children, key=lambda unit: unit.rate)
+    seen = np.where(np.isnan(X), np.nan, X)
+    assert low.rate == pytest.approx(np.nanmean(seen[:600]), rel=0.02)
+    assert high.rate == pytest.approx(np.nanmean(seen[600:]), rel=0.02)
+    np.testing.assert_allclose(np.sort(fitted.root.weights), [0.4, 0.6], atol=0.01)
+
+
+def test_files_hold_them(tmp_path):
+    circuit = mixture()
+    circuit.save(tmp_path / "counts.npz")
+    X = circuit.sample(5, random_state=0)
+    loaded = Circuit.load(tmp_path / "counts.npz")
+    np.testing.assert_array_equal(loaded.log_prob(X), circuit.log_prob(X))
+
+
+def test_what_counts_lack_is_refused():
+    circuit = Circuit(Poisson(0, 2.0))
+    with pytest.raises(CircuitPropertyError, match="must be of families with a rule"):
+        multiply(circuit, circuit)
+    with pytest.raises(CircuitPropertyError, match="must be of families with a rule"):
+        entropy(circuit)
+    with pytest.raises(CircuitPropertyError, match="gradient of the log density"):
+        circuit.grad_log_prob([[1.0]])
+    with pytest.raises(CircuitPropertyError, match="closed-form expectation"):
+        expected_kernel_matrix([[np.nan]], [[1.0]], circuit=circuit, kernel=RBF(1.0))
+    with pytest.raises(CircuitPropertyError, match="continuous or have finitely many states"):
+        stein_discrepancy(np.ones((2, 1)), circuit, RBF(1.0))
+
+
+def test_counts_mix_with_masses_but_not_with_densities():
+    p = Circuit(0.5 * Poisson(0, 1.0) + 0.5 * Categorical(0, [0.5, 0.5]))
+    X = np.array([[0.0], [1.0], [2.0], [np.nan]] * 200)
+    masses = 0.5 * stats.poisson(1.0).pmf([0, 1, 2]) + [0.25, 0.25, 0.0]
+    np.testing.assert_allclose(np.exp(p.log_prob(X)), np.tile([*masses, 1.0], 200), rtol=1e-12)
+    with pytest.raises(CircuitPropertyError, match="be all discrete or all continuous"):
+        Circuit(0.5 * Poisson(0, 1.0) + 0.5 * Gaussian(0, 0.0, 1.0)).log_prob([[0.0]])
+
+
+@pytest.mark.parametrize("rate", [-1.0, np.nan, np.inf, 1e10])
+def test_rates_are_checked(rate):
+    with pytest.raises(ValueError, match="rate of a Poisson unit must lie in"):
+        Poisson(0, rate)
