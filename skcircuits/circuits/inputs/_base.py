@@ -440,7 +440,18 @@ class NumericalLayer(InputLayer):
         """
 
     def conditional_means(self, X: FloatArray) -> FloatArray:
-        """Mean of every cell given the unit's observed cells, (n_units, n, scope_size)."""
+        """Mean of every cell given the unit's observed cells.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows with NaN for missing values.
+
+        Returns
+        -------
+        ndarray of shape (n_units, n, scope_size)
+            The first part of ``conditional_moments``; override it where it alone is cheaper.
+        """
         return self.conditional_moments(X)[0]
 
 
