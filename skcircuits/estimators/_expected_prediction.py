@@ -313,6 +313,9 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                 lambda rows: expected(rows, with_variance=with_variance),
                 self._rows(encoded[incomplete]),
             )
+            if method == "predict_proba":
+                # Rounding may leave a sum of probabilities above one
+                moments = replace(moments, mean=np.clip(moments.mean, 0.0, 1.0))
             self._warn_of_errors(moments.error)
             parts.append((incomplete, moments))
         return Expectation.put_together(len(encoded), parts)

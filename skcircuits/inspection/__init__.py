@@ -3,12 +3,14 @@
 from skcircuits.inspection.circuit_display import CircuitDisplay
 from skcircuits.inspection.density_display import DensityDisplay, describe_density
 from skcircuits.inspection.edge_marginals import EdgeMarginalsDisplay
+from skcircuits.inspection.expected_prediction_display import ExpectedPredictionDisplay
 from skcircuits.inspection.loss_curve import LossCurveDisplay
 
 __all__ = [
     "CircuitDisplay",
     "DensityDisplay",
     "EdgeMarginalsDisplay",
+    "ExpectedPredictionDisplay",
     "LossCurveDisplay",
     "describe_density",
 ]

@@ -231,8 +231,14 @@ class TreeForm:
     problem: Problem
     components: Components | GaussianComponents
     tables: dict[int, FloatArray]
-    name: str = "probabilities of leaves"
     bytes_per_row: int = 0  # tasks have few rows
+
+    @property
+    def name(self) -> str:
+        """What it is, and which rows it serves."""
+        if isinstance(self.components, Components):
+            return "probabilities of leaves"
+        return "probabilities of leaves where one number is missing, draws elsewhere"
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """All rows, or those that miss at most one number."""

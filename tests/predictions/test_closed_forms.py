@@ -340,6 +340,7 @@ def test_trees_on_numbers(name, joint):
     X = np.array([[0.3, NAN, NAN], [NAN, -0.5, 2.0], [1.0, 2.0, NAN], [NAN, NAN, 1.0]])
     rows = rows_of(X)
     # Of joint Gaussians one number may be missing
+    assert form.name.endswith("draws elsewhere") == joint
     covered = form.covers(rows, with_variance=False)
     assert covered.tolist() == [True, True, True, not joint]
     found = form.expectation(rows.take(covered), with_variance=False).mean
