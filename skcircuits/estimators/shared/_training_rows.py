@@ -49,7 +49,7 @@ class TrainingRows:
     def in_canonical_order(self):
         """Sort the rows by their cells, so that what is drawn for a row depends on its cells."""
         # Big-endian bytes sort as the numbers do, so that units do not matter; -0 becomes 0
-        cells = (np.column_stack([self.X, self.weight]) + 0.0).astype(">f8")
+        cells = (np.column_stack([self.X, self.weight]) + 0.0).astype(">f8", order="C")
         opaque = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1]))).ravel()
         return self.take(np.argsort(opaque, kind="stable"))
 
