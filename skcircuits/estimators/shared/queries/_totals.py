@@ -15,7 +15,7 @@ from skcircuits.circuits.queries._score_polynomials import (
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.tabular.queries._sets import CodeSet, split_by_sets
 
-__all__ = ["contains_totals", "log_total_evidence"]
+__all__ = ["log_total_evidence", "members"]
 
 # Factors of integer columns are fractions with denominators up to this
 _MAX_DENOMINATOR = 1000
@@ -38,11 +38,17 @@ def log_total_evidence(plan, boxes, observed, schema):
     return result
 
 
-def contains_totals(totals, X, schema):
-    """Which encoded rows have totals in their sets, (n,)."""
-    inside = np.ones(len(X), dtype=bool)
-    for total, values in totals:
-        inside &= values.contains(_value(total, X, schema))
+def members(boxes, X, schema):
+    """Which encoded rows lie in the union of some boxes, (n,)."""
+    inside = np.zeros(len(X), dtype=bool)
+    for i in range(len(boxes)):
+        # Comparisons with NaN are false: an open side excludes nothing
+        own = ~((boxes.lower[i] > X) | (boxes.upper[i] < X)).any(axis=1)
+        for j, allowed in boxes.states.items():
+            own &= allowed[i][X[:, j].astype(int)]
+        for total, values in boxes.totals.get(i, ()):
+            own &= values.contains(_value(total, X, schema))
+        inside |= own
     return inside
 
 
