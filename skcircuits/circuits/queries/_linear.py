@@ -158,12 +158,12 @@ def _integrate(
         return -np.inf
     cells = np.repeat(known.X, len(kept), axis=0)
     cells[:, outer] = nodes[kept]
-    ends = [np.repeat(end, len(kept), axis=0) for end in (known.box.lower, known.box.upper)]
-    ends[0][:, outer] = ends[1][:, outer] = np.nan
-    ends[0][:, inner], ends[1][:, inner] = lower[kept], upper[kept]
-    ends = [np.where(np.isinf(end), np.nan, end) for end in ends]
+    low, high = (np.repeat(end, len(kept), axis=0) for end in (known.box.lower, known.box.upper))
+    low[:, outer] = high[:, outer] = np.nan
+    low[:, inner], high[:, inner] = lower[kept], upper[kept]
+    low[np.isinf(low)] = high[np.isinf(high)] = np.nan
     states = {j: np.repeat(own, len(kept), axis=0) for j, own in known.box.states.items()}
-    box = Box(ends[0], ends[1], known.box.closed, states)
+    box = Box(low, high, known.box.closed, states)
     log_mass = RestrictedCircuit(plan, Evidence(cells, box)).log_mass() + np.log(weights[kept])
     return float(np.logaddexp.reduce(log_mass))
 
