@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 
+from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["RandomNumbers", "as_generator", "draw_states"]
@@ -24,15 +26,8 @@ class RandomNumbers(Protocol):
 def as_generator(random_state: Any) -> np.random.Generator:
     """Make a generator from what scikit-learn calls a random state.
 
-    Parameters
-    ----------
-    random_state : int, numpy.random.Generator, RandomState or None
-        The seed or source of randomness.
-
-    Returns
-    -------
-    numpy.random.Generator
-        The generator; one made from a RandomState advances that state.
+    One made from a RandomState advances that state. Anything but these and non-negative
+    integers is refused: numpy tries to make seeds of objects, for a matrix without end.
 
     Examples
     --------
@@ -42,6 +37,16 @@ def as_generator(random_state: Any) -> np.random.Generator:
     """
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(0, 2**32, size=4, dtype=np.uint32))
+    sources = np.random.Generator | np.random.BitGenerator | np.random.SeedSequence
+    is_seed = isinstance(random_state, Integral) and random_state >= 0
+    if not (random_state is None or is_seed or isinstance(random_state, sources)):
+        raise ValueError(
+            must(
+                "random_state",
+                "be a non-negative integer, a Generator, a RandomState or None",
+                random_state=random_state,
+            )
+        )
     return np.random.default_rng(random_state)
 
 

@@ -304,7 +304,7 @@ def test_names_in_evidence():
         graph.marginals({"snow": "yes"})
     with pytest.raises(ValueError, match="state of variable 'rain'"):
         graph.marginals({"rain": "maybe"})
-    with pytest.raises(ValueError, match="be below 2"):
+    with pytest.raises(ValueError, match="be between 0 and 1"):
         graph.marginals({7: 0})
 
 

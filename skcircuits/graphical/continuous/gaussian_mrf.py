@@ -12,6 +12,7 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
+from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["GaussianMRF"]
@@ -192,7 +193,7 @@ class GaussianMRF:
         ndarray of shape (n_samples, n_coordinates)
             Independent draws.
         """
-        rng = np.random.default_rng(random_state)
+        rng = as_generator(random_state)
         noise = rng.standard_normal((self.linear.size, n_samples))
         scaled = solve_triangular(self._factor, noise, lower=True, trans="T")
         return self.mean_ + scaled.T

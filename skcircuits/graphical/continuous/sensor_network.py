@@ -11,6 +11,7 @@ from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
+from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["SensorNetwork"]
@@ -124,7 +125,7 @@ class SensorNetwork:
         SensorNetwork
             The posterior.
         """
-        rng = np.random.default_rng(random_state)
+        rng = as_generator(random_state)
         positions = np.asarray(positions, dtype=np.float64)
         nodes = np.concatenate([positions, np.asarray(anchors, dtype=np.float64)])
         first, second = np.triu_indices(len(nodes), 1)

@@ -1,0 +1,72 @@
+"""How much is tried, from which seed, and the table that `make reliability` prints.
+
+``RELIABILITY_SEED`` repeats a run, ``RELIABILITY_SCALE`` multiplies the numbers of cases.
+"""
+
+import os
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+SEED = int(os.environ.get("RELIABILITY_SEED", "0"))
+SCALE = float(os.environ.get("RELIABILITY_SCALE", "1"))
+
+
+class Tally:
+    """Seeds of the cases of one test; what failed is collected, so that all are tried."""
+
+    def __init__(self, record_property):
+        self.record_property = record_property
+        self.failures = []
+        self.n_cases = 0
+
+    def seeds(self, n_cases, name=""):
+        """Give one seed per case, other ones for every name and every run's seed."""
+        root = np.random.SeedSequence([SEED, *name.encode()])
+        return root.generate_state(max(1, round(n_cases * SCALE))).tolist()
+
+    def check(self, case, function, *arguments):
+        """Run one case; an exception is kept with the words that repeat it."""
+        self.n_cases += 1
+        try:
+            function(*arguments)
+        except Exception as error:
+            self.failures.append(f"{case}: {type(error).__name__}: {str(error)[:300]}")
+
+    def close(self):
+        self.record_property("cases", self.n_cases)
+        self.record_property("failed_cases", len(self.failures))
+        if self.failures:
+            shown = "\n".join(self.failures[:40])
+            pytest.fail(
+                f"{len(self.failures)} of {self.n_cases} cases (RELIABILITY_SEED={SEED}):\n{shown}",
+                pytrace=False,
+            )
+
+
+@pytest.fixture
+def tally(record_property):
+    cases = Tally(record_property)
+    yield cases
+    cases.close()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print cases, failures and seconds of each class of tests."""
+    rows = defaultdict(lambda: [0, 0, 0.0])
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            if "tests/reliability/" not in getattr(report, "nodeid", ""):
+                continue
+            name = report.nodeid.split("/")[-1].split(".py")[0].removeprefix("test_")
+            found = dict(report.user_properties)
+            # The fixture tells its numbers when it is torn down; other tests are one case.
+            rows[name][0] += found.get("cases", int(report.when == "call"))
+            rows[name][1] += found.get("failed_cases", int(outcome != "passed"))
+            rows[name][2] += report.duration
+    if rows:
+        terminalreporter.write_sep("-", f"reliability (RELIABILITY_SEED={SEED})")
+        terminalreporter.write_line(f"{'class':16s}{'cases':>10s}{'failures':>10s}{'seconds':>10s}")
+        for name, (n_cases, n_failures, seconds) in sorted(rows.items()):
+            terminalreporter.write_line(f"{name:16s}{n_cases:10d}{n_failures:10d}{seconds:10.1f}")
