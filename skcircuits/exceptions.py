@@ -10,6 +10,7 @@ __all__ = [
     "IncompatibleCircuitsError",
     "ZeroProbabilityError",
     "must",
+    "require",
 ]
 
 
@@ -82,3 +83,10 @@ def must(thing: str, condition: str, way_out: str = "", **got: object) -> str:
     values = ", ".join(f"{name}={value!r}" for name, value in got.items())
     received = f"; got {values}" if values else ""
     return f"{thing} must {condition}{received}. {way_out}".rstrip()
+
+
+def require(attribute: str, kind: str, **values: object) -> None:
+    """Refuse arguments that are of another kind, which the attribute tells, by a TypeError."""
+    for name, value in values.items():
+        if not hasattr(value, attribute) or isinstance(value, type):
+            raise TypeError(must(name, f"be {kind}", type=type(value).__name__))

@@ -18,6 +18,7 @@ from skcircuits.circuits.queries._circuit_queries import CircuitQueries
 from skcircuits.circuits.structure._unit_lists import UnitList
 from skcircuits.circuits.structure.units import Sum, Unit, WeightedUnit, as_unit, topological_order
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import integers
 
 __all__ = ["Circuit"]
 
@@ -137,7 +138,7 @@ class Circuit(CircuitQueries):
             If the circuit is zero everywhere.
         """
         self._require("marginalize")
-        removed = frozenset(int(variable) for variable in variables)
+        removed = frozenset(integers(variables, "variables"))
         unknown = removed - set(self.variables)
         if unknown:
             raise ValueError(

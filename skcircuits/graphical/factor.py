@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import FloatArray
 
@@ -79,7 +80,7 @@ class Factor:
         Factor
             The factor that holds their logarithms.
         """
-        scope, values = tuple(int(v) for v in scope), np.array(table, dtype=np.float64)
+        scope, values = tuple(int(v) for v in scope), float_array(table, "table")
         if np.any(values < 0):
             raise ValueError(
                 must(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
+from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["IsingModel"]
@@ -49,10 +51,12 @@ class IsingModel(FactorGraph):
     """
 
     def __init__(self, couplings: ArrayLike, fields: ArrayLike | None = None) -> None:
-        matrix = np.array(couplings, dtype=np.float64)
+        matrix = float_array(couplings, "couplings").copy()
         _check_couplings(matrix)
         self.couplings = matrix
-        self.fields = np.zeros(len(matrix)) if fields is None else np.array(fields, dtype=float)
+        self.fields = (
+            np.zeros(len(matrix)) if fields is None else float_array(fields, "fields").copy()
+        )
         if self.fields.shape != (len(matrix),) or not np.isfinite(self.fields).all():
             raise ValueError(
                 must(
@@ -89,10 +93,6 @@ class IsingModel(FactorGraph):
         IsingModel
             The model.
         """
-        if min(n_rows, n_columns) < 1:
-            raise ValueError(
-                must("grid", "have a row and a column", n_rows=n_rows, n_columns=n_columns)
-            )
         left, right = cls.grid_edges(n_rows, n_columns).T
         matrix = np.zeros((n_rows * n_columns, n_rows * n_columns))
         # Upper half first; the sum below makes it symmetric.
@@ -114,6 +114,10 @@ class IsingModel(FactorGraph):
         ndarray of int of shape (n_edges, 2)
             The two variables of each edge.
         """
+        if not all(isinstance(size, Integral) and size >= 1 for size in (n_rows, n_columns)):
+            raise ValueError(
+                must("grid", "have a row and a column", n_rows=n_rows, n_columns=n_columns)
+            )
         cell = np.arange(n_rows * n_columns).reshape(n_rows, n_columns)
         horizontal = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], axis=1)
         vertical = np.stack([cell[:-1].ravel(), cell[1:].ravel()], axis=1)
@@ -139,6 +143,7 @@ class IsingModel(FactorGraph):
         IsingModel
             The model.
         """
+        require("is_directed", "a networkx graph", graph=graph)
         if graph.is_directed():
             raise ValueError(
                 must(
@@ -178,7 +183,7 @@ def _check_couplings(matrix: FloatArray) -> None:
 
 
 def _one_or_each(values: ArrayLike, count: int, thing: str) -> FloatArray:
-    array = np.asarray(values, dtype=np.float64)
+    array = float_array(values, thing)
     if array.shape not in ((), (count,)):
         raise ValueError(must(thing, f"be one number or {count}", shape=array.shape))
     return array

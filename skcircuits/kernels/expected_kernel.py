@@ -7,7 +7,7 @@ import numpy as np
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.structure.compatibility import are_compatible, require_compatible
-from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError
+from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, require
 from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels, require_closed_forms
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
@@ -52,6 +52,7 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     >>> round(expected_kernel(Circuit(Bernoulli(0, 0.5)), Circuit(Bernoulli(0, 0.2)), Delta()), 12)
     0.5
     """
+    require("root", "a circuit", p=p, q=q)
     structure = structure_of(kernel, p.variables)
     require_compatible(p, q)
     pairs = compile_pairs(p.plan, q.plan, structure.variable_order)
@@ -87,6 +88,7 @@ def mmd2(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     >>> round(mmd2(Circuit(Bernoulli(0, 0.5)), Circuit(Bernoulli(0, 0.2)), Delta()), 12)
     0.18
     """
+    require("root", "a circuit", p=p, q=q)
     value = (
         expected_kernel(p, p, kernel)
         - 2.0 * expected_kernel(p, q, kernel)
@@ -122,6 +124,7 @@ def is_kernel_compatible(kernel: Kernel, p: Circuit, q: Circuit) -> bool:
     >>> is_kernel_compatible(RBF(), p, p), is_kernel_compatible(Hamming(), p, p)
     (True, False)
     """
+    require("root", "a circuit", p=p, q=q)
     if not are_compatible(p, q):
         return False
     structure = structure_of(kernel, p.variables)

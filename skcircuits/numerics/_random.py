@@ -38,7 +38,7 @@ def as_generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(0, 2**32, size=4, dtype=np.uint32))
     sources = np.random.Generator | np.random.BitGenerator | np.random.SeedSequence
-    is_seed = isinstance(random_state, Integral) and random_state >= 0
+    is_seed = isinstance(random_state, Integral) and int(random_state) >= 0
     if not (random_state is None or is_seed or isinstance(random_state, sources)):
         raise ValueError(
             must(

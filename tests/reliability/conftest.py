@@ -38,7 +38,7 @@ class Tally:
         self.record_property("cases", self.n_cases)
         self.record_property("failed_cases", len(self.failures))
         if self.failures:
-            shown = "\n".join(self.failures[:40])
+            shown = "\n".join(self.failures[:400])
             pytest.fail(
                 f"{len(self.failures)} of {self.n_cases} cases (RELIABILITY_SEED={SEED}):\n{shown}",
                 pytrace=False,

@@ -11,6 +11,7 @@ from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.inputs import _registry as input_rules
 from skcircuits.circuits.structure.compatibility import require_compatible
 from skcircuits.circuits.structure.properties import require_deterministic
+from skcircuits.exceptions import require
 from skcircuits.protocols import FloatArray
 
 __all__ = ["entropy", "kl_divergence"]
@@ -49,6 +50,7 @@ def entropy(p: Circuit) -> float:
     >>> round(entropy(Circuit(Bernoulli(0, 0.5) * Bernoulli(1, 0.5))), 4)
     1.3863
     """
+    require("root", "a circuit", p=p)
     require_deterministic(p, "for its entropy", WAY_OUT)
     plan = p.normalize().plan
     values = np.zeros(plan.n_units)
@@ -94,6 +96,7 @@ def kl_divergence(p: Circuit, q: Circuit) -> float:
     >>> round(kl_divergence(Circuit(Bernoulli(0, 0.5)), Circuit(Bernoulli(0, 0.25))), 4)
     0.1438
     """
+    require("root", "a circuit", p=p, q=q)
     require_compatible(p, q)
     for circuit in (p, q):
         require_deterministic(circuit, "for a divergence", WAY_OUT)

@@ -26,7 +26,7 @@ from skcircuits.circuits.structure.units import (
     scale_unit,
     topological_order,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require
 from skcircuits.protocols import FloatArray
 
 __all__ = ["cyclic_shift", "divide", "multiply"]
@@ -70,6 +70,7 @@ def multiply(p: Circuit, q: Circuit) -> Circuit:
     >>> np.exp(product.log_prob([[1.0], [np.nan]]))
     array([0.1, 0.5])
     """
+    require("root", "a circuit", p=p, q=q)
     require_compatible(p, q)
     return _circuit(fold_pairs(p.root, q.root, _Multiplication(multiply_inputs, +1.0)), p)
 
@@ -106,6 +107,7 @@ def divide(p: Circuit, q: Circuit) -> Circuit:
     >>> np.exp(ratio.log_prob([[0.0], [1.0]]))
     array([1.6, 0.4])
     """
+    require("root", "a circuit", p=p, q=q)
     require_compatible(p, q)
     require_deterministic(q, "to be divided by")
     return _circuit(fold_pairs(p.root, q.root, _Multiplication(divide_inputs, -1.0)), p)
@@ -148,6 +150,7 @@ def cyclic_shift(
     >>> np.exp(shifted.log_prob([[0.0], [1.0], [2.0]]))
     array([0.3, 0.5, 0.2])
     """
+    require("root", "a circuit", p=p)
     if variable not in p.cardinalities:
         raise ValueError(
             must(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,7 @@ class Bernoulli(DiscreteUnit):
     """
 
     def __init__(self, variable: int, p: float) -> None:
-        if not 0.0 <= p <= 1.0:
+        if not (isinstance(p, Real) and 0.0 <= p <= 1.0):
             raise ValueError(must("probability of a Bernoulli unit", "lie in [0, 1]", p=p))
         super().__init__(variable, np.array([1.0 - p, p], dtype=np.float64))
         self.p = float(p)

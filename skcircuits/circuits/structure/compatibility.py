@@ -13,7 +13,7 @@ from skcircuits.circuits.structure._scopes import (
 )
 from skcircuits.circuits.structure.properties import is_decomposable, is_smooth
 from skcircuits.circuits.structure.units import LeafUnit, Product, Scope, topological_order
-from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must
+from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must, require
 
 if TYPE_CHECKING:
     from skcircuits.circuits.circuit import Circuit
@@ -60,6 +60,7 @@ def are_compatible(p: Circuit, q: Circuit) -> bool:
     >>> are_compatible(p, p)
     True
     """
+    require("root", "a circuit", p=p, q=q)
     if p.variables != q.variables:
         return False
     sound = all(is_smooth(circuit) and is_decomposable(circuit) for circuit in (p, q))

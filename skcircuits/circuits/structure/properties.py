@@ -8,7 +8,7 @@ from itertools import combinations, product
 from skcircuits.circuits.structure._scopes import masks_are_laminar, scope_masks
 from skcircuits.circuits.structure._supports import Supports, positive_children
 from skcircuits.circuits.structure.units import Product, Rooted, Sum, Unit, topological_order
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, must, require
 
 __all__ = [
     "is_decomposable",
@@ -41,6 +41,7 @@ def is_smooth(circuit: Rooted) -> bool:
     >>> is_smooth(Circuit(0.5 * Bernoulli(0, 0.2) + 0.5 * Bernoulli(1, 0.2)))
     False
     """
+    require("root", "a circuit", circuit=circuit)
     return _are_smooth(topological_order(circuit.root))
 
 
@@ -63,6 +64,7 @@ def is_decomposable(circuit: Rooted) -> bool:
     >>> is_decomposable(Circuit(Bernoulli(0, 0.2) * Bernoulli(0, 0.3)))
     False
     """
+    require("root", "a circuit", circuit=circuit)
     return _are_decomposable(topological_order(circuit.root))
 
 
@@ -119,6 +121,7 @@ def is_structured_decomposable(circuit: Rooted) -> bool:
     >>> is_structured_decomposable(Circuit(Bernoulli(0, 0.2) * Bernoulli(1, 0.3)))
     True
     """
+    require("root", "a circuit", circuit=circuit)
     masks = scope_masks(topological_order(circuit.root))
     return is_decomposable(circuit) and masks_are_laminar(masks.values())
 
@@ -150,6 +153,7 @@ def is_deterministic(circuit: Rooted) -> bool:
     >>> is_deterministic(Circuit(0.4 * Indicator(0, 0, 2) + 0.6 * Indicator(0, 1, 2)))
     True
     """
+    require("root", "a circuit", circuit=circuit)
     order = topological_order(circuit.root)
     proofs = _Disjointness(order)
     return all(

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import stats
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 
 __all__ = ["PooledEstimate", "pool", "pool_models"]
 
@@ -211,8 +212,8 @@ def pool_models(models, X, y):
 
 def _checked(estimates, variances):
     """Check estimates and variances, each as an array of shape (m, k)."""
-    estimates = np.asarray(estimates, dtype=np.float64)
-    variances = np.asarray(variances, dtype=np.float64)
+    estimates = float_array(estimates, "estimates")
+    variances = float_array(variances, "variances")
     if estimates.shape != variances.shape or estimates.ndim not in (1, 2) or len(estimates) < 2:
         raise ValueError(
             must(
@@ -246,7 +247,7 @@ def _coefficients(model, X, y):
                 model=model,
             )
         )
-    X, coefficients = np.asarray(X, dtype=np.float64), np.ravel(model.coef_)
+    X, coefficients = float_array(X, "X"), np.ravel(model.coef_)
     if np.ndim(model.coef_) == 2 and len(model.coef_) > 1:
         raise ValueError(must("models", "have one output", n_outputs=len(model.coef_)))
     if model.fit_intercept:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
+from skcircuits.numerics._arrays import integer_array
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ContinuousFactor", "ContinuousMarkovNetwork"]
@@ -49,7 +50,7 @@ class ContinuousFactor:
 
     def __post_init__(self) -> None:
         # A copy: what networks derive from it is kept.
-        variables = np.atleast_2d(np.array(self.variables, dtype=np.int64))
+        variables = np.atleast_2d(integer_array(self.variables, "variables"))
         object.__setattr__(self, "variables", variables)
 
 
@@ -95,6 +96,8 @@ class ContinuousMarkovNetwork:
         blocks: Sequence[ArrayLike] | None = None,
     ) -> None:
         self.factors = tuple(factors)
+        for factor in self.factors:
+            require("log_value", "a ContinuousFactor", **{"every factor": factor})
         if not self.factors:
             raise ValueError(must("factors", "hold at least one factor", n_factors=0))
         greatest = max(int(factor.variables.max()) for factor in self.factors)

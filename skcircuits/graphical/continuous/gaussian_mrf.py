@@ -12,6 +12,7 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -153,7 +154,7 @@ class GaussianMRF:
         ndarray of shape (n_samples,)
             Log density up to a constant.
         """
-        X = self._checked(np.asarray(X, dtype=np.float64))
+        X = self._checked(float_array(X, "X"))
         return X @ self.linear - 0.5 * np.einsum("nd,nd->n", X, (self._precision @ X.T).T)
 
     def _checked(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -217,7 +218,7 @@ class GaussianMRF:
         float
             Squared discrepancy (V-statistic), at least 0.
         """
-        z = np.asarray(X, dtype=np.float64) - self.mean_
+        z = float_array(X, "X") - self.mean_
         variances, axes = np.linalg.eigh(self.covariance_)
         norms = np.einsum("nd,nd->n", z, z)
         distances = np.maximum(norms[:, None] + norms - 2.0 * z @ z.T, 0.0)

@@ -11,6 +11,7 @@ from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
+from skcircuits.numerics._arrays import integer_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -83,7 +84,7 @@ class SensorNetwork:
         box: tuple[float, float] | None = None,
     ) -> None:
         # Copies: what is derived from them is kept.
-        self.pairs = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        self.pairs = integer_array(pairs, "pairs").reshape(-1, 2)
         self.distances = np.array(distances, dtype=np.float64).ravel()
         self.anchors = np.array(anchors, dtype=np.float64).reshape(-1, 2)
         self.n_sensors = n_sensors

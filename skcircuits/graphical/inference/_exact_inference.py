@@ -19,6 +19,7 @@ from skcircuits.graphical.inference._rows import (
     read_rows,
     variable_index,
 )
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -308,7 +309,7 @@ default="auto"
         if n_samples < 0:
             raise ValueError(must("n_samples", "be at least 0", n_samples=n_samples))
         rng = as_generator(random_state)
-        table = self._evidence_row(None) if X is None else np.asarray(X, dtype=np.float64)
+        table = self._evidence_row(None) if X is None else float_array(X, "X")
         # Copies of a row share their evidence, so all of them cost one solve.
         codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
         for rows, hidden in missing_patterns(missing):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -29,7 +30,7 @@ StateNames = tuple[tuple[str, ...], ...] | None
 
 def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArray]:
     """Split rows into codes and missing cells."""
-    table = np.asarray(X, dtype=np.float64)
+    table = float_array(X, "X")
     if table.ndim != 2 or table.shape[1] != len(cardinalities):
         raise ValueError(must("X", f"have shape (n, {len(cardinalities)})", shape=table.shape))
     missing = np.isnan(table)
@@ -65,7 +66,7 @@ def evidence_row(
 ) -> FloatArray:
     """Turn evidence into one row, NaN where nothing is known."""
     if evidence is not None and not isinstance(evidence, Mapping):
-        row = np.atleast_2d(np.asarray(evidence, dtype=np.float64))
+        row = np.atleast_2d(float_array(evidence, "evidence"))
         if row.shape != (1, n_variables):
             raise ValueError(
                 must("evidence", f"be one row of {n_variables} cells", shape=row.shape)

@@ -12,6 +12,7 @@ from skcircuits.circuits.structure._scopes import variables_of
 from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, topological_order
 from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
+from skcircuits.numerics._arrays import integers
 from skcircuits.protocols import FloatArray
 
 __all__ = [
@@ -102,7 +103,7 @@ class KernelFamily(Kernel, UnivariateFunction):
     _parameters: ClassVar[tuple[str, ...]]
 
     def __init__(self, variables: Sequence[int] | None = None) -> None:
-        chosen = None if variables is None else tuple(int(v) for v in variables)
+        chosen = None if variables is None else integers(variables, "variables")
         if chosen is not None and (len(set(chosen)) < len(chosen) or min(chosen, default=0) < 0):
             raise ValueError(
                 must(

@@ -21,7 +21,7 @@ from skcircuits.circuits.engine._passes import backward, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.structure.units import Unit
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, must, require
 from skcircuits.learning.parameters._rebuild import rebuild
 from skcircuits.learning.parameters.input_statistics import (
     ColumnMoments,
@@ -84,6 +84,7 @@ def fit_parameters(
     >>> q.root.weights
     array([0.25, 0.75])
     """
+    require("plan", "a circuit", circuit=circuit)
     previous = -np.inf
     steps = expectation_maximization(circuit, X, sample_weight, pseudo_count=pseudo_count)
     for n_steps, step in enumerate(steps, start=1):
