@@ -133,7 +133,7 @@ class Bernoulli(DiscreteUnit):
         if not (isinstance(p, Real) and 0.0 <= p <= 1.0):
             raise ValueError(must("probability of a Bernoulli unit", "lie in [0, 1]", p=p))
         super().__init__(variable, np.array([1.0 - p, p], dtype=np.float64))
-        self.p = float(p)
+        self.p: float = float(p)
 
     def parameters(self) -> dict[str, Any]:
         """Constructor arguments that rebuild the unit.
