@@ -226,7 +226,7 @@ class GaussianMixtureDensity(CircuitDensity):
         n_members = sum(pool.values())
         result = drive(
             self,
-            learn_pool(table, pool, settings, generator),
+            learn_pool(table, pool, settings, generator, comparison.fits),
             # a pool that is not complete yet loses to any longer one
             score=len,
             attributes=lambda states: self._attributes(states, table),

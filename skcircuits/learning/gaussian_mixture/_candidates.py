@@ -27,7 +27,7 @@ from skcircuits.protocols import FloatArray
 __all__ = ["Candidate", "CandidateSpace", "Comparison", "Pool", "choose_pool", "learn_pool"]
 
 _TRAINING_CELLS = 40_000  # cells that candidates are fitted to
-_TRAINING_ROWS = (300, 3000)  # least and most rows of them
+_TRAINING_ROWS = (300, 2000)  # least and most rows of them
 _HELD_OUT_ROWS = 1000  # most rows that they are compared on
 _HELD_OUT_FRACTION = 0.3
 _FEW_ROWS = 250  # tables of fewer rows are split twice
@@ -44,12 +44,13 @@ _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
 )
 _ALL_SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # where the shape is given
 _MANY_ROWS = 1000
-_TRIAL_TOL = 3e-3
-_TRIAL_STEPS = 30
-_LEAST_GAIN = 0.005  # of the loss that several components must make
+_TRIAL_TOL = 4e-3
+_TRIAL_STEPS = 20
+_LEAST_GAIN = 0.01  # of the loss, or in nats, that several components must make
 _POOL_CELLS = 30_000  # tables of more cells get a smaller pool: they need it less
 _MAX_POOL = 6
-_START_ROWS = 2000
+_START_ROWS = 1500  # a mixture of many more rows starts as one of these
+_FIRST_FACTORS = 4
 
 
 @dataclass(frozen=True)
@@ -109,22 +110,24 @@ class Comparison:
         self.seed = seed
         self.splits = list(_splits(table, np.random.default_rng(seed)))
         self.n_rows = len(self.splits[0][0].weights) if self.splits else 0
+        self.fits: dict[Candidate, MixtureState] = {}
         self._predictions: dict[Candidate, list[Predictions]] = {}
-        self._losses: dict[tuple[tuple[Candidate, int], ...], FloatArray] = {}
+        self._losses: dict[tuple[tuple[tuple[Candidate, int], ...], Criterion], FloatArray] = {}
 
     @property
     def candidates(self) -> list[Candidate]:
         """Candidates tried so far."""
         return list(self._predictions)
 
-    def losses(self, pool: Pool) -> FloatArray:
+    def losses(self, pool: Pool, criterion: Criterion | None = None) -> FloatArray:
         """Losses of an equal mixture of candidates in all held-out rows."""
-        key = tuple(sorted(pool.items(), key=str))
+        criterion = criterion or self.criterion
+        key = (tuple(sorted(pool.items(), key=str)), criterion)
         if key not in self._losses:
             parts = []
             for i, (_, held_out) in enumerate(self.splits):
                 members = [self._predict(c)[i] for c, times in pool.items() for _ in range(times)]
-                parts.append(held_out.losses(members, self.criterion))
+                parts.append(held_out.losses(members, criterion))
             self._losses[key] = np.concatenate(parts)
         return self._losses[key]
 
@@ -137,11 +140,22 @@ class Comparison:
         return min(candidates, key=lambda candidate: self.loss({candidate: 1}))
 
     def is_sure(self, simple: Pool, complex_: Pool) -> bool:
-        """Whether a pool is better than a simpler one by more than chance and a trifle."""
-        gains = self.losses(simple) - self.losses(complex_)
-        error = gains.std() / np.sqrt(len(gains))
+        """Whether a pool is better than a simpler one by more than a trifle and by chance.
+
+        Squared errors have heavy tails, log densities do not: either may tell it from chance.
+        """
         trifle = _LEAST_GAIN * (abs(self.loss(simple)) if self.criterion == "cells" else 1.0)
-        return bool(gains.mean() > max(0.5 * error, trifle))
+        if self.loss(simple) - self.loss(complex_) < trifle:
+            return False
+        tests: tuple[tuple[Criterion, float], ...] = (
+            (self.criterion, 1.0),
+            ("log_likelihood", 2.0),
+        )
+        for criterion, n_errors in tests:
+            gains = self.losses(simple, criterion) - self.losses(complex_, criterion)
+            if gains.mean() > n_errors * gains.std() / np.sqrt(len(gains)):
+                return True
+        return False
 
     def _predict(self, candidate: Candidate) -> list[Predictions]:
         if candidate not in self._predictions:
@@ -153,6 +167,7 @@ class Comparison:
     def _fit(self, candidate: Candidate, part: MixtureTable) -> MixtureState:
         rng = np.random.default_rng(self.seed)
         *_, (state,) = learn_pool(part, {candidate: 1}, self.settings, rng)
+        self.fits[candidate] = state
         return state
 
 
@@ -211,13 +226,18 @@ def _best_factors(n_columns: int, space: CandidateSpace, comparison: Comparison)
     if space.n_factors is not None:
         return candidate(space.n_factors)
     most = max(1, min(n_columns - 1, comparison.n_rows // 4))
-    tried = [min(2, most)]
-    while tried[-1] < most:
-        tried.append(min(2 * tried[-1], most))
-        if comparison.loss({candidate(tried[-1]): 1}) > comparison.loss({candidate(tried[-2]): 1}):
-            break
-    best = comparison.best([candidate(q) for q in tried]).n_factors
-    around = {max(1, (3 * best) // 4), min(most, (3 * best + 1) // 2)} if best > 2 else {1}
+    best = min(_FIRST_FACTORS, most)
+    for step in (2.0, 0.5):
+        while 1 <= int(step * best) <= most:
+            better = comparison.best([candidate(best), candidate(int(step * best))]).n_factors
+            if better == best:
+                break
+            best = better
+    around = (
+        {int(0.75 * best), min(most, int(1.5 * best))} - {0}
+        if n_columns > _MAX_DENSE_COLUMNS
+        else set()
+    )
     return comparison.best([candidate(q) for q in sorted(around | {best})])
 
 
@@ -230,7 +250,9 @@ def _several_components(
     if space.covariance_type is not None:
         library = [(space.covariance_type, _ALL_SIZES)]
     elif few:
-        library = [("tied", (8,)), ("shrunk", (3,))] if dense else [("factor", (8,))]
+        library = [("tied" if dense else "factor", (8,))]
+    elif not len(table.category_counts) and table.n_cells > _POOL_CELLS * _MAX_POOL:
+        library = [("shrunk" if dense else "factor", (8,))]
     elif n_rows >= _MANY_ROWS:
         library = [(shape, (*sizes, 2 * sizes[-1])) for shape, sizes in library]
     found = []
@@ -259,18 +281,27 @@ def _greedy(comparison: Comparison, candidates: list[Candidate], size: int) -> P
 
 
 def learn_pool(
-    table: MixtureTable, pool: Pool, settings: EMSettings, rng: np.random.Generator
+    table: MixtureTable,
+    pool: Pool,
+    settings: EMSettings,
+    rng: np.random.Generator,
+    fits: dict[Candidate, MixtureState] | None = None,
 ) -> Iterator[tuple[MixtureState, ...]]:
-    """Learn the mixtures of a pool one after another, yielding those so far at each iteration."""
+    """Learn the mixtures of a pool one after another, yielding those so far at each iteration.
+
+    `fits` to some of the rows are where the first restarts of large tables start.
+    """
     done: tuple[MixtureState, ...] = ()
     streams = iter(rng.spawn(sum(pool.values())))
     for candidate, times in pool.items():
         own = replace(
             settings, covariance_type=candidate.covariance_type, n_factors=candidate.n_factors
         )
-        for _ in range(times):
+        for i in range(times):
             stream = next(streams)
-            start = _begin_on_part(table, candidate.n_components, own, stream)
+            start = fits.get(candidate) if fits and i == 0 else None
+            if start is None or len(table.weights) < 2 * _START_ROWS:
+                start = _begin_on_part(table, candidate.n_components, own, stream)
             for state in learn_gaussian_mixture(table, candidate.n_components, own, stream, start):
                 newest = (*done, state)
                 yield newest

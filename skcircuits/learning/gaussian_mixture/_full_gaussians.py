@@ -185,7 +185,7 @@ class FullExpectation:
         weighted = completed * responsibilities[:, None]
         first = weighted.sum(axis=2)
         if tied:
-            second = np.tensordot(weighted, completed, ([0, 2], [0, 2]))
+            second = (weighted @ completed.transpose(0, 2, 1)).sum(axis=0)
             own = responsibilities.sum(axis=0)[None]
         else:
             second, own = weighted @ completed.transpose(0, 2, 1), responsibilities

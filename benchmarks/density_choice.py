@@ -1,0 +1,157 @@
+"""Fit and transform of an imputer that chooses its density, beside scikit-learn's.
+
+Prints ratios of process CPU times, ours over IterativeImputer's, and both RMSE in standard
+deviations of the columns. Run it with one BLAS thread:
+
+    OMP_NUM_THREADS=1 python benchmarks/density_choice.py [low_rank] [wide] [skewed] [large] [mixed]
+
+``mixed`` reads the tables of ``$SKCIRCUITS_DATA/hybrid`` (default ``../shared/data``) and prints
+the error of imputed numbers and categories instead.
+"""
+
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, SimpleImputer
+
+from skcircuits import CircuitImputer
+
+# rows, columns, factors, fraction missing, columns that IterativeImputer regresses on
+TABLES = {
+    "low_rank": [
+        (1_000, 10, 4, 0.3, None),
+        (10_000, 20, 4, 0.3, None),
+        (100_000, 20, 4, 0.3, None),
+        (5_000, 100, 4, 0.3, None),
+    ],
+    "wide": [(80, 60, 5, 0.2, 30), (300, 150, 5, 0.2, 30), (100, 300, 5, 0.2, 30)],
+    "skewed": [(1_000, 10, 4, 0.3, None), (10_000, 20, 4, 0.3, None)],
+}
+
+
+def low_rank(n_rows, n_columns, n_factors, fraction, skewed=False, seed=0):
+    """A table and its mask of missing cells; skewed: a third of the columns exponentiated."""
+    rng = np.random.default_rng(seed)
+    loadings = rng.normal(size=(n_factors, n_columns)) / np.sqrt(n_factors)
+    X = rng.normal(size=(n_rows, n_factors)) @ loadings
+    X += 0.3 * rng.normal(size=X.shape)
+    if skewed:
+        X[:, : n_columns // 3] = np.exp(X[:, : n_columns // 3])
+    return X, rng.random(X.shape) < fraction
+
+
+def timed(function, *args):
+    """CPU seconds and result."""
+    start = time.process_time()
+    result = function(*args)
+    return time.process_time() - start, result
+
+
+def error(completed, X, missing):
+    """Root mean squared error of the missing cells in standard deviations."""
+    return np.sqrt(np.square((completed - X) / X.std(axis=0))[missing].mean())
+
+
+def compare(kind):
+    """One line per table: ratios of times, errors, what was chosen."""
+    print(f"{kind}: rows x columns, fit, transform (ours / peer), RMSE ours and peer, choice")
+    for n_rows, n_columns, n_factors, fraction, n_nearest in TABLES[kind]:
+        X, missing = low_rank(n_rows, n_columns, n_factors, fraction, kind == "skewed")
+        incomplete = np.where(missing, np.nan, X)
+        ours = CircuitImputer(random_state=0)
+        peer = IterativeImputer(random_state=0, n_nearest_features=n_nearest)
+        fits = [timed(imputer.fit, incomplete)[0] for imputer in (ours, peer)]
+        completed = [timed(imputer.transform, incomplete) for imputer in (ours, peer)]
+        errors = [error(table, X, missing) for _, table in completed]
+        chosen = [row for row in ours.density_.selection_ if row["pool"]]
+        print(
+            f"  {n_rows:>7,} x {n_columns:<4}"
+            f" {fits[0]:6.2f} / {fits[1]:6.2f} s = {fits[0] / fits[1]:5.2f} x"
+            f" {completed[0][0]:6.3f} / {completed[1][0]:6.3f} s"
+            f" = {completed[0][0] / completed[1][0]:5.2f} x"
+            f"   {errors[0]:.4f} {errors[1]:.4f}  {_words(chosen)}"
+        )
+
+
+def _words(chosen):
+    return ", ".join(
+        f"{row['pool']} x {row['covariance_type']}"
+        + (f"({row['n_factors']})" if row["n_factors"] else "")
+        + f" K={row['n_components']}"
+        for row in chosen
+    )
+
+
+def large():
+    """A million rows in bounded memory."""
+    X, missing = low_rank(1_000_000, 20, 4, 0.3)
+    X[missing] = np.nan
+    seconds, imputer = timed(CircuitImputer(random_state=0).fit, X)
+    print(f"1,000,000 x 20: fit {seconds:.1f} s, {_words(imputer.density_.selection_[:1])}")
+
+
+def mixed(n_rows=400):
+    """Errors of imputed cells on mixed tables: 30 % missing in training and test rows."""
+    folder = Path(os.environ.get("SKCIRCUITS_DATA", "../shared/data")) / "hybrid"
+    print("mixed: RMSE of numbers, error rate of categories; ours, then mean / mode; fit seconds")
+    totals = []
+    for path in sorted(folder.glob("*.csv.gz")):
+        frame = pd.read_csv(path).drop(columns="split", errors="ignore")
+        kinds = json.loads(path.with_name(path.name[:-7] + ".json").read_text())["columns"]
+        categorical = {c["name"] for c in kinds if c["type"] == "categorical"}
+        frame = frame.sample(min(len(frame), n_rows), random_state=0)
+        codes = frame.apply(
+            lambda c, names=categorical: (
+                pd.Series(pd.factorize(c)[0], c.index)
+                if c.name in names or not pd.api.types.is_numeric_dtype(c)
+                else c
+            )
+        ).astype(float)
+        mask = np.array([name in categorical for name in frame.columns])
+        mask |= ~frame.apply(pd.api.types.is_numeric_dtype).to_numpy()
+        totals.append(_mixed_line(path.name[:-7], codes.to_numpy(), mask))
+    print("  mean", np.round(np.nanmean(totals, axis=0), 3))
+
+
+def _mixed_line(name, X, mask):
+    rng = np.random.default_rng(0)
+    missing = rng.random(X.shape) < 0.3
+    incomplete = np.where(missing, np.nan, X)
+    train = np.arange(len(X)) < 0.7 * len(X)
+    ours = CircuitImputer(
+        categorical_features=np.flatnonzero(mask), keep_empty_features=True, random_state=0
+    )
+    seconds, _ = timed(ours.fit, incomplete[train])
+    peers = [SimpleImputer(keep_empty_features=True) for _ in range(2)]
+    peers[1].set_params(strategy="most_frequent")
+    simple = np.where(mask, *(p.fit(incomplete[train]).transform(incomplete) for p in peers[::-1]))
+    result = []
+    for completed in (ours.transform(incomplete[~train]), simple[~train]):
+        wrong = np.where(missing[~train], completed != X[~train], np.nan)[:, mask]
+        scale = np.nanstd(X[train], axis=0)
+        squares = np.square((completed - X[~train]) / np.where(scale > 0, scale, 1.0))
+        squares = np.where(missing[~train], squares, np.nan)[:, ~mask]
+        result += [np.sqrt(np.nanmean(squares)), np.nanmean(wrong) if mask.any() else np.nan]
+    print(f"  {name:14}", np.round(result, 3), f"{seconds:.1f} s")
+    return result
+
+
+def main():
+    """Run what is named, or all but the largest table."""
+    warnings.simplefilter("ignore")
+    for name in sys.argv[1:] or ["low_rank", "wide", "skewed", "mixed"]:
+        if name in TABLES:
+            compare(name)
+        else:
+            {"large": large, "mixed": mixed}[name]()
+
+
+if __name__ == "__main__":
+    main()
