@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
-from skcircuits.circuits.inputs._base import LOG_SQRT_2PI
+from skcircuits.circuits.inputs.base import LOG_SQRT_2PI
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks

@@ -8,7 +8,7 @@ from skcircuits.circuits.algebra._pairs import fold_pairs
 from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.inputs import InputUnit
-from skcircuits.circuits.inputs import _registry as input_rules
+from skcircuits.circuits.inputs import registry as input_rules
 from skcircuits.circuits.structure.compatibility import require_compatible
 from skcircuits.circuits.structure.properties import require_deterministic
 from skcircuits.exceptions import require

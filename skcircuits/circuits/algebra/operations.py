@@ -14,8 +14,8 @@ import numpy as np
 from skcircuits.circuits.algebra._pairs import fold_pairs
 from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.inputs import Categorical, InputUnit
-from skcircuits.circuits.inputs._registry import Scaled, divide_inputs, multiply_inputs
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
+from skcircuits.circuits.inputs.registry import Scaled, divide_inputs, multiply_inputs
 from skcircuits.circuits.structure.compatibility import require_compatible
 from skcircuits.circuits.structure.properties import require_deterministic
 from skcircuits.circuits.structure.units import (

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.engine._code_book import CodeBook, code_strides
-from skcircuits.circuits.inputs._base import Box, DiscreteInputLayer, InputUnit, StateFlows
 from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
+from skcircuits.circuits.inputs.base import Box, DiscreteInputLayer, InputUnit, StateFlows
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -250,8 +250,8 @@ class JointTableLayer(DiscreteInputLayer):
         for place in range(len(self._shape)):
             table = np.moveaxis(joint, place + 1, 0)
             total = np.where(np.isneginf(table[-1:]), 0.0, table[-1:])
-            shares = np.exp(table[:-1] - total)
-            conditionals.append(shares.reshape(len(shares), len(self), -1))
+            fractions = np.exp(table[:-1] - total)
+            conditionals.append(fractions.reshape(len(fractions), len(self), -1))
         return conditionals
 
     @cached_property
@@ -276,10 +276,11 @@ class JointTableLayer(DiscreteInputLayer):
                 rows = np.flatnonzero(unknown[variable])
                 contexts = self._contexts[place].take(codes.take(rows))
                 reached = own_flows.take(rows, axis=1)
-                shares = np.empty((self._shape[place], len(rows)))
-                for share, table in zip(shares, self._conditionals[place]):
-                    np.einsum("un,un->n", reached, table[units].take(contexts, axis=1), out=share)
-                yield StateFlows(variable, rows, shares)
+                fractions = np.empty((self._shape[place], len(rows)))
+                for fraction, table in zip(fractions, self._conditionals[place]):
+                    at = table[units].take(contexts, axis=1)
+                    np.einsum("un,un->n", reached, at, out=fraction)
+                yield StateFlows(variable, rows, fractions)
 
 
 JointTable.layer_type = JointTableLayer

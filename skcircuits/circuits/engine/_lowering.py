@@ -30,7 +30,7 @@ from skcircuits.circuits.engine._policy import (
 )
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.inputs import InputLayer
-from skcircuits.circuits.inputs._base import DiscreteInputLayer
+from skcircuits.circuits.inputs.base import DiscreteInputLayer
 from skcircuits.circuits.structure.units import Product, Scope
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 

@@ -18,7 +18,7 @@ import numpy as np
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.engine._policy import BATCH_ROWS, MIN_BLOCK
 from skcircuits.circuits.inputs import InputLayer, InputUnit
-from skcircuits.circuits.inputs._base import DiscreteInputLayer
+from skcircuits.circuits.inputs.base import DiscreteInputLayer
 from skcircuits.circuits.structure._unit_lists import UnitList
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must

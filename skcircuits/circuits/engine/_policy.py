@@ -10,13 +10,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = [
+    "BATCH_DRAWS",
     "BATCH_ROWS",
     "LOOKUP_TABLES",
     "MANY_ROWS",
     "MANY_VALUES",
     "MAX_BATCH_VALUES",
     "MAX_EDGE_GROWTH",
+    "MAX_PAIRS",
+    "MAX_TRACE_VALUES",
     "MIN_BLOCK",
+    "MIN_PAIRS",
     "MIN_ROWS_PER_STEP",
     "MIN_TABLE_EDGES",
     "TRACE_TABLES",
@@ -37,6 +41,12 @@ BATCH_ROWS = 512
 # worth (evaluate.py (a), "log_prob").
 MAX_BATCH_VALUES = 2**17
 MIN_ROWS_PER_STEP = 3
+# Pairs of a row and a draw per batch of a trace: enough to amortise the Python over all layers,
+# as many as keep the values of all units in some megabytes (evaluate.py (a), "conditional
+# sample"); draws per batch where all are of one row (evaluate.py (a), "sample").
+MIN_PAIRS, MAX_PAIRS = 512, 2048
+MAX_TRACE_VALUES = 2**22
+BATCH_DRAWS = 4096
 # Values per unit below which numpy's calls cost more than what they compute: one row of
 # evaluate.py (a), "one row".
 MANY_VALUES = 64

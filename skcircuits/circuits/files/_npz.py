@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._registry import (
+from skcircuits.circuits.inputs.registry import (
     family_of_name,
     registered_names,
     require_registered,

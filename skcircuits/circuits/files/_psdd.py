@@ -22,7 +22,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs import Bernoulli, Indicator
 from skcircuits.circuits.structure.units import (
-    LARGEST_LOG_WEIGHT,
+    MAX_LOG_WEIGHT,
     Product,
     Scope,
     Unit,
@@ -93,7 +93,7 @@ def _node(words: list[str], nodes: dict[int, Unit]) -> Unit:
         primes, subs, log_weights = words[4::3], words[5::3], words[6::3]
         elements = [Product([nodes[int(p)], nodes[int(s)]]) for p, s in zip(primes, subs)]
         weights = np.array([float(weight) for weight in log_weights])
-        if not (weights <= LARGEST_LOG_WEIGHT).all():
+        if not (weights <= MAX_LOG_WEIGHT).all():
             raise ValueError("its log weights must be numbers that a float can hold")
         return log_weighted_sum(elements, weights)
     raise ValueError(f"unknown kind of node {kind!r}")

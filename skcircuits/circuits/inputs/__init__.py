@@ -1,8 +1,7 @@
 """Families of input units, one per file, and the registry of families and their rules."""
 
 from skcircuits.circuits.inputs import _rules  # noqa: F401 (registers rules of families)
-from skcircuits.circuits.inputs._base import Box, BoxMasses, InputLayer, InputUnit, NumericalLayer
-from skcircuits.circuits.inputs._registry import register_input_unit
+from skcircuits.circuits.inputs.base import Box, BoxMasses, InputLayer, InputUnit, NumericalLayer
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
 from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
@@ -16,6 +15,7 @@ from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,
     PiecewisePolynomialLayer,
 )
+from skcircuits.circuits.inputs.registry import register_input_unit
 
 __all__ = [
     "Bernoulli",

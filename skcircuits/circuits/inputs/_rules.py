@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import LOG_SQRT_2PI, InputUnit
-from skcircuits.circuits.inputs._registry import (
+from skcircuits.circuits.inputs.base import LOG_SQRT_2PI, InputUnit
+from skcircuits.circuits.inputs.discrete import Categorical, DiscreteUnit
+from skcircuits.circuits.inputs.gaussian import Gaussian
+from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussian
+from skcircuits.circuits.inputs.registry import (
     Scaled,
     divergence,
     divide_inputs,
     entropy,
     multiply_inputs,
 )
-from skcircuits.circuits.inputs.discrete import Categorical, DiscreteUnit
-from skcircuits.circuits.inputs.gaussian import Gaussian
-from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussian
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import (
+from skcircuits.circuits.inputs.base import (
     Box,
     DiscreteInputLayer,
     InputUnit,
@@ -26,8 +26,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["Bernoulli", "Categorical", "DiscreteLayer", "Indicator"]
 
-# Below so many rows one lookup for all units is faster than one per variable.
-FEW_ROWS = 64
+# From so many rows on one lookup per variable is faster than one for all units.
+MIN_RUN_ROWS = 64
 
 
 class DiscreteUnit(InputUnit):
@@ -305,7 +305,7 @@ class DiscreteLayer(DiscreteInputLayer):
     def _gather(self, lookup: FloatArray, X: FloatArray) -> FloatArray:
         """Look up one value per unit and row, shape (n_units, n)."""
         codes = self.codes(X)
-        if len(X) < FEW_ROWS or self._runs is None:
+        if len(X) < MIN_RUN_ROWS or self._runs is None:
             positions = codes[self._column_of_unit]
             positions += self._offsets[:, None]
             return np.take(lookup.ravel(), positions)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import check_variable
 from skcircuits.circuits.inputs._distinct import distinct_parameters
+from skcircuits.circuits.inputs.base import check_variable
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,

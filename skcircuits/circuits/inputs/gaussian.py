@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import (
+from skcircuits.circuits.inputs._buffer_rows import Scatter
+from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
     DifferentiableLayer,
     InputUnit,
     check_variable,
 )
-from skcircuits.circuits.inputs._buffer_rows import Scatter
 from skcircuits.exceptions import must
 from skcircuits.numerics._logspace import log_ndtr_difference
 from skcircuits.numerics._random import RandomNumbers

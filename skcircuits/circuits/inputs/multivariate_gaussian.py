@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import (
+from skcircuits.circuits.inputs._distinct import distinct_parameters
+from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
+from skcircuits.circuits.inputs._gaussian_density import log_density, weighted_score
+from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
     DifferentiableLayer,
     InputUnit,
     check_variable,
 )
-from skcircuits.circuits.inputs._distinct import distinct_parameters
-from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
-from skcircuits.circuits.inputs._gaussian_density import log_density, weighted_score
 from skcircuits.exceptions import must
 from skcircuits.numerics._gaussian_conditionals import (
     conditional_blocks,

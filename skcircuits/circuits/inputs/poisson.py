@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, pdtr, pdtrc, pdtrik, xlogy
 
-from skcircuits.circuits.inputs._base import Box, InputUnit, NumericalLayer, check_variable
+from skcircuits.circuits.inputs.base import Box, InputUnit, NumericalLayer, check_variable
 from skcircuits.exceptions import must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray

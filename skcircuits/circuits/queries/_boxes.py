@@ -30,11 +30,11 @@ __all__ = ["log_box_probability"]
 
 # Circuits of the bounded variables that are kept.
 MAX_KEPT = 64
-# What masses of input units may miss. Results above some share of the whole are exact
+# What masses of input units may miss. Results above some fraction of the whole are exact
 # nevertheless; results below another may have lost digits to underflow.
 INPUT_ERROR = 1e-15
 SURELY_EXACT = 1e-6
-SMALLEST_LINEAR = 1e-250
+MIN_LINEAR = 1e-250
 RELATIVE_ERROR = 1e-9
 
 _Write = Callable[[BoxMasses, Rows, FloatArray], None]
@@ -86,7 +86,7 @@ def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
 
 def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray, whole: float) -> IntArray:
     """Bound the errors of doubtful results, or improve them; return those still in doubt."""
-    smallest = SMALLEST_LINEAR * whole
+    smallest = MIN_LINEAR * whole
     # Few rows take the values with most digits at once
     if len(doubtful) > MANY_ROWS:
         known, (raised,) = result[doubtful], linear(_write_raised, doubtful)

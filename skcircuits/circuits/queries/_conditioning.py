@@ -12,7 +12,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.queries._moments import require_possible
 from skcircuits.circuits.structure.units import (
-    LARGEST_LOG_WEIGHT,
+    MAX_LOG_WEIGHT,
     Product,
     Sum,
     Unit,
@@ -120,7 +120,7 @@ def _remaining_sum(children: list[_Remainder], weights: _Weights) -> _Remainder:
     log_scale = 0.0
     if log_factors[kept].any() or weights.linear[kept].min() < MIN_WEIGHT:
         peak = float(log_weights[kept].max())
-        log_scale = peak if abs(peak) > LARGEST_LOG_WEIGHT else 0.0
+        log_scale = peak if abs(peak) > MAX_LOG_WEIGHT else 0.0
         mixture = log_weighted_sum(units, log_weights[kept] - log_scale)
     else:
         # Weights without a constant to take in stay as they are, digit by digit.

@@ -17,7 +17,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._policy import MANY_ROWS
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.inputs import InputLayer
-from skcircuits.circuits.inputs._base import DiscreteInputLayer, NumericalLayer, StateFlows
+from skcircuits.circuits.inputs.base import DiscreteInputLayer, NumericalLayer, StateFlows
 from skcircuits.circuits.queries._likelihood import log_partition
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
@@ -82,9 +82,9 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
         mean = _means(compact, flows, block, states).T
         total = np.zeros(mean.shape)
         # Law of total variance around the known mean: nothing cancels.
-        for variable, unknown, shares in states:
-            distance = np.arange(len(shares))[:, None] - mean[variable, unknown]
-            total[variable, unknown] += (shares * distance**2).sum(axis=0)
+        for variable, unknown, fractions in states:
+            distance = np.arange(len(fractions))[:, None] - mean[variable, unknown]
+            total[variable, unknown] += (fractions * distance**2).sum(axis=0)
         for units, layer in _numerical(compact):
             own_mean, own_variance = layer.conditional_moments(block)
             spread = own_variance + (own_mean - mean[layer.scopes].transpose(0, 2, 1)) ** 2
@@ -118,8 +118,8 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
     result = {variable: np.zeros((len(X), n)) for variable, n in plan.cardinalities.items()}
     compact = _compact(plan, len(X))
     for rows, flows in _flows(compact, X):
-        for variable, unknown, shares in _state_flows(compact, flows, X[rows]):
-            result[variable][rows.start + unknown, : len(shares)] += shares.T
+        for variable, unknown, fractions in _state_flows(compact, flows, X[rows]):
+            result[variable][rows.start + unknown, : len(fractions)] += fractions.T
     for variable, table in result.items():
         _put_observed(table, X[:, variable])
     return result
@@ -182,8 +182,8 @@ def _numerical(plan: Plan) -> list[tuple[slice, NumericalLayer]]:
 def _means(plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows]) -> FloatArray:
     """Conditional mean of each cell; cells of other columns are returned as they are."""
     total = np.zeros(X.shape).T
-    for variable, unknown, shares in states:
-        total[variable, unknown] += np.arange(len(shares)) @ shares
+    for variable, unknown, fractions in states:
+        total[variable, unknown] += np.arange(len(fractions)) @ fractions
     for units, layer in _numerical(plan):
         means = flows[units][..., None] * layer.conditional_means(X)
         total += _per_column(layer, means, X.shape[1])

@@ -10,6 +10,12 @@ import numpy as np
 from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.engine._passes import linear_values, log_values
 from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.engine._policy import (
+    BATCH_DRAWS,
+    MAX_PAIRS,
+    MAX_TRACE_VALUES,
+    MIN_PAIRS,
+)
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.engine._tracing import EdgeChoice, trace
 from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
@@ -20,12 +26,6 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["sample", "sample_completions"]
 
-# Pairs of a row and a draw per batch: enough to amortise the Python of a trace over all
-# layers, as many as keep the values of all units in some megabytes.
-FEWEST_PAIRS, MOST_PAIRS = 512, 2048
-BATCH_VALUES = 2**22
-# Draws per batch where all share one pass.
-BATCH_DRAWS = 4096
 # Terms add up to their total up to rounding; a draw below it never takes an impossible edge.
 ALMOST_ONE = 1.0 - 1e-9
 
@@ -43,7 +43,7 @@ def sample_completions(
     # Whatever the number of rows: the draws of a row do not depend on the others
     plan = tabulated(plan)
     result = np.repeat(X[None], n_samples, axis=0)
-    n_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, BATCH_VALUES // plan.n_units))
+    n_pairs = min(MAX_PAIRS, max(MIN_PAIRS, MAX_TRACE_VALUES // plan.n_units))
     for rows in row_slices(len(X), max(1, n_pairs // max(1, n_samples))):
         posterior = _Posterior.after_pass(plan, X[rows], rows.start)
         n_rows = rows.stop - rows.start

@@ -11,7 +11,7 @@ import numpy as np
 
 from skcircuits.circuits.engine._passes import backward, log_values
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.inputs._base import DifferentiableLayer
+from skcircuits.circuits.inputs.base import DifferentiableLayer
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray
 

@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 # Factors are kept as weights of at most this size in log space, which a float can hold.
-LARGEST_LOG_WEIGHT = 600.0
+MAX_LOG_WEIGHT = 600.0
 # More sums than this would only be a slow way to run out of memory.
-MOST_SCALING_SUMS = 100_000
+MAX_SCALING_SUMS = 100_000
 # Smaller floats have fewer digits.
 MIN_LOG_WEIGHT = float(np.log(np.finfo(np.float64).tiny))
 
@@ -322,7 +322,7 @@ def scale_unit(unit: Unit, log_factor: float) -> Unit:
     CircuitPropertyError
         If the factor is out of all proportion.
     """
-    largest = MOST_SCALING_SUMS * LARGEST_LOG_WEIGHT
+    largest = MAX_SCALING_SUMS * MAX_LOG_WEIGHT
     if not abs(log_factor) <= largest:
         raise CircuitPropertyError(
             must(
@@ -332,7 +332,7 @@ def scale_unit(unit: Unit, log_factor: float) -> Unit:
                 log_factor=log_factor,
             )
         )
-    n_sums = int(np.ceil(abs(log_factor) / LARGEST_LOG_WEIGHT))
+    n_sums = int(np.ceil(abs(log_factor) / MAX_LOG_WEIGHT))
     for _ in range(n_sums):
         unit = Sum([unit], weights=[float(np.exp(log_factor / n_sums))])
     return unit

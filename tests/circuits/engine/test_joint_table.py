@@ -79,10 +79,10 @@ def test_draws_follow_the_masses(units, rows):
                 continue
             cells = np.tile(x[list(unit.scope)], (4000, 1))
             drawn = layer.draw(np.full(4000, number), cells, rng)
-            shares = (drawn[:, None] == states).all(axis=2).mean(axis=0)
+            fractions = (drawn[:, None] == states).all(axis=2).mean(axis=0)
             expected = masses / masses.sum()
-            assert (shares[expected == 0.0] == 0.0).all()
-            assert (np.abs(shares - expected) <= 5 * np.sqrt(expected / 4000)).all()
+            assert (fractions[expected == 0.0] == 0.0).all()
+            assert (np.abs(fractions - expected) <= 5 * np.sqrt(expected / 4000)).all()
 
 
 def test_flows_divide_among_the_states(units, rows):
@@ -94,9 +94,9 @@ def test_flows_divide_among_the_states(units, rows):
             states, masses = completions(unit, x)
             total = masses.sum() or 1.0
             for place, variable in enumerate(unit.scope):
-                share = np.bincount(states[:, place], masses, SHAPE[place]) / total
+                fraction = np.bincount(states[:, place], masses, SHAPE[place]) / total
                 table = expected.setdefault(variable, np.zeros((SHAPE[place], len(rows))))
-                table[:, row] += flow[row] * share
+                table[:, row] += flow[row] * fraction
     parts = list(layer.state_flows(flows, rows))
     assert sorted(part.variable for part in parts) == [0, 2, 3, 4, 5, 7]
     for part in parts:

@@ -64,8 +64,8 @@ def learned(request):
     X = table()
     density = density.set_params(random_state=0).fit(X)
     rows = density.circuit_.sample(200, random_state=0)
-    holes = np.where(np.random.default_rng(1).random(rows.shape) < 0.4, np.nan, rows)
-    return density.circuit_, np.concatenate([rows, holes, np.full_like(rows[:1], np.nan)])
+    incomplete = np.where(np.random.default_rng(1).random(rows.shape) < 0.4, np.nan, rows)
+    return density.circuit_, np.concatenate([rows, incomplete, np.full_like(rows[:1], np.nan)])
 
 
 def test_scores_agree_with_the_pass_in_log_space(learned):

@@ -34,7 +34,7 @@ def assert_same_values(found, expected, rtol):
 
 @pytest.fixture(params=range(4))
 def dense(request):
-    """A latent tree with dense sums and a table with holes."""
+    """A latent tree with dense sums and a table with missing values."""
     rng = np.random.default_rng(request.param)
     circuit = latent_tree(rng, n_variables=6, n_states=5, zeros=0.2)
     return circuit, random_rows(rng, circuit, 40)

@@ -55,7 +55,7 @@ def test_all_queries_are_those_of_the_plain_plan(circuit, monkeypatch):
     X = random_rows(np.random.default_rng(0), circuit, 25)
     plain = fresh(circuit)
     expected = [plain.log_prob(X), plain.expectation(X), plain.variance(X)]
-    completed, shares = plain.mpe(X, method="max_product"), plain.marginals(X)
+    completed, fractions = plain.mpe(X, method="max_product"), plain.marginals(X)
     put_tables_everywhere(monkeypatch)
     own = fresh(circuit)
     plan = tabulated(own.plan)
@@ -64,7 +64,7 @@ def test_all_queries_are_those_of_the_plain_plan(circuit, monkeypatch):
     for one, other in zip(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
     for variable, table in own.marginals(X).items():
-        np.testing.assert_allclose(table, shares[variable], rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(table, fractions[variable], rtol=1e-12, atol=1e-15)
     # Maxima and sums of two numbers are monotone: not even rounding differs.
     np.testing.assert_array_equal(own.mpe(X, method="max_product"), completed)
 

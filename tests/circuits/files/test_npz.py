@@ -74,10 +74,10 @@ def test_missing_files_are_missing_files(tmp_path):
         Circuit.load(tmp_path / "nothing.npz")
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.99])
-def test_truncated_files(path, arrays, share):
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5, 0.9, 0.99])
+def test_truncated_files(path, arrays, fraction):
     content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
+    path.write_bytes(content[: int(fraction * len(content))])
     with pytest.raises(CircuitFileError, match="damaged or something else"):
         Circuit.load(path)
 

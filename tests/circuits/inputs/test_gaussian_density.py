@@ -21,20 +21,20 @@ def reference(stack, X):
 
 
 # many holes take the smaller observed block, few the missing one, shared patterns a product
-@pytest.mark.parametrize("share", [0.0, 0.15, 0.5, 0.85])
+@pytest.mark.parametrize("fraction", [0.0, 0.15, 0.5, 0.85])
 @pytest.mark.parametrize("n_columns", [1, 4, 12])
-def test_against_scipy(n_columns, share):
+def test_against_scipy(n_columns, fraction):
     stack = random_stack(3, n_columns)
-    X = random_rows(60, n_columns, share)
+    X = random_rows(60, n_columns, fraction)
     X[:10] = np.where(np.isnan(X[0]), np.nan, X[:10])
     np.testing.assert_allclose(log_density(stack, X), reference(stack, X), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.15, 0.5, 0.85])
+@pytest.mark.parametrize("fraction", [0.0, 0.15, 0.5, 0.85])
 @pytest.mark.parametrize("n_columns", [1, 4, 12])
-def test_gradients_against_the_marginals(n_columns, share):
+def test_gradients_against_the_marginals(n_columns, fraction):
     stack = random_stack(3, n_columns)
-    X = random_rows(60, n_columns, share)
+    X = random_rows(60, n_columns, fraction)
     weights = np.random.default_rng(0).random((3, 60))
     expected = np.zeros(X.shape)
     for k in range(3):

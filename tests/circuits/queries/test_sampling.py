@@ -42,14 +42,14 @@ def test_linear_and_log_values_give_the_same_draws(dense):
 
 @pytest.mark.parametrize("seed", [4, 8, 12])
 def test_units_are_reached_as_often_as_their_flows_say(seed):
-    """The share of draws that put a variable into a state is the exact marginal."""
+    """The fraction of draws that put a variable into a state is the exact marginal."""
     circuit = random_circuit(seed, discrete=True)
     X = random_rows(np.random.default_rng(seed), circuit, 4, missing=0.6)
     draws = circuit.sample(4000, X, random_state=0)
     for variable, expected in circuit.marginals(X).items():
-        shares = (draws[:, :, variable, None] == np.arange(expected.shape[1])).mean(axis=0)
+        fractions = (draws[:, :, variable, None] == np.arange(expected.shape[1])).mean(axis=0)
         spread = np.sqrt(expected * (1 - expected) / 4000)
-        assert (np.abs(shares - expected) <= 5 * spread + 1e-12).all()
+        assert (np.abs(fractions - expected) <= 5 * spread + 1e-12).all()
     flows = backward(circuit.plan, log_values(circuit.plan, X))
     assert flows.max() <= 1 + 1e-9
 
@@ -75,10 +75,10 @@ def test_blocks_are_drawn_alike_with_many_and_few_rows(dense):
     alone = circuit.sample(20_000, X[:1], random_state=0)[:, 0]
     among = circuit.sample(1, np.repeat(X[:1], 20_000, axis=0), random_state=0)[0]
     for variable in circuit.variables:
-        share = exact[variable][0, 1]
-        spread = 5 * np.sqrt(share * (1 - share) / 20_000) + 1e-12
-        assert abs(alone[:, variable].mean() - share) <= spread
-        assert abs(among[:, variable].mean() - share) <= spread
+        fraction = exact[variable][0, 1]
+        spread = 5 * np.sqrt(fraction * (1 - fraction) / 20_000) + 1e-12
+        assert abs(alone[:, variable].mean() - fraction) <= spread
+        assert abs(among[:, variable].mean() - fraction) <= spread
 
 
 def test_draws_of_a_row_do_not_depend_on_each_other(dense):

@@ -46,12 +46,12 @@ class TestScore(QueryCase):
         )
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3])
-def test_equals_finite_differences_in_many_batches(share):
+@pytest.mark.parametrize("fraction", [0.0, 0.3])
+def test_equals_finite_differences_in_many_batches(fraction):
     circuit = mixture(6, 5)
     rng = np.random.default_rng(0)
     X = circuit.sample(1200, random_state=rng)
-    X[rng.random(X.shape) < share] = np.nan
+    X[rng.random(X.shape) < fraction] = np.nan
     step = 1e-5
     expected = np.stack(
         [
@@ -85,7 +85,7 @@ def test_far_rows_feel_the_nearest_component():
     far = np.array([[-450.0], [450.0], [1e9], [-1e100]])
     circuit = Circuit(0.3 * Gaussian(0, -2.0, 1.0) + 0.7 * Gaussian(0, 3.0, 1.0))
     assert (circuit.log_prob(far) < -9e4).all()
-    # Beyond 1e16 the means themselves are below the last digit, but flows are shares
+    # Beyond 1e16 the means themselves are below the last digit, but flows are fractions
     nearest = np.array([[-2.0], [3.0], [3.0], [-2.0]])
     np.testing.assert_allclose(circuit.grad_log_prob(far), nearest - far, rtol=1e-12)
     # Between them, where both densities vanish, the responsibilities are still even

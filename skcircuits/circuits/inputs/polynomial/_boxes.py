@@ -6,11 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import SMALLEST_ERROR, BoxMasses
 from skcircuits.circuits.inputs._buffer_rows import Rows
 from skcircuits.circuits.inputs._distinct import distinct_numbers
+from skcircuits.circuits.inputs.base import MIN_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial._groups import (
-    LARGEST_TABLE,
+    MAX_TABLE,
     PolynomialGroup,
 )
 from skcircuits.protocols import FloatArray, IntArray
@@ -156,7 +156,7 @@ class _GroupIntervals:
         self._points, places = distinct_numbers(np.concatenate([lower, upper]))
         self._lower_place, self._upper_place = np.split(places, 2)
         n_bytes = 8 * len(self._points) * len(group.units)
-        self._do_repeat = len(self._points) <= len(lower) and n_bytes <= LARGEST_TABLE
+        self._do_repeat = len(self._points) <= len(lower) and n_bytes <= MAX_TABLE
         self._scratch = np.empty((2, 0, 0))
 
     # Points first: the masses of all units at one point are copied as a whole
@@ -224,5 +224,5 @@ def _between(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]
     np.maximum(masses, 0.0, out=masses)
     errors += low[2]
     errors *= ROUNDING
-    errors += SMALLEST_ERROR
+    errors += MIN_ERROR
     return masses, errors

@@ -10,11 +10,11 @@ from skcircuits.circuits.inputs.polynomial._cumulative_table import CumulativeTa
 from skcircuits.circuits.inputs.polynomial._pieces import PieceLocator, PolynomialPieces
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["LARGEST_TABLE", "MANY_POINTS", "PolynomialGroup"]
+__all__ = ["MANY_POINTS", "MAX_TABLE", "PolynomialGroup"]
 
 # A table of cumulative masses pays for this many points, up to this many bytes.
 MANY_POINTS = 512
-LARGEST_TABLE = 2**26
+MAX_TABLE = 2**26
 
 
 class PolynomialGroup:
@@ -86,7 +86,7 @@ class PolynomialGroup:
     def _table(self) -> CumulativeTable | None:
         """Table of cumulative masses, made at first use; None where it would be too large."""
         if self._known_table is None and (
-            CumulativeTable.n_bytes(self.pieces, self.locate) <= LARGEST_TABLE
+            CumulativeTable.n_bytes(self.pieces, self.locate) <= MAX_TABLE
         ):
             self._known_table = CumulativeTable(self.pieces, self.units, self.locate)
         return self._known_table

@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import xlogy
 
-from skcircuits.circuits.inputs._registry import (
+from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomial
+from skcircuits.circuits.inputs.registry import (
     Scaled,
     divergence,
     divide_inputs,
     entropy,
     multiply_inputs,
 )
-from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomial
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray
 

@@ -22,7 +22,7 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["FAR_AWAY", "PieceLocator", "PolynomialPieces"]
 
 # A difference of cumulative masses below this has lost digits and is integrated anew.
-SMALLEST_DIFFERENCE = 1e-6
+MIN_DIFFERENCE = 1e-6
 # Stands for infinite bounds.
 FAR_AWAY = 1e300
 
@@ -168,7 +168,7 @@ class PolynomialPieces:
             Log masses; ``-inf`` where empty.
         """
         mass = self.mass(low, lower, high, upper)
-        lost = np.nonzero((mass < SMALLEST_DIFFERENCE) & (upper > lower))
+        lost = np.nonzero((mass < MIN_DIFFERENCE) & (upper > lower))
         mass[lost] = 1.0
         with np.errstate(divide="ignore"):
             np.log(mass, out=mass)
@@ -214,9 +214,9 @@ class PolynomialPieces:
         ndarray of shape (m,)
             Points.
         """
-        share = np.where(self.is_left[pieces], fractions, 1.0 - fractions)
-        # Of an exponential tail, share is what lies farther out
-        excess = -np.log(np.maximum(share, np.finfo(float).tiny))
+        fraction = np.where(self.is_left[pieces], fractions, 1.0 - fractions)
+        # Of an exponential tail, the fraction is what lies farther out
+        excess = -np.log(np.maximum(fraction, np.finfo(float).tiny))
         excess *= np.where(self.is_left[pieces], -1.0, 1.0)
         is_tail = self.is_tail[pieces]
         offset = np.empty(len(pieces))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import Box, BoxMasses, DensityLayer, InputUnit, check_variable
+from skcircuits.circuits.inputs.base import Box, BoxMasses, DensityLayer, InputUnit, check_variable
 from skcircuits.circuits.inputs.polynomial._boxes import FewIntervals, ManyIntervals
 from skcircuits.circuits.inputs.polynomial._groups import MANY_POINTS, PolynomialGroup
 from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces

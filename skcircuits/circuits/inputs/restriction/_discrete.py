@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skcircuits.circuits.inputs._base import StateFlows
+from skcircuits.circuits.inputs.base import StateFlows
 from skcircuits.circuits.inputs.discrete import DiscreteLayer
 from skcircuits.circuits.inputs.restriction._evidence import (
     Evidence,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 
-from skcircuits.circuits.inputs._base import DensityLayer
+from skcircuits.circuits.inputs.base import DensityLayer
 from skcircuits.circuits.inputs.gaussian import GaussianLayer
 from skcircuits.circuits.inputs.polynomial._groups import PolynomialGroup
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer

@@ -92,8 +92,8 @@ def test_quotients_are_zero_where_the_divisor_is():
 def test_disjoint_histograms_give_zero():
     p, q = (Circuit(PiecewisePolynomial(0, [a, a + 1.0], [1.0])) for a in (0.0, 1.0))
     assert np.isneginf(multiply(p, q).log_prob([[0.5], [1.5]])).all()
-    holes = Circuit(PiecewisePolynomial(0, [0.0, 1.0, 2.0], [0.0, 1.0]))
-    assert multiply(p, holes).log_partition == -np.inf
+    gap = Circuit(PiecewisePolynomial(0, [0.0, 1.0, 2.0], [0.0, 1.0]))
+    assert multiply(p, gap).log_partition == -np.inf
 
 
 def test_extreme_scales():

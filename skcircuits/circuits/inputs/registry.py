@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
-from skcircuits.circuits.inputs._base import InputLayer, InputUnit
+from skcircuits.circuits.inputs.base import InputLayer, InputUnit
 from skcircuits.exceptions import CircuitPropertyError, must
 
 __all__ = [

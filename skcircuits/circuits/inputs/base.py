@@ -24,7 +24,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "LOG_SQRT_2PI",
-    "SMALLEST_ERROR",
+    "MIN_ERROR",
     "Box",
     "BoxMasses",
     "DensityLayer",
@@ -40,7 +40,7 @@ __all__ = [
 #: Minus the log density of a standard normal at its peak.
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 #: Error of a probability that is as exact as numbers on the linear scale can be.
-SMALLEST_ERROR = 1e-300
+MIN_ERROR = 1e-300
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class BoxMasses:
         log_masses = self._layer.log_box(self._box.rows(rows))
         np.exp(log_masses, out=masses)
         # Logarithms keep all digits, as far down as there are numbers
-        np.multiply(log_masses > -np.inf, SMALLEST_ERROR, out=errors)
+        np.multiply(log_masses > -np.inf, MIN_ERROR, out=errors)
 
 
 class InputUnit(LeafUnit, ABC):
@@ -431,7 +431,7 @@ class NumericalLayer(InputLayer):
         Parameters
         ----------
         X : ndarray of shape (n, n_columns)
-            Rows with NaN for unknown cells.
+            Rows with NaN for missing values.
 
         Returns
         -------
