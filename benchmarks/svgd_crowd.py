@@ -55,8 +55,8 @@ def methods(model, start, rng):
     """Give the particles of every method from the same start."""
     runs = {
         "graphical SVGD, default": {},
-        "graphical SVGD, pure": {"linear_weight": 0.0},
-        "vanilla SVGD": {"kernel": "global", "linear_weight": 0.0},
+        "graphical SVGD, pure": {"linear_weight": 0.0, "preconditioner": None},
+        "vanilla SVGD": {"kernel": "global", "linear_weight": 0.0, "preconditioner": None},
     }
     samples = {
         name: GraphicalSVGDSampler(target=model, random_state=0, **options).fit(start).particles_

@@ -23,18 +23,27 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.targets._column_units import ColumnUnits
 from skcircuits.estimators.targets._learned_target import StandardizedTarget
-from skcircuits.estimators.targets._particle_warnings import warn_of_shrinkage, warn_of_wrong_graph
+from skcircuits.estimators.targets._particle_warnings import (
+    warn_of_faults,
+    warn_of_shrinkage,
+    warn_of_wrong_graph,
+)
 from skcircuits.estimators.targets._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
+from skcircuits.particles._diagnosis import diagnose
+from skcircuits.particles._metric import Metric
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
 from skcircuits.particles._steps import StepSchedule, SVGDState
 from skcircuits.tabular._columns import refuse_extremes
 
 __all__ = ["GraphicalSVGDSampler"]
+
+# Where preconditioner="auto" looks for one: dense matrices of more coordinates cost more than
+# they save, and fewer particles tell too little about their own faults.
+MAX_COORDINATES, MIN_PARTICLES = 1000, 20
 
 
 def _target_has_log_prob(sampler):
@@ -67,10 +76,21 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Gaussian field learned from X by the graphical lasso.
     n_particles : int, default=100
         Number of particles, where `fit` is not given the particles to start from.
-    kernel : {"graphical", "global", "combine", "random"}, default="graphical"
+    kernel : {"auto", "graphical", "global", "combine", "random"}, default="auto"
         RBF kernels over the blankets; one over everything (vanilla SVGD); over
         `n_neighbors` nodes drawn from the blanket at every iteration, for dense graphs; or half
-        random, half global.
+        random, half global. ``"auto"``: over everything in preconditioned coordinates, else
+        over the blankets.
+    preconditioner : {"auto", "hessian", "covariance"}, None or array, default="auto"
+        Coordinates in which the particles move, with a matrix Q as metric. ``"hessian"``: Q is
+        the negative Hessian of the log density averaged under the Gaussian that satisfies
+        Stein's identity for linear functions, found by Newton steps (differences of scores give
+        the Hessians, as few as a colouring of the graph allows); the starting particles,
+        standardised, are carried there. ``"covariance"``: Q is the inverse covariance of the
+        starting particles. An array: Q itself, of shape (n_features, n_features). None: the
+        published method. ``"auto"``: ``"hessian"`` for 2 to 1000 coordinates and at least 20
+        particles, where the kernel is "auto" or "global", there is no annealing, and a few
+        particles that climb the density arrive at one mode; else None.
     bandwidth_factor : float, default=1.0
         Bandwidths are this factor times the squared median distance of the particles.
         More spreads unimodal targets better, less keeps modes apart.
@@ -82,13 +102,15 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Nodes that a kernel sees in "random" and "combine", its own included.
     max_iter : int, default=1000
         Number of iterations; the step size is constant for 60 % of them, then shrinks
-        to a hundredth.
+        to a hundredth. Preconditioned runs stop when the discrepancy to the target does not
+        fall further, usually within a hundred.
     step_size : float, default=0.05
-        Length of the long steps.
+        Length of the long steps. Steps that lead away from the target are taken back and
+        shortened.
     tol : float, default=1e-4
         Stop when the root mean square of the direction, each coordinate in units of
-        one over the particles' deviation, is at most this. After `max_iter` a force of up to
-        0.05 counts as converged too.
+        one over the particles' standard deviation, is at most this. After `max_iter` a force of
+        up to 0.05 counts as converged too.
     optimizer : {"rmsprop", "adam", "adagrad", "sgd"}, default="rmsprop"
         Rule that turns directions into steps; "sgd" follows the direction itself.
     annealing : float, default=0.0
@@ -116,16 +138,24 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     target_ : object
         The target that they approximate.
     stein_discrepancy_ : float
-        Squared Stein discrepancy to the target, kernels over the blankets. To a target
-        learned from X it is measured in standardised coordinates.
+        Squared Stein discrepancy to the target, kernels over the blankets whatever kernel moved
+        the particles. To a target learned from X it is measured in standardised coordinates.
     stein_discrepancy_per_node_ : ndarray of shape (n_nodes,)
         Its parts: how well the conditional of each node is matched.
     bandwidths_ : ndarray of shape (n_nodes,)
         Bandwidths under which the discrepancy was measured.
     force_ : float
         Relative size of the last direction, what `tol` is compared with.
+    variance_change_ : float
+        Largest relative change of a variance in the last iteration.
     n_iter_ : int
         Number of iterations.
+    preconditioner_ : ndarray of shape (n_features, n_features) or None
+        The matrix Q in use, for a learned target in standardised coordinates.
+    mean_shift_, variance_ratio_ : ndarray of shape (n_features,)
+        Where there is a preconditioner, what Stein's identity says about the error of the
+        particles' moments: distance of the means in standard deviations, and variance over
+        that of the target. Exact for Gaussian targets.
     n_features_in_ : int
         Number of coordinates.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -153,7 +183,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict] = {
         "target": [HasMethods(["grad_log_prob"]), HasMethods(["fit"]), None],
         "n_particles": [Interval(Integral, 1, None, closed="left")],
-        "kernel": [StrOptions({"graphical", "global", "combine", "random"})],
+        "kernel": [StrOptions({"auto", "graphical", "global", "combine", "random"})],
+        "preconditioner": [StrOptions({"auto", "hessian", "covariance"}), "array-like", None],
         "bandwidth_factor": [Interval(Real, 0, None, closed="neither")],
         "linear_weight": [Interval(Real, 0, None, closed="left")],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
@@ -175,7 +206,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         *,
         target=None,
         n_particles=100,
-        kernel="graphical",
+        kernel="auto",
+        preconditioner="auto",
         bandwidth_factor=1.0,
         linear_weight=0.1,
         n_neighbors=5,
@@ -194,6 +226,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         self.target = target
         self.n_particles = n_particles
         self.kernel = kernel
+        self.preconditioner = preconditioner
         self.bandwidth_factor = bandwidth_factor
         self.linear_weight = linear_weight
         self.n_neighbors = n_neighbors
@@ -229,7 +262,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Warns
         -----
         ConvergenceWarning
-            If the directions have not become small in `max_iter` iterations.
+            If the directions have not become small in `max_iter` iterations, or if means or
+            variances of the particles contradict the target; it names the coordinates.
         UserWarning
             If a score depends on more than its blanket, or if the particles are too few
             for the kernels so that variances will come out too small.
@@ -247,13 +281,20 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             for start in self._starts(X, problem.n_coordinates, rng)
         ]
         warn_of_wrong_graph(problem, starts[0], rng)
-        warn_of_shrinkage(problem, len(starts[0]))
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))
-        if len(starts) == 1:
-            state = self._run_once(problem, starts[0], seeds[0], units)
+        metric = self._choose_metric(problem, starts[0])
+        if metric is None:
+            warn_of_shrinkage(problem, len(starts[0]))
         else:
-            state = self._run_restarts(problem, starts, seeds)
+            # Where the particles start from in the coordinates of the metric.
+            starts = [self._enter(metric, start) for start in starts]
+        self.preconditioner_ = None if metric is None else metric.inverse_root @ metric.inverse_root
+        if len(starts) == 1:
+            state = self._run_once(problem, starts[0], seeds[0], units, metric)
+        else:
+            state = self._run_restarts(problem, starts, seeds, metric)
         self._keep(state, problem, units)
+        self._diagnose(problem, state, metric)
         return self
 
     def sample(self, n_samples=1, random_state=None):
@@ -371,13 +412,60 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             n_coordinates,
             neighbors=neighbors,
             blocks=blocks,
-            kernel=self.kernel,
+            kernel="graphical" if self.kernel == "auto" else self.kernel,
             bandwidth_factor=self.bandwidth_factor,
             linear_weight=self.linear_weight,
             n_neighbors=self.n_neighbors,
             optimizer=self.optimizer,
             schedule=StepSchedule(self.step_size, self.max_iter, self.annealing, self.tol),
         )
+
+    def _choose_metric(self, problem, start):
+        """Give the coordinates to move in, or None for those of the target."""
+        kind = self.preconditioner
+        if kind is None:
+            return None
+        if not isinstance(kind, str):
+            return Metric.of_precision(start.mean(axis=0), _check_precision(kind, start.shape[1]))
+        if kind == "covariance":
+            return Metric.of_particles(start.astype(np.float64))
+        is_wanted = self.kernel in ("auto", "global") and self.annealing == 0.0
+        fits = len(start) >= MIN_PARTICLES and 2 <= start.shape[1] <= MAX_COORDINATES
+        if kind == "auto" and not (is_wanted and fits):
+            return None
+        # Draws of its own: the run is the same with the metric given as an array.
+        metric = problem.find_metric(start, np.random.default_rng(0))
+        if metric is None and kind == "hessian":
+            raise ValueError(
+                must(
+                    "target of preconditioner='hessian'",
+                    "have one mode and a Gaussian that matches its scores and Hessians",
+                    "Use preconditioner='auto', which falls back to None.",
+                    target=type(self.target_).__name__,
+                )
+            )
+        return metric
+
+    def _enter(self, metric, start):
+        """Give starting particles in the coordinates of the metric."""
+        if isinstance(self.preconditioner, str) and self.preconditioner != "covariance":
+            # Only their shape is kept: the Gaussian knows location and scale better.
+            scale = start.std(axis=0)
+            return (start - start.mean(axis=0)) / np.where(scale > 0, scale, 1)
+        return metric.transform(start).astype(start.dtype)
+
+    def _diagnose(self, problem, state, metric):
+        """Compare means and variances with the target; warn where they contradict it."""
+        if len(state.particles) < MIN_PARTICLES:
+            return
+        rng = np.random.default_rng(0)
+        particles = state.particles.astype(np.float64)
+        if metric is None and 2 <= problem.n_coordinates <= MAX_COORDINATES:
+            metric = problem.find_metric(particles, rng)
+        found = diagnose(problem.target.grad_log_prob, particles, metric, rng)
+        if metric is not None:
+            self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
+        warn_of_faults(found, self)
 
     def _lists_of_target(self, name):
         lists = getattr(self.target_, name, None)
@@ -424,7 +512,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         noise = rng.standard_normal((self.n_particles, n_coordinates))
         return noise if X is None else X.mean(axis=0) + X.std(axis=0) * noise
 
-    def _run_once(self, problem, start, seed, units):
+    def _run_once(self, problem, start, seed, units, metric):
         """Run with threads over nodes; the fit loop serves callbacks and Ctrl-C."""
 
         def attributes(state):
@@ -432,15 +520,15 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return constant | _state_attributes(state, units)
 
         with single_threaded_blas():
-            steps = problem.steps(start, seed, self.n_jobs)
+            steps = problem.steps(start, seed, self.n_jobs, metric)
             result = drive(self, steps, max_iter=self.max_iter, attributes=attributes)
         return result.state
 
-    def _run_restarts(self, problem, starts, seeds):
+    def _run_restarts(self, problem, starts, seeds, metric):
         """Run all starts in parallel, keep the one with the least discrepancy."""
         parallel = Parallel(n_jobs=self.n_jobs, return_as="generator")
         runs = parallel(
-            delayed(_finish)(problem, start, seed) for start, seed in zip(starts, seeds)
+            delayed(_finish)(problem, start, seed, metric) for start, seed in zip(starts, seeds)
         )
         result = drive(self, runs, score=lambda run: -run.discrepancy)
         return result.state.last
@@ -451,6 +539,25 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             setattr(self, name, value)
         self.stein_discrepancy_per_node_, self.bandwidths_ = problem.measure(state.particles)
         self.stein_discrepancy_ = float(self.stein_discrepancy_per_node_.sum())
+
+
+def _check_precision(values, n_coordinates):
+    """Refuse what is no metric."""
+    precision = np.asarray(values, dtype=np.float64)
+    is_square = precision.shape == (n_coordinates, n_coordinates)
+    if (
+        not is_square
+        or not np.allclose(precision, precision.T)
+        or np.linalg.eigvalsh(precision)[0] <= 0
+    ):
+        raise ValueError(
+            must(
+                "preconditioner",
+                f"be symmetric and positive definite, of shape {(n_coordinates,) * 2}",
+                shape=precision.shape,
+            )
+        )
+    return precision
 
 
 def _refuse_gaps(target):
@@ -474,10 +581,10 @@ class _Run:
     discrepancy: float
 
 
-def _finish(problem, start, seed):
+def _finish(problem, start, seed, metric):
     """Run to the end without callbacks; one task of a joblib worker."""
     with single_threaded_blas():
-        for state in problem.steps(start, seed):
+        for state in problem.steps(start, seed, metric=metric):
             if state.converged:
                 break
     return _Run(state, problem.measure(state.particles)[0].sum())
@@ -489,4 +596,6 @@ def _state_attributes(state, units):
         "particles_": np.ascontiguousarray(units.inverse_transform(state.particles)),
         "n_iter_": state.n_iter,
         "force_": state.force,
+        "stein_discrepancy_": state.discrepancy,
+        "variance_change_": state.variance_change,
     }

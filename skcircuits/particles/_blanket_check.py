@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import sparse
 
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._steps import scores_at
@@ -28,7 +27,7 @@ def nodes_outside_blankets(
     Every probe moves a random set of coordinates, sparse enough that many
     neighbourhoods stay untouched; scores of those must not change.
     """
-    sees = _kernel_scopes(neighborhoods)
+    sees = neighborhoods.scope_matrix()
     before = np.asarray(particles, dtype=np.float64)[np.arange(N_PROBES) % len(particles)]
     # With m neighbours a fraction 1 / (1 + m) leaves about a third of the scopes untouched and
     # still moves each coordinate in some probe.
@@ -44,15 +43,3 @@ def nodes_outside_blankets(
     kernel_of_coordinate = neighborhoods.kernel_of_node[neighborhoods.node_of_coordinate]
     wrong = np.any(changed & kernel_untouched[:, kernel_of_coordinate], axis=0)
     return np.unique(neighborhoods.node_of_coordinate[wrong])
-
-
-def _kernel_scopes(neighborhoods: Neighborhoods) -> sparse.csr_array:
-    """Give the scopes as a matrix of shape (n_kernels, n_coordinates)."""
-    rows, columns = [], []
-    for bucket in neighborhoods.buckets:
-        real = bucket.scopes < neighborhoods.n_coordinates
-        columns.append(bucket.scopes[real])
-        rows.append(np.repeat(bucket.kernels, real.sum(axis=1)))
-    row, column = np.concatenate(rows), np.concatenate(columns)
-    shape = (neighborhoods.n_kernels, neighborhoods.n_coordinates)
-    return sparse.csr_array((np.ones(row.size), (row, column)), shape=shape)

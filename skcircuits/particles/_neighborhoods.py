@@ -96,6 +96,17 @@ class Neighborhoods:
         )
         return other
 
+    def scope_matrix(self) -> sparse.csr_array:
+        """Give the scopes as zeros and ones of shape (n_kernels, n_coordinates)."""
+        rows, columns = [], []
+        for bucket in self.buckets:
+            real = bucket.scopes < self.n_coordinates
+            columns.append(bucket.scopes[real])
+            rows.append(np.repeat(bucket.kernels, real.sum(axis=1)))
+        row, column = np.concatenate(rows), np.concatenate(columns)
+        shape = (self.n_kernels, self.n_coordinates)
+        return sparse.csr_array((np.ones(row.size), (row, column)), shape=shape)
+
     @classmethod
     def _from_adjacency(
         cls, adjacency: sparse.csr_array, blocks: Sequence[ArrayLike] | None, share: bool

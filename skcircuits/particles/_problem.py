@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,11 +12,24 @@ from numpy.typing import ArrayLike
 from skcircuits.particles._bandwidths import median_bandwidths
 from skcircuits.particles._discrepancy import node_discrepancies
 from skcircuits.particles._fields import Field, make_field
+from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._metric import Metric, fit_metric, has_several_modes
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import make_optimizer
+from skcircuits.particles._preconditioned import (
+    dependence_graph,
+    preconditioned_field,
+    preconditioned_steps,
+)
 from skcircuits.particles._random_scopes import RandomScopes
-from skcircuits.particles._steps import StepSchedule, SVGDState, finite_scores, svgd_steps
+from skcircuits.particles._steps import (
+    StepSchedule,
+    SVGDState,
+    finite_scores,
+    scores_at,
+    svgd_steps,
+)
 from skcircuits.protocols import DifferentiableTarget, FloatArray
 
 __all__ = ["SVGDProblem"]
@@ -45,22 +58,75 @@ class SVGDProblem:
             return Neighborhoods.complete(self.n_coordinates, self.blocks)
         return Neighborhoods.from_graph(self.neighbors, self.blocks)
 
-    def steps(self, start: FloatArray, seed: int, n_jobs: int | None = None) -> Iterator[SVGDState]:
+    def steps(
+        self,
+        start: FloatArray,
+        seed: int,
+        n_jobs: int | None = None,
+        metric: Metric | None = None,
+    ) -> Iterator[SVGDState]:
         """Move particles; the state after each step."""
+        if metric is not None:
+            yield from self._preconditioned_steps(start, metric, n_jobs)
+            return
         yield from svgd_steps(
             start,
             self.target.grad_log_prob,
             self._field(seed, n_jobs),
             make_optimizer(self.optimizer),
             self.schedule,
+            partial(_total_discrepancy, self.graph),
+        )
+
+    def find_metric(self, start: FloatArray, rng: np.random.Generator) -> Metric | None:
+        """Fit a Gaussian to the target; None where it fails or does not stand for the target."""
+        score = self._double_precision_score
+        start = start.astype(np.float64)
+        metric = fit_metric(score, self._probe, start, rng)
+        if metric is None or has_several_modes(score, self._probe, metric, start):
+            return None
+        return metric
+
+    @cached_property
+    def _probe(self) -> HessianProbe:
+        return HessianProbe(self._double_precision_score, self.graph)
+
+    def _double_precision_score(self, points: FloatArray) -> FloatArray:
+        return scores_at(self.target.grad_log_prob, points)
+
+    def _preconditioned_steps(
+        self, start: FloatArray, metric: Metric, n_jobs: int | None
+    ) -> Iterator[SVGDState]:
+        field = preconditioned_field(
+            metric,
+            len(start),
+            bandwidth_factor=self.bandwidth_factor,
+            linear_weight=self.linear_weight,
+            n_jobs=n_jobs,
+        )
+        # Kernels over everything see little where there are many coordinates.
+        graph = self.graph
+        if self.neighbors is None:
+            graph = dependence_graph(self._probe, metric, start.astype(np.float64))
+        yield from preconditioned_steps(
+            start,
+            self.target.grad_log_prob,
+            metric,
+            field,
+            make_optimizer(self.optimizer),
+            self.schedule,
+            partial(_total_discrepancy, graph),
         )
 
     def measure(self, particles: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Measure particles against the target, with kernels over the blankets."""
+        """Measure particles against the target, with kernels over the blankets.
+
+        No option of the run changes the kernels, so runs can be compared.
+        """
         # In double precision whatever the run had: near zero the sums cancel.
         coordinates = np.array(particles.T, dtype=np.float64, order="C")
         rows = centred_rows(coordinates)
-        bandwidths = median_bandwidths(rows, self.graph, factor=self.bandwidth_factor)
+        bandwidths = median_bandwidths(rows, self.graph)
         scores = finite_scores(self.target.grad_log_prob, coordinates)
         discrepancies = node_discrepancies(rows, scores, self.graph, bandwidths)
         return discrepancies, bandwidths[self.graph.kernel_of_node]
@@ -81,3 +147,11 @@ class SVGDProblem:
             everyone = np.arange(self.graph.n_nodes)
             neighbors = [np.delete(everyone, node) for node in everyone]
         return RandomScopes(neighbors, self.blocks, n_neighbors=self.n_neighbors, seed=seed)
+
+
+def _total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray) -> float:
+    """Squared Stein discrepancy of (n_coordinates, n_particles), in double precision."""
+    rows = centred_rows(coordinates.astype(np.float64))
+    bandwidths = median_bandwidths(rows, graph)
+    scores = np.ascontiguousarray(scores, dtype=np.float64)
+    return float(node_discrepancies(rows, scores, graph, bandwidths).sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,16 @@ from skcircuits.particles._kernel_sums import centred_rows, row_scales
 from skcircuits.particles._optimizers import Optimizer
 from skcircuits.protocols import FloatArray
 
-__all__ = ["SVGDState", "StepSchedule", "svgd_steps"]
+__all__ = [
+    "Best",
+    "SVGDState",
+    "StepSchedule",
+    "finite_scores",
+    "relative_force",
+    "scores_at",
+    "svgd_steps",
+    "variance_change",
+]
 
 # Steps stay long for this fraction of the iterations, then shrink geometrically to this fraction
 # of their length: a constant step leaves the particles jittering around the fixed point.
@@ -22,6 +32,12 @@ LAST_STEP = 0.01
 # Few particles slide on along directions that their kernels hardly see: at the end of the
 # schedule a force this small counts as settled.
 SETTLED_FORCE = 0.05
+# Looks at the discrepancy: each costs a few iterations.
+N_LOOKS = 10
+# Growth of discrepancy and force from the best look that no good step shows, and what is left
+# of the steps after it.
+GROWTH = 2.0
+STEP_CUT = 0.3
 # Annealing starts from the target raised to this power.
 FIRST_POWER = 0.01
 
@@ -34,6 +50,16 @@ class SVGDState:
     n_iter: int
     force: float
     converged: bool
+    discrepancy: float = np.nan  # at the latest look
+    variance_change: float = np.nan  # largest relative one of the latest step
+
+    @property
+    def progress(self) -> str:
+        """What a progress line says."""
+        return (
+            f"force {self.force:.2e}, squared Stein discrepancy {self.discrepancy:.3e}, "
+            f"largest variance change {self.variance_change:.1e}"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,11 +82,38 @@ class StepSchedule:
         n_annealed = self.annealing * self.max_iter
         return 1.0 if iteration >= n_annealed else FIRST_POWER ** (1.0 - iteration / n_annealed)
 
+    def is_look(self, iteration: int) -> bool:
+        """Tell whether the discrepancy is measured: a few times, and at the end."""
+        is_due = (iteration + 1) % max(1, self.max_iter // N_LOOKS) == 0
+        return is_due and self.power(iteration) == 1.0
+
     def settled(self, iteration: int, force: float) -> bool:
         """Tell whether the particles have arrived."""
         is_last = iteration + 1 == self.max_iter
         bound = max(self.tol, SETTLED_FORCE) if is_last else self.tol
         return force <= bound and self.power(iteration) == 1.0
+
+
+class Best:
+    """The particles of least discrepancy so far."""
+
+    def __init__(self) -> None:
+        self.particles: FloatArray = np.empty((0, 0))  # (n_coordinates, n_particles)
+        self.discrepancy = np.inf
+        self.force = np.inf
+
+    def look(self, particles: FloatArray, discrepancy: float, force: float) -> bool:
+        """Keep particles that are better, and say whether they are."""
+        # The first particles are kept whatever they are, NaN included.
+        is_better = not self.particles.size or discrepancy < self.discrepancy
+        if is_better:
+            self.particles, self.discrepancy, self.force = particles, discrepancy, force
+            particles.flags.writeable = False
+        return is_better
+
+    def is_left_by(self, discrepancy: float, force: float) -> bool:
+        """Tell whether the steps lead away from the best particles."""
+        return discrepancy > GROWTH * self.discrepancy and force > GROWTH * self.force
 
 
 def svgd_steps(
@@ -69,11 +122,17 @@ def svgd_steps(
     field: Field,
     optimizer: Optimizer,
     schedule: StepSchedule,
+    discrepancy: Callable[[FloatArray, FloatArray], float] | None = None,
 ) -> Iterator[SVGDState]:
-    """Move particles until the schedule ends."""
+    """Move particles until the schedule ends.
+
+    With ``discrepancy(coordinates, scores)``, both of shape (n_coordinates, n_particles), steps
+    that lead away from the target are taken back and shortened.
+    """
     # One contiguous row per coordinate, and a copy: the caller keeps its particles.
     coordinates = np.array(start.T, order="C")
     rows = centred_rows(coordinates)
+    best, unused, scale = Best(), deepcopy(optimizer), 1.0
     for iteration in range(schedule.max_iter):
         power = schedule.power(iteration)
         scores = finite_scores(grad_log_prob, coordinates)
@@ -83,11 +142,20 @@ def svgd_steps(
         centred_rows(coordinates, out=rows)
         # All nodes move from the same state (a Jacobi sweep), so node order is no matter.
         velocity = field.velocity(rows, scores, iteration)
-        force = _relative_force(rows, velocity)
+        force = relative_force(rows, velocity)
         # A new array each time: states that were yielded never change.
-        coordinates = coordinates + optimizer.displacement(velocity, schedule.step(iteration))
-        coordinates.flags.writeable = False
-        yield SVGDState(coordinates.T, iteration + 1, force, schedule.settled(iteration, force))
+        moved = coordinates + optimizer.displacement(velocity, scale * schedule.step(iteration))
+        if discrepancy is not None and schedule.is_look(iteration):
+            now = discrepancy(coordinates, scores)
+            best.look(coordinates, now, force)
+            if best.is_left_by(now, force):
+                moved, force, optimizer = best.particles, best.force, deepcopy(unused)
+                scale *= STEP_CUT
+        moved.flags.writeable = False
+        settled = schedule.settled(iteration, force)
+        change = variance_change(coordinates, moved)
+        yield SVGDState(moved.T, iteration + 1, force, settled, best.discrepancy, change)
+        coordinates = moved
 
 
 def finite_scores(
@@ -127,9 +195,16 @@ def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatAr
     return scores
 
 
-def _relative_force(rows: FloatArray, velocity: FloatArray) -> float:
+def relative_force(rows: FloatArray, velocity: FloatArray) -> float:
     """Give the root mean square of σ_i φ_i, or of φ_i where all particles agree."""
     scales = row_scales(rows[:-1])
     scales[scales == 0.0] = 1.0
     squares = np.einsum("dn,dn->d", velocity, velocity) / velocity.shape[1]
     return float(np.sqrt(np.mean(scales**2 * squares)))
+
+
+def variance_change(before: FloatArray, after: FloatArray) -> float:
+    """Give the largest relative change of a coordinate's variance."""
+    old, new = before.var(axis=1), after.var(axis=1)
+    varied = old > 0.0
+    return float(np.abs(new[varied] / old[varied] - 1.0).max(initial=0.0))

@@ -56,7 +56,7 @@ def test_measuring_is_the_discrepancy_under_median_bandwidths():
     per_node, bandwidths = problem.measure(particles)
     rows = centred_rows(np.ascontiguousarray(particles.T))
     graph = Neighborhoods.from_graph(field.neighbors)
-    expected = median_bandwidths(rows, graph, factor=2.0)
+    expected = median_bandwidths(rows, graph)
     np.testing.assert_allclose(bandwidths, expected[graph.kernel_of_node])
     scores = np.ascontiguousarray(field.grad_log_prob(particles).T)
     np.testing.assert_allclose(per_node, node_discrepancies(rows, scores, graph, expected))

@@ -214,7 +214,10 @@ def _print_progress(estimator, result, max_iter):
         every = 10 ** (len(str(result.n_iter)) - 1) if max_iter is None else max(1, max_iter // 20)
     if verbose and (result.n_iter % every == 0 or result.converged):
         score = f": score {result.scores[-1]:.6g}" if result.scores else ""
-        print(f"[{type(estimator).__name__}] iteration {result.n_iter}{score}")
+        # States may tell more than a score.
+        told = getattr(result.state, "progress", "")
+        line = f"[{type(estimator).__name__}] iteration {result.n_iter}{score}"
+        print(f"{line}: {told}" if told else line)
 
 
 def _warn(estimator, message):

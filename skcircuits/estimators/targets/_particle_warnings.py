@@ -2,9 +2,11 @@
 
 import warnings
 
+from sklearn.exceptions import ConvergenceWarning
+
 from skcircuits.particles._blanket_check import nodes_outside_blankets
 
-__all__ = ["warn_of_shrinkage", "warn_of_wrong_graph"]
+__all__ = ["warn_of_faults", "warn_of_shrinkage", "warn_of_wrong_graph"]
 
 
 def warn_of_wrong_graph(problem, start, rng):
@@ -40,3 +42,20 @@ def warn_of_shrinkage(problem, n_particles):
             "expect variances that are too small. Use more particles, or kernel='random'.",
             stacklevel=5,
         )
+
+
+def warn_of_faults(diagnosis, estimator):
+    """Warn where means or variances of the particles contradict the target."""
+    faults = diagnosis.faults()
+    if not faults:
+        return
+    if any("means" in fault for fault in faults):
+        way_out = "start closer, take longer steps (step_size), or set preconditioner='hessian'"
+    else:
+        way_out = "reparametrise the target, take more particles, or set preconditioner='hessian'"
+    warnings.warn(
+        f"{type(estimator).__name__}: by Stein's identity and Langevin steps from the particles, "
+        f"{'; '.join(faults)}. Expectations are not to be trusted: {way_out}.",
+        ConvergenceWarning,
+        stacklevel=5,
+    )

@@ -1,0 +1,106 @@
+"""What particles tell about their own faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.particles._metric import Metric
+from skcircuits.protocols import FloatArray
+
+__all__ = ["Diagnosis", "diagnose"]
+
+# Langevin steps of this length, in standard deviations, from every particle.
+N_STEPS, STEP = 100, 0.7
+# Longest drift of a step, as where a funnel is narrow.
+MAX_DRIFT = 1.0
+# Bounds on what Stein's identity says.
+VARIANCE_BOUND, SHIFT_BOUND = 1.6, 0.3
+# Standard errors of a variance that its change may have; among many coordinates some have three.
+SPREAD_ERRORS = 5.5
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Estimated errors of the first two moments, per coordinate.
+
+    `shift`: distance of the mean from the target's, in standard deviations; `variance_ratio`:
+    the particles' variance over the target's, both by Stein's identity for linear functions in
+    preconditioned coordinates, exact for Gaussian targets; `spread`: variance after Langevin
+    steps from the particles over that before.
+    """
+
+    shift: FloatArray  # (d,)
+    variance_ratio: FloatArray  # (d,)
+    spread: FloatArray  # (d,)
+    n_particles: int
+
+    def faults(self) -> list[str]:
+        """Say in words what is wrong; nothing where nothing is."""
+        found = []
+        far = np.flatnonzero(~(np.abs(self.shift) <= SHIFT_BOUND))
+        if far.size:
+            found.append(
+                f"the means of {_some(far)} are off by up to "
+                f"{np.abs(self.shift[far]).max():.2g} standard deviations"
+            )
+        # Both estimate the particles' variance over the target's, the second from below.
+        ratios = np.stack([self.variance_ratio, 1.0 / np.maximum(self.spread, 1e-300)])
+        noise = np.exp(SPREAD_ERRORS * np.sqrt(2.0 / self.n_particles))
+        bounds = np.array([[VARIANCE_BOUND], [noise]])
+        for name, excess in (("large", ratios), ("small", 1.0 / np.maximum(ratios, 1e-300))):
+            wrong = (excess > bounds).any(axis=0)
+            if wrong.any():
+                found.append(
+                    f"the variances of {_some(np.flatnonzero(wrong))} are too {name}, by about "
+                    f"{excess[:, wrong].max():.2g} x"
+                )
+        return found
+
+
+def diagnose(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    particles: FloatArray,
+    metric: Metric | None,
+    rng: np.random.Generator,
+) -> Diagnosis:
+    """Test Stein's identity where there is a metric, and whether Langevin steps spread out."""
+    d = particles.shape[1]
+    shift, ratio = np.zeros(d), np.ones(d)
+    if metric is not None:
+        covariance = metric.covariance
+        along = np.asarray(grad_log_prob(particles)) @ covariance
+        variances = np.diag(covariance)
+        deviations = particles - particles.mean(axis=0)
+        shift = along.mean(axis=0) / np.sqrt(variances)
+        ratio = -(along * deviations).mean(axis=0) / variances
+    before = particles.var(axis=0)
+    after = _langevin(grad_log_prob, particles, metric, rng).var(axis=0)
+    spread = np.divide(after, before, where=before > 0, out=np.ones(d))
+    spread = np.where(np.isfinite(spread), spread, np.inf)
+    return Diagnosis(shift, ratio, spread, len(particles))
+
+
+def _langevin(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    particles: FloatArray,
+    metric: Metric | None,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Take unadjusted Langevin steps, their drift bounded where the target is steep."""
+    root = np.diag(particles.std(axis=0)) if metric is None else metric.root
+    moved = np.array(particles, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        for _ in range(N_STEPS):
+            drift = 0.5 * STEP**2 * (np.asarray(grad_log_prob(moved.copy())) @ root)
+            drift = np.clip(drift, -MAX_DRIFT, MAX_DRIFT)
+            moved += (drift + STEP * rng.standard_normal(moved.shape)) @ root
+    return moved
+
+
+def _some(coordinates: np.ndarray) -> str:
+    shown = ", ".join(map(str, coordinates[:5].tolist()))
+    more = f", ... ({coordinates.size} of them)" if coordinates.size > 5 else ""
+    return f"coordinates {shown}{more}"

@@ -1,0 +1,187 @@
+"""Coordinates in which a target is nearly a standard normal distribution.
+
+SVGD with the kernel ``k(x, x') = Q^-1 φ((x - x')' Q (x - x'))`` (Wang, Tang, Bajaj and Liu,
+NeurIPS 2019) is plain SVGD in the coordinates ``z = Q^½ (x - m)``. The Gaussian N(m, Q^-1) is
+the one that makes Stein's identity hold for linear functions under itself,
+
+    E[s(x)] = 0 and E[-∇s(x)] = Q,
+
+which is the variational one: its curvature is an average, where that at the mode may be
+far from typical (hierarchical models have no useful mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from skcircuits.particles._hessians import HessianProbe
+from skcircuits.protocols import FloatArray
+
+__all__ = ["Metric", "fit_metric", "has_several_modes"]
+
+MAX_ITER = 60
+N_DRAWS = 16  # and their reflections: scores of both are averaged
+N_HESSIANS = 8
+# Change per iteration, in standard deviations, that counts as none.
+TOLERANCE = 0.05
+# Curvature may fall to this fraction in one iteration, and is taken as this where it is negative.
+MIN_CURVATURE = 0.1
+# Newton's method from a few particles: end points this far apart are different modes.
+N_CLIMBS, MAX_CLIMB = 6, 20
+MODE_DISTANCE = 2.0
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Centre m and symmetric roots: ``z = inverse_root (x - m)``, ``x = m + root z``."""
+
+    center: FloatArray  # (d,)
+    root: FloatArray  # (d, d)
+    inverse_root: FloatArray  # (d, d)
+
+    @classmethod
+    def of_precision(cls, center: FloatArray, precision: FloatArray) -> Metric:
+        """Take a positive definite matrix Q; eigenvalues below 1e-10 of the largest are raised."""
+        values, vectors = np.linalg.eigh(precision)
+        scales = np.sqrt(np.maximum(values, 1e-10 * values[-1]))
+        return cls(center, (vectors / scales) @ vectors.T, (vectors * scales) @ vectors.T)
+
+    @classmethod
+    def of_particles(cls, particles: FloatArray) -> Metric:
+        """Take the particles' own covariance, shrunk where they are few."""
+        n_particles, d = particles.shape
+        deviations = particles - particles.mean(axis=0)
+        covariance = deviations.T @ deviations / n_particles
+        variances = np.diag(covariance).copy()
+        variances[variances == 0] = 1.0
+        shrinkage = d / (d + n_particles)
+        covariance *= 1.0 - shrinkage
+        covariance[np.diag_indices(d)] += shrinkage * variances
+        return cls.of_precision(particles.mean(axis=0), np.linalg.inv(covariance))
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Q^-1, (d, d)."""
+        return self.root @ self.root
+
+    def transform(self, particles: FloatArray) -> FloatArray:
+        """Give rows x as rows z."""
+        return (particles - self.center) @ self.inverse_root
+
+    def inverse_transform(self, particles: FloatArray) -> FloatArray:
+        """Give rows z as rows x."""
+        return self.center + particles @ self.root
+
+
+def fit_metric(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    probe: HessianProbe,
+    start: FloatArray,
+    rng: np.random.Generator,
+) -> Metric | None:
+    """Find the variational Gaussian by Newton steps; None where there is none."""
+    noise = rng.standard_normal((N_DRAWS, start.shape[1]))
+    noise = np.concatenate([noise, -noise])
+    spread = start.std(axis=0)
+    spread[spread == 0] = 1.0
+    metric = Metric(start.mean(axis=0), np.diag(spread), np.diag(1.0 / spread))
+    with np.errstate(all="ignore"):
+        for iteration in range(MAX_ITER):
+            blend = 1.0 if iteration == 0 else 0.5
+            moved = _newton_step(grad_log_prob, probe, metric, noise, blend)
+            if moved is None:
+                return None
+            metric, change = moved
+            if change < TOLERANCE:
+                return metric
+    return None
+
+
+def _newton_step(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    probe: HessianProbe,
+    metric: Metric,
+    noise: FloatArray,
+    blend: float,
+) -> tuple[Metric, float] | None:
+    """Move curvature, then mean; the size of the move, in standard deviations."""
+    draws = metric.inverse_transform(noise)
+    scores = np.asarray(grad_log_prob(draws)).mean(axis=0)
+    scales = np.sqrt(np.einsum("ij,ij->i", metric.root, metric.root))
+    curvature = metric.root @ probe.mean(draws[:: len(draws) // N_HESSIANS], scales) @ metric.root
+    if not (np.isfinite(scores).all() and np.isfinite(curvature).all()):
+        return None
+    values, vectors = np.linalg.eigh(curvature)
+    values = 1.0 - blend + blend * np.maximum(values, MIN_CURVATURE)
+    precision = metric.inverse_root @ ((vectors * values) @ vectors.T) @ metric.inverse_root
+    renewed = Metric.of_precision(metric.center, (precision + precision.T) / 2.0)
+    step = renewed.root @ (renewed.root @ scores)
+    slope = float(scores @ step)
+    length = _step_length(
+        lambda t: float(
+            np.asarray(grad_log_prob(draws_at(renewed, noise, t * step))).mean(axis=0) @ step
+        ),
+        slope,
+    )
+    change = max(float(np.abs(values - 1.0).max()), length * np.sqrt(max(slope, 0.0)))
+    return Metric(metric.center + length * step, renewed.root, renewed.inverse_root), change
+
+
+def draws_at(metric: Metric, noise: FloatArray, shift: FloatArray) -> FloatArray:
+    """Give the draws of a metric whose centre is shifted."""
+    return metric.inverse_transform(noise) + shift
+
+
+def _step_length(slope_at: Callable[[float], float], slope: float) -> float:
+    """Halve a step along an ascent direction until it does not overshoot by far."""
+    length = 1.0
+    # Without the density itself: the slope along the step may change its sign, not grow.
+    while length > 1e-6 and not abs(slope_at(length)) <= 0.9 * slope:
+        length /= 2.0
+    return length
+
+
+def has_several_modes(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    probe: HessianProbe,
+    metric: Metric,
+    start: FloatArray,
+) -> bool:
+    """Climb from a few particles and see whether all arrive at one mode."""
+    chosen = np.linspace(0, len(start) - 1, min(N_CLIMBS, len(start))).astype(np.int64)
+    with np.errstate(all="ignore"):
+        ends = [_climb(grad_log_prob, probe, metric, point) for point in start[chosen]]
+    # Ends that are no stationary points tell nothing (some densities rise without bound).
+    modes = [metric.transform(end[None])[0] for end in ends if end is not None]
+    return any(np.linalg.norm(mode - modes[0]) > MODE_DISTANCE for mode in modes[1:])
+
+
+def _climb(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    probe: HessianProbe,
+    metric: Metric,
+    point: FloatArray,
+) -> FloatArray | None:
+    """Follow Newton steps, damped where the density is not concave; None if it does not arrive."""
+    scales = np.sqrt(np.einsum("ij,ij->i", metric.root, metric.root))
+    for _ in range(MAX_CLIMB):
+        score = np.asarray(grad_log_prob(point[None]))[0]
+        curvature = metric.root @ probe.mean(point[None], scales) @ metric.root
+        if not (np.isfinite(score).all() and np.isfinite(curvature).all()):
+            return None
+        values, vectors = np.linalg.eigh(curvature)
+        along = vectors.T @ (metric.root @ score)
+        step = metric.root @ (vectors @ (along / np.maximum(np.abs(values), 1e-3)))
+        slope = float(score @ step)
+        if slope < 1e-6:
+            return point if values[0] > 0 else None
+        origin = point
+
+        def slope_at(length: float, origin: FloatArray = origin, step: FloatArray = step) -> float:
+            return float(np.asarray(grad_log_prob((origin + length * step)[None]))[0] @ step)
+
+        point = origin + _step_length(slope_at, slope) * step
+    return None
