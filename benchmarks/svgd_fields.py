@@ -26,7 +26,7 @@ from _svgd_targets import (
 from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import GaussianMRF
 
-PURE = {"linear_weight": 0.0}
+PURE = {"linear_weight": 0.0, "preconditioner": None}
 
 
 def monte_carlo(field, n, seed):

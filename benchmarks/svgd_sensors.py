@@ -32,6 +32,9 @@ NINE_SENSORS = np.array(
 )  # fmt: skip
 AMBIGUOUS_SENSOR = 8
 
+# The published method.
+PURE = {"linear_weight": 0.0, "preconditioner": None}
+
 
 def large_layout(seed):
     rng = np.random.default_rng(seed)
@@ -68,8 +71,8 @@ def small(arguments):
     samples = {}
     for name, options in {
         "graphical SVGD": {},
-        "graphical SVGD, pure": {"linear_weight": 0.0, "preconditioner": None},
-        "vanilla SVGD": {"kernel": "global", "linear_weight": 0.0, "preconditioner": None},
+        "graphical SVGD, pure": PURE,
+        "vanilla SVGD": {"kernel": "global", **PURE},
     }.items():
         # Without annealing the cloud moves into one mode before it can split.
         sampler = GraphicalSVGDSampler(
@@ -160,11 +163,17 @@ def large_samples(network, positions, rng, n_particles=50):
         "uniform start": (network.draw_start(n_particles, rng), {}),
         "uniform start, annealing .6": (network.draw_start(n_particles, rng), {"annealing": 0.6}),
         "graph distances, default": (near_guess, {}),
-        "graph distances, pure": (near_guess, {"linear_weight": 0.0, "preconditioner": None}),
-        "graph distances, vanilla": (near_guess, {"kernel": "global", "linear_weight": 0.0, "preconditioner": None}),
+        "graph distances, pure": (near_guess, PURE),
+        "graph distances, vanilla": (
+            near_guess,
+            {"kernel": "global", **PURE},
+        ),
         "near truth, default": (near_truth, {}),
-        "near truth, pure": (near_truth, {"linear_weight": 0.0, "preconditioner": None}),
-        "near truth, vanilla": (near_truth, {"kernel": "global", "linear_weight": 0.0, "preconditioner": None}),
+        "near truth, pure": (near_truth, PURE),
+        "near truth, vanilla": (
+            near_truth,
+            {"kernel": "global", **PURE},
+        ),
     }
     samples = {"graph distances alone": network.estimate_positions()[None]}
     for name, (start, options) in runs.items():

@@ -62,6 +62,22 @@ class Metric:
         covariance[np.diag_indices(d)] += shrinkage * variances
         return cls.of_precision(particles.mean(axis=0), np.linalg.inv(covariance))
 
+    def is_concave(self, probe: HessianProbe, rng: np.random.Generator) -> bool:
+        """Tell whether the log density is concave at a few draws of the Gaussian."""
+        draws = self.inverse_transform(rng.standard_normal((N_HESSIANS, len(self.center))))
+        scales = np.sqrt(np.diag(self.covariance))
+        return all(
+            np.linalg.eigvalsh(self.root @ probe.mean(draw[None], scales) @ self.root)[0] > 0
+            for draw in draws
+        )
+
+    @property
+    def condition(self) -> float:
+        """Condition number of the correlation matrix."""
+        covariance = self.covariance
+        scales = np.sqrt(np.diag(covariance))
+        return float(np.linalg.cond(covariance / np.outer(scales, scales)))
+
     @property
     def covariance(self) -> FloatArray:
         """Q^-1, (d, d)."""

@@ -105,10 +105,10 @@ def preconditioned_steps(
         rows = centred_rows(z)
         velocity = field.velocity(rows, root @ scores, iteration)
         if iteration % ITERATIONS_PER_LOOK == 0:
-            last = best.discrepancy
+            last = best.least
             if best.look(x, discrepancy(x, scores), relative_force(rows, velocity)):
                 best_z = z
-            n_worse = 0 if best.discrepancy < (1.0 - MIN_IMPROVEMENT) * last else n_worse + 1
+            n_worse = 0 if best.least < (1.0 - MIN_IMPROVEMENT) * last else n_worse + 1
         moved = z + optimizer.displacement(velocity, step_size)
         yield SVGDState(
             best.particles.T,

@@ -87,6 +87,10 @@ class SVGDProblem:
             return None
         return metric
 
+    def is_concave(self, metric: Metric, rng: np.random.Generator) -> bool:
+        """Tell whether the target is log-concave where the metric's Gaussian has its mass."""
+        return metric.is_concave(self._probe, rng)
+
     @cached_property
     def _probe(self) -> HessianProbe:
         return HessianProbe(self._double_precision_score, self.graph)

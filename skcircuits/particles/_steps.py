@@ -38,6 +38,8 @@ N_LOOKS = 10
 # of the steps after it.
 GROWTH = 2.0
 STEP_CUT = 0.3
+# Discrepancies this close are equal: the particles of smaller force are the better ones.
+TIE = 0.02
 # Annealing starts from the target raised to this power.
 FIRST_POWER = 0.01
 
@@ -95,17 +97,21 @@ class StepSchedule:
 
 
 class Best:
-    """The particles of least discrepancy so far."""
+    """The most settled particles among those of least discrepancy so far."""
 
     def __init__(self) -> None:
         self.particles: FloatArray = np.empty((0, 0))  # (n_coordinates, n_particles)
+        self.least = np.inf
         self.discrepancy = np.inf
         self.force = np.inf
 
     def look(self, particles: FloatArray, discrepancy: float, force: float) -> bool:
         """Keep particles that are better, and say whether they are."""
         # The first particles are kept whatever they are, NaN included.
-        is_better = not self.particles.size or discrepancy < self.discrepancy
+        is_less = not self.particles.size or discrepancy < (1.0 - TIE) * self.least
+        is_tie = discrepancy <= (1.0 + TIE) * self.least and force < self.force
+        is_better = is_less or is_tie
+        self.least = discrepancy if not self.particles.size else min(self.least, discrepancy)
         if is_better:
             self.particles, self.discrepancy, self.force = particles, discrepancy, force
             particles.flags.writeable = False

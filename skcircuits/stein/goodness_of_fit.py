@@ -14,7 +14,7 @@ from skcircuits.protocols import FloatArray
 from skcircuits.stein._targets import is_continuous, log_probabilities, without_other_columns
 from skcircuits.stein.gram import distinct_gram
 
-__all__ = ["SteinTestResult", "median_gamma", "stein_test"]
+__all__ = ["SteinTestResult", "stein_test"]
 
 
 class SteinTestResult(NamedTuple):

@@ -14,13 +14,7 @@ from skcircuits.kernels import RBF
 from skcircuits.protocols import DifferentiableTarget, FloatArray
 from skcircuits.stein._targets import own_columns
 
-__all__ = [
-    "InverseMultiquadric",
-    "ScoredPoints",
-    "langevin_block",
-    "radial_profile",
-    "score_points",
-]
+__all__ = ["InverseMultiquadric"]
 
 # Squared distances r to φ(r), φ'(r) and r φ''(r); the last stays finite at any scale.
 Profile = Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import eigsh
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["project_to_simplex", "simplex_weights"]
+__all__ = ["simplex_weights"]
 
 # Direct solvers cost n³; beyond this many weights first-order steps take over.
 _MAX_DIRECT_SIZE = 3000

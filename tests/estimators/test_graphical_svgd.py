@@ -134,6 +134,7 @@ def test_warm_start_goes_on(chain):
         warm_start=True,
         random_state=0,
         optimizer="sgd",
+        preconditioner=None,
         tol=0.0,
     )
     with warnings.catch_warnings():
@@ -253,7 +254,11 @@ def test_a_circuit_and_a_frozen_density_are_targets():
     direct = GraphicalSVGDSampler(target=density.circuit_).fit(X[:30])
     np.testing.assert_allclose(direct.particles_.mean(axis=0), mean, atol=0.02)
     single = GraphicalSVGDSampler(target=density.circuit_, dtype="float32").fit(X[:30])
-    np.testing.assert_allclose(single.particles_, direct.particles_, atol=0.02)
+    assert single.particles_.dtype == np.float32
+    np.testing.assert_allclose(single.particles_.mean(axis=0), mean, atol=0.02)
+    np.testing.assert_allclose(
+        single.particles_.std(axis=0), direct.particles_.std(axis=0), rtol=0.03
+    )
 
 
 def test_densities_without_a_score_are_refused():
