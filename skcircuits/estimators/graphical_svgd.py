@@ -23,6 +23,7 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.targets._column_units import ColumnUnits
 from skcircuits.estimators.targets._learned_target import StandardizedTarget
 from skcircuits.estimators.targets._particle_warnings import (
     warn_of_faults,
