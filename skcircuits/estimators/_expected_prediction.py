@@ -158,6 +158,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         if self.estimator is None:
             model = self._default_estimator(y)  # made for these columns
         self._check_reads_categories(model)
+        self._check_covers_columns()
         sample_weight = check_weights(sample_weight, encoded)
         fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -223,6 +224,20 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                     "Put an encoder in front: make_pipeline(make_column_transformer("
                     "(OneHotEncoder(), columns), remainder='passthrough'), estimator).",
                     estimator=model,
+                )
+            )
+
+    def _check_covers_columns(self):
+        """Refuse circuits that know nothing of some column, before anything is learned."""
+        known = self.density.variables if isinstance(self.density, Circuit) else ()
+        unknown = set(range(len(self._schema.columns))) - set(known)
+        if known and unknown:
+            raise ValueError(
+                must(
+                    "density",
+                    f"have a variable for each column, but {sorted(unknown)} have none",
+                    "Add them to the circuit, or leave these columns out of the table.",
+                    density=self.density,
                 )
             )
 

@@ -23,9 +23,8 @@ from skcircuits.estimators.shared._impossible_evidence import with_possible_evid
 from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
-from skcircuits.kernels._expansion_variance import expansion_variance
 from skcircuits.kernels.families.base import Kernel, structure_of
-from skcircuits.kernels.matrix import expected_kernel_dot
+from skcircuits.predictions import KernelExpansion
 
 __all__ = ["ExpectedPredictionSVR"]
 
@@ -255,17 +254,18 @@ class ExpectedPredictionSVR(
         # Complete rows need no density
         incomplete = np.isnan(encoded).any(axis=1, keepdims=True)
         encoded = np.where(incomplete, self._as_known(encoded), encoded)
-        expansion = self.support_vectors_, self.dual_coef_[0]
-        settings = {"circuit": self.circuit_, "kernel": self.kernel_, "n_jobs": self.n_jobs}
-        mean = self._or_without_evidence(
-            lambda rows: expected_kernel_dot(rows, *expansion, **settings), encoded
+        expansion = KernelExpansion(
+            self.support_vectors_,
+            self.dual_coef_.T,
+            self.intercept_,
+            self.kernel_,
+            self.circuit_,
+            self.n_jobs,
         )
-        mean = mean + self.intercept_[0]
+        mean = self._or_without_evidence(expansion.mean, encoded)[:, 0]
         if not return_std:
             return mean
-        variance = self._or_without_evidence(
-            lambda rows: expansion_variance(rows, *expansion, **settings), encoded
-        )
+        variance = self._or_without_evidence(expansion.variance, encoded)[:, 0]
         return mean, np.sqrt(variance)
 
     def __sklearn_is_fitted__(self):

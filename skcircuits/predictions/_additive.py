@@ -50,8 +50,8 @@ class AdditiveFunction:
         """Conditional expectation under any circuit, shape (n, k)."""
         result = circuit.expectation(X) @ self.slopes + self.constant
         if self.tables:
-            for j, shares in circuit.marginals(X).items():
-                result += shares @ self.tables[j]
+            for j, marginals in circuit.marginals(X).items():
+                result += marginals @ self.tables[j]
         return result
 
     def moments(

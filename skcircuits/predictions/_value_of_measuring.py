@@ -85,26 +85,26 @@ def _by_integration(
         return result
     now = uncertainty.certainty(expected(rows).mean)
     cardinalities = expected.circuit.cardinalities
-    shares = expected.circuit.marginals(rows.evidence) if cardinalities else {}
+    marginals = expected.circuit.marginals(rows.evidence) if cardinalities else {}
     for j in range(rows.cells.shape[1]):
         missing = np.flatnonzero(np.isnan(rows.cells[:, j]))
         if not len(missing):
             continue
-        if j in shares:
-            weights = shares[j][missing]
+        if j in marginals:
+            weights = marginals[j][missing]
             values = np.broadcast_to(np.arange(float(weights.shape[1])), weights.shape)
         else:
             assert components is not None
             values, weights = _nodes(components, rows.evidence[missing], j)
         for chunk in memory_bound_chunks(len(missing), 8 * values.shape[1] * 64):
-            own, shares_of = missing[chunk], weights[chunk]
+            own, weights_of = missing[chunk], weights[chunk]
             # What is impossible needs no answer, and has none
-            row, place = np.nonzero(shares_of)
+            row, place = np.nonzero(weights_of)
             known = rows.take(own[row])
             known.cells[:, j] = known.evidence[:, j] = values[chunk][row, place]
-            then = np.zeros(shares_of.shape)
+            then = np.zeros(weights_of.shape)
             then[row, place] = uncertainty.certainty(expected(known).mean)
-            result[own, j] = (shares_of * then).sum(axis=1) - now[own]
+            result[own, j] = (weights_of * then).sum(axis=1) - now[own]
     return result
 
 

@@ -352,6 +352,18 @@ def test_models_that_refuse_categories_are_refused_at_once(frame, monkeypatch):
         regressor(Ridge()).fit(table, y)
 
 
+def test_densities_that_do_not_cover_the_columns_are_refused_at_once(numbers):
+    X, y = numbers
+
+    class Never(Ridge):
+        def fit(self, X, y):
+            raise AssertionError("fitted for nothing")
+
+    circuit = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], np.eye(2)))
+    with pytest.raises(ValueError, match=r"each column, but \[2, 3\] have none"):
+        regressor(Never(), density=circuit).fit(X, y)
+
+
 def test_encoders_in_front_read_categories(frame):
     table, y = frame
     encoder = make_column_transformer((OneHotEncoder(), ["job"]), remainder=StandardScaler())

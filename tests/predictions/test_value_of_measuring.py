@@ -91,12 +91,12 @@ def test_entropy_of_classes_against_enumeration(seed):
         return -(p * np.log(p)).sum()
 
     for i, j in np.argwhere(np.isnan(X)):
-        shares = circuit.marginals(X[i : i + 1])[j][0]
+        marginals = circuit.marginals(X[i : i + 1])[j][0]
         then = 0.0
-        for state, share in enumerate(shares):
+        for state, mass in enumerate(marginals):
             told = X[i].copy()
             told[j] = state
-            then += share * entropy(told) if share > 0 else 0.0
+            then += mass * entropy(told) if mass > 0 else 0.0
         value = entropy(X[i]) - then
         tolerance = 1e-9 if is_exact[i] else 0.01
         assert found[i, j] == pytest.approx(value, abs=tolerance)
