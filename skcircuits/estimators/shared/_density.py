@@ -330,7 +330,7 @@ class CircuitDensity(BaseDensity):
 
     def _log_evidence(self, boxes, observed):
         if boxes.totals:
-            return log_total_evidence(self.circuit_.plan, boxes, observed)
+            return log_total_evidence(self.circuit_.plan, boxes, observed, self._schema)
         if np.isnan(observed).all():
             return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
         return self._restricted(boxes, observed).log_mass()

@@ -112,6 +112,10 @@ class RestrictedGaussians(RestrictedLayer):
             np.ascontiguousarray(each),
         )
 
+    def group_of(self, row: int) -> _Group:
+        """Moments of the Gaussians given what is observed in a row."""
+        return self._groups[self._kind_of[row]]
+
     def log_mass(self) -> FloatArray:
         """Log density of the observed cells times the probability of the box given them."""
         values = self.layer.log_prob(self._evidence.X)

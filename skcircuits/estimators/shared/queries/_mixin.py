@@ -16,6 +16,7 @@ from skcircuits.estimators.shared.queries._features import (
 )
 from skcircuits.estimators.shared.queries._information import mutual_information
 from skcircuits.estimators.shared.queries._quantiles import bisect_quantiles, shortest_intervals
+from skcircuits.estimators.shared.queries._totals import members
 from skcircuits.estimators.shared.queries._weighed import require_possible, weigh
 from skcircuits.exceptions import must
 from skcircuits.tabular import Boxes, compile_queries
@@ -32,7 +33,9 @@ class QueriesMixin:
     ``_restricted(boxes, observed)``, a `RestrictedCircuit`; ``_schema`` describes its columns.
     """
 
-    def probability(self, query, given=None):
+    def probability(
+        self, query, given=None, method="exact", *, n_samples=100_000, random_state=None
+    ):
         """Probability that a row satisfies a query.
 
         Parameters
@@ -50,11 +53,19 @@ class QueriesMixin:
             observed value there), or a row of cells, those that are missing free. Several: a
             dataframe of rows, whose cells may also be intervals or sets, or with two levels of
             column names bounds (``("age", "lower")``, ``("age", "upper")``); or a list.
+        method : {"exact", "estimate"}, default="exact"
+            "estimate" averages over draws under the condition: for queries without an exact
+            answer, such as linear comparisons of many columns.
+        n_samples : int, default=100_000
+            Number of draws of an estimate.
+        random_state : int, RandomState or None, default=None
+            Source of randomness of an estimate.
 
         Returns
         -------
         float, or ndarray of shape (n_conditions,)
-            The probability, under each of several conditions.
+            The probability, under each of several conditions. A pair of probability and
+            standard error with ``method="estimate"``.
 
         Raises
         ------
@@ -66,6 +77,10 @@ class QueriesMixin:
         CircuitPropertyError
             If the model has no exact answer to the query.
         """
+        if method not in ("exact", "estimate"):
+            raise ValueError(must("method", "be 'exact' or 'estimate'", method=method))
+        if method == "estimate":
+            return self._estimate(query, given, n_samples, make_generator(random_state))
         answer = self.probabilities([query], given)
         return float(answer[0]) if answer.ndim == 1 else answer[:, 0]
 
@@ -390,6 +405,24 @@ class QueriesMixin:
         if weighed.conditions.is_single:
             return self._schema.decode(drawn[:, 0])
         return self._schema.decode_array(drawn)
+
+    def _estimate(self, query, given, n_samples, generator):
+        """Fraction of draws that satisfy a query, and its standard error."""
+        self._require_fitted()
+        check_scalar(n_samples, "n_samples", Integral, min_val=2)
+        boxes = compile_queries([query], self._schema)
+        if given is None:
+            drawn = self._draw(n_samples, None, generator)[:, None]
+        else:
+            drawn = self._draw_given(self._ask(given), n_samples, generator)
+        drawn = self._round_integers(drawn)
+        inside = members(boxes, drawn.reshape(-1, drawn.shape[-1]), self._schema)
+        fraction = inside.reshape(n_samples, -1).mean(axis=0)
+        # No draw inside is no certainty: the rule of three bounds what it may miss
+        error = np.sqrt(np.maximum(fraction * (1.0 - fraction), 1.0 / n_samples) / n_samples)
+        if given is None or len(fraction) == 1:
+            return float(fraction[0]), float(error[0])
+        return fraction, error
 
     def _draw_given(self, weighed, n_samples, generator):
         """Draws (n_samples, n_conditions, d) of encoded rows."""

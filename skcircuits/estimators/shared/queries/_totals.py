@@ -1,10 +1,187 @@
-"""Sums and counts of columns that lie in sets."""
+"""Boxes in which also sums and counts of columns must lie in sets."""
 
+from fractions import Fraction
+
+import numpy as np
+
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries._linear import LinearBound, log_linear_probability
+from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
+from skcircuits.circuits.queries._score_polynomials import (
+    MAX_DEGREE,
+    Scores,
+    log_score_distribution,
+)
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.tabular.queries._sets import CodeSet, split_by_sets
 
-__all__ = ["log_total_evidence"]
+__all__ = ["log_total_evidence", "members"]
+
+# Factors of integer columns are fractions with denominators up to this
+_MAX_DENOMINATOR = 1000
+_MAX_PIECES = 64
 
 
-def log_total_evidence(plan, boxes, observed):
+def log_total_evidence(plan, boxes, observed, schema):
     """Log probability of boxes with totals, (n_boxes,)."""
-    raise CircuitPropertyError(must("A query", "be about intervals and sets"))
+    box = Box(boxes.lower, boxes.upper, "both", boxes.states)
+    result = np.empty(len(boxes))
+    plain = np.array([i for i in range(len(boxes)) if i not in boxes.totals], dtype=int)
+    evidence = Evidence(observed, box)
+    if len(plain):
+        result[plain] = RestrictedCircuit(plan, evidence.rows(plain)).log_mass()
+    for i, totals in boxes.totals.items():
+        own = evidence.rows(slice(i, i + 1))
+        is_discrete = all(_is_discrete(total, plan, schema) for total, _ in totals)
+        answer = _log_discrete if is_discrete else _log_continuous
+        result[i] = answer(plan, own, totals, schema)
+    return result
+
+
+def members(boxes, X, schema):
+    """Which encoded rows lie in the union of some boxes, (n,)."""
+    inside = np.zeros(len(X), dtype=bool)
+    for i in range(len(boxes)):
+        # Comparisons with NaN are false: an open side excludes nothing
+        own = ~((boxes.lower[i] > X) | (boxes.upper[i] < X)).any(axis=1)
+        for j, allowed in boxes.states.items():
+            own &= allowed[i][X[:, j].astype(int)]
+        for total, values in boxes.totals.get(i, ()):
+            own &= values.contains(_value(total, X, schema))
+        inside |= own
+    return inside
+
+
+def _value(total, X, schema):
+    """Totals of encoded rows, (n,)."""
+    value = np.zeros(len(X))
+    for j, factor in total.columns:
+        value += factor * _numbers(X[:, j], schema.columns[j])
+    for j, own, weight in total.indicators:
+        value += weight * _members(own, X[:, j])
+    return value
+
+
+def _numbers(codes, column):
+    if column.categories is None:
+        return codes
+    return column.categories.astype(float)[codes.astype(int)]
+
+
+def _members(own, values):
+    return own.mask[values.astype(int)] if isinstance(own, CodeSet) else own.contains(values)
+
+
+def _is_discrete(total, plan, schema):
+    """Whether all columns of the sum are integers of which the model knows the range."""
+    for j, _ in total.columns:
+        column = schema.columns[j]
+        if column.categories is not None:
+            numbers = column.categories.astype(float)
+            if (numbers != np.floor(numbers)).any():
+                return False
+        elif j not in plan.cardinalities:
+            return False
+    return True
+
+
+def _log_continuous(plan, evidence, totals, schema):
+    """Sums of continuous columns: linear inequalities."""
+    if any(total.indicators for total, _ in totals):
+        raise CircuitPropertyError(
+            must(
+                "counts and sums of continuous columns",
+                "not stand in one condition",
+                "Ask for them apart, or pass method='estimate'.",
+            )
+        )
+    bounds = [[]]
+    for total, values in totals:
+        lower, upper = values.intervals()
+        own = [LinearBound(dict(total.columns), low, high) for low, high in zip(lower, upper)]
+        bounds = [[*before, bound] for before in bounds for bound in own]
+        if len(bounds) > _MAX_PIECES:
+            condition = f"fall into at most {_MAX_PIECES} intervals"
+            raise ValueError(must("Sums of columns", condition, n=len(bounds)))
+    return float(np.logaddexp.reduce([log_linear_probability(plan, evidence, b) for b in bounds]))
+
+
+def _log_discrete(plan, evidence, totals, schema):
+    """Sums of integers and counts: one polynomial whose exponents tell all totals."""
+    columns = sorted({j for total, _ in totals for j in _columns_of(total)})
+    parts = {j: _parts_of(j, totals, plan, schema) for j in columns}
+    tables = [_table(total, parts, schema) for total, _ in totals]
+    radix, strides = 1, []
+    for points, _, _ in tables:
+        strides.append(radix)
+        radix *= 1 + sum(int(own.max()) for own in points.values())
+    if radix > MAX_DEGREE:
+        way_out = "Ask about fewer columns, or pass method='estimate'."
+        condition = f"have at most {MAX_DEGREE} different values"
+        raise CircuitPropertyError(must("Sums and counts of columns", condition, way_out, n=radix))
+    scores = {}
+    for j in columns:
+        points = sum(stride * table[0][j] for stride, table in zip(strides, tables))
+        lower, upper, states = parts[j][1:]
+        scores[j] = Scores(points, lower, upper, states)
+    log_mass = log_score_distribution(plan, evidence, scores)
+    code, accepted = np.arange(len(log_mass)), np.ones(len(log_mass), dtype=bool)
+    for (points, offset, scale), (_, values) in zip(tables, totals):
+        size = 1 + sum(int(own.max()) for own in points.values())
+        accepted &= values.contains((code % size + offset) / scale)
+        code = code // size
+    return float(np.logaddexp.reduce(log_mass[accepted])) if accepted.any() else -np.inf
+
+
+def _columns_of(total):
+    return [j for j, _ in total.columns] + [j for j, _, _ in total.indicators]
+
+
+def _parts_of(j, totals, plan, schema):
+    """Disjoint parts of a column on which all totals are constant.
+
+    Their representative values (n_parts,) as encoded, and their bounds or sets of states.
+    """
+    column = schema.columns[j]
+    is_summed = any(j == own for total, _ in totals for own, _ in total.columns)
+    sets = [own for total, _ in totals for at, own, _ in total.indicators if at == j]
+    if is_summed or column.categories is not None or j in plan.cardinalities:
+        n_states = plan.cardinalities.get(j, column.cardinality)
+        codes = np.arange(n_states)
+        nothing = np.full(n_states, np.nan)
+        return codes.astype(float), nothing, nothing, np.eye(n_states, dtype=bool)
+    values, lower, upper = [], [], []
+    for cell, _ in split_by_sets(sets):
+        if column.is_integral:
+            cell = cell.of_integers()
+        for low, high in zip(*cell.intervals()):
+            values.append(low if np.isfinite(low) else high)
+            half = 0.5 if column.is_integral else 0.0
+            lower.append(low - half if np.isfinite(low) else np.nan)
+            upper.append(high + half if np.isfinite(high) else np.nan)
+    return np.array(values), np.array(lower), np.array(upper), None
+
+
+def _table(total, parts, schema):
+    """Integer scores of the parts of each column, with what turns their sum into the total.
+
+    The total is (sum of scores + offset) / scale.
+    """
+    weights = [factor for _, factor in total.columns] + [w for _, _, w in total.indicators]
+    fractions = [Fraction(float(w)).limit_denominator(_MAX_DENOMINATOR) for w in weights]
+    if any(abs(float(f) - w) > 1e-12 * abs(w) for f, w in zip(fractions, weights)):
+        condition = "have factors that are simple fractions of one another"
+        way_out = "Pass method='estimate' for an average over draws."
+        raise CircuitPropertyError(must("Sums of integer columns", condition, way_out))
+    scale = int(np.lcm.reduce([f.denominator for f in fractions]))
+    raw = {j: np.zeros(len(own[0])) for j, own in parts.items()}
+    for j, factor in total.columns:
+        raw[j] += factor * scale * _numbers(parts[j][0], schema.columns[j])
+    for j, own, weight in total.indicators:
+        raw[j] += weight * scale * _members(own, parts[j][0])
+    points, offset = {}, 0
+    for j, own in raw.items():
+        rounded = np.round(own).astype(np.int64)
+        points[j] = rounded - rounded.min()
+        offset += int(rounded.min())
+    return points, offset, scale

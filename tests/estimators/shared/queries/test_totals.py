@@ -1,0 +1,156 @@
+"""Counts, sums and linear comparisons: against enumeration, closed forms and estimates."""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+from skcircuits import ChowLiuDensity, GaussianMixtureDensity, WMISPNDensity, col, count
+from skcircuits.exceptions import CircuitPropertyError
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    n = 500
+    z = rng.integers(0, 3, n)
+    table = pd.DataFrame({f"c{i}": rng.random(n) < 0.2 + 0.2 * z for i in range(3)})
+    table["k"] = rng.poisson(2, n).clip(0, 6)
+    table["m"] = rng.integers(0, 4, n) + z
+    return table
+
+
+@pytest.fixture(scope="module")
+def tree(table):
+    return ChowLiuDensity().fit(table)
+
+
+@pytest.fixture(scope="module")
+def every_row(table, tree):
+    names = table.columns.tolist()
+    values = [[False, True]] * 3 + [range(7), range(6)]
+    rows = pd.DataFrame(list(product(*values)), columns=names).astype(table.dtypes)
+    return rows, np.exp(tree.score_samples(rows))
+
+
+QUESTIONS = {
+    "count(c0, c1, c2) >= 2": lambda T: T[["c0", "c1", "c2"]].sum(axis=1) >= 2,
+    "count(c0, c1, c2, k > 2, m == 3) in (1, 4)": lambda T: (
+        T[["c0", "c1", "c2"]].sum(axis=1) + (T.k > 2) + (T.m == 3)
+    ).isin([1, 4]),
+    "k + m <= 3": lambda T: T.k + T.m <= 3,
+    "sum(k, m) in [2, 5) and c0": lambda T: (T.k + T.m).between(2, 4) & T.c0,
+    "2 * k - 3 * m > 1": lambda T: 2 * T.k - 3 * T.m > 1,
+    "k > m": lambda T: T.k > T.m,
+    "k == m or count(c0, c1) == 1": lambda T: (T.k == T.m) | (T.c0 ^ T.c1),
+    "abs(k - m) <= 1 and not count(c0, c1, c2) >= 1": lambda T: (
+        ((T.k - T.m).abs() <= 1) & ~(T.c0 | T.c1 | T.c2)
+    ),
+    "k + count(c0, c1) / 2 >= 2.5": lambda T: T.k + (T.c0.astype(int) + T.c1) / 2 >= 2.5,
+    "count(k > 1, k > 3, m > 2) == 2": lambda T: (T.k > 1).astype(int) + (T.k > 3) + (T.m > 2) == 2,
+}
+
+
+@pytest.mark.parametrize("text", QUESTIONS)
+def test_sums_and_counts_against_enumeration(tree, every_row, text):
+    rows, mass = every_row
+    inside = QUESTIONS[text](rows).to_numpy()
+    assert tree.probability(text) == pytest.approx(mass[inside].sum(), rel=1e-9)
+    given = (rows.c2 & (rows.m >= 2)).to_numpy()
+    expected = mass[inside & given].sum() / mass[given].sum()
+    assert tree.probability(text, given="c2 and m >= 2") == pytest.approx(expected, rel=1e-9)
+    if mass[inside].sum() > 0:
+        back = mass[inside & given].sum() / mass[inside].sum()
+        assert tree.probability("c2 and m >= 2", given=text) == pytest.approx(back, rel=1e-9)
+
+
+def test_objects_count_and_add(tree):
+    assert tree.probability(count(col("c0"), col("c1"), col("k") > 2) >= 2) == tree.probability(
+        "count(c0, c1, k > 2) >= 2"
+    )
+    assert tree.probability(col("k") + col("m") <= 3) == tree.probability("k + m <= 3")
+
+
+def test_rare_totals_keep_their_digits():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.random((200, 12)) < 0.05, columns=[f"c{i}" for i in range(12)])
+    density = ChowLiuDensity().fit(X)
+    names = ", ".join(X.columns)
+    every = density.probability(f"count({names}) == 12")
+    row = pd.DataFrame(np.ones((1, 12), dtype=bool), columns=X.columns)
+    assert every < 1e-10
+    assert every == pytest.approx(np.exp(density.score_samples(row)[0]), rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=600)
+    y = 0.5 * x + rng.normal(size=600)
+    return pd.DataFrame({"x": x, "y": y, "w": rng.normal(size=600) - y, "c": rng.random(600) < 0.4})
+
+
+def test_linear_comparisons_of_one_gaussian(numbers):
+    table = numbers[["x", "y", "w"]]
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full").fit(table)
+    mean = density.expectation().to_numpy()[0]
+    covariance = density.covariance().to_numpy()
+    for text, factors, bound in [
+        ("x + y <= 1", [1, 1, 0], 1),
+        ("x > 2 * y", [-1, 2, 0], 0),
+        ("x + y - 3 * w < .5", [1, 1, -3], 0.5),
+    ]:
+        a = np.array(factors)
+        expected = norm.cdf(bound, a @ mean, np.sqrt(a @ covariance @ a))
+        assert density.probability(text) == pytest.approx(expected, rel=1e-9)
+    # Given a value, the rest is Gaussian again
+    conditional = density.marginal(["y", "w"], given={"x": 0.3})
+    assert density.probability("x + y <= 1", given={"x": 0.3}) == pytest.approx(
+        conditional.probability("y <= 0.7"), rel=1e-9
+    )
+
+
+def test_linear_comparisons_of_independent_gaussians(numbers):
+    density = GaussianMixtureDensity(n_components=2, covariance_type="diag", random_state=0).fit(
+        numbers
+    )
+    expected = 0.0
+    for weight, product_ in zip(density.circuit_.root.weights, density.circuit_.root.children):
+        units = {unit.variable: unit for unit in product_.children}
+        mean = units[0].mean - 2 * units[1].mean
+        deviation = np.hypot(units[0].std, 2 * units[1].std)
+        near = norm.cdf(0.5, mean, deviation) - norm.cdf(-0.5, mean, deviation)
+        expected += weight * (1 - (1 - near) * units[3].probabilities[0])
+    text = "abs(x - 2 * y) <= 0.5 or c"
+    assert density.probability(text) == pytest.approx(expected, rel=1e-9)
+
+
+def test_linear_comparisons_of_polynomials(numbers):
+    density = WMISPNDensity().fit(numbers)
+    # Between neighbouring lines of a fine grid both are nearly boxes
+    edges = np.linspace(-6, 6, 4001)
+    queries = [{"x": (a, b), "y": (None, 1 - (a + b) / 2)} for a, b in pairwise(edges)]
+    expected = density.probabilities(queries).sum()
+    found = density.probability("x + y <= 1 and -6 <= x <= 6")
+    assert found == pytest.approx(expected, abs=2e-5)
+    parts = density.probabilities(["x + y <= 1 and x > 0", "x + y <= 1 and not x > 0"])
+    assert parts.sum() == pytest.approx(density.probability("x + y <= 1"), rel=1e-9)
+    both = density.probabilities(["x > y and c", "x <= y and c"]).sum()
+    assert both == pytest.approx(density.probability("c"), rel=1e-9)
+
+
+def test_estimates_only_when_asked(numbers):
+    density = WMISPNDensity().fit(numbers)
+    with pytest.raises(CircuitPropertyError, match="method='estimate'"):
+        density.probability("x + y + w <= 1")
+    options = {"method": "estimate", "n_samples": 4000, "random_state": 0}
+    estimate, error = density.probability("x + y + w <= 1", given="c", **options)
+    fraction = (density.sample(20_000, given="c")[["x", "y", "w"]].sum(axis=1) <= 1).mean()
+    assert 0 < error < 0.01 and abs(estimate - fraction) < 5 * error
+    exact = density.probability("x + y <= 1 and w > 0 or c")
+    estimate, error = density.probability("x + y <= 1 and w > 0 or c", **options)
+    assert abs(estimate - exact) < 4 * error
+    with pytest.raises(CircuitPropertyError, match="asked for probabilities alone"):
+        density.expectation("x > y")
