@@ -39,6 +39,8 @@ __all__ = ["expected_kernel_dot", "expected_kernel_matrix"]
 POINT_BYTES = 2**24
 # No block takes more rows than this, so that there is work for several processes.
 PAIR_ROWS = 256
+# Joint units factorise each pattern of a row with all of a column block: wide blocks share that.
+JOINT_COLUMNS = 1024
 POINT_ROWS = 1024
 
 
@@ -316,12 +318,17 @@ def _blocks(
         2 * pairs.numbers_per_circuit + circuit.n_units + len(circuit.plan.weights.log)
     )
     side = min(PAIR_ROWS, max(1, working_memory_bytes() // (4 * bytes_per_row)))
-    tables = _cut(left, left.incomplete, row_slices(len(left.incomplete), side))
-    other_tables = _cut(right, right.incomplete, row_slices(len(right.incomplete), side))
+    joint = any(region.has_joint_inputs for region in pairs.regions)
+    width = max(side, JOINT_COLUMNS // max(1, PAIR_ROWS // side)) if joint else side
+    chunks = list(row_slices(len(left.incomplete), side))
+    other_chunks = list(row_slices(len(right.incomplete), width))
+    tables = _cut(left, left.incomplete, chunks)
+    other_tables = _cut(right, right.incomplete, other_chunks)
     return [
         _Task(rows, columns, (pairs, kernel), X, Y)
-        for number, (rows, X) in enumerate(tables)
-        for columns, Y in other_tables[number if symmetric else 0 :]
+        for chunk, (rows, X) in zip(chunks, tables, strict=True)
+        for other, (columns, Y) in zip(other_chunks, other_tables, strict=True)
+        if not symmetric or other.stop > chunk.start
     ]
 
 
