@@ -233,8 +233,8 @@ class ExpectedPredictionSVR(
             Rows; cells may be missing.
         return_std : bool, default=False
             Also return the standard deviation of the prediction that the missing cells
-            cause, noise excluded. Exact, for kernels made of RBF and Hamming and support
-            vectors without holes; the work grows with the square of their number.
+            cause, noise excluded. Exact for kernels made of RBF and Hamming; estimated from
+            draws, with a warning, where support vectors have missing cells.
 
         Returns
         -------

@@ -1,41 +1,67 @@
-"""Variance of a kernel expansion over the missing cells of rows.
+"""Variance of a kernel expansion Σ_i α_i k(x, s_i) over the missing cells of rows.
 
-For f(x) = Σ_i α_i k(x, s_i) the second moment needs E[k(x, s_i) k(x, s_j)] for all pairs of
-points, and the product of two kernels at different points is one kernel again:
+The second moment needs E[k(x, s_i) k(x, s_j)] for all pairs of points. The product of two
+kernels at two points is one kernel again:
 
     exp(-γ|x - a|²) exp(-γ|x - b|²) = exp(-γ|a - b|²/2) exp(-2γ|x - (a + b)/2|²),
 
-an RBF at the midpoint. For states, a pair of points is written as one code.
+an RBF at the midpoint; of states, it is a table. Under a mixture of products of input units
+the pair (a, b) therefore factorises into g_a g_b R_ab with g_a² = E[k(x, a)²] and, for each
+pattern of missing cells with conditional covariance V,
+
+    R_ab = exp(-(a - b)ᵀ C (a - b)),   C = ½ Γ^½ (I - (I + 4 Γ^½ V Γ^½)⁻¹) Γ^½,
+
+which no observed value enters: all rows of a pattern share it. Where C is small, R is expanded
+in few monomials. Other circuits integrate pair by pair.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.kernels.families._structure import (
-    KernelStructure,
-    UnivariateFunction,
+from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.inputs import (
+    DiscreteLayer,
+    GaussianLayer,
+    LeafUnit,
+    MultivariateGaussianLayer,
 )
+from skcircuits.circuits.structure.units import Product, Sum, Unit
+from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.kernels.families._structure import KernelStructure, UnivariateFunction
 from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.kernels.families.product import RBF, MismatchKernel
-from skcircuits.kernels.matrix import expected_kernel_matrix
-from skcircuits.kernels.points._evaluation import expected_kernels_at_points
+from skcircuits.kernels.matrix import expected_kernel_dot, expected_kernel_matrix
+from skcircuits.kernels.points._evaluation import (
+    expected_kernels_at_points,
+    posterior_weights,
+)
 from skcircuits.kernels.points._plan import multiply_by_kernel
-from skcircuits.parallel import Parallel, delayed, memory_bound_chunks, row_slices
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.parallel import (
+    Parallel,
+    delayed,
+    memory_bound_chunks,
+    row_slices,
+    single_threaded_blas,
+)
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["expansion_variance"]
 
 Functions = dict[int, RBF | MismatchKernel]
 
-_ROWS = 64  # per task
+_ROWS = 64  # per task where pairs are integrated one by one
+_PATTERN_ROWS = 256  # per task where rows share patterns
 _PAIRS = 4096  # of points at once
+_N_DRAWS = 100  # completions of a row where support points are random too
+# Monomials that add less to every entry of R are left out.
+_TOLERANCE = 1e-13
 
 
 def expansion_variance(
@@ -47,34 +73,12 @@ def expansion_variance(
     kernel: Kernel,
     n_jobs: int | None = None,
 ) -> FloatArray:
-    """Variance of Σ_i α_i k(x, s_i) given the observed cells of each row.
+    """Variance of Σ_i α_i k(x, s_i) given the observed cells of each row, shape (n,).
 
-    Parameters
-    ----------
-    X : array-like of shape (n, n_columns)
-        Rows, NaN for unknown cells.
-    points : array-like of shape (m, n_columns)
-        Complete rows s_i. The work grows with m².
-    coefficients : ndarray of shape (m,)
-        The α_i.
-    circuit : Circuit
-        The distribution of the rows.
-    kernel : Kernel
-        RBF on some variables, Hamming on others.
-    n_jobs : int, default=None
-        Number of parallel jobs (see joblib). The result does not depend on it.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Variances, 0 where nothing is missing.
-
-    Raises
-    ------
-    CircuitPropertyError
-        If the kernel has other factors, or a point has holes.
-    ZeroProbabilityError
-        If the observed cells of a row are impossible.
+    Exact for products of RBF and Hamming kernels and complete points s_i (m, n_columns), 0 where
+    nothing is missing. Points with missing cells stand for their kernel mean embeddings; the
+    variance is then estimated from draws, with a warning. Raises ``CircuitPropertyError`` for
+    other kernels, ``ZeroProbabilityError`` where the observed cells of a row are impossible.
 
     Examples
     --------
@@ -91,17 +95,33 @@ def expansion_variance(
     X, points = np.asarray(X, dtype=np.float64), np.asarray(points, dtype=np.float64)
     term = _single_term(kernel, circuit)
     own = list(circuit.variables)
-    _refuse_holes(points[:, own])
-    incomplete = np.flatnonzero(np.isnan(X[:, own]).any(axis=1))
-    means = expected_kernel_matrix(
-        X[incomplete], points, circuit=circuit, kernel=kernel, n_jobs=n_jobs
-    )
-    parts = Parallel(n_jobs=n_jobs)(
-        delayed(_variances)(circuit, term, X[incomplete[rows]], points, coefficients, means[rows])
-        for rows in row_slices(len(incomplete), _ROWS)
-    )
+    missing = np.isnan(X[:, own])
+    # Rows that share a pattern stand together.
+    incomplete = np.flatnonzero(missing.any(axis=1))
+    incomplete = incomplete[np.lexsort(missing[incomplete].T)]
+    rows = X[incomplete]
+    settings: Any = {"circuit": circuit, "kernel": kernel, "n_jobs": n_jobs}
+    components = _components(circuit.root)
+    if np.isnan(points[:, own]).any():
+        variances = _variances_of_draws(rows, points, coefficients, settings)
+    elif components is not None:
+        means = expected_kernel_dot(rows, points, coefficients, **settings)
+        parts = Parallel(n_jobs=n_jobs)(
+            delayed(_second_moments)(
+                circuit, components, kernel, term[1], rows[chunk], points, coefficients
+            )
+            for chunk in row_slices(len(rows), _PATTERN_ROWS)
+        )
+        variances = np.concatenate([np.zeros(0), *parts]) - np.square(means)
+    else:
+        matrix = expected_kernel_matrix(rows, points, **settings)
+        parts = Parallel(n_jobs=n_jobs)(
+            delayed(_variances)(circuit, term, rows[chunk], points, coefficients, matrix[chunk])
+            for chunk in row_slices(len(rows), _ROWS)
+        )
+        variances = np.concatenate([np.zeros(0), *parts])
     result = np.zeros(len(X))
-    result[incomplete] = np.maximum(np.concatenate([np.zeros(0), *parts]), 0.0)
+    result[incomplete] = np.maximum(variances, 0.0)
     return result
 
 
@@ -124,18 +144,214 @@ def _single_term(kernel: Kernel, circuit: Circuit) -> tuple[float, Functions]:
     )
 
 
-def _refuse_holes(points: FloatArray) -> None:
-    """A point with holes is random too: the product of two kernels has no closed form."""
-    n_incomplete = int(np.isnan(points).any(axis=1).sum())
-    if n_incomplete:
-        raise CircuitPropertyError(
-            must(
-                "points (support vectors)",
-                "be complete rows for exact variances",
-                "Complete the training rows first, for example with CircuitImputer.",
-                n_incomplete=n_incomplete,
+def _variances_of_draws(
+    X: FloatArray, points: FloatArray, coefficients: FloatArray, settings: dict[str, Any]
+) -> FloatArray:
+    """Estimate the variance from completions of each row."""
+    if not len(X):
+        return np.zeros(0)
+    warnings.warn(
+        f"Support points have missing cells: standard deviations are estimated from {_N_DRAWS} "
+        f"draws, with a relative error of about {(2 * _N_DRAWS) ** -0.5:.0%}.",
+        stacklevel=3,
+    )
+    draws = settings["circuit"].sample(_N_DRAWS, X=X, random_state=0)
+    rows = draws.reshape(-1, X.shape[1])
+    values = expected_kernel_dot(rows, points, coefficients, **settings)
+    return np.asarray(values.reshape(_N_DRAWS, len(X)).var(axis=0, ddof=1))
+
+
+class _Component(NamedTuple):
+    """A component of a mixture: its own plan, the discrete variables and the Gaussian scopes.
+
+    ``masses`` by variable; ``covariances`` are pairs of variables and their covariance.
+    """
+
+    plan: Plan
+    masses: dict[int, FloatArray]
+    covariances: list[tuple[IntArray, FloatArray]]
+
+
+def _components(root: Unit) -> list[_Component] | None:
+    """Components of a mixture of products of discrete and Gaussian units; None for others."""
+    units = root.children if isinstance(root, Sum) else (root,)
+    found = []
+    for unit in units:
+        leaves = [leaf for leaf in _factors(unit) if isinstance(leaf, LeafUnit)]
+        if sum(len(leaf.scope) for leaf in leaves) < len(root.scope):
+            return None
+        component = _Component(compile_plan(unit), {}, [])
+        for _, layer in component.plan.inputs:
+            for i, scope in enumerate(layer.scopes):
+                if isinstance(layer, DiscreteLayer):
+                    component.masses[int(scope[0])] = layer.masses[i]
+                elif isinstance(layer, GaussianLayer):
+                    component.covariances.append((scope, np.array([[layer.stds[i] ** 2]])))
+                elif isinstance(layer, MultivariateGaussianLayer):
+                    component.covariances.append((scope, layer.gaussians.covariances[i]))
+                else:
+                    return None
+        found.append(component)
+    return found
+
+
+def _factors(unit: Unit) -> Iterator[Unit]:
+    """Factors of nested products."""
+    stack = [unit]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Product):
+            stack.extend(top.children)
+        else:
+            yield top
+
+
+def _second_moments(
+    circuit: Circuit,
+    components: list[_Component],
+    kernel: Kernel,
+    functions: Functions,
+    X: FloatArray,
+    points: FloatArray,
+    coefficients: FloatArray,
+) -> FloatArray:
+    """E[f(x)²] of rows, sorted by their patterns."""
+    posteriors = posterior_weights(circuit.plan, X).linear
+    missing = np.isnan(X)
+    starts = np.flatnonzero(np.r_[True, (missing[1:] != missing[:-1]).any(axis=1)])
+    squared = structure_of(kernel, circuit.variables)
+    squared.root = squared.multiply([squared.root, squared.root])
+    result = np.zeros(len(X))
+    for number, component in enumerate(components):
+        weights = np.empty((len(X), len(points)))  # α_a g_a
+        plan = multiply_by_kernel(component.plan, squared)
+        for rows, values in expected_kernels_at_points(plan, X, points):
+            weights[rows] = values
+        np.sqrt(weights, out=weights)
+        weights *= coefficients
+        with single_threaded_blas():  # its threads cost more than these products
+            moments = np.concatenate(
+                [
+                    _quadratic_forms(component, functions, missing[own.start], points, weights[own])
+                    for own in map(slice, starts, np.r_[starts[1:], len(X)])
+                ]
             )
-        )
+        result += posteriors[number] * moments if len(posteriors) else moments
+    return result
+
+
+def _quadratic_forms(
+    component: _Component,
+    functions: Functions,
+    missing: BoolArray,
+    points: FloatArray,
+    weights: FloatArray,
+) -> FloatArray:
+    """Σ_ab w_a R_ab w_b of rows with one pattern."""
+    moved = [np.zeros((0, len(points)))]
+    for scope, covariance in component.covariances:
+        own = missing[scope]
+        if own.any():
+            moved.append(_moved_points(scope, covariance, own, functions, points))
+    z = np.concatenate(moved)
+    z = z[np.abs(z).max(axis=1, initial=0.0) > 0.0]
+    tables = [
+        _table(component.masses[v], functions[v], points[:, v])
+        for v in np.flatnonzero(missing).tolist()
+        if v in component.masses and v in functions
+    ]
+    levels = None if tables else _monomials(2.0 * np.square(z).max(axis=1), len(points))
+    if levels is not None:
+        return _by_monomials(z, levels, weights)
+    return _by_pairs(z, tables, weights)
+
+
+def _moved_points(
+    scope: IntArray,
+    covariance: FloatArray,
+    missing: BoolArray,
+    functions: Functions,
+    points: FloatArray,
+) -> FloatArray:
+    """Points z (a, m) with (a - b)ᵀ C (a - b) = |z_a - z_b|², about their middle."""
+    conditional = np.linalg.inv(np.linalg.inv(covariance)[np.ix_(missing, missing)])
+    known = np.array([v in functions for v in scope[missing].tolist()])
+    variables = scope[missing][known]
+    gammas = np.array([functions[v].gamma for v in variables.tolist()])  # type: ignore[union-attr]
+    scales = np.sqrt(gammas)
+    spread = 4.0 * np.outer(scales, scales) * conditional[np.ix_(known, known)]
+    values, vectors = np.linalg.eigh(spread)
+    values = np.maximum(values, 0.0)
+    targets = points[:, variables] * scales
+    targets -= (targets.max(axis=0) + targets.min(axis=0)) / 2.0
+    return np.sqrt(values / (2.0 * (1.0 + values)))[:, None] * (targets @ vectors).T
+
+
+def _table(masses: FloatArray, function: UnivariateFunction, codes: FloatArray) -> FloatArray:
+    """R_ab of a discrete variable at all pairs of points."""
+    states, which = np.unique(codes, return_inverse=True)
+    kernel = function.univariate(np.arange(len(masses), dtype=np.float64)[:, None], states)
+    products = kernel.T @ (masses[:, None] * kernel)
+    scales = np.sqrt(np.diagonal(products))
+    scales = np.where(scales > 0.0, scales, 1.0)
+    return np.asarray((products / np.outer(scales, scales))[which[:, None], which])
+
+
+def _by_pairs(z: FloatArray, tables: list[FloatArray], weights: FloatArray) -> FloatArray:
+    """Sum over all pairs of points, block by block above the diagonal."""
+    squares, ones = np.square(z).sum(axis=0), np.ones(z.shape[1])
+    left, right = np.vstack([2.0 * z, -squares, -ones]).T, np.vstack([z, ones, squares])
+    result = np.zeros(len(weights))
+    blocks = list(row_slices(len(squares), 256))
+    for number, columns in enumerate(blocks):
+        for rows in blocks[: number + 1]:
+            pairs = left[rows] @ right[:, columns]  # -|z_a - z_b|²
+            np.exp(pairs, out=pairs)
+            for table in tables:
+                pairs *= table[rows, columns]
+            twice = 1.0 if rows == columns else 2.0
+            result += twice * np.einsum("nb,nb->n", weights[:, rows] @ pairs, weights[:, columns])
+    return result
+
+
+class _Level(NamedTuple):
+    """Monomials of one degree: what each multiplies, by which variable, and 2^|α| / α!."""
+
+    parents: IntArray
+    variables: IntArray
+    coefficients: FloatArray
+
+
+def _monomials(reaches: FloatArray, at_most: int) -> list[_Level] | None:
+    """Monomials whose largest term Π_j reach_j^α_j / α_j! counts; None for too many.
+
+    A monomial multiplies one of the degree before by its last variable; ``reaches`` are the
+    largest 2 z_j².
+    """
+    levels: list[_Level] = []
+    last, power = np.zeros(1, dtype=np.intp), np.zeros(1)
+    sizes, coefficients = np.ones(1), np.ones(1)
+    n_monomials = 1
+    while len(sizes) and n_monomials <= at_most:
+        parents, variables = np.divmod(np.arange(len(sizes) * len(reaches)), max(len(reaches), 1))
+        powers = np.where(variables == last[parents], power[parents] + 1.0, 1.0)
+        grown = sizes[parents] * reaches[variables] / powers
+        kept = (variables >= last[parents]) & (grown > _TOLERANCE)
+        parents, last, power, sizes = parents[kept], variables[kept], powers[kept], grown[kept]
+        coefficients = coefficients[parents] * 2.0 / power
+        levels.append(_Level(parents, last, coefficients))
+        n_monomials += len(parents)
+    return levels if n_monomials <= at_most else None
+
+
+def _by_monomials(z: FloatArray, levels: list[_Level], weights: FloatArray) -> FloatArray:
+    """Expand exp(2 u·v) = Σ_α 2^|α| / α! u^α v^α: a sum of squares."""
+    values = np.exp(-np.square(z).sum(axis=0))[None]
+    result = np.square(weights @ values[0])
+    for level in levels:
+        values = values[level.parents] * z[level.variables]
+        result += np.square(weights @ values.T) @ level.coefficients
+    return result
 
 
 def _variances(

@@ -342,6 +342,22 @@ def test_standard_deviation_is_that_of_the_completions():
     assert std[3] == 0
 
 
+def test_standard_deviation_after_training_rows_with_missing_cells():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3))
+    y = np.sin(X[:, 0]) + 0.5 * X[:, 1]
+    model = ExpectedPredictionSVR(gamma=0.2, C=10.0, density=ONE).fit(with_holes(X), y)
+    rows = X[:3].copy()
+    rows[0, 1] = rows[1] = np.nan
+    with pytest.warns(UserWarning, match="estimated from 100 draws"):
+        mean, std = model.predict(rows, return_std=True)
+    drawn = model.density_.sample(2000, random_state=0, X=rows)
+    predictions = np.stack([model.predict(drawn[:, i]) for i in range(len(rows))])
+    np.testing.assert_array_equal(mean, model.predict(rows))
+    np.testing.assert_allclose(std, predictions.std(axis=1), rtol=0.3, atol=1e-9)
+    assert std[2] == 0
+
+
 # ------------------------------------------------------------ parameters of kernels
 
 

@@ -1,9 +1,18 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Bernoulli, Circuit
+from skcircuits.circuits import (
+    Bernoulli,
+    Categorical,
+    Circuit,
+    Gaussian,
+    MultivariateGaussian,
+    Product,
+    Sum,
+)
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial
+from skcircuits.kernels import _expansion_variance as module
 from skcircuits.kernels._expansion_variance import _pairs_of_points, expansion_variance
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import RandomCircuit, random_rows
@@ -33,6 +42,69 @@ def test_agrees_with_enumeration(seed, cardinalities):
         expected.append(completions.expectation(lambda rows, mean=mean: (f(rows) - mean) ** 2))
     actual = expansion_variance(X, points, coefficients, circuit=circuit, kernel=kernel)
     np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-12)
+
+
+def mixture(with_categories):
+    """Joint Gaussians over columns 0-2 beside a Gaussian and, or not, a category."""
+    rng = np.random.default_rng(0)
+    products = []
+    for _ in range(3):
+        factor = rng.normal(size=(3, 3))
+        joint = MultivariateGaussian(range(3), rng.normal(size=3), factor @ factor.T + np.eye(3))
+        parts = [joint, Gaussian(3, rng.normal(), 0.7)]
+        if with_categories:
+            parts = [*parts[:1], Product([parts[1], Categorical(4, rng.dirichlet(np.ones(3)))])]
+        products.append(Product(parts))
+    return Circuit(Sum(products, weights=[0.2, 0.5, 0.3]))
+
+
+@pytest.mark.parametrize("with_categories", [False, True])
+@pytest.mark.parametrize("gamma", [0.02, 0.5, 20.0])
+def test_shared_patterns_agree_with_pairs_of_points(monkeypatch, with_categories, gamma):
+    circuit = mixture(with_categories)
+    X, points = circuit.sample(30, random_state=0), circuit.sample(40, random_state=1)
+    rng = np.random.default_rng(2)
+    X[rng.random(X.shape) < 0.5] = np.nan
+    kernel = 0.5 * RBF(gamma, variables=[0, 2, 3])
+    if with_categories:
+        kernel = kernel * Hamming(1.5, variables=[4])
+    arguments = {"circuit": circuit, "kernel": kernel}
+    coefficients = rng.normal(size=40)
+    shared = expansion_variance(X, points, coefficients, **arguments)
+    monkeypatch.setattr(module, "_components", lambda root: None)
+    plain = expansion_variance(X, points, coefficients, **arguments)
+    np.testing.assert_allclose(shared, plain, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 4])
+def test_monomials_agree_with_pairs(n_columns):
+    rng = np.random.default_rng(n_columns)
+    z, weights = 0.1 * rng.normal(size=(n_columns, 700)), rng.normal(size=(3, 700))
+    levels = module._monomials(2.0 * np.square(z).max(axis=1), 20000)
+    found = module._by_monomials(z, levels, weights)
+    np.testing.assert_allclose(found, module._by_pairs(z, [], weights), rtol=1e-9)
+    assert module._monomials(np.full(n_columns, 50.0), 100) is None
+
+
+def test_support_points_with_missing_cells_are_estimated():
+    circuit = RandomCircuit(3, [2, 3, 2], zeros=0.0).circuit()
+    rng = np.random.default_rng(0)
+    X, points = random_rows(rng, circuit, 5, 0.6), random_rows(rng, circuit, 6, 0.4)
+    coefficients, kernel = rng.normal(size=6), Hamming(1.0)
+    embeddings = [Completions(circuit, point) for point in points]
+
+    def f(rows):
+        values = [kernel(rows, e.nodes) @ (e.mass / e.total) for e in embeddings]
+        return coefficients @ np.array(values)
+
+    expected = []
+    for row in X:
+        completions = Completions(circuit, row)
+        mean = completions.expectation(f)
+        expected.append(completions.expectation(lambda rows, mean=mean: (f(rows) - mean) ** 2))
+    with pytest.warns(UserWarning, match=r"estimated from 100 draws, .* about 7%"):
+        actual = expansion_variance(X, points, coefficients, circuit=circuit, kernel=kernel)
+    np.testing.assert_allclose(np.sqrt(actual), np.sqrt(expected), rtol=0.3, atol=1e-12)
 
 
 def test_large_coefficients_that_cancel():
