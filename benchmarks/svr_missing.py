@@ -179,6 +179,9 @@ def speed():
             f"vectors: {1e3 * own:6.1f} ms, IterativeImputer + SVR {1e3 * other:6.1f} ms, "
             f"ratio {own / other:.2f} (median of pairwise ratios {np.median(ratios):.2f})"
         )
+        if n_columns == 10:
+            spread = processor_time(lambda: ours.predict(X_test, return_std=True))
+            print(f"      return_std: {spread:.2f} s, {spread / own:.0f} x predict")
 
 
 def fit():
