@@ -29,7 +29,7 @@ from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import (
     DiscreteLayer,
     GaussianLayer,
-    LeafUnit,
+    InputUnit,
     MultivariateGaussianLayer,
 )
 from skcircuits.circuits.structure.units import Product, Sum, Unit
@@ -177,7 +177,7 @@ def _components(root: Unit) -> list[_Component] | None:
     units = root.children if isinstance(root, Sum) else (root,)
     found = []
     for unit in units:
-        leaves = [leaf for leaf in _factors(unit) if isinstance(leaf, LeafUnit)]
+        leaves = [leaf for leaf in _factors(unit) if isinstance(leaf, InputUnit)]
         if sum(len(leaf.scope) for leaf in leaves) < len(root.scope):
             return None
         component = _Component(compile_plan(unit), {}, [])
