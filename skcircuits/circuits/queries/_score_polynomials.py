@@ -53,8 +53,10 @@ def log_score_distribution(plan: Plan, known: Evidence, scores: dict[int, Scores
             condition = "have input units of single variables for counts and sums"
             way_out = "Fit covariance_type='diag', or ask for an estimate."
             raise CircuitPropertyError(must("a circuit", condition, way_out))
-        for unit, variable in zip(range(units.start, units.stop), layer.scopes[:, 0].tolist()):
-            polynomials.place(unit, log_masses[unit - units.start], scores.get(variable))
+        variables = layer.scopes[:, 0]
+        for variable in np.unique(variables).tolist():
+            own = np.flatnonzero(variables == variable)
+            polynomials.place(units.start + own, log_masses[own], scores.get(variable))
     for step in plan.layers:
         if isinstance(step, ProductLayer):
             polynomials.multiply(step)
@@ -93,14 +95,17 @@ class _Polynomials:
         self.scales = np.zeros(n_units)
         self.degrees = np.zeros(n_units, dtype=np.intp)
 
-    def place(self, unit: int, log_masses: FloatArray, scores: Scores | None) -> None:
-        """Write the polynomial of an input unit."""
-        used = log_masses[:1] if scores is None else log_masses[: len(scores.points)]
-        peak = float(used.max())
-        self.scales[unit] = 0.0 if np.isneginf(peak) else peak
+    def place(self, units: IntArray, log_masses: FloatArray, scores: Scores | None) -> None:
+        """Write the polynomials of the input units of one variable."""
         points = np.zeros(1, dtype=np.intp) if scores is None else scores.points
-        np.add.at(self.values[unit], points, np.exp(used - self.scales[unit]))
-        self.degrees[unit] = points.max(initial=0)
+        used = log_masses[:, : len(points)]
+        peaks = used.max(axis=1)
+        peaks[np.isneginf(peaks)] = 0.0
+        at_degree = np.zeros((len(points), self.values.shape[1]))
+        at_degree[np.arange(len(points)), points] = 1.0
+        self.values[units] = np.exp(used - peaks[:, None]) @ at_degree
+        self.scales[units] = peaks
+        self.degrees[units] = points.max(initial=0)
 
     def multiply(self, step: ProductLayer) -> None:
         """Multiply the polynomials of the factors of products."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from math import inf, nextafter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,15 @@ class Interval(NamedTuple):
         if op == "!=":
             return [below._replace(upper_closed=False), above._replace(lower_closed=False)]
         return [below] if op in ("<", "<=") else [above]
+
+    def edges(self) -> list[float]:
+        """First float inside and first one above, none where no float is inside."""
+        lower, upper, lower_closed, upper_closed = self
+        if not (lower_closed or lower == -np.inf):
+            lower = nextafter(lower, inf)
+        if upper_closed:
+            upper = nextafter(upper, inf)
+        return [lower, upper] if lower < upper else []
 
     def before(self, slope: float, offset: float) -> Interval:
         """Numbers x with ``slope * x + offset`` in the interval."""
@@ -82,6 +92,8 @@ class NumberSet:
     @classmethod
     def union(cls, intervals: Sequence[Interval]) -> NumberSet:
         """Union of some intervals."""
+        if len(intervals) == 1:  # the way of most
+            return cls(np.array(intervals[0].edges()))
         lower, upper = np.array([own[:2] for own in intervals]).reshape(-1, 2).T
         closed = np.array([own[2:] for own in intervals], dtype=bool).reshape(-1, 2).T
         lower = np.where(closed[0] | (lower == -np.inf), lower, np.nextafter(lower, np.inf))
@@ -116,6 +128,8 @@ class NumberSet:
         """The same integers, neighbours joined: {1, 2} is one interval from 1 to 2."""
         lower, upper = self.intervals()
         lower, upper = np.ceil(lower), np.floor(upper)
+        if len(lower) == 1:
+            return NumberSet.union([Interval(float(lower[0]), float(upper[0]))])
         kept = lower <= upper
         lower, upper = lower[kept], upper[kept]
         apart = lower[1:] > upper[:-1] + 1.0
