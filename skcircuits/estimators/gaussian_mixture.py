@@ -175,6 +175,8 @@ class GaussianMixtureDensity(CircuitDensity):
         "verbose": ["verbose"],
     }
 
+    _given_pool = None  # what an earlier fit chose, in clones that are to keep it
+
     def __init__(
         self,
         *,
@@ -221,7 +223,8 @@ class GaussianMixtureDensity(CircuitDensity):
             return
         seed = int(generator.integers(np.iinfo(np.int32).max))
         comparison = Comparison(table, self.selection, settings, seed)
-        pool = choose_pool(table, self._space(), comparison)
+        pool = self._given_pool or choose_pool(table, self._space(), comparison)
+        self._pool = pool
         self.selection_ = _report(comparison, pool)
         n_members = sum(pool.values())
         result = drive(
@@ -234,6 +237,11 @@ class GaussianMixtureDensity(CircuitDensity):
         )
         vars(self).update(self._attributes(result.state, table))
         self._check_convergence(result.converged, len(result.state) == n_members)
+
+    def _clone_chosen(self):
+        cloned = super()._clone_chosen()
+        cloned._given_pool = getattr(self, "_pool", None)
+        return cloned
 
     def _space(self):
         """What is open to choice."""

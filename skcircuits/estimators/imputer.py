@@ -5,7 +5,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state, check_scalar
 
@@ -382,7 +382,7 @@ def _bootstrap_weights(sample_weight, n_rows, seed):
 
 def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, seed):
     """Learn the density again under new weights and draw one completed table from it."""
-    learned = clone(density)._fit_encoded(rows, imputer._schema, sample_weight)
+    learned = density._clone_chosen()._fit_encoded(rows, imputer._schema, sample_weight)
     return imputer._complete(learned.circuit_, encoded, "sample", seed=seed)[0]
 
 

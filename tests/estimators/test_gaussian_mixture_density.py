@@ -180,3 +180,13 @@ def test_weights_stand_for_repeated_rows():
     weighted = GaussianMixtureDensity(**settings).fit(X, sample_weight=counts)
     repeated = GaussianMixtureDensity(**settings).fit(np.repeat(X, counts, axis=0))
     np.testing.assert_allclose(weighted.score(X), repeated.score(X), rtol=1e-6)
+
+
+def test_a_clone_may_keep_what_was_chosen():
+    X = two_groups()
+    density = GaussianMixtureDensity(random_state=0).fit(X)
+    kept = density._clone_chosen().fit(X[:200])
+    assert kept.n_components_ == density.n_components_
+    assert not any("loss" in row for row in kept.selection_)
+    # a second fit of the density itself chooses again
+    assert any("loss" in row for row in density.fit(X[:200]).selection_)

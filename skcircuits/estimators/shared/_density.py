@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
-from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.base import BaseEstimator, DensityMixin, clone
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils.metaestimators import available_if
 
@@ -131,6 +131,10 @@ class BaseDensity(
     def _known(self, X):
         """Encoded rows in which cells that this density cannot know are missing."""
         return X
+
+    def _clone_chosen(self):
+        """Clone a fitted density; where a choice was made in fit, the clone keeps it."""
+        return clone(self)
 
     def _make_generator(self):
         return make_generator(getattr(self, "random_state", None))
