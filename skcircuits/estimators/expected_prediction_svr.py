@@ -28,6 +28,9 @@ from skcircuits.predictions import KernelExpansion
 
 __all__ = ["ExpectedPredictionSVR"]
 
+# Of the Gaussian mixture that density="auto" learns
+_MAX_COMPONENTS = 8
+
 
 class ExpectedPredictionSVR(
     KernelParametersMixin, InnerDensityMixin, RegressorMixin, BaseEstimator
@@ -303,11 +306,13 @@ class ExpectedPredictionSVR(
         expected_kernel_matrix(nothing, np.zeros_like(nothing), **settings)
 
     def _automatic_density(self, encoded):
-        """Choose a density under which the kernel can be integrated."""
+        """Choose a density under which the kernel can be integrated, at bearable cost."""
         density = super()._automatic_density(encoded)
-        joint = isinstance(density, GaussianMixtureDensity)
-        if joint and isinstance(self.kernel, str) and self.kernel == "laplacian":
-            density.set_params(covariance_type="diag")  # joint Gaussians have no closed form
+        if isinstance(density, GaussianMixtureDensity):
+            # Gram matrices of incomplete rows take all pairs of components
+            density.set_params(pool=1, max_components=_MAX_COMPONENTS)
+            if isinstance(self.kernel, str) and self.kernel == "laplacian":
+                density.set_params(covariance_type="diag")  # joint Gaussians: no closed form
         return density
 
     def _make_kernel(self, encoded):
