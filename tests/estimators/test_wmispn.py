@@ -314,3 +314,24 @@ def test_missing_cells_do_not_bias_the_dependence(missing):
     assert density.probability({1: 1}, given={0: 1}) == pytest.approx(0.7, abs=0.04)
     assert density.probability({1: 1}, given={0: 0}) == pytest.approx(0.2, abs=0.03)
     assert density.probability({1: 1}) == pytest.approx(0.4, abs=0.03)
+
+
+def test_the_level_of_the_tests_is_chosen_on_held_out_rows():
+    iris = load_iris()
+    X = np.column_stack([iris.data, iris.target])
+    train, test = X[::2], X[1::2]
+    fixed = WMISPNDensity(categorical_features=[4]).fit(train)
+    chosen = WMISPNDensity(alpha="auto", categorical_features=[4], random_state=0).fit(train)
+    assert fixed.alpha_ == 0.01
+    assert chosen.alpha_ in (0.01, 0.1, 0.5)
+    same = WMISPNDensity(alpha=chosen.alpha_, categorical_features=[4]).fit(train)
+    np.testing.assert_array_equal(chosen.score_samples(test), same.score_samples(test))
+    assert chosen.score(test) >= fixed.score(test)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 2001])
+def test_an_automatic_level_needs_no_rows_to_spare(n_rows):
+    X = np.random.default_rng(0).normal(size=(n_rows, 2))
+    density = WMISPNDensity(alpha="auto", leaf="histogram").fit(X)
+    assert density.alpha_ == 0.01 or n_rows == 3
+    assert np.isfinite(density.score_samples(X)).all()
