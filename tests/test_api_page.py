@@ -14,6 +14,7 @@ PACKAGES = [
         for name in ("circuits", "graphical", "inspection", "kernels", "learning", "particles")
     ),
     "skcircuits.stein",
+    "skcircuits.targets",
 ]
 
 

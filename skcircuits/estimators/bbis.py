@@ -1,5 +1,6 @@
 """Weights that turn samples from anywhere into calibrated estimates."""
 
+from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar
@@ -38,6 +39,9 @@ from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import collapse_cells, distinct_gram
 
 __all__ = ["BBISWeighter"]
+
+# Completions of collapsed samples that a score looks at.
+_MAX_SCORED_ROWS = 4000
 
 
 class BBISWeighter(
@@ -197,7 +201,11 @@ class BBISWeighter(
         samples = refuse_missing(self._learn_table(X), self)
         self.target_, state_names = self._find_target(X, samples)
         self._set_schema(align_labels(self._schema, self.target_, state_names))
-        samples = self._read_samples(X)
+        self._weigh(self._read_samples(X))
+        return self
+
+    def _weigh(self, samples):
+        """Set everything that depends on the samples, given the target."""
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
         self._standardized = self._standardize(samples)
         self.kernel_ = self._choose_kernel(self._stein_problem(samples)[0])
@@ -216,7 +224,6 @@ class BBISWeighter(
         self.stein_discrepancy_ = max(0.0, float(totals @ K @ totals))
         self.effective_sample_size_ = float(1.0 / (self.weights_**2).sum())
         self._report(uniform_discrepancy, len(counts))
-        return self
 
     def transform(self, X):
         """Give the samples back, so that a pipeline can go on.
@@ -339,7 +346,11 @@ class BBISWeighter(
         return self.target_.log_prob_unnormalized(samples)
 
     def score(self, X, y=None):
-        """Measure how well equally weighted samples represent the target.
+        """Measure how well samples represent the target when weighted as `fit` would.
+
+        Collapsed samples count as the mixture of their completions. The kernel of the
+        discrepancy is the same whatever `kernel`, `regularization` and `collapse` are (the one
+        that ``kernel="auto"`` means), so that a search may choose them.
 
         Parameters
         ----------
@@ -351,10 +362,17 @@ class BBISWeighter(
         Returns
         -------
         float
-            Minus their squared Stein discrepancy.
+            Minus the squared Stein discrepancy of the weighted samples.
         """
-        samples, target = self._stein_problem(self._read_samples(X))
-        return -stein_discrepancy(samples, target, self.kernel_, operator=self._operator())
+        other = copy(self)
+        other.verbose = 0
+        other._weigh(self._read_samples(X))
+        rows, probabilities = complete_rows(
+            other.target_, other.samples_, other.weights_, max_rows=_MAX_SCORED_ROWS
+        )
+        standardized, target = other._stein_problem(rows)
+        reference = _automatic_kernel(target, standardized)
+        return -stein_discrepancy(standardized, target, reference, probabilities)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -393,11 +411,7 @@ class BBISWeighter(
     def _choose_kernel(self, samples):
         if not isinstance(self.kernel, str):
             return self.kernel
-        if is_continuous(self.target_):
-            # Heavy tails: points far from all others still count (Gorham and Mackey 2017).
-            return InverseMultiquadric(scale=median_gamma(samples) ** -0.5)
-        # Wide kernels have few degrees of freedom that matter, so few samples pin them.
-        return Hamming(scale=16.0 * samples.shape[1])
+        return _automatic_kernel(self.target_, samples)
 
     def _choose_regularization(self, uniform_discrepancy, noise):
         """Hold weights back by the noise of the samples, unless they are far from the target.
@@ -475,3 +489,11 @@ class BBISWeighter(
 def _first_positions(which):
     """Give the first row of each of the distinct rows."""
     return np.unique(which, return_index=True)[1]
+
+
+def _automatic_kernel(target, samples):
+    if is_continuous(target):
+        # Heavy tails: points far from all others still count (Gorham and Mackey 2017).
+        return InverseMultiquadric(scale=median_gamma(samples) ** -0.5)
+    # Wide kernels have few degrees of freedom that matter, so few samples pin them.
+    return Hamming(scale=16.0 * samples.shape[1])

@@ -350,6 +350,27 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             )
         return values.mean(axis=0)
 
+    def score(self, X=None, y=None):
+        """Measure how well the particles represent the target.
+
+        The kernels of the discrepancy, over the blankets with bandwidths by the median rule, do
+        not depend on the options of the run.
+
+        Parameters
+        ----------
+        X : Ignored
+            Present by convention.
+        y : Ignored
+            Present by convention.
+
+        Returns
+        -------
+        float
+            Minus `stein_discrepancy_`.
+        """
+        check_is_fitted(self)
+        return -self.stein_discrepancy_
+
     @available_if(_target_has_log_prob)
     def score_samples(self, X):
         """Evaluate the unnormalised log density of the target.

@@ -510,3 +510,35 @@ def test_labels_that_are_no_states(named, model, anywhere):
     fitted = BBISWeighter(target=network).fit(frame.replace({0: "yes", 1: "no"}))
     with pytest.raises(ValueError, match=r"among the categories.*value='never'"):
         fitted.score_samples(frame.replace({0: "yes", 1: "never"}))
+
+
+def test_score_prefers_what_is_nearer_to_the_target():
+    model = IsingModel.grid(3, 3, couplings=0.4)
+    X = np.random.default_rng(0).integers(2, size=(60, 9)).astype(float)
+    truth = np.array([p[1] for p in model.marginals()])
+
+    def score_and_error(**options):
+        weighter = BBISWeighter(target=model, random_state=0, **options).fit(X)
+        found = np.array([p[1] for p in weighter.marginals()])
+        return weighter.score(X), np.abs(found - truth).mean()
+
+    settings = [
+        {"regularization": 1e6},
+        {"regularization": 0.3},
+        {"regularization": 0.3, "collapse": [0, 4, 8]},
+        {"regularization": 0.01, "collapse": [0, 2, 4, 6, 8]},
+    ]
+    scores, errors = np.transpose([score_and_error(**options) for options in settings])
+    assert len(set(scores)) == len(settings)
+    # The best score is that of the least error, the worst that of uniform weights.
+    assert scores.argmax() == errors.argmin() and scores.argmin() == errors.argmax() == 0
+
+
+def test_scores_do_not_depend_on_the_kernel_that_weighs():
+    model = IsingModel.grid(2, 2, couplings=0.4)
+    X = np.random.default_rng(0).integers(2, size=(50, 4)).astype(float)
+    uniform = [
+        BBISWeighter(target=model, kernel=Hamming(scale=scale), regularization=1e9).fit(X).score(X)
+        for scale in (1.0, 100.0)
+    ]
+    np.testing.assert_allclose(uniform[0], uniform[1], rtol=1e-4)

@@ -29,12 +29,20 @@ def possible_rows(target, samples):
     return possible
 
 
-def complete_rows(target, samples, weights):
-    """List complete rows with the weight each stands for."""
+def complete_rows(target, samples, weights, *, max_rows=None):
+    """List complete rows with the weight each stands for.
+
+    All completions of a row with missing values, or draws of them, the same for equal arguments,
+    where there are more than `max_rows` in all.
+    """
     if not np.isnan(samples).any():
         return samples, weights
     rows, probabilities = [], []
     used = weights != 0
+    if max_rows is not None and _count_completions(target, samples[used]) > max_rows:
+        n_draws = max(1, max_rows // int(used.sum()))
+        drawn = target.sample(n_draws, X=samples[used], random_state=0)
+        return drawn.reshape(-1, samples.shape[1]), np.tile(weights[used] / n_draws, n_draws)
     for row, weight in zip(samples[used], weights[used]):
         completed = _enumerate_states(row, target.cardinalities)
         log_prob = target.log_prob_unnormalized(completed)
@@ -57,6 +65,11 @@ def refuse_missing(samples, estimator):
             )
         )
     return samples
+
+
+def _count_completions(target, samples):
+    log_counts = np.isnan(samples) @ np.log(np.asarray(target.cardinalities, dtype=np.float64))
+    return float(np.exp(np.minimum(log_counts, 100.0)).sum())
 
 
 def _enumerate_states(row, cardinalities):
