@@ -31,6 +31,7 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._kernel_expansions import nystroem_form
 from skcircuits.predictions._logistic import LogisticForm
+from skcircuits.predictions._quadratic import quadratic_form
 from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.protocols import BoolArray, FloatArray
 
@@ -126,14 +127,16 @@ class LogLinearForm:
 
 
 def build_linear(model: Any, problem: Problem) -> ClosedForm:
-    """Build the form of linear models, on the columns or on landmarks."""
+    """Build the form of linear models, on the columns, on landmarks or on squares."""
     try:
         additive = probe(problem.response, problem)
     except NoClosedFormError as reason:
-        try:
-            return nystroem_form(problem)
-        except NoClosedFormError:
-            raise reason from None
+        for form in (nystroem_form, quadratic_form):
+            try:
+                return form(problem)
+            except NoClosedFormError:
+                continue
+        raise reason
     try:
         components = GaussianComponents.of(problem.circuit)
     except NoClosedFormError:

@@ -175,6 +175,20 @@ def test_encoders_fold_into_linear_models(front):
     assert_exact(form, problem, INCOMPLETE_NUMBERS)
 
 
+@pytest.mark.parametrize("interaction_only", [False, True])
+def test_polynomials_of_degree_two(interaction_only):
+    circuit = gaussian_circuit()
+    features = PolynomialFeatures(2, interaction_only=interaction_only)
+    model = make_pipeline(encoder([2], StandardScaler()), features, Ridge())
+    problem = problem_of(train(model, circuit), circuit)
+    form, reason = find_closed_form(problem)
+    assert form.name == "polynomial of degree two", reason
+    X = np.array(INCOMPLETE_NUMBERS)
+    covered = form.covers(rows_of(X), with_variance=False)
+    assert covered.tolist() == (~np.isnan(X[:, 2])).tolist()
+    assert_exact(form, problem, [*X[covered], [NAN, 0.5, 1.0]], with_variance=False)
+
+
 def test_several_fitted_copies_are_one_linear_model():
     circuit = gaussian_circuit()
     models = [train(Ridge(alpha), circuit) for alpha in (0.1, 100.0)]
