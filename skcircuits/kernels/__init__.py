@@ -1,5 +1,6 @@
 """Kernels, and their exact expectations under circuits."""
 
+from skcircuits.kernels.circuit_matrix import circuit_kernel_matrix
 from skcircuits.kernels.expected_kernel import expected_kernel, is_kernel_compatible, mmd2
 from skcircuits.kernels.families.base import KernelCircuit, KernelFamily
 from skcircuits.kernels.families.polynomial import Linear, Polynomial
@@ -21,6 +22,7 @@ __all__ = [
     "Laplacian",
     "Linear",
     "Polynomial",
+    "circuit_kernel_matrix",
     "expected_kernel",
     "expected_kernel_matrix",
     "is_kernel_compatible",

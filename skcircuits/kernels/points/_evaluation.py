@@ -42,9 +42,12 @@ MAX_FRACTION = 0.5
 
 
 def expected_kernels_at_points(
-    kernel: PointPlan, X: FloatArray, points: FloatArray
+    kernel: PointPlan, X: FloatArray, points: FloatArray, weights: SumWeights | None = None
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Integrate a kernel over the missing cells of rows, block by block of rows.
+
+    ``weights`` (n_edges, n) are those of the circuit of each row; by default those given its
+    observed cells.
 
     Yields row numbers (p,), each row once and in no particular order, and their values (p, m):
     E[k(x, s) | observed cells of x] at complete points s. Raises ``ZeroProbabilityError`` where
@@ -53,10 +56,11 @@ def expected_kernels_at_points(
     tables = _point_tables(kernel, points)
     if tables is not None:
         for block in row_slices(len(X), max(1, TABLE_BYTES // max(1, tables.bytes_per_row))):
-            weights = _weights(kernel, X[block])
-            yield np.arange(block.start, block.stop), tables.expected_kernels(X[block], weights)
+            given = None if weights is None else SumWeights(weights.log[:, block])
+            own = _weights(kernel, X[block], given)
+            yield np.arange(block.start, block.stop), tables.expected_kernels(X[block], own)
         return
-    plan, weights = kernel.plan, _weights(kernel, X)
+    plan, weights = kernel.plan, _weights(kernel, X, weights)
     for rows, streamed, log_values_of_rows in _row_blocks(kernel, X, points):
         values = np.empty((plan.n_units, len(rows), len(points)))
         for group in kernel.inputs:
@@ -119,9 +123,9 @@ def bytes_per_point_row(plan: Plan) -> int:
     return 16 * (plan.n_units + len(plan.weights.log)) + factors
 
 
-def _weights(kernel: PointPlan, X: FloatArray) -> SumWeights:
-    """Weights of the conditional circuits of rows, in the plan of the circuit times the kernel."""
-    weights = posterior_weights(kernel.circuit, X)
+def _weights(kernel: PointPlan, X: FloatArray, weights: SumWeights | None) -> SumWeights:
+    """Weights of the circuits of rows, in the plan of the circuit times the kernel."""
+    weights = posterior_weights(kernel.circuit, X) if weights is None else weights
     if kernel.sources is None:
         return weights
     is_constant = kernel.sources < 0
