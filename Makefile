@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-all lint doc dist bench clean
+.PHONY: demo test test-all reliability lint doc dist bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'skcircuits needs Python >= 3.11; pass PYTHON=<path>')"
@@ -25,6 +25,11 @@ test: $(VENV)/.installed-test
 
 test-all: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "slow or not slow"
+
+# Cases tried, failures and seconds by class; other seeds every time, which the table names.
+reliability: $(VENV)/.installed-test
+	RELIABILITY_SEED=$${RELIABILITY_SEED:-$$(date +%s)} $(ONE_THREAD) $(BIN)/python -m pytest -q -m "slow or not slow" \
+		tests/reliability tests/estimators/test_failed_fits.py
 
 lint: $(VENV)/.installed-dev $(VENV)/.installed-test
 	$(BIN)/ruff check skcircuits tests examples benchmarks

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 SEED = int(os.environ.get("RELIABILITY_SEED", "0"))
+# Where the classes of the table stand.
+PLACES = ("tests/reliability/", "tests/estimators/test_failed_fits")
 SCALE = float(os.environ.get("RELIABILITY_SCALE", "1"))
 
 
@@ -54,19 +56,25 @@ def tally(record_property):
 
 def pytest_terminal_summary(terminalreporter):
     """Print cases, failures and seconds of each class of tests."""
-    rows = defaultdict(lambda: [0, 0, 0.0])
-    for outcome in ("passed", "failed", "error"):
-        for report in terminalreporter.stats.get(outcome, []):
-            if "tests/reliability/" not in getattr(report, "nodeid", ""):
+    nodes = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            node = getattr(report, "nodeid", "")
+            if not any(place in node for place in PLACES) or getattr(report, "skipped", True):
                 continue
-            name = report.nodeid.split("/")[-1].split(".py")[0].removeprefix("test_")
             found = dict(report.user_properties)
+            n_cases, n_failures, seconds = nodes.get(node, (1, 0, 0.0))
             # The fixture tells its numbers when it is torn down; other tests are one case.
-            rows[name][0] += found.get("cases", int(report.when == "call"))
-            rows[name][1] += found.get("failed_cases", int(outcome != "passed"))
-            rows[name][2] += report.duration
+            n_cases = found.get("cases", n_cases)
+            n_failures = found.get("failed_cases", max(n_failures, int(report.failed)))
+            nodes[node] = n_cases, n_failures, seconds + report.duration
+    rows = defaultdict(lambda: np.zeros(3))
+    for node, numbers in nodes.items():
+        rows[node.split("/")[-1].split(".py")[0].removeprefix("test_")] += numbers
     if rows:
         terminalreporter.write_sep("-", f"reliability (RELIABILITY_SEED={SEED})")
         terminalreporter.write_line(f"{'class':16s}{'cases':>10s}{'failures':>10s}{'seconds':>10s}")
         for name, (n_cases, n_failures, seconds) in sorted(rows.items()):
-            terminalreporter.write_line(f"{name:16s}{n_cases:10d}{n_failures:10d}{seconds:10.1f}")
+            terminalreporter.write_line(
+                f"{name:16s}{n_cases:10.0f}{n_failures:10.0f}{seconds:10.1f}"
+            )

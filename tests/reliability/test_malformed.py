@@ -48,11 +48,11 @@ def methods():
 
 
 def test_functions_and_constructors(tally):
-    try_all(tally, public_functions(), 8)
+    try_all(tally, public_functions(), 4)
 
 
 def test_methods(tally):
-    try_all(tally, methods(), 8)
+    try_all(tally, methods(), 4)
 
 
 @pytest.mark.slow

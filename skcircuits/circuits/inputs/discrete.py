@@ -130,7 +130,7 @@ class Bernoulli(DiscreteUnit):
     """
 
     def __init__(self, variable: int, p: float) -> None:
-        if not (isinstance(p, Real) and 0.0 <= p <= 1.0):
+        if not (isinstance(p, float | Real) and 0.0 <= p <= 1.0):
             raise ValueError(must("probability of a Bernoulli unit", "lie in [0, 1]", p=p))
         super().__init__(variable, np.array([1.0 - p, p], dtype=np.float64))
         self.p: float = float(p)

@@ -8,6 +8,7 @@ products of Poisson units, which are no Poisson units, have no rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class Poisson(InputUnit):
     layer_type = PoissonLayer
 
     def __init__(self, variable: int, rate: float) -> None:
-        if not 0.0 <= rate <= MAX_RATE:
+        if not (isinstance(rate, float | Real) and 0.0 <= rate <= MAX_RATE):
             raise ValueError(
                 must(
                     "rate of a Poisson unit",
@@ -128,7 +129,7 @@ class Poisson(InputUnit):
             )
         self.variable = check_variable(variable)
         self.scope = (self.variable,)
-        self.rate = float(rate)
+        self.rate: float = float(rate)
 
     def parameters(self) -> dict[str, Any]:  # noqa: D102 (inherited)
         return {"variable": self.variable, "rate": self.rate}
