@@ -50,8 +50,9 @@ left.legend()
 # Bars
 # ----
 # Several conditions are one call; the answer has a row for each.
-jobs = density.expectation(list(conditions.values()), columns="job")
-jobs.index = list(conditions)
+groups = ["wage > 34", "member", "age < 30 and wage < 22", "not member and age > 50"]
+jobs = density.expectation(groups, columns="job")
+jobs.index = groups
 jobs.plot.barh(stacked=True, ax=right)
 right.set(xlabel="probability", title="Jobs")
 plt.show()
