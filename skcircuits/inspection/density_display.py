@@ -226,11 +226,11 @@ class DensityDisplay:
     def _draw_contours(self) -> None:
         x, y = self._grid(0, N_GRID // 2), self._grid(1, N_GRID // 2)
         heights = self._density(x, y[:, None])
-        # Levels that hold equal shares of the drawn mass
+        # Levels that hold equal fractions of the drawn mass
         ordered = np.sort(heights.ravel())[::-1]
         mass = np.cumsum(ordered) / ordered.sum()
-        shares = np.linspace(0.95, 0.05, N_LEVELS)
-        levels = np.unique(ordered[np.searchsorted(mass, shares).clip(max=len(mass) - 1)])
+        fractions = np.linspace(0.95, 0.05, N_LEVELS)
+        levels = np.unique(ordered[np.searchsorted(mass, fractions).clip(max=len(mass) - 1)])
         if len(levels) > 1:
             self.ax_.contour(x, y, heights, levels=levels)
         self.ax_.set(xlabel=self._name(0), ylabel=self._name(1))

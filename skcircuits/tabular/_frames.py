@@ -156,7 +156,7 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
 
 
 def append_columns(X: Any, names: list[str], columns: NDArray[np.float64]) -> Any:
-    """Give a table, a dataframe or an array, more columns of numbers on its right side."""
+    """Give a table, a dataframe or an array, more numerical columns on its right side."""
     if not is_frame(X):
         return np.hstack([X, columns.astype(X.dtype if X.dtype == object else np.float64)])
     frame = nw.from_native(X, eager_only=True)
@@ -202,7 +202,7 @@ def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool
 
 
 def _is_nullable(known: nw.DataFrame[Any], name: Any) -> bool:
-    """Tell whether a pandas column of numbers or booleans has a mark for missing cells."""
+    """Tell whether a pandas numerical column or booleans has a mark for missing cells."""
     if not known.implementation.is_pandas_like():
         return False
     return hasattr(known.to_native().dtypes[name], "na_value")

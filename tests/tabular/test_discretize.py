@@ -12,10 +12,10 @@ def X():
     n = 400
     columns = [
         generator.gamma(2.0, size=n),  # continuous
-        generator.integers(-3, 4, n).astype(float),  # few whole numbers
+        generator.integers(-3, 4, n).astype(float),  # few integers
         generator.integers(0, 3, n).astype(float),  # codes of labels
         np.full(n, 2.5),  # constant
-        generator.integers(0, 1000, n).astype(float),  # many whole numbers
+        generator.integers(0, 1000, n).astype(float),  # many integers
         np.full(n, np.nan),  # nothing
     ]
     table = np.column_stack(columns)
@@ -85,7 +85,7 @@ def test_numbers_out_of_range_are_improbable_then_impossible(X, discretizer):
     assert np.isfinite(volume[:2]).all() and np.isposinf(volume[2])
 
 
-def test_whole_numbers_that_are_no_state_are_missing(discretizer):
+def test_integers_that_are_no_state_are_missing(discretizer):
     row = np.full((1, 6), np.nan)
     row[0, 1] = 17.0
     assert np.isnan(discretizer.encode(row)).all()
@@ -149,7 +149,7 @@ def test_a_number_in_many_rows_has_a_narrow_bin_to_itself(tie):
     assert others.max() < 0.2 * len(numbers)
 
 
-def test_bins_of_whole_numbers_end_between_them():
+def test_bins_of_integers_end_between_them():
     numbers = np.random.default_rng(0).integers(0, 50, 3000).astype(float)
     edges = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64)).bin_edges[0]
     assert (edges[1:-1] % 1 == 0.5).all() and edges[1] == -0.5 and edges[-2] == 49.5
