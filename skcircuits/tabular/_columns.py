@@ -136,7 +136,7 @@ def holds_categories(raw: RawColumn, missing_value: object = np.nan) -> bool:
     """Tell whether a column holds categories: by its dtype, else by its cells."""
     if raw.is_categorical is not None:
         return raw.is_categorical
-    # An object numerical column is numeric, as it is for scikit-learn
+    # Objects that are numbers make a numerical column, as for scikit-learn
     categories = _distinct(raw.name, raw.values, missing_value)
     if any(isinstance(category, str | bytes) for category in categories):
         return True
