@@ -190,9 +190,9 @@ def test_linear_flows_are_the_flows_of_the_pass_in_log_space(seed):
     circuit = random_circuit(seed)
     plan = circuit.plan
     X = random_rows(np.random.default_rng(seed), circuit, 30)
+    X = X[log_values(plan, X)[plan.root] > -600.0]
     values = linear_values(plan, X)
-    if values is None:
-        return
+    assert values is not None and len(X) > 0
     expected = backward(plan, log_values(plan, X))[: plan.inputs[-1][0].stop]
     np.testing.assert_allclose(input_flows(plan, values), expected, rtol=1e-10, atol=1e-15)
 
