@@ -256,7 +256,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             random_state=self._seed,
             n_jobs=self.n_jobs,
         )
-        drawn = imputer.fit(joint).sample_imputations(joint, self.n_completions)
+        drawn = imputer.fit(joint).sample_imputations(joint, self.n_completions, proper=False)
         for copy in drawn[:, :, : encoded.shape[1]]:
             yield self._schema.decode(copy.astype(np.float64))
 
