@@ -12,6 +12,7 @@ from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels, require_closed_forms
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
+from skcircuits.parallel import Parallel, delayed
 
 __all__ = ["expected_kernel", "is_kernel_compatible", "mmd2"]
 
@@ -60,7 +61,7 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     return float(expected_kernels(pairs, parts, _single(p.plan), _single(q.plan))[0, 0])
 
 
-def mmd2(p: Circuit, q: Circuit, kernel: Kernel) -> float:
+def mmd2(p: Circuit, q: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -> float:
     """Squared maximum mean discrepancy M(p, p) - 2 M(p, q) + M(q, q), exactly.
 
     Parameters
@@ -69,6 +70,8 @@ def mmd2(p: Circuit, q: Circuit, kernel: Kernel) -> float:
         Compatible circuits over the same variables, each compatible with itself.
     kernel : Kernel
         The kernel.
+    n_jobs : int, default=None
+        Number of parallel jobs (see joblib). The result does not depend on it.
 
     Returns
     -------
@@ -89,11 +92,10 @@ def mmd2(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     0.18
     """
     require("root", "a circuit", p=p, q=q)
-    value = (
-        expected_kernel(p, p, kernel)
-        - 2.0 * expected_kernel(p, q, kernel)
-        + expected_kernel(q, q, kernel)
+    own, across, other = Parallel(n_jobs=n_jobs)(
+        delayed(expected_kernel)(*pair, kernel) for pair in ((p, p), (p, q), (q, q))
     )
+    value: float = own - 2.0 * across + other
     return max(value, 0.0) if kernel.is_positive_definite() else value
 
 

@@ -1,4 +1,4 @@
-"""Gram matrices of rows with holes: inner products of kernel mean embeddings."""
+"""Gram matrices of incomplete rows: inner products of kernel mean embeddings."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ PAIR_ROWS = 256
 # Joint units factorise each pattern of a row with all of a column block: wide blocks share that.
 JOINT_COLUMNS = 1024
 POINT_ROWS = 1024
+COMPLETE_ROWS = 2048
 
 
 def expected_kernel_matrix(
     X: Any, Y: Any = None, *, circuit: Circuit, kernel: Kernel, n_jobs: int | None = None
 ) -> FloatArray:
-    """Kernel matrix of tables with holes: to them what ``rbf_kernel`` is to full tables.
+    """Kernel matrix of incomplete rows: to them what ``rbf_kernel`` is to complete ones.
 
     Entry (i, j) is the inner product of the kernel mean embeddings of the two rows under
     p(. | observed cells), on the diagonal too: a true Gram matrix, K(X) == K(X, X), equal
@@ -56,7 +57,7 @@ def expected_kernel_matrix(
     Parameters
     ----------
     X : array-like of shape (n, n_columns)
-        Rows, NaN for unknown cells.
+        Rows, NaN for missing values.
     Y : array-like of shape (m, n_columns), default=None
         Other rows; X itself when None.
     circuit : Circuit
@@ -74,7 +75,7 @@ def expected_kernel_matrix(
     Raises
     ------
     IncompatibleCircuitsError
-        If both rows of a pair have holes and the circuit is neither structured-decomposable
+        If both rows of a pair are incomplete and the circuit is neither structured-decomposable
         nor a mixture of single units.
     CircuitPropertyError
         If an input unit has no closed-form expectation of the kernel.
@@ -100,9 +101,11 @@ def expected_kernel_matrix(
         rows.X.shape == other.X.shape and np.array_equal(rows.X, other.X, equal_nan=True)
     )
     result = np.empty((len(rows.X), len(other.X)))
-    result[np.ix_(rows.complete, other.complete)] = kernel(
-        rows.X[rows.complete], other.X[other.complete]
-    )
+    points = other.X[other.complete]
+    chunks = [rows.complete[chunk] for chunk in row_slices(len(rows.complete), COMPLETE_ROWS)]
+    blocks = Parallel(n_jobs=n_jobs)(delayed(kernel)(rows.X[own], points) for own in chunks)
+    for own, block in zip(chunks, blocks, strict=True):
+        result[np.ix_(own, other.complete)] = block
     tasks = _tasks(circuit, structure, rows, other, symmetric)
     blocks = Parallel(n_jobs=n_jobs)(delayed(task.matrix)() for task in tasks)
     for task, block in zip(tasks, blocks):
@@ -128,7 +131,7 @@ def expected_kernel_dot(
     Parameters
     ----------
     X : array-like of shape (n, n_columns)
-        Rows, NaN for unknown cells.
+        Rows, NaN for missing values.
     Y : array-like of shape (m, n_columns)
         Other rows.
     coefficients : ndarray of shape (m,)
@@ -197,12 +200,12 @@ def _distinct_rows(X: FloatArray, circuit: Circuit) -> _Rows:
     missing = np.isnan(table)
     _, pattern = distinct_patterns(missing)
     order = np.argsort(pattern, kind="stable")
-    has_holes = np.asarray(missing.any(axis=1))
+    is_incomplete = np.asarray(missing.any(axis=1))
     return _Rows(
         table,
         inverse,
-        np.flatnonzero(~has_holes),
-        order[has_holes[order]],
+        np.flatnonzero(~is_incomplete),
+        order[is_incomplete[order]],
     )
 
 
@@ -333,7 +336,7 @@ def _blocks(
 
 
 def _compile_self_pairs(circuit: Circuit, structure: KernelStructure) -> PairPlan:
-    """Pair the circuit with itself; explains what rows with holes on both sides need."""
+    """Pair the circuit with itself; explains what incomplete rows on both sides need."""
     try:
         return compile_pairs(circuit.plan, circuit.plan, structure.variable_order)
     except IncompatibleCircuitsError as error:
@@ -341,8 +344,8 @@ def _compile_self_pairs(circuit: Circuit, structure: KernelStructure) -> PairPla
             must(
                 "a circuit",
                 "be structured-decomposable (or a mixture of single units) for a kernel between "
-                "two rows that both have holes",
-                "Compare rows with holes against complete rows only, or use another density "
+                "two incomplete rows",
+                "Compare incomplete rows against complete ones only, or use another density "
                 f"such as a Gaussian mixture. Detail: {error}",
             )
         ) from error

@@ -135,6 +135,7 @@ def test_mmd(seed):
     difference = everything(p).mass - everything(q).mass
     expected = difference @ kernel(nodes) @ difference
     assert mmd2(p, q, kernel) == pytest.approx(expected, abs=1e-12)
+    assert mmd2(p, q, kernel, n_jobs=2) == mmd2(p, q, kernel)
     assert mmd2(p, p, kernel) <= 1e-15
 
 

@@ -195,7 +195,7 @@ def test_circuits_without_one_structure_serve_complete_points_only():
     settings = {"circuit": circuit, "kernel": RBF(0.5)}
     assert expected_kernel_matrix(X, np.zeros((2, 3)), **settings).shape == (1, 2)
     with pytest.raises(
-        IncompatibleCircuitsError, match=r"structured-decomposable .*both have holes"
+        IncompatibleCircuitsError, match=r"structured-decomposable .*two incomplete rows"
     ):
         expected_kernel_matrix(X, **settings)
 

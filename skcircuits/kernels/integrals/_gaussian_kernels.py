@@ -164,7 +164,7 @@ def _complete_rows(
 def _incomplete_rows(
     stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Rows with holes: one product for all rows, then the quadratic forms."""
+    """Incomplete rows: one product for all rows, then the quadratic forms."""
     X = X[rows]
     centred = points - stack.means[:, None]  # (K, m, d)
     scaled = ScaledPoints(stack, gammas * centred, gammas)

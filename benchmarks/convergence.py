@@ -1,0 +1,67 @@
+"""Empirical discrepancies approach the exact ones at the rate N^-1/2.
+
+MMD between two samples against MMD between their circuits, and the Stein discrepancy of a sample
+against KDSD of its circuit, on deterministic tree circuits over binary variables. Prints, for
+each N, the root mean squared error of the (unsquared) distance over repeated samples, and the
+slope of a straight line through the logarithms: -1/2 is the rate of Li et al., "Tractable
+Computation of Expected Kernels", UAI 2021. Run with ``python -m benchmarks.convergence``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.circuits import Bernoulli, Circuit, Indicator, Product, Sum
+from skcircuits.kernels import Hamming, mmd2
+from skcircuits.stein import kdsd, stein_discrepancy
+
+SIZES = (100, 200, 400, 800, 1600)
+N_REPEATS = 100
+N_VARIABLES = 6
+KERNEL = Hamming(float(N_VARIABLES))
+
+
+def tree(seed):
+    """A chain over binary variables, deterministic and positive everywhere."""
+    rng = np.random.default_rng(seed)
+    last = rng.uniform(0.2, 0.8, size=2)
+    nodes = [Bernoulli(N_VARIABLES - 1, p) for p in last]
+    for variable in range(N_VARIABLES - 2, -1, -1):
+        products = [Product([Indicator(variable, s, 2), node]) for s, node in enumerate(nodes)]
+        nodes = [Sum(products, weights=[1 - p, p]) for p in rng.uniform(0.2, 0.8, size=2)]
+    return Circuit(nodes[0])
+
+
+def empirical_mmd(p, q, n_rows, seed):
+    """Distance of two samples (V-statistic)."""
+    X, Y = p.sample(n_rows, random_state=seed), q.sample(n_rows, random_state=seed + 10_000)
+    value = KERNEL(X).mean() - 2.0 * KERNEL(X, Y).mean() + KERNEL(Y).mean()
+    return np.sqrt(max(value, 0.0))
+
+
+def empirical_stein(p, q, n_rows, seed):
+    """Stein discrepancy of a sample of q (V-statistic)."""
+    X = q.sample(n_rows, random_state=seed)
+    return np.sqrt(stein_discrepancy(X, p, KERNEL, operator="difference"))
+
+
+def main():
+    """Print errors by sample size."""
+    p, q = tree(0), tree(1)
+    exact = {
+        "MMD": (np.sqrt(mmd2(p, q, KERNEL)), empirical_mmd),
+        "KDSD": (np.sqrt(kdsd(q, p, KERNEL)), empirical_stein),
+    }
+    print(f"{'':6s}{'exact':>9s}  " + "".join(f"N = {n:<6d}" for n in SIZES) + "slope")
+    for name, (value, estimate) in exact.items():
+        errors = [
+            np.sqrt(np.mean([(estimate(p, q, n, s) - value) ** 2 for s in range(N_REPEATS)]))
+            for n in SIZES
+        ]
+        slope = np.polyfit(np.log(SIZES), np.log(errors), 1)[0]
+        shown = "".join(f"{error:<10.4f}" for error in errors)
+        print(f"{name:6s}{value:9.4f}  {shown}{slope:5.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
