@@ -53,7 +53,7 @@ class TreeInference:
         """
         beliefs = np.empty_like(self._below)
         trees, roots = np.nonzero(self.depths == 0)
-        beliefs[trees, roots] = _shares(self._below[trees, roots])
+        beliefs[trees, roots] = _normalized(self._below[trees, roots])
         for trees, children in self._levels():
             parents, ratios, below = self._edge(trees, children)
             # What the parent believes without this child's own message.
@@ -87,7 +87,7 @@ class TreeInference:
         weights[trees, roots] = self._below[trees, roots]
         for trees, children in self._levels():
             weights[trees, children] = self._given_parents(trees, children, codes)
-        return self._by_flat_state(_shares(weights))
+        return self._by_flat_state(_normalized(weights))
 
     def _levels(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Trees and variables of equal depth, from the children of the roots down."""
@@ -143,7 +143,7 @@ class TreeInference:
         return np.minimum(flat, self._layout.n_states - 1)
 
 
-def _shares(weights: FloatArray) -> FloatArray:
+def _normalized(weights: FloatArray) -> FloatArray:
     return _quotient(weights, weights.sum(axis=-1, keepdims=True))
 
 
