@@ -26,6 +26,7 @@ from skcircuits.estimators.targets._weighted_samples import (
     refuse_missing,
 )
 from skcircuits.exceptions import must
+from skcircuits.graphical import FactorGraph
 from skcircuits.kernels import Hamming
 from skcircuits.stein import (
     InverseMultiquadric,
@@ -35,11 +36,14 @@ from skcircuits.stein import (
 )
 from skcircuits.stein._energy import energy_residuals, with_energy
 from skcircuits.stein._targets import is_continuous, state_counts
+from skcircuits.stein.categorical._collapsed import estimated_seconds
 from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import collapse_cells, distinct_gram
 
 __all__ = ["BBISWeighter"]
 
+# Estimated time for which a fraction of the variables is collapsed.
+_MAX_COLLAPSE_SECONDS = 10.0
 # Completions of collapsed samples that a score looks at.
 _MAX_SCORED_ROWS = 4000
 
@@ -79,8 +83,8 @@ class BBISWeighter(
         that are not collapsed; less where the samples are farther from the target than
         independent samples of the target would be.
     collapse : None, float or array-like of int, default=None
-        Variables that are summed out exactly: a fraction of them, drawn at random, or their
-        indices. The target must be a factor graph.
+        Variables that are summed out exactly: up to a fraction of them, drawn at random (fewer
+        where that would take long), or their indices. The target must be a factor graph.
     shared_subset : bool, default=True
         Whether a fraction is drawn once for all samples or for each sample anew.
     n_jobs : int, default=None
@@ -404,9 +408,20 @@ class BBISWeighter(
         n_collapsed = round(float(self.collapse) * shape[1])
         rng = make_generator(self.random_state)
         if self.shared_subset:
-            return rng.choice(shape[1], n_collapsed, replace=False)
+            chosen = rng.choice(shape[1], n_collapsed, replace=False)
+            # Up to that many: what would take too long is left in.
+            while chosen.size and self._takes_long(chosen, shape):
+                chosen = chosen[: int(0.8 * chosen.size)]
+            return chosen
         # Ranks of random numbers: a subset of the same size for every row.
         return rng.random(shape).argsort(axis=1) < n_collapsed
+
+    def _takes_long(self, collapsed, shape):
+        if not isinstance(self.target_, FactorGraph):
+            return False
+        counts = state_counts(self.target_, shape[1])
+        posterior = self.target_.posterior(np.sort(collapsed))
+        return estimated_seconds(posterior, shape[0], counts) > _MAX_COLLAPSE_SECONDS
 
     def _choose_kernel(self, samples):
         if not isinstance(self.kernel, str):

@@ -15,7 +15,7 @@ from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._targets import is_continuous, without_other_columns
-from skcircuits.stein.categorical._collapsed import shared_block
+from skcircuits.stein.categorical._collapsed import MAX_SECONDS, estimated_seconds, shared_block
 from skcircuits.stein.categorical._collapsed_rows import (
     check_joint_states,
     row_measures,
@@ -222,6 +222,16 @@ def _prepare_collapsed(
     hidden = np.isnan(measures.X)
     if (hidden == hidden[0]).all():
         posterior = target.posterior(hidden[0].nonzero()[0])
+        seconds = estimated_seconds(posterior, len(hidden), measures.counts)
+        if seconds > MAX_SECONDS:
+            raise CircuitPropertyError(
+                must(
+                    "collapsed variables",
+                    f"be cheap to sum out (at most about {MAX_SECONDS:.0f} s)",
+                    "Collapse fewer variables, or pass fewer rows.",
+                    estimated_seconds=float(f"{seconds:.2g}"),
+                )
+            )
         return partial(shared_block, posterior=posterior, terms=terms), measures
     check_joint_states(measures.counts, min(len(hidden), _BLOCK_ROWS))
     block = partial(rows_block, counts=measures.counts, terms=terms)

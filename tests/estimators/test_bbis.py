@@ -542,3 +542,16 @@ def test_scores_do_not_depend_on_the_kernel_that_weighs():
         for scale in (1.0, 100.0)
     ]
     np.testing.assert_allclose(uniform[0], uniform[1], rtol=1e-4)
+
+
+def test_a_fraction_is_collapsed_as_far_as_it_is_cheap(monkeypatch):
+    model = IsingModel.grid(4, 4, couplings=0.2)
+    X = np.random.default_rng(0).integers(2, size=(30, 16)).astype(float)
+
+    def n_collapsed():
+        weighter = BBISWeighter(target=model, collapse=0.5, random_state=0).fit(X)
+        return np.isnan(weighter.samples_[0]).sum()
+
+    assert n_collapsed() == 8
+    monkeypatch.setattr("skcircuits.estimators.bbis._MAX_COLLAPSE_SECONDS", 1e-5)
+    assert n_collapsed() < 8

@@ -1,5 +1,6 @@
 """Stein Gram matrices of categorical targets against enumeration."""
 
+import time
 from itertools import product
 
 import numpy as np
@@ -283,7 +284,7 @@ def test_components_and_the_pass_over_pairs_of_buckets(hidden, monkeypatch):
         model.marginalize(hidden), lambda X, Y: W @ kernel(states, states) @ W.T
     )
     assert_allclose(stein_gram(rows, model, kernel), expected, rtol=1e-10, atol=1e-12)
-    monkeypatch.setattr(expected_tables, "_EMBEDDED_STATES", 0)
+    monkeypatch.setattr(expected_tables, "EMBEDDED_STATES", 0)
     assert_allclose(stein_gram(rows, model, kernel), expected, rtol=1e-10, atol=1e-12)
 
 
@@ -422,3 +423,12 @@ def test_columns_of_other_variables_are_ignored():
     for other in (0.0, 7.0 * points[:, [1, 2]], np.nan):
         points[:, [1, 2]] = other
         assert_allclose(stein_gram(points, sparse, RBF(0.5)), expected, rtol=1e-12)
+
+
+def test_what_takes_too_long_is_refused_before_it_starts():
+    model = IsingModel.grid(8, 8, couplings=0.2)
+    X = np.random.default_rng(0).integers(2, size=(400, 64)).astype(float)
+    started = time.process_time()
+    with pytest.raises(CircuitPropertyError, match=r"cheap to sum out.*estimated_seconds="):
+        stein_gram(X, model, Hamming(scale=64.0), collapse=np.arange(56))
+    assert time.process_time() - started < 20

@@ -14,12 +14,21 @@ import numpy as np
 
 from skcircuits.graphical.inference._posterior import Component, Posterior
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.stein.categorical._expected_tables import Tables, expected_kernel_of_component
+from skcircuits.stein.categorical._expected_tables import (
+    EMBEDDED_STATES,
+    Tables,
+    expected_kernel_of_component,
+)
 from skcircuits.stein.categorical._measures import Measures, contract, moved_rows
 from skcircuits.stein.categorical._operators import Atoms
 from skcircuits.stein.categorical._product_terms import ProductTerm
 
-__all__ = ["shared_block"]
+__all__ = ["MAX_SECONDS", "estimated_seconds", "shared_block"]
+
+# A Gram matrix of collapsed rows that would take longer is refused before it starts.
+MAX_SECONDS = 60.0
+# Multiplications per second, of joint tables and of the pass over pairs of cliques.
+EMBEDDED_RATE, PAIRED_RATE = 5e9, 3e8
 
 
 def shared_block(
@@ -47,6 +56,21 @@ def shared_block(
                     block *= expectation
             total += block * pair.kernel_without(variable, left.atoms, term.tables)
     return total
+
+
+def estimated_seconds(posterior: Posterior, n_rows: int, counts: IntArray) -> float:
+    """Estimate the time of a Gram matrix from the sizes of the cliques that are summed over."""
+    seconds = 0.0
+    for component in posterior.components:
+        tree = component.tree
+        n_states = float(np.prod(tree.shape(tree.variables), dtype=float))
+        cliques = sum(float(np.prod(tree.shape(b.axes), dtype=float)) ** 2 for b in tree.buckets)
+        is_embedded = n_states <= EMBEDDED_STATES
+        cost = n_states / EMBEDDED_RATE if is_embedded else cliques / PAIRED_RATE
+        # At the rows themselves, and with each variable of the boundary moved in both.
+        moves = sum(float(counts[variable]) ** 2 for variable in component.boundary)
+        seconds += cost * n_rows**2 * (1.0 + moves) / 2.0
+    return seconds
 
 
 class _Pair:

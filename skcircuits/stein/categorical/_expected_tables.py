@@ -18,10 +18,10 @@ from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Tables", "apply_tables", "expected_kernel_of_component"]
+__all__ = ["EMBEDDED_STATES", "Tables", "apply_tables", "expected_kernel_of_component"]
 
 # Joint tables of at most this many states are multiplied out.
-_EMBEDDED_STATES = 4096
+EMBEDDED_STATES = 4096
 
 Tables = Mapping[int, FloatArray]
 
@@ -29,7 +29,7 @@ Tables = Mapping[int, FloatArray]
 def expected_kernel_of_component(left: Solution, right: Solution, tables: Tables) -> FloatArray:
     """Compute the expected kernel of one component for all pairs of evidences."""
     tree = left.component.tree
-    if np.prod(tree.shape(tree.variables), dtype=float) <= _EMBEDDED_STATES:
+    if np.prod(tree.shape(tree.variables), dtype=float) <= EMBEDDED_STATES:
         values = _embedded(tree, left.conditionals, right.conditionals, tables)
     else:
         values = _paired(tree, left.conditionals, right.conditionals, tables)

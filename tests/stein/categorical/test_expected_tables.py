@@ -55,7 +55,7 @@ MODELS = {
 @pytest.mark.parametrize("model", list(MODELS))
 @pytest.mark.parametrize("limit", [0, 10**6], ids=["pairs of buckets", "embedded"])
 def test_equals_the_explicit_sum(model, limit, monkeypatch):
-    monkeypatch.setattr(expected_tables, "_EMBEDDED_STATES", limit)
+    monkeypatch.setattr(expected_tables, "EMBEDDED_STATES", limit)
     graph, hidden = MODELS[model]
     tables = kernel_tables(graph.cardinalities)
     for left, right in zip(solve(graph, hidden, 0, 7), solve(graph, hidden, 1, 5)):
@@ -66,7 +66,7 @@ def test_equals_the_explicit_sum(model, limit, monkeypatch):
 
 @pytest.mark.parametrize("limit", [0, 10**6], ids=["pairs of buckets", "embedded"])
 def test_components_without_boundary_are_constant(limit, monkeypatch):
-    monkeypatch.setattr(expected_tables, "_EMBEDDED_STATES", limit)
+    monkeypatch.setattr(expected_tables, "EMBEDDED_STATES", limit)
     graph = FactorGraph([((0, 1), [[1.0, 2.0], [3.0, 1.0]]), ((2,), [1.0, 1.0])], [2, 2, 2])
     tables = kernel_tables(graph.cardinalities)
     (left,), (right,) = solve(graph, [0, 1], 0, 3), solve(graph, [0, 1], 1, 2)
@@ -78,7 +78,7 @@ def test_components_without_boundary_are_constant(limit, monkeypatch):
 def test_pairs_of_buckets_in_little_memory(monkeypatch):
     import sklearn
 
-    monkeypatch.setattr(expected_tables, "_EMBEDDED_STATES", 0)
+    monkeypatch.setattr(expected_tables, "EMBEDDED_STATES", 0)
     graph, hidden = MODELS["grid"]
     tables = kernel_tables(graph.cardinalities)
     for left, right in zip(solve(graph, hidden, 0, 40), solve(graph, hidden, 1, 30)):
