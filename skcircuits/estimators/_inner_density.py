@@ -183,7 +183,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
 
 
 def _is_discrete(numbers):
-    """Whether a column of numbers has few values, integers that come often."""
+    """Whether a numerical column has few values, integers that come often."""
     values = np.unique(numbers)
     most = min(_MAX_INTEGERS, len(numbers) / _MIN_REPETITIONS)
     return len(values) <= most and (values == np.floor(values)).all()
@@ -228,7 +228,7 @@ def _schema_for_circuit(schema, circuit):
 def _column_for_circuit(column, n_states):
     """Match a column with a variable of n_states states, 0 for a continuous one."""
     if column.categories is None and n_states:
-        # A column of numbers holds the codes of the variable themselves
+        # A numerical column holds the codes of the variable themselves
         return replace(column, categories=np.arange(n_states))
     if column.cardinality != n_states:
         raise ValueError(

@@ -271,7 +271,7 @@ def _draw_deviations(
 def conditional_blocks(
     stack: GaussianStack, X: FloatArray, groups: list[PatternGroup] | None = None
 ) -> Iterator[ConditionalBlock]:
-    """Walk over the rows with holes, block by block of patterns.
+    """Walk over the incomplete rows, block by block of patterns.
 
     Each pattern is factorised once per component, whatever number of rows it has.
 

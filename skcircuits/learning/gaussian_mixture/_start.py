@@ -17,7 +17,7 @@ def cluster_rows(table: MixtureTable, n_clusters: int, rng: np.random.Generator)
     """Cluster rows by k-means over their observed cells.
 
     Centres start as rows drawn with probability proportional to their squared distance from
-    those already drawn (k-means++). The squared distance of a row with holes is the sum over
+    those already drawn (k-means++). The squared distance of a incomplete row is the sum over
     its observed cells, scaled up to all columns. Categories count as indicator columns
     divided by the square root of two: two different ones are one unit apart.
 
@@ -70,7 +70,7 @@ def _spread_centres(
 ) -> FloatArray:
     """Draw centres far from one another (k-means++)."""
     cells, observed = rows
-    # a centre drawn from a row with holes has the mean, zero, in their place
+    # a centre drawn from a incomplete row has the mean, zero, in their place
     chosen = [rng.choice(len(cells), p=weights / weights.sum())]
     nearest = _squared_distances(cells, observed, cells[chosen])[:, 0]
     for _ in range(1, n_clusters):
