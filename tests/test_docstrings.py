@@ -48,9 +48,9 @@ def public_methods(path, cls):
 
 
 def inherits_documentation(cls, name, method):
-    """Whether a method without a docstring overrides a documented one."""
+    """Whether a method overrides a documented one and adds at most a sentence."""
     overrides = any(getattr(getattr(base, name, None), "__doc__", None) for base in cls.__mro__[1:])
-    return overrides and not method.__doc__
+    return overrides and "\n" not in (method.__doc__ or "").strip()
 
 
 def record_fields(member):
