@@ -167,7 +167,8 @@ def test_draws_and_standard_deviations_of_a_known_distribution():
             return X[:, 1] ** 2
 
     X = circuit.sample(200, random_state=0)
-    model = regressor(Square(), density=circuit, n_draws=2**14, tol=0.005).fit(X, X[:, 1])
+    drawn = {"method": "draws", "n_draws": 2**14, "tol": 0.005}
+    model = regressor(Square(), density=circuit, **drawn).fit(X, X[:, 1])
     mean, std = model.predict([[0.5, NAN], [NAN, 1.0]], return_std=True)
     # X1 given X0 = .5 is normal with mean .3 and variance .64
     assert mean[0] == pytest.approx(0.3**2 + 0.64, abs=0.03)
