@@ -1,4 +1,4 @@
-"""What particles tell about their own faults."""
+"""What can be wrong with particles: their first two moments, or the graph they move on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.particles._metric import Metric
-from skcircuits.protocols import FloatArray
+from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._steps import scores_at
+from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "diagnose", "nodes_outside_blankets"]
+
+# Probes of the graph, and the change of a score that is none.
+N_PROBES = 32
+PROBE_TOLERANCE = 1e-6
 
 # Langevin steps of this length, in standard deviations, from every particle.
 N_STEPS, STEP = 100, 0.7
@@ -104,3 +110,32 @@ def _some(coordinates: np.ndarray) -> str:
     shown = ", ".join(map(str, coordinates[:5].tolist()))
     more = f", ... ({coordinates.size} of them)" if coordinates.size > 5 else ""
     return f"coordinates {shown}{more}"
+
+
+def nodes_outside_blankets(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    neighborhoods: Neighborhoods,
+    particles: FloatArray,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Find nodes whose score changes although nothing in their neighbourhood moves.
+
+    Every probe moves a random set of coordinates, sparse enough that many
+    neighbourhoods stay untouched; scores of those must not change.
+    """
+    sees = neighborhoods.scope_matrix()
+    before = np.asarray(particles, dtype=np.float64)[np.arange(N_PROBES) % len(particles)]
+    # With m neighbours a fraction 1 / (1 + m) leaves about a third of the scopes untouched and
+    # still moves each coordinate in some probe.
+    typical_size = float(np.median(neighborhoods.scope_sizes))
+    moved = rng.random(before.shape) < 1.0 / (1.0 + typical_size)
+    spread = 1.0 + before.std(axis=0)
+    after = before + moved * spread * rng.uniform(0.1, 0.5, before.shape)
+    scores = scores_at(grad_log_prob, before)
+    change = np.abs(scores_at(grad_log_prob, after) - scores)
+    changed = change > PROBE_TOLERANCE * (1.0 + np.abs(scores))
+    # How many coordinates that a kernel sees were moved, by probe and kernel.
+    kernel_untouched = (sees @ moved.T.astype(np.float64)).T == 0
+    kernel_of_coordinate = neighborhoods.kernel_of_node[neighborhoods.node_of_coordinate]
+    wrong = np.any(changed & kernel_untouched[:, kernel_of_coordinate], axis=0)
+    return np.unique(neighborhoods.node_of_coordinate[wrong])

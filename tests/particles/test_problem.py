@@ -3,7 +3,7 @@ import pytest
 
 from skcircuits.graphical import GaussianMRF
 from skcircuits.particles._bandwidths import median_bandwidths
-from skcircuits.particles._blanket_check import nodes_outside_blankets
+from skcircuits.particles._diagnosis import nodes_outside_blankets
 from skcircuits.particles._discrepancy import node_discrepancies
 from skcircuits.particles._kernel_sums import centred_rows, row_scales
 from skcircuits.particles._neighborhoods import Neighborhoods

@@ -4,7 +4,7 @@ import warnings
 
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits.particles._blanket_check import nodes_outside_blankets
+from skcircuits.particles._diagnosis import nodes_outside_blankets
 
 __all__ = ["warn_of_faults", "warn_of_shrinkage", "warn_of_wrong_graph"]
 

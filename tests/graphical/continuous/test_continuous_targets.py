@@ -11,7 +11,7 @@ from skcircuits.graphical import (
     GaussianMRF,
     SensorNetwork,
 )
-from skcircuits.particles._blanket_check import nodes_outside_blankets
+from skcircuits.particles._diagnosis import nodes_outside_blankets
 from skcircuits.particles._neighborhoods import Neighborhoods
 
 CORNERS = np.array([[-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]])
