@@ -15,8 +15,8 @@ from skcircuits.predictions._closed_forms import (
     closed_form,
     last_step,
 )
-from skcircuits.predictions._linear import build_linear, build_log_linear
 from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.predictions.models._linear import build_linear, build_log_linear
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["AffineForm"]

@@ -16,7 +16,6 @@ from scipy.special import ndtr
 
 from skcircuits.circuits import Circuit
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
-from skcircuits.predictions._additive import AdditiveFunction, probe
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
     NoClosedFormError,
@@ -33,7 +32,8 @@ from skcircuits.predictions._components import (
     GaussianComponents,
 )
 from skcircuits.predictions._rows import Expectation, IncompleteRows
-from skcircuits.predictions._tree_ensembles import MODELS, Trees, trees_of
+from skcircuits.predictions.models._additive import AdditiveFunction, probe
+from skcircuits.predictions.models._tree_ensembles import MODELS, Trees, trees_of
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["TreeForm"]

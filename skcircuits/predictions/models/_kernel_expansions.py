@@ -20,7 +20,6 @@ from skcircuits.kernels import RBF, Hamming
 from skcircuits.kernels._expansion_variance import expansion_variance
 from skcircuits.kernels.families.base import Kernel
 from skcircuits.kernels.matrix import expected_kernel_dot
-from skcircuits.predictions._additive import AdditiveFunction, probe
 from skcircuits.predictions._closed_forms import (
     AverageForm,
     ClosedForm,
@@ -33,6 +32,7 @@ from skcircuits.predictions._closed_forms import (
     steps_of,
 )
 from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["KernelExpansion", "nystroem_form"]

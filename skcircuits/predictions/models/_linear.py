@@ -13,13 +13,6 @@ from sklearn.dummy import DummyRegressor
 from sklearn.svm import LinearSVC, LinearSVR
 
 from skcircuits.circuits import Circuit
-from skcircuits.predictions._additive import (
-    MAX_COMBINATIONS,
-    AdditiveFunction,
-    few_combinations,
-    probe,
-    score_parts,
-)
 from skcircuits.predictions._closed_forms import (
     AverageForm,
     ClosedForm,
@@ -29,10 +22,17 @@ from skcircuits.predictions._closed_forms import (
     is_plainly_missing,
 )
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions._kernel_expansions import nystroem_form
-from skcircuits.predictions._logistic import LogisticForm
-from skcircuits.predictions._quadratic import quadratic_form
 from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.predictions.models._additive import (
+    MAX_COMBINATIONS,
+    AdditiveFunction,
+    few_combinations,
+    probe,
+    score_parts,
+)
+from skcircuits.predictions.models._kernel_expansions import nystroem_form
+from skcircuits.predictions.models._logistic import LogisticForm
+from skcircuits.predictions.models._quadratic import quadratic_form
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["LinearForm", "LogLinearForm", "build_linear", "build_log_linear"]

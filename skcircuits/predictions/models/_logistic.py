@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, ndtr
 
-from skcircuits.predictions._additive import (
+from skcircuits.predictions._closed_forms import is_plainly_missing
+from skcircuits.predictions._components import GaussianComponents
+from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.predictions.models._additive import (
     MAX_COMBINATIONS,
     AdditiveFunction,
     few_combinations,
     score_parts,
 )
-from skcircuits.predictions._closed_forms import is_plainly_missing
-from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["LogisticForm", "logistic_normal_moments"]

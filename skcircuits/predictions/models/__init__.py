@@ -1,0 +1,1 @@
+"""Expected predictions in closed form, one file per family of models."""
