@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -172,7 +173,7 @@ class BayesianNetwork(FactorGraph):
         BayesianNetwork
             A positive network near this one.
         """
-        if not 0 < amount <= 1:
+        if not (isinstance(amount, float | Real) and 0 < amount <= 1):
             raise ValueError(must("amount", "be in (0, 1]", amount=amount))
         # Rows, not whole tables: each conditional distribution stays normalised.
         tables = [np.exp(factor.log_table) for factor in self.factors]

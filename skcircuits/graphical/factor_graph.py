@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Sequence
+from numbers import Real
 from os import PathLike
 from typing import Any, Self
 
@@ -341,7 +342,7 @@ default="auto"
         FactorGraph
             A positive model near this one.
         """
-        if not 0 < amount <= 1:
+        if not (isinstance(amount, float | Real) and 0 < amount <= 1):
             raise ValueError(must("amount", "be in (0, 1]", amount=amount))
         return FactorGraph(
             [factor.soften(amount) for factor in self.factors],

@@ -231,7 +231,7 @@ class GaussianMRF:
 
 def _finite_vector(values: ArrayLike, name: str) -> FloatArray:
     """Copy a vector: moments once computed must not differ from it later."""
-    vector = np.array(values, dtype=np.float64).ravel()
+    vector = float_array(values, name).ravel().copy()
     if not np.isfinite(vector).all():
         raise ValueError(must(name, "be finite", values=values))
     return vector

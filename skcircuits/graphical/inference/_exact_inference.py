@@ -19,7 +19,7 @@ from skcircuits.graphical.inference._rows import (
     read_rows,
     variable_index,
 )
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -276,7 +276,7 @@ default="auto"
         Posterior
             Serves any number of evidences on the other variables.
         """
-        checked = frozenset(int(v) for v in hidden)
+        checked = frozenset(integers(hidden, "variables"))
         outside = sorted(v for v in checked if not 0 <= v < len(self.cardinalities))
         if outside:
             raise ValueError(
