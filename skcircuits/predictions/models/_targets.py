@@ -55,7 +55,8 @@ class AffineForm:
 def _build(model: TransformedTargetRegressor, problem: Problem) -> ClosedForm:
     inner = last_step(model.regressor_)
     if closed_form.dispatch(type(inner)) is build_linear:
-        for build in (build_linear, build_log_linear):
+        # Logarithms first: over few states the exponential is a polynomial as well
+        for build in (build_log_linear, build_linear):
             try:
                 return build(inner, problem)
             except NoClosedFormError:

@@ -14,7 +14,7 @@ from skcircuits.exceptions import must
 from skcircuits.tabular._columns import Column
 from skcircuits.tabular._names import unknown_column
 from skcircuits.tabular._schema import TableSchema
-from skcircuits.tabular.queries._expressions import (
+from skcircuits.tabular.queries.expressions import (
     Absolute,
     ColumnName,
     Comparison,

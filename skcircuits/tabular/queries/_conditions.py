@@ -14,7 +14,7 @@ from skcircuits.tabular._columns import is_missing
 from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._boxes import Boxes, boxes_of_cells, compile_queries, read_mapping
-from skcircuits.tabular.queries._expressions import (
+from skcircuits.tabular.queries.expressions import (
     Conjunction,
     Expression,
     Missing,

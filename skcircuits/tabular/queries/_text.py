@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 from skcircuits.exceptions import must
 from skcircuits.tabular._names import unknown_column
 from skcircuits.tabular._schema import TableSchema
-from skcircuits.tabular.queries._expressions import (
+from skcircuits.tabular.queries.expressions import (
     Comparison,
     Conjunction,
     Count,
