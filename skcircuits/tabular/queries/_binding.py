@@ -14,6 +14,8 @@ from skcircuits.exceptions import must
 from skcircuits.tabular._columns import Column
 from skcircuits.tabular._names import unknown_column
 from skcircuits.tabular._schema import TableSchema
+from skcircuits.tabular.queries._formulas import FALSE, TRUE, Atom, Formula, join, negate, simple
+from skcircuits.tabular.queries._sets import CodeSet, ColumnSet, Interval, NumberSet
 from skcircuits.tabular.queries.expressions import (
     Absolute,
     ColumnName,
@@ -28,8 +30,6 @@ from skcircuits.tabular.queries.expressions import (
     Place,
     Query,
 )
-from skcircuits.tabular.queries._formulas import FALSE, TRUE, Atom, Formula, join, negate, simple
-from skcircuits.tabular.queries._sets import CodeSet, ColumnSet, Interval, NumberSet
 
 __all__ = ["Binder", "Total"]
 

@@ -15,10 +15,10 @@ from skcircuits.tabular._columns import Column, is_missing
 from skcircuits.tabular._names import unknown_column
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._binding import Binder, Total
-from skcircuits.tabular.queries.expressions import Expression, Query, as_query
 from skcircuits.tabular.queries._formulas import Cell, cells_of
 from skcircuits.tabular.queries._sets import CodeSet, ColumnSet, Interval, NumberSet
 from skcircuits.tabular.queries._text import parse_text
+from skcircuits.tabular.queries.expressions import Expression, Query, as_query
 
 __all__ = ["Boxes", "compile_queries", "read_mapping"]
 

@@ -14,6 +14,7 @@ from skcircuits.tabular._columns import is_missing
 from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._boxes import Boxes, boxes_of_cells, compile_queries, read_mapping
+from skcircuits.tabular.queries._text import parse_text
 from skcircuits.tabular.queries.expressions import (
     Conjunction,
     Expression,
@@ -22,7 +23,6 @@ from skcircuits.tabular.queries.expressions import (
     Query,
     as_query,
 )
-from skcircuits.tabular.queries._text import parse_text
 
 __all__ = ["Conditions", "read_conditions"]
 
