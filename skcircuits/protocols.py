@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "LARGEST_CELL",
-    "SMALLEST_RANGE",
+    "MAX_CELL",
+    "MIN_RANGE",
     "BoolArray",
     "Density",
     "DifferentiableTarget",
@@ -24,9 +24,9 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 # Magnitude that a cell may have: products of two differences stay below the largest float.
-LARGEST_CELL = 1e150
+MAX_CELL = 1e150
 # Range that the numbers of a column must have if they differ: inverse variances stay floats.
-SMALLEST_RANGE = 1e-150
+MIN_RANGE = 1e-150
 
 
 @runtime_checkable

@@ -33,7 +33,7 @@ from sklearn.utils.validation import (
 
 from skcircuits.exceptions import must
 from skcircuits.numerics._random import as_generator
-from skcircuits.protocols import LARGEST_CELL
+from skcircuits.protocols import MAX_CELL
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import is_frame, with_index_of
 
@@ -117,11 +117,11 @@ def check_weights(sample_weight, X):
     if sample_weight is None:
         return None
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if not weights.max() < LARGEST_CELL / len(weights):
+    if not weights.max() < MAX_CELL / len(weights):
         raise ValueError(
             must(
                 "sample_weight",
-                f"sum to less than {LARGEST_CELL:g}",
+                f"sum to less than {MAX_CELL:g}",
                 "Divide all weights by the largest.",
                 largest=float(weights.max()),
             )

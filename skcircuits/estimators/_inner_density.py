@@ -177,7 +177,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         self.density_.fit(self._schema.decode(encoded), None, **weights)
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         schema = getattr(fitted, "_schema", self._schema)
-        # What the user's table says: the decoded one may have lost the dtypes of holes
+        # What the user's table says: the decoded one may have lost the dtypes of missing values
         own = {name: getattr(self._schema, name) for name in ("missing_value", "prototype")}
         self._set_schema(replace(schema, **own))
 

@@ -37,16 +37,16 @@ class ExpectedPredictionSVR(
 ):
     """Support vector regression whose predictions are expectations over missing cells.
 
-    For a row with holes the prediction is E[f(x) | observed cells], computed exactly under
+    For an incomplete row the prediction is E[f(x) | observed cells], computed exactly under
     a circuit learned from the training rows: no imputation, no sampling. For a complete row
     it is the prediction of an ordinary `sklearn.svm.SVR`.
 
     Parameters
     ----------
     kernel : {"rbf", "laplacian", "hamming"} or Kernel, default="rbf"
-        The kernel between complete rows. The strings treat a column of labels as its
+        The kernel between complete rows. The strings treat a categorical column as its
         one-hot columns: each mismatch costs ``exp(-2 * gamma)``. ``"hamming"`` needs a
-        table of labels only. A kernel object is used as it is (``gamma`` must then stay
+        table of categorical columns only. A kernel object is used as it is (``gamma`` must then stay
         at its default); its variables are column numbers. Searches set the parameters of a
         single kernel object by names such as ``kernel__gamma``.
     gamma : {"scale", "auto"} or float, default="scale"
@@ -57,17 +57,16 @@ class ExpectedPredictionSVR(
     epsilon : float, default=0.1
         Half width of the tube without penalty, in units of y.
     density : "auto", density estimator or Circuit, default="auto"
-        Distribution of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of labels
-        and of few (at most ten) often repeated whole numbers; for any other
-        `GaussianMixtureDensity`, multivariate Gaussians with columns of labels as factors
-        inside each component (with diagonal covariances where few rows say so, and for
+        Distribution of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of categories
+        and of few (at most ten) often repeated integers; for any other a
+        `GaussianMixtureDensity` chosen by held-out cells (with diagonal covariances for
         ``kernel="laplacian"``, which has no closed form under joint ones); see ``density_``.
         An estimator is cloned and fitted on X. A circuit is used as it is, one variable per column.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Columns of labels: strings, booleans, categories and enumerations of a dataframe
+        Categorical columns: strings, booleans, categories and enumerations of a dataframe
         or object array, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        Whether a label that fit has not seen counts as a missing cell or is refused.
+        Whether a category that fit has not seen counts as a missing cell or is refused.
     memory : str or object with the joblib.Memory interface, default=None
         Caches the fitted density, so that a grid search over ``C`` learns it once.
     tol : float, default=1e-3
@@ -106,9 +105,9 @@ class ExpectedPredictionSVR(
     n_iter_ : int
         Iterations of the solver.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories per column in the order of their codes, None for numerical columns.
     is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the columns of labels.
+        Mask of the categorical columns.
     n_features_in_ : int
         Number of columns in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -123,7 +122,7 @@ class ExpectedPredictionSVR(
     -----
     With f(x) = Σ_i α_i k(x, s_i) + b, the prediction is Σ_i α_i E[k(x, s_i) | x_o] + b: one
     expected kernel per support vector (Li et al., "Tractable Computation of Expected
-    Kernels", UAI 2021, Prop. 4.1). Training rows with holes enter through the Gram matrix
+    Kernels", UAI 2021, Prop. 4.1). Incomplete training rows enter through the Gram matrix
     of their kernel mean embeddings (`skcircuits.kernels.expected_kernel_matrix`).
 
     The expectation is exact under the learned density; it is as good as that density, and
@@ -341,7 +340,7 @@ class ExpectedPredictionSVR(
         return 1.0 / (max(expanded.shape[1], 1) * (float(variance) if usable else 1.0))
 
     def _one_hot(self, encoded):
-        """Replace columns of labels by indicators of the labels that occur."""
+        """Replace categorical columns by indicators of the categories that occur."""
         columns = [encoded[:, ~self.is_categorical_]]
         for j in np.flatnonzero(self.is_categorical_):
             codes = encoded[:, j, None]

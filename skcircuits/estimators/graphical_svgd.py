@@ -93,7 +93,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         starting particles. An array: Q itself, of shape (n_features, n_features). None: the
         published method. ``"auto"``: ``"hessian"`` for 2 to 1000 coordinates and at least 20
         particles, where the kernel is "auto" or "global", there is no annealing, a few
-        particles that climb the density arrive at one mode, and the density is log-concave or
+        particles that ascend the density arrive at one mode, and the density is log-concave or
         its coordinates are strongly correlated; else None.
     bandwidth_factor : float, default=1.0
         Bandwidths are this factor times the squared median distance of the particles.

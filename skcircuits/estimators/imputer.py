@@ -387,7 +387,7 @@ def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, se
 
 
 def _complete_rows(circuit, X, strategy, streams, n_draws):
-    """Complete rows with holes, shape (n_draws, n, d) or (n, d) for a single answer."""
+    """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer."""
     if strategy == "sample":
 
         def answer(rows):

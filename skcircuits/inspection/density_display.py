@@ -22,9 +22,9 @@ N_LEVELS = 8
 class DensityDisplay:
     """Marginal or conditional density of one or two columns of a table.
 
-    One column of numbers is a curve, with stems for point masses and, where rows are given,
-    over their histogram; one column of labels a bar chart. Two columns of numbers are
-    contours, a column of labels and one of numbers a curve per label, two columns of labels
+    One numerical column is a curve, with stems for point masses and, where rows are given,
+    over their histogram; one categorical column a bar chart. Two numerical columns are
+    contours, a categorical and a numerical one a curve per category, two categorical ones
     a heat map.
 
     Parameters

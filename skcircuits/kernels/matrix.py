@@ -31,7 +31,7 @@ from skcircuits.parallel import (
     single_threaded_blas,
     working_memory_bytes,
 )
-from skcircuits.protocols import LARGEST_CELL, FloatArray, IntArray
+from skcircuits.protocols import MAX_CELL, FloatArray, IntArray
 
 __all__ = ["expected_kernel_dot", "expected_kernel_matrix"]
 
@@ -379,7 +379,7 @@ def _table(circuit: Circuit, X: Any, name: str) -> FloatArray:
 def _refuse_huge(*tables: FloatArray) -> None:
     """Refuse numbers whose squares overflow: differences of such squares are NaN."""
     largest = max(float(np.fmax.reduce(np.abs(table), axis=None, initial=0.0)) for table in tables)
-    if largest > LARGEST_CELL:
+    if largest > MAX_CELL:
         raise ValueError(
-            must("cells", f"lie within ±{LARGEST_CELL:g}", "Scale the columns.", largest=largest)
+            must("cells", f"lie within ±{MAX_CELL:g}", "Scale the columns.", largest=largest)
         )

@@ -143,9 +143,9 @@ def _basis_pieces(breakpoints: FloatArray, degree: int) -> FloatArray:
         carried = np.zeros((*widths.shape, degree + 1))
         for r in range(order):
             left, right = knot(1 - order + r), knot(r + 1)
-            share = local[..., r, :] / (right - left)[..., None]
-            local[..., r, :] = carried + _times_line(share, right - starts, -widths)
-            carried = _times_line(share, starts - left, widths)
+            fraction = local[..., r, :] / (right - left)[..., None]
+            local[..., r, :] = carried + _times_line(fraction, right - starts, -widths)
+            carried = _times_line(fraction, starts - left, widths)
         local[..., order, :] = carried
     return local
 

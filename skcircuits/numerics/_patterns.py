@@ -110,8 +110,8 @@ def group_patterns(missing: BoolArray) -> list[PatternGroup]:
     --------
     >>> import numpy as np
     >>> from skcircuits.numerics._patterns import group_patterns
-    >>> complete, holes = group_patterns(np.array([[0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool))
-    >>> holes.missing.ravel(), holes.rows
+    >>> complete, incomplete = group_patterns(np.array([[0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool))
+    >>> incomplete.missing.ravel(), incomplete.rows
     (array([0, 1]), array([2, 0, 3]))
     """
     patterns, inverse = distinct_patterns(missing)

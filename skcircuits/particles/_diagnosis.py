@@ -79,9 +79,9 @@ def diagnose(
         covariance = metric.covariance
         along = np.asarray(grad_log_prob(particles)) @ covariance
         variances = np.diag(covariance)
-        deviations = particles - particles.mean(axis=0)
+        centered = particles - particles.mean(axis=0)
         shift = along.mean(axis=0) / np.sqrt(variances)
-        ratio = -(along * deviations).mean(axis=0) / variances
+        ratio = -(along * centered).mean(axis=0) / variances
     before = particles.var(axis=0)
     after = _langevin(grad_log_prob, particles, metric, rng).var(axis=0)
     spread = np.divide(after, before, where=before > 0, out=np.ones(d))

@@ -53,8 +53,8 @@ class Metric:
     def of_particles(cls, particles: FloatArray) -> Metric:
         """Take the particles' own covariance, shrunk where they are few."""
         n_particles, d = particles.shape
-        deviations = particles - particles.mean(axis=0)
-        covariance = deviations.T @ deviations / n_particles
+        centered = particles - particles.mean(axis=0)
+        covariance = centered.T @ centered / n_particles
         variances = np.diag(covariance).copy()
         variances[variances == 0] = 1.0
         shrinkage = d / (d + n_particles)
@@ -169,13 +169,13 @@ def has_several_modes(
     """Climb from a few particles and see whether all arrive at one mode."""
     chosen = np.linspace(0, len(start) - 1, min(N_CLIMBS, len(start))).astype(np.int64)
     with np.errstate(all="ignore"):
-        ends = [_climb(grad_log_prob, probe, metric, point) for point in start[chosen]]
+        ends = [_ascend(grad_log_prob, probe, metric, point) for point in start[chosen]]
     # Ends that are no stationary points tell nothing (some densities rise without bound).
     modes = [metric.transform(end[None])[0] for end in ends if end is not None]
     return any(np.linalg.norm(mode - modes[0]) > MODE_DISTANCE for mode in modes[1:])
 
 
-def _climb(
+def _ascend(
     grad_log_prob: Callable[[FloatArray], FloatArray],
     probe: HessianProbe,
     metric: Metric,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import LARGEST_CELL, SMALLEST_RANGE, BoolArray, FloatArray
+from skcircuits.protocols import MAX_CELL, MIN_RANGE, BoolArray, FloatArray
 from skcircuits.tabular._dates import Dates, to_days
 from skcircuits.tabular._frames import RawColumn, no_numbers_or_categories
 from skcircuits.tabular._names import nearest
@@ -248,11 +248,11 @@ def _without_times(name: str | int, cells: NDArray[Any]) -> NDArray[Any]:
 
 def refuse_extremes(name: str | int, numbers: FloatArray) -> None:
     """Refuse infinite cells, and those whose square, a term of every variance, would be."""
-    extreme = np.abs(numbers) > LARGEST_CELL
+    extreme = np.abs(numbers) > MAX_CELL
     if not extreme.any():
         return
     value = float(numbers[extreme][0])
-    condition, way_out = f"be at most {LARGEST_CELL:g} in magnitude", "Rescale the column."
+    condition, way_out = f"be at most {MAX_CELL:g} in magnitude", "Rescale the column."
     if np.isinf(numbers).any():
         condition = "be finite or missing, not infinity"
         way_out = "Replace infinite cells by NaN or by a finite bound."
@@ -263,11 +263,11 @@ def refuse_extremes(name: str | int, numbers: FloatArray) -> None:
 def _refuse_tiny_range(name: str | int, numbers: FloatArray) -> None:
     """Refuse numbers that differ by so little that the inverse of their variance overflows."""
     spread = np.fmax.reduce(numbers, initial=-np.inf) - np.fmin.reduce(numbers, initial=np.inf)
-    if 0.0 < spread < SMALLEST_RANGE:
+    if 0.0 < spread < MIN_RANGE:
         raise ValueError(
             must(
                 f"Numbers of column {name!r}",
-                f"be all the same or differ by at least {SMALLEST_RANGE:g}",
+                f"be all the same or differ by at least {MIN_RANGE:g}",
                 "Rescale the column.",
                 range=float(spread),
             )
@@ -283,7 +283,7 @@ def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: ob
         try:
             numbers[row] = float(cell)
         except OverflowError as error:
-            condition = f"be at most {LARGEST_CELL:g} in magnitude"
+            condition = f"be at most {MAX_CELL:g} in magnitude"
             raise ValueError(must(f"Cells of column {name!r}", condition, "Rescale it.")) from error
         except (TypeError, ValueError) as error:
             raise type(error)(

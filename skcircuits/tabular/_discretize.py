@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.protocols import SMALLEST_RANGE, BoolArray, FloatArray, IntArray
+from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray, IntArray
 from skcircuits.tabular.queries import Boxes
 
 __all__ = ["Discretizer"]
@@ -164,7 +164,7 @@ def _cut(numbers: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
     span = last - first
     inner = _inner_edges(distinct, masses, n_bins, None if are_integers else _REACH * span)
     # The density of a narrower bin might overflow
-    inner = inner[np.diff(inner, prepend=first) >= SMALLEST_RANGE]
+    inner = inner[np.diff(inner, prepend=first) >= MIN_RANGE]
     return np.concatenate([[first - span, first], inner, [last, last + span]])
 
 

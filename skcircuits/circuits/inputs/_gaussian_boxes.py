@@ -16,7 +16,7 @@ __all__ = ["find_support", "first_coordinate", "log_box_probability", "log_stand
 
 _MAX_BOUNDED = 3
 _DROP = 40.0  # nats below its peak from where on an integrand is left out
-_FAR = 1e140  # deviations from where on no mass is left, and whose square is still a float
+_FAR = 1e140  # standard deviations from where on no mass is left, and whose square is still a float
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _BLOCK_CASES = 256  # boxes integrated at once
 
@@ -92,13 +92,13 @@ def _standardized_boxes(
     n_bounded, n_rows = columns.shape
     means = stack.means.T[columns].transpose(0, 2, 1)  # (r, K, n)
     covariances = stack.covariances[:, columns[:, None], columns[None]].transpose(1, 2, 0, 3)
-    deviations = np.sqrt(covariances[np.arange(n_bounded), np.arange(n_bounded)])
-    correlations = covariances / (deviations[:, None] * deviations[None])
+    stds = np.sqrt(covariances[np.arange(n_bounded), np.arange(n_bounded)])
+    correlations = covariances / (stds[:, None] * stds[None])
     rows = np.arange(n_rows)
     # bounds that overflow are as good as infinite
     with np.errstate(over="ignore"):
-        low = (lower[rows, columns][:, None] - means) / deviations
-        high = (upper[rows, columns][:, None] - means) / deviations
+        low = (lower[rows, columns][:, None] - means) / stds
+        high = (upper[rows, columns][:, None] - means) / stds
     empty = (high <= low).any(axis=0)
     # an empty box would have no peak: any other stands in
     low, high = np.where(empty, -1.0, low), np.where(empty, 1.0, high)

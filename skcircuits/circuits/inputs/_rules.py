@@ -158,7 +158,7 @@ def _moments(unit: InputUnit) -> tuple[FloatArray, FloatArray]:
 
 
 def _mean_and_std(unit: InputUnit) -> tuple[float, float]:
-    """Mean and standard deviation, whose square may be no float, of one variable."""
+    """Mean and standard centered, whose square may be no float, of one variable."""
     if isinstance(unit, Gaussian):
         return unit.mean, unit.std
     mean, covariance = _moments(unit)
@@ -208,14 +208,14 @@ def _gaussian(scope: Scope, mean: FloatArray, covariance: FloatArray) -> InputUn
     return MultivariateGaussian(scope, mean, (covariance + covariance.T) / 2)
 
 
-def _log_normal(deviation: float, std: float) -> float:
+def _log_normal(centered: float, std: float) -> float:
     """Log density of a centred Gaussian of one variable; ``-inf`` beyond all floats."""
     with np.errstate(over="ignore"):
-        return float(-0.5 * np.square(deviation / std) - np.log(std) - LOG_SQRT_2PI)
+        return float(-0.5 * np.square(centered / std) - np.log(std) - LOG_SQRT_2PI)
 
 
-def _log_density(deviation: FloatArray, covariance: FloatArray) -> float:
+def _log_density(centered: FloatArray, covariance: FloatArray) -> float:
     """Log density of a centred Gaussian."""
-    distance = deviation @ np.linalg.solve(covariance, deviation)
+    distance = centered @ np.linalg.solve(covariance, centered)
     log_determinant = np.linalg.slogdet(covariance)[1]
-    return float(-0.5 * (distance + log_determinant) - len(deviation) * LOG_SQRT_2PI)
+    return float(-0.5 * (distance + log_determinant) - len(centered) * LOG_SQRT_2PI)

@@ -262,13 +262,13 @@ def _write_linear(
 ) -> None:
     """Fill in the columns [u, 1, c] of the left factor."""
     roots, half_log_determinants = smoothed
-    group, (size, n_components, n_rows) = block.group, block.deviations.shape
+    group, (size, n_components, n_rows) = block.group, block.centered.shape
     missing = group.missing[group.pattern]
-    pulled = gammas[missing].T[:, None] * block.deviations  # G m
+    pulled = gammas[missing].T[:, None] * block.centered  # G m
     by_pattern = roots.reshape(size, size, n_components, -1)
     cases = np.take(by_pattern, group.pattern, axis=3).reshape(size, size, -1)
     shrinkage = multiply_transposed(cases, multiply(cases, pulled.reshape(size, -1)))
-    moved = block.deviations - 2.0 * shrinkage.reshape(pulled.shape)  # u_m
+    moved = block.centered - 2.0 * shrinkage.reshape(pulled.shape)  # u_m
     linear = X[group.rows] - stack.means[:, None]  # (K, n, d)
     np.copyto(linear, 0.0, where=np.isnan(linear))
     constant = -(linear**2 @ gammas)

@@ -90,18 +90,18 @@ class FullGaussians:
         stack = self.stack
         observed = ~np.isnan(numbers)
         blocks = list(conditional_blocks(stack, numbers, groups))
-        deviations = np.ascontiguousarray(numbers.T) - stack.means[:, :, None]  # (K, c, n)
+        centered = np.ascontiguousarray(numbers.T) - stack.means[:, :, None]  # (K, c, n)
         log_density = np.zeros((stack.n_components, len(numbers)))
         for block in blocks:
             rows, missing = block.group.rows, block.group.missing[block.group.pattern]
-            deviations[:, missing.T, rows] = block.deviations.transpose(1, 0, 2)
+            centered[:, missing.T, rows] = block.centered.transpose(1, 0, 2)
             log_precisions = block.half_log_precisions.reshape(stack.n_components, -1)
             log_density[:, rows] = -log_precisions[:, block.group.pattern]
-        white = stack.whitening @ deviations
+        white = stack.whitening @ centered
         log_density -= 0.5 * np.einsum("kcn,kcn->kn", white, white)
         log_density -= 0.5 * (stack.log_determinants[:, None] + observed.sum(axis=1) * _LOG_2PI)
         jittered = observed if self.jitter.any() else None
-        return FullExpectation(self, log_density, deviations, blocks, jittered)
+        return FullExpectation(self, log_density, centered, blocks, jittered)
 
     def maximize(self, sums: Sums) -> FullGaussians:
         """Means, and covariances drawn towards the prior."""
@@ -163,25 +163,25 @@ class FullGaussians:
 class FullExpectation:
     """Rows completed by each component.
 
-    `log_density` (K, n): of the observed cells. `deviations` (K, c, n): completed rows less
+    `log_density` (K, n): of the observed cells. `centered` (K, c, n): completed rows less
     means. `blocks`: conditional covariances. `observed` (n, c): where cells are jittered.
     """
 
     gaussians: FullGaussians
     log_density: FloatArray
-    deviations: FloatArray
+    centered: FloatArray
     blocks: list[ConditionalBlock]
     observed: FloatArray | None
 
     @property
     def completed(self) -> FloatArray:
         """Rows with conditional means in place of missing cells, shape (K, n, c)."""
-        return (self.deviations + self.gaussians.stack.means[:, :, None]).transpose(0, 2, 1)
+        return (self.centered + self.gaussians.stack.means[:, :, None]).transpose(0, 2, 1)
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Expected counts (K,), sums (K, c) and sums of products, (K, c, c) or (c, c)."""
         stack, tied = self.gaussians.stack, self.gaussians.kind == "tied"
-        completed = self.deviations + stack.means[:, :, None]
+        completed = self.centered + stack.means[:, :, None]
         weighted = completed * responsibilities[:, None]
         first = weighted.sum(axis=2)
         if tied:

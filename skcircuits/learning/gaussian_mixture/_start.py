@@ -40,8 +40,8 @@ def cluster_rows(table: MixtureTable, n_clusters: int, rng: np.random.Generator)
         return np.zeros(0, dtype=np.int64)
     chosen = np.arange(len(cells))
     if len(cells) > _MAX_ROWS:
-        share = table.weights / table.weights.sum()
-        chosen = np.sort(rng.choice(len(cells), _MAX_ROWS, replace=False, p=share))
+        chance = table.weights / table.weights.sum()
+        chosen = np.sort(rng.choice(len(cells), _MAX_ROWS, replace=False, p=chance))
     sample, seen, weights = cells[chosen], observed[chosen], table.weights[chosen]
     centres = _spread_centres((sample, seen), weights, n_clusters, rng)
     for _ in range(_N_STEPS):
@@ -84,5 +84,5 @@ def _spread_centres(
 def _squared_distances(cells: FloatArray, observed: FloatArray, centres: FloatArray) -> FloatArray:
     """Squared distances (n, n_clusters) over observed cells, scaled up to all columns."""
     squared = (cells**2).sum(axis=1)[:, None] - 2.0 * cells @ centres.T + observed @ (centres**2).T
-    share = observed.mean(axis=1)[:, None] if observed.shape[1] else 1.0
-    return np.maximum(squared, 0.0) / share
+    fraction = observed.mean(axis=1)[:, None] if observed.shape[1] else 1.0
+    return np.maximum(squared, 0.0) / fraction

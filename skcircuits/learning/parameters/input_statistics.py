@@ -199,7 +199,7 @@ def _with_masses(unit: InputUnit, masses: FloatArray) -> InputUnit:
 
 
 class _GaussianStatistics(InputStatistics):
-    """Weights, first and second moments, in units of the column's deviation."""
+    """Weights, first and second moments, in units of the column's standard deviation."""
 
     def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
         super().__init__(layer, units, moments)
@@ -211,14 +211,14 @@ class _GaussianStatistics(InputStatistics):
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Add expected moments; a missing cell has those of the unit itself."""
         mean, variance = self.layer.conditional_moments(X)
-        deviation = (mean[..., 0] - self._center[:, None]) / self._scale[:, None]
-        square = np.square(deviation) + variance[..., 0] / np.square(self._scale)[:, None]
+        standardized = (mean[..., 0] - self._center[:, None]) / self._scale[:, None]
+        square = np.square(standardized) + variance[..., 0] / np.square(self._scale)[:, None]
         self._totals[0] += flows.sum(axis=1)
-        self._totals[1] += np.einsum("un,un->u", flows, deviation)
+        self._totals[1] += np.einsum("un,un->u", flows, standardized)
         self._totals[2] += np.einsum("un,un->u", flows, square)
 
     def estimate(self, pseudo_count: float) -> list[InputUnit]:
-        """Match moments; the prior is the column itself: deviation 0, square 1."""
+        """Match moments; the prior is the column itself: mean 0, square 1."""
         weight, first, second = self._totals
         total = weight + pseudo_count
         safe = np.where(total > 0, total, 1.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.protocols import SMALLEST_RANGE, BoolArray, FloatArray
+from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray
 
 __all__ = ["MixedColumn", "describe_column", "rank_fractions"]
 
@@ -106,7 +106,7 @@ def _smoothed_fractions(counts: FloatArray) -> FloatArray:
 def _resolution(values: FloatArray) -> float:
     """Smallest gap that a density can resolve; a thousandth of a single value (or of one)."""
     if len(values) > 1:
-        return float(max(np.diff(values).min(), SMALLEST_RANGE))
+        return float(max(np.diff(values).min(), MIN_RANGE))
     return 1e-3 * max(1.0, abs(float(values[0])))
 
 

@@ -27,7 +27,7 @@ def most_probable_completions(
 
     `evidence` (n_rows, n_states) with a possible state per variable. Up to `MAX_COMPLETIONS`
     completions are enumerated, which is exact. Beyond, the problem is NP-hard: `n_starts` rows
-    drawn given the evidence climb by the best change of one cell at a time until none helps.
+    drawn given the evidence are improved by the best change of one cell at a time until none helps.
     """
     is_searched = n_completions(evidence, mixture) > MAX_COMPLETIONS
     codes = np.empty((len(evidence), mixture.layout.n_variables), dtype=np.int64)

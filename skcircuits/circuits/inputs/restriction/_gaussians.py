@@ -45,10 +45,8 @@ class _Group:
     def scales(self) -> FloatArray:
         """Standard deviations of the bounded variables, (K, r)."""
         n_bounded = len(self.bounded)
-        deviations: FloatArray = np.sqrt(
-            np.diagonal(self.covariances, axis1=1, axis2=2)[:, :n_bounded]
-        )
-        return deviations
+        stds: FloatArray = np.sqrt(np.diagonal(self.covariances, axis1=1, axis2=2)[:, :n_bounded])
+        return stds
 
 
 class RestrictedGaussians(RestrictedLayer):

@@ -287,8 +287,8 @@ class _PolynomialIntervals(RestrictedIntervals):
         tails = np.flatnonzero(is_tail)
         rates, is_left = pieces.rates[places[tails]], pieces.is_left[places[tails]]
         length = (stop - start)[tails] * rates
-        share = np.where(is_left, 1.0 - fraction[tails], fraction[tails])
-        distance = start[tails] - np.log1p(share * np.expm1(-length)) / rates
+        part = np.where(is_left, 1.0 - fraction[tails], fraction[tails])
+        distance = start[tails] - np.log1p(part * np.expm1(-length)) / rates
         drawn[tails] = pieces.starts[places[tails]] + np.where(is_left, -distance, distance)
         inner = np.flatnonzero(~is_tail)
         own, low, high = places[inner], start[inner], stop[inner]
