@@ -46,9 +46,9 @@ class ExpectedPredictionSVR(
     kernel : {"rbf", "laplacian", "hamming"} or Kernel, default="rbf"
         The kernel between complete rows. The strings treat a categorical column as its
         one-hot columns: each mismatch costs ``exp(-2 * gamma)``. ``"hamming"`` needs a
-        table of categorical columns only. A kernel object is used as it is (``gamma`` must then stay
-        at its default); its variables are column numbers. Searches set the parameters of a
-        single kernel object by names such as ``kernel__gamma``.
+        table of categorical columns only. A kernel object is used as it is (``gamma`` must
+        then stay at its default); its variables are column numbers. Searches set the
+        parameters of a single kernel object by names such as ``kernel__gamma``.
     gamma : {"scale", "auto"} or float, default="scale"
         Kernel coefficient. ``"scale"``: 1 / (n_columns * variance of all cells) over the
         observed cells of the numeric and one-hot columns; ``"auto"``: 1 / n_columns.

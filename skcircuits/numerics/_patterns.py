@@ -110,7 +110,8 @@ def group_patterns(missing: BoolArray) -> list[PatternGroup]:
     --------
     >>> import numpy as np
     >>> from skcircuits.numerics._patterns import group_patterns
-    >>> complete, incomplete = group_patterns(np.array([[0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool))
+    >>> missing = np.array([[0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool)
+    >>> complete, incomplete = group_patterns(missing)
     >>> incomplete.missing.ravel(), incomplete.rows
     (array([0, 1]), array([2, 0, 3]))
     """
