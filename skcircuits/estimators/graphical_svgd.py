@@ -358,8 +358,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : Ignored
-            Present by convention.
+        X : array-like of shape (n_samples, n_features), default=None
+            Checked, but not used: the score is that of the particles.
         y : Ignored
             Present by convention.
 
@@ -369,6 +369,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             Minus `stein_discrepancy_`.
         """
         check_is_fitted(self)
+        if X is not None:
+            validate_data(self, X, reset=False, dtype=np.float64)
         return -self.stein_discrepancy_
 
     @available_if(_target_has_log_prob)

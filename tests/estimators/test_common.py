@@ -367,10 +367,16 @@ def test_pipelines(name, X, y):
     np.testing.assert_array_equal(answer(pipeline, X), answer(make(name).fit(X, y), X))
 
 
+def imputed_mean(imputer, X, y):
+    """Score of a transformer, which has none of its own."""
+    return float(np.mean(imputer.transform(X)))
+
+
 @every_estimator
 def test_grid_search(name, X, y):
     grid = ESTIMATORS[name][1]
-    search = GridSearchCV(make(name), grid, cv=2, error_score="raise").fit(X, y)
+    scoring = None if hasattr(make(name), "score") else imputed_mean
+    search = GridSearchCV(make(name), grid, cv=2, scoring=scoring, error_score="raise").fit(X, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert_no_silent_nan(answer(search, X))
 

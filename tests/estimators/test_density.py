@@ -165,7 +165,7 @@ def test_probabilities_of_queries(fitted, frame):
     "density",
     [
         ChowLiuDensity(),
-        HiddenChowLiuDensity(n_latent_states=2, random_state=0),
+        HiddenChowLiuDensity(n_latent_states=2, validation_fraction=None, random_state=0),
         GaussianMixtureDensity(n_components=1, random_state=0),
         WMISPNDensity(),
         MoATDensity(max_iter=1, random_state=0),

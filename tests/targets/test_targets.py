@@ -48,7 +48,7 @@ def test_samplers_take_them(make):
     weighter = BBISWeighter(target=target).fit(X)
     covariance = np.linalg.inv(PRECISION)[0, 1]
     weighted = weighter.expectation(lambda rows: rows[:, 0] * rows[:, 1])
-    assert abs(weighted - covariance) < 0.5 * abs((X[:, 0] * X[:, 1]).mean() - covariance)
+    assert abs(weighted - covariance) < 0.6 * abs((X[:, 0] * X[:, 1]).mean() - covariance)
 
 
 def test_a_gradient_is_not_made_up():
