@@ -70,6 +70,10 @@ def test_discrepancy_is_that_of_the_weights(model, anywhere):
     K = stein_gram(anywhere, model, Hamming(9.0))
     expected = weighter.weights_ @ K @ weighter.weights_
     assert_allclose(weighter.stein_discrepancy_, expected, rtol=1e-8)
+    # The score has the reference kernel, and the weights that fit gives
+    reference = stein_gram(anywhere, model, Hamming(16.0 * anywhere.shape[1]))
+    score = -(weighter.weights_ @ reference @ weighter.weights_)
+    assert_allclose(weighter.score(anywhere), score, rtol=1e-8)
     assert_allclose(weighter.effective_sample_size_, 1 / (weighter.weights_**2).sum())
 
 
