@@ -110,7 +110,12 @@ def register_expectation(
 
 def rules_of(layer: InputLayer, kernel: type) -> Rules:
     """Rules of a layer and a kernel class, or of their base classes."""
-    for family in type(layer).__mro__:
+    return _rules_of_family(type(layer).__mro__, kernel)
+
+
+def _rules_of_family(families: Sequence[type], kernel: type) -> Rules:
+    """Rules of the first of some classes of layers that has any for a kernel class."""
+    for family in families:
         for base in kernel.__mro__:
             if (family, base) in _RULES:
                 return _RULES[family, base]
@@ -125,8 +130,10 @@ def _points_rule(layer: InputLayer, kernel: type) -> Callable[..., Any]:
 
 
 def _pairs_rule(left: InputLayer, right: InputLayer, kernel: type) -> Callable[..., Any]:
-    rule = rules_of(left, kernel).pairs
-    if rule is None or type(left) is not type(right):
+    # Units of two families pair by the rule of a family that both belong to.
+    shared = [family for family in type(left).__mro__ if isinstance(right, family)]
+    rule = _rules_of_family(shared, kernel).pairs
+    if rule is None:
         raise _no_closed_form(kernel, left, right)
     return rule
 

@@ -3,14 +3,23 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian, Sum
+from skcircuits.circuits import (
+    Bernoulli,
+    Circuit,
+    FactorGaussian,
+    Gaussian,
+    MultivariateGaussian,
+    Sum,
+)
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import (
     RBF,
     KernelFamily,
+    Polynomial,
     expected_kernel,
     expected_kernel_matrix,
     is_kernel_compatible,
+    mmd2,
     register_expectation,
 )
 from skcircuits.kernels.integrals import registry
@@ -80,3 +89,19 @@ def test_joint_units_take_rules_over_their_scope():
 
     register_expectation(MultivariateGaussian, Cosine, pairs=pairs)
     assert expected_kernel(p, p, Cosine(variables=[0])) == 0.25
+
+
+def test_a_family_pairs_with_the_one_it_derives_from():
+    """Covariances of low rank plus a diagonal beside dense ones: what mixtures choose differs."""
+    loadings, noise = np.array([[1.0], [-0.5], [0.3]]), np.array([0.4, 0.2, 0.7])
+    scope, means = [0, 1, 2], np.array([[0.0, 1.0, -1.0], [0.5, 0.0, 0.2]])
+    low_rank = FactorGaussian(scope, means[0], loadings, noise)
+    dense = MultivariateGaussian(scope, means[0], loadings @ loadings.T + np.diag(noise))
+    other = MultivariateGaussian(scope, means[1], np.diag([1.0, 2.0, 0.5]))
+    for kernel in (RBF(0.3), Polynomial(degree=2)):
+        expected = expected_kernel(Circuit(dense), Circuit(other), kernel)
+        for pair in ((low_rank, other), (other, low_rank)):
+            value = expected_kernel(*map(Circuit, pair), kernel)
+            np.testing.assert_allclose(value, expected, rtol=1e-12)
+    mixture = Circuit(0.3 * low_rank + 0.7 * other)
+    assert mmd2(mixture, Circuit(0.3 * dense + 0.7 * other), RBF(0.3)) < 1e-12
