@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-all reliability lint doc dist bench clean
+.PHONY: demo test test-all reliability lint doc doc-check dist bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'skcircuits needs Python >= 3.11; pass PYTHON=<path>')"
@@ -18,7 +18,7 @@ $(VENV)/.installed-%: $(BIN)/python pyproject.toml
 	touch $@
 
 demo: $(VENV)/.installed-plot
-	$(BIN)/python examples/plot_missing_cells.py --output demo-output
+	$(BIN)/python examples/predictions/plot_missing_cells.py --output demo-output
 
 test: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
@@ -37,15 +37,29 @@ lint: $(VENV)/.installed-dev $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
 
+# Pages are generated in a copy, so that the tree keeps nothing but the site.
+DOC_SOURCE := build/doc/source
+SPHINXOPTS ?=
+
 doc: $(VENV)/.installed-doc
-	$(BIN)/sphinx-build -W --keep-going -b html doc doc/_build/html
+	@mkdir -p $(DOC_SOURCE)
+	@cd $(DOC_SOURCE) && rm -rf *.md user_guide images
+	@cp -p CHANGELOG.md build/doc && cp -pR doc/*.md doc/user_guide doc/images $(DOC_SOURCE)
+	PYTHONPATH=$(CURDIR) $(ONE_THREAD) $(BIN)/sphinx-build -W --keep-going -c doc -d build/doc/doctrees $(SPHINXOPTS) \
+		$(DOC_SOURCE) doc/_build/html
+	@rm -f doc/_build/html/.buildinfo
+
+# Every page at the widths of a phone and a desktop, every link within the site. Needs `make doc` and a
+# browser: BROWSER=<path of a chromium>, or `python -m playwright install chromium`.
+doc-check: $(VENV)/.installed-doc
+	$(BIN)/python doc/check_site.py doc/_build/html
 
 # Wheel and source distribution, installed alone in an empty environment and used from there.
 dist: $(VENV)/.installed-dev
-	rm -rf dist build
+	rm -rf dist build/lib build/bdist.* build/empty
 	$(BIN)/python -m build --quiet --outdir dist .
 	$(BIN)/twine check --strict dist/*
-	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	$(PYTHON) -m venv build/empty
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	cd build && empty/bin/python ../tests/smoke.py
 
@@ -53,4 +67,4 @@ bench: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist demo-output doc/_build doc/api doc/auto_examples doc/sg_execution_times.rst
+	rm -rf $(VENV) build dist demo-output doc/_build

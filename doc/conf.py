@@ -1,6 +1,8 @@
 """Configuration of the documentation: ``make doc`` writes it to ``doc/_build/html``."""
 
 import re
+import sys
+from pathlib import Path
 
 import matplotlib
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401 - the gallery names it
@@ -8,6 +10,8 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401 - the ga
 import skcircuits
 
 matplotlib.use("Agg")
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # gallery_setup
 
 project = "skcircuits"
 author = "the skcircuits developers"
@@ -21,11 +25,13 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
+    # Formulas without a network: the package carries MathJax and copies it into the site
+    "sphinx-mathjax-offline",
 ]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "auto_examples/*.ipynb"]
+exclude_patterns = ["auto_examples/**.ipynb", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 nitpicky = False
 
 # Prose
@@ -39,27 +45,41 @@ autosummary_generate = True
 autosummary_imported_members = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+# The heading of a page says where a name is imported from; its signature need not repeat it
+add_module_names = False
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
+
 # The gallery: examples run while the documentation is built
 sphinx_gallery_conf = {
-    "examples_dirs": "../examples",
+    "examples_dirs": str(HERE.parent / "examples"),
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "remove_config_comments": True,
+    "subsection_order": "gallery_setup.section_order",
     "within_subsection_order": "ExampleTitleSortKey",
+    "nested_sections": False,
     "doc_module": ("skcircuits",),
     "backreferences_dir": None,
+    "reset_modules": ("matplotlib", "gallery_setup.apply_style"),
 }
 
-# Appearance. Nothing is fetched from the network while building.
+# Appearance. Nothing is fetched from the network, neither while building nor while reading.
 html_theme = "pydata_sphinx_theme"
 html_title = "skcircuits"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_favicon = "_static/logo.svg"
+html_logo = "_static/logo.svg"
+html_context = {"default_mode": "auto"}
+html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
+    "logo": {"text": "skcircuits"},
     "navigation_with_keys": False,
     "show_nav_level": 1,
     "show_toc_level": 2,
@@ -67,7 +87,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
-html_sidebars = {"index": [], "glossary": [], "architecture": []}
+html_sidebars = {"index": [], "glossary": [], "architecture": [], "benchmarks": [], "changelog": []}
 
 
 def leave_out(app, what, name, member, skip, options):

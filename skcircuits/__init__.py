@@ -1,24 +1,29 @@
 """Exact probabilistic reasoning as ordinary scikit-learn estimators."""
 
-from skcircuits.estimators import (
-    BBISWeighter,
-    ChowLiuDensity,
-    CircuitImputer,
-    ExpectedPredictionClassifier,
-    ExpectedPredictionRegressor,
-    ExpectedPredictionSVR,
-    GaussianMixtureDensity,
-    GraphicalSVGDSampler,
-    HiddenChowLiuDensity,
-    MoATDensity,
-    PooledEstimate,
-    StrudelDensity,
-    WMISPNDensity,
-    pool,
-    pool_models,
-)
-from skcircuits.tabular.queries import col, count
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from skcircuits.versions import show_versions
+
+if TYPE_CHECKING:
+    from skcircuits.estimators import (
+        BBISWeighter,
+        ChowLiuDensity,
+        CircuitImputer,
+        ExpectedPredictionClassifier,
+        ExpectedPredictionRegressor,
+        ExpectedPredictionSVR,
+        GaussianMixtureDensity,
+        GraphicalSVGDSampler,
+        HiddenChowLiuDensity,
+        MoATDensity,
+        PooledEstimate,
+        StrudelDensity,
+        WMISPNDensity,
+        pool,
+        pool_models,
+    )
+    from skcircuits.tabular.queries import col, count
 
 __version__ = "0.1.0"
 
@@ -42,3 +47,30 @@ __all__ = [
     "pool_models",
     "show_versions",
 ]
+
+_PACKAGES = (
+    "circuits",
+    "estimators",
+    "graphical",
+    "inspection",
+    "kernels",
+    "learning",
+    "particles",
+    "stein",
+    "targets",
+)
+
+
+# As in SciPy (SPEC 1): what a program does not name is not loaded.
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"skcircuits.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module 'skcircuits' has no attribute {name!r}")
+    home = "skcircuits.tabular.queries" if name in ("col", "count") else "skcircuits.estimators"
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__, *_PACKAGES])

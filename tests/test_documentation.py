@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -40,3 +42,25 @@ def test_blocks_run_as_pasted(page, tmp_path, monkeypatch):
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore", UserWarning)
             exec(compile(code, str(page), "exec"), namespace)
+
+
+@pytest.mark.slow
+def test_a_users_code_type_checks(tmp_path):
+    """The example of the README, with the types that the installed package declares."""
+    pytest.importorskip("mypy")
+    program = tmp_path / "example.py"
+    program.write_text("\n".join(code for _, code in blocks(ROOT / "README.md")), encoding="utf-8")
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("import skcircuits\n\nskcircuits.CircuitImputer(no_such_parameter=1)\n")
+    command = [sys.executable, "-m", "mypy", "--ignore-missing-imports", "--config-file="]
+    # As with an installed package, only what is wrong in the programs counts
+    command += [
+        "--follow-imports=silent",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        str(program),
+        str(wrong),
+    ]
+    run = subprocess.run(command, capture_output=True, cwd=ROOT, text=True)
+    found = [line for line in run.stdout.splitlines() if ": error:" in line]
+    assert len(found) == 1 and "no_such_parameter" in found[0], run.stdout + run.stderr

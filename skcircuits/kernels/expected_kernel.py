@@ -44,7 +44,7 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     -----
     Li, Zeng, Vergari, Van den Broeck, "Tractable Computation of Expected Kernels", UAI 2021,
     Theorem 4.3 and Algorithm 1: one pass over pairs of units with the same scope and the parts
-    of the kernel there, of cost |p| |q| |k|.
+    of the kernel there. The cost is the product of the sizes of p, of q and of the kernel.
 
     Examples
     --------
