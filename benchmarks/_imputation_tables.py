@@ -1,0 +1,200 @@
+"""Tables of the imputation exam, and the masks that hide their cells.
+
+scikit-learn's tables, those of ``$SKCIRCUITS_DATA`` and simulated ones whose columns depend on one
+another in ways that no single family of densities has by nature.
+"""
+
+import json
+
+import numpy as np
+import pandas as pd
+from _data import data_path
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+
+__all__ = ["TABLES", "hide", "load"]
+
+BUNDLED = {
+    "iris": load_iris,
+    "wine": load_wine,
+    "diabetes": load_diabetes,
+    "breast_cancer": load_breast_cancer,
+}
+HYBRID = [
+    *("anneal-U", "australian", "auto", "cars", "cleve", "cloud", "crx", "german", "german-org"),
+    *("heart", "shuttle"),
+]
+INCOMPLETE = ["hepatitis", "horse_colic", "mammographic_masses", "pima_zeros_missing"]
+REGRESSION = ["abalone", "delta-ailerons", "elevators", "insurance"]
+_MOST_CATEGORIES = 10  # of a target of scikit-learn's tables
+
+
+def load(name, max_rows):
+    """Give a float table (categories as codes, NaN where missing) and the categorical columns."""
+    if name in SIMULATED:
+        X, categorical = SIMULATED[name](np.random.default_rng(0))
+    elif name in BUNDLED:
+        bunch = BUNDLED[name]()
+        X = np.column_stack([bunch.data, bunch.target])
+        is_label = len(np.unique(bunch.target)) <= _MOST_CATEGORIES
+        categorical = [X.shape[1] - 1] if is_label else []
+    elif name in REGRESSION:
+        X, categorical = _coded(pd.read_csv(data_path("svr", f"{name}_raw.csv.gz")))
+    else:
+        folder = "hybrid" if name in HYBRID else "missing"
+        frame = pd.read_csv(data_path(folder, f"{name}.csv.gz"))
+        columns = json.loads(data_path(folder, f"{name}.json").read_text())["columns"]
+        kinds = {column["name"]: column["type"] for column in columns}
+        X, categorical = _coded(frame[[column for column in frame if column in kinds]], kinds)
+    order = np.random.default_rng(0).permutation(len(X))[:max_rows]
+    X = X[order].astype(float)
+    # a subset of the rows may have lost categories, or all that a column told
+    told = np.array([len(np.unique(column[~np.isnan(column)])) > 1 for column in X.T])
+    is_categorical = np.isin(np.arange(X.shape[1]), categorical)[told]
+    X = X[:, told]
+    for j in np.flatnonzero(is_categorical):
+        known = ~np.isnan(X[:, j])
+        X[known, j] = np.unique(X[known, j], return_inverse=True)[1]
+    return X, np.flatnonzero(is_categorical)
+
+
+def _coded(frame, kinds=None):
+    """Codes of the categories of a dataframe, and which columns they are."""
+    if kinds is None:
+        kinds = {
+            c: "number" if pd.api.types.is_numeric_dtype(frame[c]) else "categorical" for c in frame
+        }
+    parts = []
+    for column in frame:
+        if kinds[column] == "categorical":
+            codes = pd.factorize(frame[column], sort=True)[0].astype(float)
+            parts.append(np.where(codes < 0, np.nan, codes))
+        else:
+            parts.append(frame[column].to_numpy(dtype=float))
+    categorical = [j for j, column in enumerate(frame) if kinds[column] == "categorical"]
+    return np.column_stack(parts), categorical
+
+
+def _cut(numbers, n_categories):
+    """Categories of a number, of unequal frequency."""
+    edges = np.quantile(numbers, np.sort(np.linspace(0, 1, n_categories + 1)[1:-1] ** 1.3))
+    return np.searchsorted(edges, numbers).astype(float)
+
+
+def _simulated_copula(rng):
+    """Low-rank Gaussian dependence seen through skewed, counted and cut columns."""
+    latent = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 14)) + 0.8 * rng.normal(size=(500, 14))
+    latent /= latent.std(axis=0)
+    columns = list(latent[:, :4].T)
+    columns += [np.exp(column) for column in latent[:, 4:7].T]
+    columns += [rng.poisson(np.exp(0.7 * column + 1)).astype(float) for column in latent[:, 7:10].T]
+    columns += [_cut(column, k) for column, k in zip(latent[:, 10:].T, (2, 3, 4, 6), strict=True)]
+    return np.column_stack(columns), [10, 11, 12, 13]
+
+
+def _simulated_classes(rng):
+    """Latent classes: categories and numbers are independent given five classes."""
+    label = rng.choice(5, 450, p=[0.35, 0.25, 0.2, 0.1, 0.1])
+    numbers = rng.normal(size=(5, 5)) * 1.3
+    columns = [numbers[label, j] + rng.gamma(2.0, 0.5, 450) for j in range(5)]
+    columns += [rng.poisson(rng.gamma(1.0, 4.0, 5)[label]).astype(float) for _ in range(2)]
+    columns += [_drawn(rng.dirichlet(np.full(k, 0.4), 5)[label], rng) for k in (2, 2, 3, 4, 5, 3)]
+    return np.column_stack(columns), list(range(7, 13))
+
+
+def _drawn(probabilities, rng):
+    """One category per row of probabilities."""
+    cumulated = probabilities.cumsum(axis=1)
+    return (
+        (rng.random((len(cumulated), 1)) * cumulated[:, -1:] > cumulated).sum(axis=1).astype(float)
+    )
+
+
+def _simulated_curves(rng):
+    """Smooth curves and thresholds of two drivers, with interactions by a category."""
+    n = 400
+    group = rng.choice(3, n, p=[0.5, 0.3, 0.2])
+    a, b = rng.uniform(-2, 2, n), rng.normal(size=n) + 0.6 * group
+    columns = [a, b, a**2 + 0.4 * rng.normal(size=n), np.sin(2 * a) + 0.3 * rng.normal(size=n)]
+    columns += [np.where(group == 1, b, -b) + 0.5 * rng.normal(size=n)]
+    columns += [
+        np.abs(b) * a + 0.5 * rng.normal(size=n),
+        np.exp(0.5 * a + 0.3 * rng.normal(size=n)),
+    ]
+    columns += [rng.normal(size=n), group, _cut(a + 0.7 * rng.normal(size=n), 3)]
+    columns += [(rng.random(n) < 1 / (1 + np.exp(-3 * columns[4]))).astype(float)]
+    return np.column_stack(columns), [8, 9, 10]
+
+
+def _simulated_chain(rng):
+    """A chain of regressions and choices, each column taught by one or two before it."""
+    n, columns, categorical = 350, [rng.normal(size=350)], []
+    for j in range(1, 12):
+        parents = rng.choice(j, min(j, 2), replace=False)
+        mean = sum(
+            rng.normal() * (columns[p] - np.mean(columns[p])) / np.std(columns[p]) for p in parents
+        )
+        cell = mean + 0.7 * rng.normal(size=n)
+        if j % 3 == 0:
+            categorical.append(j)
+            cell = _cut(cell, int(rng.integers(2, 5)))
+        elif j % 3 == 1:
+            cell = np.round(np.exp(0.5 * cell) * 10)
+        columns.append(cell)
+    return np.column_stack(columns), categorical
+
+
+def _simulated_wide(rng):
+    """More than a column for every seven rows, few factors, and labels of two of them."""
+    factors = rng.normal(size=(200, 4))
+    X = factors @ rng.normal(size=(4, 30)) + rng.normal(size=(200, 30))
+    return np.column_stack([X, _cut(factors[:, 0], 2), _cut(factors[:, 1] + factors[:, 2], 3)]), [
+        30,
+        31,
+    ]
+
+
+def _simulated_zeros(rng):
+    """Amounts that are zero for many rows, integers of a short scale, and rounded measurements."""
+    n = 450
+    wealth, health = rng.normal(size=(2, n))
+    amount = np.where(rng.random(n) < 1 / (1 + np.exp(1 - wealth)), np.exp(wealth + 3), 0.0)
+    other = np.where(rng.random(n) < 0.6, 0.0, np.round(np.exp(2 + 0.5 * health) * 5))
+    scales = [
+        np.clip(np.round(3 + c * health + 0.8 * rng.normal(size=n)), 1, 5) for c in (1, 0.8, -1)
+    ]
+    age = np.round(45 + 12 * (0.5 * wealth - 0.4 * health + rng.normal(size=n)))
+    size = np.round(170 + 8 * rng.normal(size=n), 0)
+    weight = np.round(0.9 * (size - 100) + 8 * health + 5 * rng.normal(size=n), 1)
+    job = _drawn(np.exp(np.outer(wealth, [-1, 0, 0.5, 1])), rng)
+    smokes = (rng.random(n) < 1 / (1 + np.exp(1 + 1.5 * health))).astype(float)
+    columns = [amount, other, *scales, age, size, weight, job, smokes]
+    return np.column_stack(columns), [8, 9]
+
+
+SIMULATED = {
+    "simulated_copula": _simulated_copula,
+    "simulated_classes": _simulated_classes,
+    "simulated_curves": _simulated_curves,
+    "simulated_chain": _simulated_chain,
+    "simulated_wide": _simulated_wide,
+    "simulated_zeros": _simulated_zeros,
+}
+TABLES = [*BUNDLED, *HYBRID, *INCOMPLETE, *REGRESSION, *SIMULATED]
+
+
+def hide(X, rate, mechanism, rng):
+    """Mask of the cells to hide, about `rate` of the observed ones."""
+    observed = ~np.isnan(X)
+    if mechanism == "MCAR":
+        return observed & (rng.random(X.shape) < rate)
+    score = np.where(observed, X, np.nanmean(X, axis=0))
+    score = (score - score.mean(axis=0)) / (score.std(axis=0) + 1e-12)
+    if mechanism == "MAR":  # by one column that stays observed
+        driver = int(rng.integers(X.shape[1]))
+        slope = rng.choice([-1.5, 1.5])
+        chance = 1 / (1 + np.exp(-slope * score[:, [driver]])) * np.ones(X.shape)
+        chance[:, driver] = 0.0
+    else:  # large cells are hidden more often
+        chance = 1 / (1 + np.exp(-1.5 * score))
+    chance *= rate / max(chance[:, chance.sum(axis=0) > 0].mean(), 1e-12)
+    return observed & (rng.random(X.shape) < chance)
