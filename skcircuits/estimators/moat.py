@@ -71,11 +71,14 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         Weight of the uniform rows added before pair tables are estimated.
     missing : {"estimate", "error"}, default="estimate"
         Rows with missing cells. Their exact probability is NP-hard; ``"estimate"`` averages
-        over drawn trees, and completes training rows by draws from a Chow-Liu tree.
+        over drawn completions or trees, and completes training rows by draws from a Chow-Liu
+        tree.
         ``"error"`` refuses them.
     n_tree_samples : int, default=256
         Number of trees drawn per row with missing cells. Rows with at most that many
-        completions are enumerated instead, which is exact. The relative standard error of an
+        completions are enumerated instead, which is exact; rows whose missing cells hardly
+        depend on each other get a sixteenth as many completions (more below 100 columns),
+        which takes less time and reaches a smaller error. The relative standard error of an
         estimated probability falls with the square root of the number; draws are fixed at
         fit, so that scores repeat. Completions (``sample(X=...)``) and queries are exact up to
         4096 completions; beyond, all completions of a row are drawn from that many trees,

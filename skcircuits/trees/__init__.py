@@ -13,9 +13,10 @@ from skcircuits.trees.mixture_of_all_trees._enumeration import (
     enumerate_marginals,
     n_completions,
 )
+from skcircuits.trees.mixture_of_all_trees._evidence import estimate_evidence
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     TreeProposal,
-    estimate_evidence,
+    estimate_from_trees,
     estimate_marginals,
     sample_completions,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "enumerate_evidence",
     "enumerate_marginals",
     "estimate_evidence",
+    "estimate_from_trees",
     "estimate_marginals",
     "from_contrasts",
     "invert_in_place",

@@ -28,7 +28,7 @@ from skcircuits.trees.tree._rooted import edges_of
 __all__ = [
     "TreeProposal",
     "WeightedMarginals",
-    "estimate_evidence",
+    "estimate_from_trees",
     "estimate_marginals",
     "sample_completions",
 ]
@@ -48,19 +48,16 @@ class WeightedMarginals(NamedTuple):
     effective_sample_size: FloatArray
 
 
-def estimate_evidence(
+def estimate_from_trees(
     mixture: AllTreesMixture, evidence: FloatArray, n_trees: int, seed: int
 ) -> FloatArray:
-    """Log probability of the observed cells.
+    """Log of an unbiased estimate of the probability of the observed cells.
 
     `evidence` (n_rows, n_states) -> (n_rows,).
     """
     log_evidence = np.full(len(evidence), -np.inf)
-    layout = mixture.layout
-    # A variable whose states are all ruled out leaves nothing to draw.
-    possible = np.flatnonzero((layout.sum_states(evidence) > 0).all(axis=1))
-    for chunk in _chunks(len(possible), layout, n_trees):
-        rows = possible[chunk]
+    for chunk in _chunks(len(evidence), mixture.layout, n_trees):
+        rows = np.arange(len(evidence))[chunk]
         # Started afresh for every chunk: the numbers depend on the tree alone.
         source = _CommonSource(np.random.default_rng(seed), n_trees)
         trees = _EvidenceTrees(mixture, evidence[rows], n_trees, source)

@@ -1,0 +1,208 @@
+"""Importance sampling of the missing cells given observed cells.
+
+Given all cells the sum over trees is a determinant, so nothing but the missing cells has to be
+drawn: from independent beliefs about each, which a mean field over the trees provides. Where
+enough is observed, little dependence is left between missing cells, and a few completions are
+worth thousands of trees. Where nearly nothing is observed the dependence is all there is, and
+trees are the better thing to draw (`estimate_evidence`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skcircuits.parallel import memory_bound_chunks, row_slices
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
+from skcircuits.trees.spanning._laplacian import log_partitions_and_marginals
+from skcircuits.trees.tree._layout import StateLayout
+
+__all__ = ["CellBeliefs", "cell_beliefs", "estimate_from_completions"]
+
+# The second round tells missing cells about each other; further rounds change little.
+_N_ROUNDS = 2
+_CELLS_AT_ONCE = 2**17
+
+
+class CellBeliefs(NamedTuple):
+    """Beliefs about every cell given the observed cells of each row, per component.
+
+    `log_mass` (n_components, n_rows): log of the approximate probability of the evidence with the
+    component; `states` (n_components, n_rows, n_states): probability of every state; `log_spread`
+    (n_rows,): log of one plus the relative variance to be expected of an importance weight.
+    """
+
+    log_mass: FloatArray
+    states: FloatArray
+    log_spread: FloatArray
+
+    def of_rows(self, chosen: slice | BoolArray) -> CellBeliefs:
+        """Beliefs about some of the rows."""
+        return CellBeliefs(
+            self.log_mass[:, chosen], self.states[:, chosen], self.log_spread[chosen]
+        )
+
+
+def cell_beliefs(mixture: AllTreesMixture, evidence: FloatArray) -> CellBeliefs:
+    """Beliefs of all components: `evidence` (n_rows, n_states), with a possible state per cell."""
+    parts = [_beliefs_of(component, evidence) for component in mixture.components]
+    log_mass = mixture.log_weights[:, None] + np.stack([part.log_mass[0] for part in parts])
+    log_spreads = np.stack([part.log_spread for part in parts])
+    # A weight's square has the mean of the components' squares, each as often as it is drawn.
+    log_spread = logsumexp(log_mass - logsumexp(log_mass, axis=0) + log_spreads, axis=0)
+    return CellBeliefs(log_mass, np.concatenate([part.states for part in parts]), log_spread)
+
+
+def estimate_from_completions(
+    mixture: AllTreesMixture,
+    evidence: FloatArray,
+    beliefs: CellBeliefs,
+    n_completions: int,
+    seed: int,
+) -> FloatArray:
+    """Log of an unbiased estimate of the probability of the observed cells.
+
+    `evidence` (n_rows, n_states) -> (n_rows,).
+    """
+    layout = mixture.layout
+    # One more column draws the component.
+    uniforms = _latin_hypercube(seed, n_completions, layout.n_variables + 1)
+    log_evidence = np.empty(len(evidence))
+    bytes_per_row = 16 * n_completions * layout.n_states * len(mixture.components)
+    for rows in memory_bound_chunks(len(evidence), bytes_per_row):
+        log_mass, states, _ = beliefs.of_rows(rows)
+        log_fractions = log_mass - logsumexp(log_mass, axis=0)
+        codes = _draw(log_fractions, states, layout, uniforms)
+        with np.errstate(divide="ignore"):
+            log_states, log_factors = np.log(states), np.log(evidence[rows])
+        flat = layout.flat(codes)
+        by_component = [
+            own[:, None] + _gather(log, flat).sum(axis=2)
+            for own, log in zip(log_fractions, log_states, strict=True)
+        ]
+        log_ratios = mixture.log_prob(codes.reshape(-1, layout.n_variables))
+        log_ratios = log_ratios.reshape(flat.shape[:2]) + _gather(log_factors, flat).sum(axis=2)
+        log_ratios -= logsumexp(by_component, axis=0)
+        log_evidence[rows] = logsumexp(log_ratios, axis=1) - np.log(n_completions)
+    return log_evidence
+
+
+def _beliefs_of(model: MixtureOfAllTrees, evidence: FloatArray) -> CellBeliefs:
+    """Beliefs of one component, alone in its leading axis."""
+    layout = model.layout
+    ratios = model.ratios()
+    # So few rows at once that their messages stay in cache.
+    size = max(1, _CELLS_AT_ONCE // (layout.n_states * layout.n_variables))
+    slices = row_slices(len(evidence), size) or [slice(0)]
+    parts = [_beliefs_of_chunk(model, ratios, evidence[rows]) for rows in slices]
+    log_mass, states, log_spread = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return CellBeliefs(log_mass[None], states[None], log_spread)
+
+
+def _beliefs_of_chunk(
+    model: MixtureOfAllTrees, ratios: FloatArray, evidence: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Log mass (n_rows,), beliefs (n_rows, n_states) and log spread (n_rows,) of some rows."""
+    layout = model.layout
+    beliefs = model.nodes * evidence
+    marginals = layout.sum_states(beliefs)
+    beliefs /= marginals[:, layout.owner]
+    with np.errstate(divide="ignore"):
+        log_allowed = np.log(beliefs)
+    # The same vertex for all rows: no row depends on those beside it, not even by rounding.
+    root = int(model.weights.sum(axis=1).argmax())
+    within = np.arange(layout.n_variables)
+    log_masses = []
+    for _ in range(_N_ROUNDS):
+        messages = _expected(ratios, beliefs, layout)
+        means = np.add.reduceat(messages * beliefs[:, :, None], layout.offsets, axis=1)
+        log_sums, edges = log_partitions_and_marginals(model.weights * means, root)
+        log_masses.append(log_sums)
+        means[:, within, within] = 1.0  # no edge: its probability is zero
+        before = beliefs
+        beliefs = _updated(log_allowed, messages, means, edges, layout)
+    # Had every pair of cells its edge independently, variances of the weight would multiply.
+    squares = _expected(np.square(ratios), before, layout)
+    squares = np.add.reduceat(squares * before[:, :, None], layout.offsets, axis=1)
+    spreads = np.log1p(np.square(edges) * np.maximum(squares / np.square(means) - 1.0, 0.0))
+    # The first sum keeps the marginal probability of every cell out of its own message.
+    log_mass: FloatArray = (
+        np.log(marginals).sum(axis=1) + log_masses[0] - model.tree_distribution[0]
+    )
+    return log_mass, beliefs, spreads.sum(axis=(1, 2)) / 2
+
+
+def _expected(ratios: FloatArray, beliefs: FloatArray, layout: StateLayout) -> FloatArray:
+    """Expectation of the ratios over the second variable: (n_rows, flat states of u, v).
+
+    State by state instead of by a matrix product, whose rounding depends on the number of rows.
+    """
+    messages = np.zeros((len(beliefs), layout.n_states, layout.n_variables))
+    for state in range(layout.cardinalities.max()):
+        present = np.flatnonzero(layout.cardinalities > state)
+        columns = layout.offsets[present] + state
+        product = ratios[:, columns] * beliefs[:, None, columns]
+        if len(present) == layout.n_variables:
+            messages += product
+        else:
+            messages[:, :, present] += product
+    return messages
+
+
+def _updated(
+    log_allowed: FloatArray,
+    messages: FloatArray,
+    means: FloatArray,
+    edges: FloatArray,
+    layout: StateLayout,
+) -> FloatArray:
+    """Beliefs about every variable from the messages of its neighbours, (n_rows, n_states).
+
+    An edge that is there with probability M changes the weight of a state by 1 - M + M m / E[m].
+    """
+    factors = messages / means[:, layout.owner]
+    factors -= 1.0
+    factors *= edges[:, layout.owner]
+    factors += 1.0
+    log_beliefs = log_allowed + np.log(factors, out=factors).sum(axis=2)
+    largest = np.maximum.reduceat(log_beliefs, layout.offsets, axis=1)
+    beliefs: FloatArray = np.exp(log_beliefs - largest[:, layout.owner])
+    beliefs /= layout.sum_states(beliefs)[:, layout.owner]
+    return beliefs
+
+
+def _latin_hypercube(seed: int, n_points: int, n_columns: int) -> FloatArray:
+    """Uniform numbers with one in every n-th part of each column: less noise than any."""
+    rng = np.random.default_rng(seed)
+    ranks = rng.permuted(np.tile(np.arange(n_points)[:, None], (1, n_columns)), axis=0)
+    return (ranks + rng.random(ranks.shape)) / n_points
+
+
+def _draw(
+    log_fractions: FloatArray, states: FloatArray, layout: StateLayout, uniforms: FloatArray
+) -> IntArray:
+    """Complete rows from the beliefs: (n_rows, n_completions, n_variables)."""
+    n_rows = states.shape[1]
+    every = np.arange(n_rows)[:, None]
+    # All but the last cumulative fraction: that one may round below one.
+    bounds = np.cumsum(np.exp(log_fractions), axis=0)[:-1, :, None]
+    components: IntArray = (bounds <= uniforms[:, -1]).sum(axis=0)
+    cumulative = np.cumsum(states, axis=2)
+    before = np.concatenate([np.zeros((len(states), n_rows, 1)), cumulative], axis=2)
+    cumulative -= before[:, :, layout.offsets][:, :, layout.owner]
+    # The last possible state takes what rounding leaves.
+    possible = np.where(states > 0, layout.own_state, -1)
+    is_last = possible == np.maximum.reduceat(possible, layout.offsets, axis=2)[..., layout.owner]
+    np.copyto(cumulative, 2.0, where=is_last)
+    passed = uniforms[:, layout.owner] >= cumulative[components, every]
+    codes: IntArray = np.add.reduceat(passed.astype(np.int64), layout.offsets, axis=2)
+    return codes
+
+
+def _gather(values: FloatArray, flat: IntArray) -> FloatArray:
+    """Values (n_rows, n_states) at flat states (n_rows, n_completions, n_variables)."""
+    found = np.take_along_axis(values, flat.reshape(len(flat), -1), axis=1)
+    return found.reshape(flat.shape)

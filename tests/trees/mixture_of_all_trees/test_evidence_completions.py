@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from skcircuits.trees import (
+    AllTreesMixture,
+    Schedule,
+    StateLayout,
+    enumerate_evidence,
+    estimate_evidence,
+    estimate_from_trees,
+    learn_all_trees,
+    start_training,
+)
+from skcircuits.trees.mixture_of_all_trees._evidence_completions import (
+    cell_beliefs,
+    estimate_from_completions,
+)
+from tests.trees.conftest import random_model
+
+
+def incomplete_rows(layout, n_rows, rate, seed=0):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(layout.cardinalities, size=(n_rows, layout.n_variables))
+    return np.where(rng.random(codes.shape) < rate, -1, codes)
+
+
+def test_completions_are_unbiased(two_components):
+    rng = np.random.default_rng(1)
+    hard = two_components.layout.evidence(np.array([[0, -1, 1, -1], [-1, 2, -1, -1]]))
+    evidence = np.concatenate([hard, rng.random((2, hard.shape[1]))])
+    beliefs = cell_beliefs(two_components, evidence)
+    draws = [
+        np.exp(estimate_from_completions(two_components, evidence, beliefs, 6, seed))
+        for seed in range(200)
+    ]
+    mean, error = np.mean(draws, axis=0), np.std(draws, axis=0) / np.sqrt(200)
+    exact = np.exp(enumerate_evidence(two_components, evidence))
+    assert (np.abs(mean - exact) < 4 * error + 1e-12).all()
+    assert (error < 0.06 * exact).all()
+
+
+def latent_model(n_variables):
+    """Columns that follow one hidden cause: what trees explain badly, each with its own edges."""
+    rng = np.random.default_rng(0)
+    cause = rng.random((600, 1)) < 0.5
+    rows = (rng.random((600, n_variables)) < np.where(cause, 0.85, 0.2)).astype(np.int64)
+    layout = StateLayout([2] * n_variables)
+    training = start_training(
+        rows, layout, 1, rng, sample_weight=np.ones(600), pseudo_count=1.0, random=False
+    )
+    (epoch,) = learn_all_trees(training, rows, rng, Schedule(1, 0.05, 64))
+    return epoch.mixture
+
+
+def test_few_completions_beat_many_trees():
+    mixture = latent_model(24)
+    evidence = mixture.layout.evidence(incomplete_rows(mixture.layout, 20, 0.3))
+    exact = enumerate_evidence(mixture, evidence)
+    by_completions = estimate_evidence(mixture, evidence, 64, seed=0) - exact
+    by_trees = estimate_from_trees(mixture, evidence, 64, seed=0) - exact
+    assert np.std(by_completions) < 0.7 * np.std(by_trees)
+
+
+def test_spread_grows_with_the_variance_of_the_weights():
+    mixture = latent_model(14)
+    rows = [incomplete_rows(mixture.layout, 4, rate) for rate in (0.1, 0.35, 0.6, 0.9)]
+    evidence = mixture.layout.evidence(np.concatenate(rows))
+    beliefs = cell_beliefs(mixture, evidence)
+    exact = enumerate_evidence(mixture, evidence)
+    weights = [
+        np.exp(estimate_from_completions(mixture, evidence, beliefs, 1, seed) - exact)
+        for seed in range(150)
+    ]
+    found = np.log(np.square(weights).mean(axis=0)).reshape(4, 4).mean(axis=1)
+    assert (np.diff(found) > 0).all()
+    assert (np.diff(beliefs.log_spread.reshape(4, 4).mean(axis=1)) > 0).all()
+
+
+@pytest.mark.parametrize("n_observed", [0, 1])
+def test_nothing_or_one_observed_is_exact(n_observed):
+    mixture = AllTreesMixture(np.zeros(1), [random_model([2] * 8, seed=1)])
+    codes = np.full((1, 8), -1)
+    codes[0, :n_observed] = 1
+    evidence = mixture.layout.evidence(codes)
+    estimate = estimate_evidence(mixture, evidence, 2, seed=0)
+    np.testing.assert_allclose(estimate, enumerate_evidence(mixture, evidence), atol=1e-10)
