@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils import _safe_indexing, check_consistent_length, check_scalar
 
 from skcircuits.estimators._base import (
     Interval,
@@ -17,8 +18,10 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.targets._column_units import ColumnUnits
+from skcircuits.estimators.targets._given_gradients import GivenGradients
 from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
-from skcircuits.estimators.targets._learned_target import StandardizedTarget, learn_target
+from skcircuits.estimators.targets._learned_target import learn_target
+from skcircuits.estimators.targets._resampling import check_method, systematic_rows
 from skcircuits.estimators.targets._target_labels import align_labels
 from skcircuits.estimators.targets._weighted_samples import (
     complete_rows,
@@ -28,17 +31,17 @@ from skcircuits.estimators.targets._weighted_samples import (
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph
 from skcircuits.kernels import Hamming
-from skcircuits.stein import (
-    InverseMultiquadric,
-    simplex_weights,
-    stein_discrepancy,
-    stein_thinning,
-)
-from skcircuits.stein._energy import energy_residuals, with_energy
+from skcircuits.numerics._patterns import unique_rows
+from skcircuits.stein import InverseMultiquadric, stein_discrepancy
+from skcircuits.stein._columns import SteinColumns
+from skcircuits.stein._energy import energy_feature, energy_residuals
+from skcircuits.stein._forms import DenseForm
+from skcircuits.stein._low_rank import estimate_discrepancy, low_rank_form
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.stein.categorical._collapsed import estimated_seconds
 from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import collapse_cells, distinct_gram
+from skcircuits.stein.thinning import positive_curvatures, thin_columns
 
 __all__ = ["BBISWeighter"]
 
@@ -46,6 +49,8 @@ __all__ = ["BBISWeighter"]
 _MAX_COLLAPSE_SECONDS = 10.0
 # Completions of collapsed samples that a score looks at.
 _MAX_SCORED_ROWS = 4000
+# Distinct samples beyond which the Gram matrix is approximated, and its rank then.
+_MAX_DENSE_ROWS, _AUTOMATIC_RANK = 5000, 300
 
 
 class BBISWeighter(
@@ -87,6 +92,9 @@ class BBISWeighter(
         where that would take long), or their indices. The target must be a factor graph.
     shared_subset : bool, default=True
         Whether a fraction is drawn once for all samples or for each sample anew.
+    n_components : "auto", int or None, default="auto"
+        Rank of an approximation of the Gram matrix, for samples too many for all pairs; None
+        takes all pairs. ``"auto"``: 300 for more than 5000 different samples.
     n_jobs : int, default=None
         Number of parallel jobs for the Gram matrix; the result is the same for any.
     random_state : int, RandomState or None, default=None
@@ -100,7 +108,7 @@ class BBISWeighter(
         Non-negative, sum to one; equal samples have equal weights.
     stein_discrepancy_ : float
         Squared Stein discrepancy of the weighted samples; to a density or learned field, in
-        standardised columns.
+        standardised columns. Where the Gram matrix is approximated, an unbiased estimate.
     effective_sample_size_ : float
         ``1 / sum(weights_ ** 2)``.
     target_ : object
@@ -156,6 +164,7 @@ class BBISWeighter(
         "regularization": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "collapse": [None, Interval(Real, 0, 1, closed="left"), "array-like"],
         "shared_subset": ["boolean"],
+        "n_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), None],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -170,6 +179,7 @@ class BBISWeighter(
         regularization="auto",
         collapse=None,
         shared_subset=True,
+        n_components="auto",
         n_jobs=None,
         random_state=None,
         verbose=0,
@@ -180,12 +190,13 @@ class BBISWeighter(
         self.regularization = regularization
         self.collapse = collapse
         self.shared_subset = shared_subset
+        self.n_components = n_components
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
     @fit_context
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, *, gradients=None):
         """Weight the samples.
 
         Parameters
@@ -196,6 +207,9 @@ class BBISWeighter(
             must then be as many as there are states.
         y : Ignored
             Present by convention.
+        gradients : array-like of shape (n_samples, n_features), default=None
+            Gradients of the log density of the target at the samples, in place of a `target`:
+            what a sampler of gradients has computed anyway.
 
         Returns
         -------
@@ -203,7 +217,7 @@ class BBISWeighter(
             The fitted weighter.
         """
         samples = refuse_missing(self._learn_table(X), self)
-        self.target_, state_names = self._find_target(X, samples)
+        self.target_, state_names = self._find_target(X, samples, gradients)
         self._set_schema(align_labels(self._schema, self.target_, state_names))
         self._weigh(self._read_samples(X))
         return self
@@ -211,23 +225,40 @@ class BBISWeighter(
     def _weigh(self, samples):
         """Set everything that depends on the samples, given the target."""
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
-        self._standardized = self._standardize(samples)
+        self._units = self._standardize(samples)
         self.kernel_ = self._choose_kernel(self._stein_problem(samples)[0])
         possible = possible_rows(self.target_, self.samples_)
-        K, which = self._distinct_gram(possible)
+        form, gram, which = self._stein_form(possible)
         # Equal samples are one point of the problem and divide its weight.
         counts = np.bincount(which)
-        uniform_discrepancy = float(counts @ K @ counts) / len(which) ** 2
-        noise = float(K.diagonal() @ counts) / len(which) ** 2
+        uniform_discrepancy = form.value(counts / len(which))
+        noise = float(form.diagonal() @ counts) / len(which) ** 2
         self.regularization_ = self._choose_regularization(uniform_discrepancy, noise)
-        form = K if self._wants_kernel_only() else self._with_energy(K, possible, which)
-        totals = simplex_weights(form, counts=counts, regularization=self.regularization_)
+        minimised = form if self._wants_kernel_only() else self._with_energy(form, possible, which)
+        totals = minimised.minimise(counts, self.regularization_)
         self.weights_ = np.zeros(len(samples))
         self.weights_[possible] = (totals / counts)[which]
-        # Rounding may leave a tiny negative number of a form that cannot be negative.
-        self.stein_discrepancy_ = max(0.0, float(totals @ K @ totals))
+        self.stein_discrepancy_ = (
+            form.value(totals) if gram is None else estimate_discrepancy(gram, totals, _fixed())
+        )
         self.effective_sample_size_ = float(1.0 / (self.weights_**2).sum())
         self._report(uniform_discrepancy, len(counts))
+
+    def _stein_form(self, rows):
+        """Give the form that weights minimise; its Gram matrix where that is not held as a whole.
+
+        Also the distinct row of each row.
+        """
+        samples, target = self._stein_problem(self.samples_[rows])
+        options = {"operator": self._operator(), "n_jobs": self.n_jobs}
+        rank = self.n_components
+        if rank == "auto":
+            rank = _AUTOMATIC_RANK if len(unique_rows(samples)[0]) > _MAX_DENSE_ROWS else None
+        if rank is None:
+            K, which = distinct_gram(samples, target, self.kernel_, **options)
+            return DenseForm(K), None, which
+        gram = SteinColumns.of(samples, target, self.kernel_, **options)
+        return low_rank_form(gram, rank, _fixed()), gram, gram.which
 
     def transform(self, X):
         """Give the samples back, so that a pipeline can go on.
@@ -305,24 +336,90 @@ class BBISWeighter(
             )
         return np.tensordot(probabilities, values, axes=1)[()]
 
-    def thin(self, n_samples):
+    def thin(self, n_samples, *, regularized=False, batch_size=None):
         """Keep the few samples that represent the target best.
 
         Parameters
         ----------
         n_samples : int
             How many; a sample may be kept more than once.
+        regularized : bool, default=False
+            Whether probable samples are preferred and valleys of the density avoided, as plain
+            thinning drifts to places of low probability where scores vanish. The target must be
+            continuous and have ``log_prob_unnormalized``.
+        batch_size : int, default=None
+            Samples drawn without replacement that each step looks at; all by default.
 
         Returns
         -------
         ndarray of int of shape (n_samples,)
             Row numbers in the X of fit, chosen greedily by the Stein discrepancy.
+
+        References
+        ----------
+        Bénard, Staber and Da Veiga (2023), Kernel Stein discrepancy thinning. NeurIPS.
+        Teymur, Gorham, Riabiz and Oates (2021), Optimal quantisation of probability measures
+        using maximum mean discrepancy. AISTATS.
         """
         check_is_fitted(self)
-        # Computed again rather than kept: the matrix would dwarf the fitted estimator.
         possible = possible_rows(self.target_, self.samples_)
-        K, which = self._distinct_gram(possible)
-        return possible[_first_positions(which)[stein_thinning(K, n_samples)]]
+        samples, target = self._stein_problem(self.samples_[possible])
+        gram = SteinColumns.of(
+            samples, target, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
+        )
+        log_prob = curvature = None
+        if regularized:
+            distinct = self.samples_[possible][_first_positions(gram.which)]
+            log_prob = self._log_densities(distinct, "regularized thinning")
+            units = 1.0 if self._units is None else self._units.standard_deviation
+            curvature = positive_curvatures(self.target_, distinct, units)
+        chosen = thin_columns(
+            gram,
+            n_samples,
+            log_prob=log_prob,
+            curvature=curvature,
+            batch_size=batch_size,
+            rng=make_generator(self.random_state),
+        )
+        return possible[_first_positions(gram.which)[chosen]]
+
+    def fit_resample(self, X, y=None, *, method="systematic", n_samples=None, gradients=None):
+        """Weight the samples and give some of them, each with the same weight.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Samples, as in `fit`.
+        y : array-like of shape (n_samples,), default=None
+            What belongs to each sample and goes with it.
+        method : {"systematic", "thinning", "regularized_thinning"}, default="systematic"
+            Draws by the weights, with one random number from `random_state`; or the choice of
+            `thin`, plain or regularised.
+        n_samples : int, default=None
+            How many; as many as X has by default.
+        gradients : array-like of shape (n_samples, n_features), default=None
+            As in `fit`.
+
+        Returns
+        -------
+        X_resampled : dataframe or ndarray of shape (n_samples, n_features)
+            Rows of X, of its type.
+        y_resampled : ndarray of shape (n_samples,)
+            Where y is given.
+        """
+        check_method(method)
+        self.fit(X, gradients=gradients)
+        n_samples = len(self.weights_) if n_samples is None else n_samples
+        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        if method == "systematic":
+            rng = make_generator(self.random_state)
+            rows = systematic_rows(self.weights_, n_samples, rng)
+        else:
+            rows = self.thin(n_samples, regularized=method == "regularized_thinning")
+        if y is None:
+            return _safe_indexing(X, rows)
+        check_consistent_length(X, y)
+        return _safe_indexing(X, rows), _safe_indexing(y, rows)
 
     def score_samples(self, X):
         """Evaluate the target.
@@ -337,13 +434,16 @@ class BBISWeighter(
         ndarray of shape (n_samples,)
             Unnormalised log probability or log density.
         """
-        samples = self._read_samples(X)
+        return self._log_densities(self._read_samples(X), "score_samples")
+
+    def _log_densities(self, samples, use):
+        """Evaluate the target, where it can be."""
         if not hasattr(self.target_, "log_prob_unnormalized"):
             raise ValueError(
                 must(
-                    "target of score_samples",
+                    f"target of {use}",
                     "have log_prob_unnormalized",
-                    "A score function alone does not tell it.",
+                    "Gradients alone do not tell log densities.",
                     target=type(self.target_).__name__,
                 )
             )
@@ -374,9 +474,13 @@ class BBISWeighter(
         rows, probabilities = complete_rows(
             other.target_, other.samples_, other.weights_, max_rows=_MAX_SCORED_ROWS
         )
-        standardized, target = other._stein_problem(rows)
-        reference = _automatic_kernel(target, standardized)
-        return -stein_discrepancy(standardized, target, reference, probabilities)
+        points, target = other._stein_problem(rows)
+        reference = _automatic_kernel(target, points)
+        if len(points) <= _MAX_DENSE_ROWS:
+            return -stein_discrepancy(points, target, reference, probabilities)
+        gram = SteinColumns.of(points, target, reference, n_jobs=self.n_jobs)
+        totals = np.bincount(gram.which, probabilities)
+        return -estimate_discrepancy(gram, totals, _fixed())
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -388,8 +492,19 @@ class BBISWeighter(
         table = self._check_table(X, reset=False)
         return refuse_missing(self._schema.encode(table, handle_unknown="error"), self)
 
-    def _find_target(self, X, samples):
+    def _find_target(self, X, samples, gradients):
         """Give the target and the names of its states, where it knows them."""
+        if gradients is not None:
+            if self.target is not None:
+                raise ValueError(
+                    must(
+                        "gradients",
+                        "be None where there is a target",
+                        "BBISWeighter() without target takes them.",
+                        target=type(self.target).__name__,
+                    )
+                )
+            return GivenGradients(samples, gradients), None
         if self.target is None:
             target = learn_target(samples, self.is_categorical_, self._schema.cardinalities)
             return target, self.categories_
@@ -445,15 +560,11 @@ class BBISWeighter(
         chosen = not isinstance(self.kernel, str) or self.operator == "difference"
         return chosen or is_continuous(self.target_)
 
-    def _with_energy(self, K, rows, which):
+    def _with_energy(self, form, rows, which):
         distinct = self.samples_[rows[_first_positions(which)]]
-        return with_energy(K, energy_residuals(self.target_, distinct), np.bincount(which))
-
-    def _distinct_gram(self, rows):
-        samples, target = self._stein_problem(self.samples_[rows])
-        return distinct_gram(
-            samples, target, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
-        )
+        residuals = energy_residuals(self.target_, distinct)
+        feature = energy_feature(form.diagonal(), residuals, np.bincount(which))
+        return form if feature is None else form.with_feature(feature)
 
     def _standardize(self, samples):
         """See what was learned from a table of numbers in units of the columns, or None.
@@ -462,14 +573,16 @@ class BBISWeighter(
         """
         is_learned = self.target is None or hasattr(self.target, "fit")
         if is_learned and is_continuous(self.target_):
-            return StandardizedTarget(self.target_, ColumnUnits.of(samples))
+            return ColumnUnits.of(samples)
         return None
 
     def _stein_problem(self, samples):
         """Give samples and target in the coordinates of the kernel."""
-        if self._standardized is None:
+        if self._units is None:
             return samples, self.target_
-        return self._standardized.units.transform(samples), self._standardized
+        points = self._units.transform(samples)
+        scores = self._units.standard_deviation * self.target_.grad_log_prob(samples)
+        return points, GivenGradients(points, scores)
 
     def _operator(self):
         return None if self.operator == "auto" else self.operator
@@ -512,3 +625,8 @@ def _automatic_kernel(target, samples):
         return InverseMultiquadric(scale=median_gamma(samples) ** -0.5)
     # Wide kernels have few degrees of freedom that matter, so few samples pin them.
     return Hamming(scale=16.0 * samples.shape[1])
+
+
+def _fixed():
+    """Give random numbers that are the same in every fit: approximations repeat."""
+    return np.random.default_rng(0)

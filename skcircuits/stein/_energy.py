@@ -8,7 +8,7 @@ from scipy.special import expit
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 from skcircuits.stein._targets import full_conditionals
 
-__all__ = ["energy_residuals", "with_energy"]
+__all__ = ["energy_feature", "energy_residuals", "with_energy"]
 
 # Weight of Stein's identity for the energy, beside one for the kernel. A tenth of it helps
 # the mean energy half as much, ten times as much takes from collapsed single marginals.
@@ -35,10 +35,16 @@ def energy_residuals(target: DiscreteTarget, X: FloatArray) -> FloatArray:
     return total
 
 
+def energy_feature(
+    diagonal: FloatArray, residuals: FloatArray, counts: IntArray
+) -> FloatArray | None:
+    """Scale residuals so that their square adds to a form with that diagonal; None for zeros."""
+    # Both parts on the scale of their diagonals, as independent samples would have them.
+    own, others = counts @ residuals**2, counts @ diagonal
+    return None if own == 0 else np.sqrt(_SHARE * others / own) * residuals
+
+
 def with_energy(K: FloatArray, residuals: FloatArray, counts: IntArray) -> FloatArray:
     """Add Stein's identity for the energy to the form that weights minimise."""
-    # Both parts on the scale of their diagonals, as independent samples would have them.
-    own, others = counts @ residuals**2, counts @ K.diagonal()
-    if own == 0:
-        return K
-    return K + _SHARE * others / own * np.outer(residuals, residuals)
+    feature = energy_feature(K.diagonal(), residuals, counts)
+    return K if feature is None else K + np.outer(feature, feature)

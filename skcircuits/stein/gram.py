@@ -143,23 +143,28 @@ def distinct_gram(
     X = without_other_columns(target, X)
     # Chains stay in place and samples repeat: equal rows are computed once.
     first, which = unique_rows(X)
-    block, rows = _prepare(X[first], target, kernel, operator)
+    block, rows = prepare(X[first], target, kernel, operator)
     # An overflow is told by the error below, once.
     with np.errstate(over="ignore", invalid="ignore"):
         K = _symmetric_blocks(block, rows, len(first), n_jobs)
-    if not np.isfinite(K).all():
-        # One bad row spoils a cell of all others, but only its own diagonal cell.
-        alone = np.isfinite(K.diagonal())
-        row = int((np.isfinite(K).all(axis=1) if alone.all() else alone).argmin())
+    # One bad row spoils a cell of all others, but only its own diagonal cell.
+    finite_kernel(K.diagonal()[:, None], X[first])
+    return finite_kernel(K, X[first]), which
+
+
+def finite_kernel(values: FloatArray, X: FloatArray) -> FloatArray:
+    """Give back kernel values of rows, (n, m), if all are finite."""
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():
         raise ValueError(
             must(
                 "Stein kernel",
                 "be finite",
                 "Check the target, its score function and the kernel at this row.",
-                row=X[first[row]].tolist(),
+                row=X[int(finite.argmin())].tolist(),
             )
         )
-    return K, which
+    return values
 
 
 def _symmetric_blocks(block: Block, rows: Any, n_rows: int, n_jobs: int | None) -> FloatArray:
@@ -189,7 +194,7 @@ def _task(block: Block, left: Any, right: Any, pair: tuple[slice, slice]) -> Flo
     return values
 
 
-def _prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> tuple[Block, Any]:
+def prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> tuple[Block, Any]:
     """Choose how blocks are computed, and prepare what the blocks take slices of."""
     if is_continuous(target):
         _check_operator(operator, ("langevin",), "continuous")

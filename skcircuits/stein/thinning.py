@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import IntArray
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.stein._columns import SteinColumns
 
-__all__ = ["stein_thinning"]
+__all__ = ["positive_curvatures", "stein_thinning", "thin_columns"]
+
+# Central differences of scores: the cube root of the rounding error, in units of each coordinate.
+_STEP = 1e-5
 
 
-def stein_thinning(K: ArrayLike, n_samples: int) -> IntArray:
+def stein_thinning(
+    K: ArrayLike,
+    n_samples: int,
+    *,
+    log_prob: ArrayLike | None = None,
+    curvature: ArrayLike | None = None,
+) -> IntArray:
     """Choose samples greedily so that their Stein discrepancy is small.
 
     Each step adds the sample that makes the discrepancy of the chosen ones, equally
-    weighted, smallest; a sample may be chosen again (Riabiz et al. 2022).
+    weighted, smallest; a sample may be chosen again (Riabiz et al. 2022). With `log_prob` the
+    choice is regularised (Bénard, Staber and Da Veiga 2023): the discrepancy alone may prefer
+    saddle points and other places of low probability, where scores vanish, and cannot weigh
+    modes that lie far apart.
 
     Parameters
     ----------
@@ -25,6 +39,12 @@ def stein_thinning(K: ArrayLike, n_samples: int) -> IntArray:
         Stein Gram matrix.
     n_samples : int
         How many to choose.
+    log_prob : array-like of shape (n,), default=None
+        Log density of the samples up to a constant; its mean over the chosen ones is rewarded,
+        with one over `n_samples` as weight.
+    curvature : array-like of shape (n,), default=None
+        With `log_prob`: sum of the positive second derivatives of the log density, which
+        penalises its valleys. Zero by default.
 
     Returns
     -------
@@ -42,12 +62,80 @@ def stein_thinning(K: ArrayLike, n_samples: int) -> IntArray:
         raise ValueError(must("K", "be a square matrix with at least one row", shape=matrix.shape))
     if not np.isfinite(matrix).all():
         raise ValueError(must("K", "be finite", "Check the target at the samples."))
-    if not isinstance(n_samples, Integral) or n_samples < 1:
-        raise ValueError(must("n_samples", "be a positive integer", n_samples=n_samples))
+    _check_count(n_samples)
+    reward = _vector(log_prob, len(matrix), "log_prob") / n_samples
     # Adding i changes the sum over pairs by K_ii + 2 sum_j K_ij over the chosen j.
-    increase = matrix.diagonal().copy()  # updated with every choice
+    increase = matrix.diagonal() + _vector(curvature, len(matrix), "curvature")
     chosen = np.empty(n_samples, dtype=np.int64)
     for step in range(n_samples):
-        chosen[step] = np.argmin(increase)
+        # The sum over pairs grows with the square of their number, the reward with the number.
+        chosen[step] = np.argmin(increase - (step + 1) * reward)
         increase += 2.0 * matrix[chosen[step]]
     return chosen
+
+
+def thin_columns(
+    gram: SteinColumns,
+    n_samples: int,
+    *,
+    log_prob: FloatArray | None = None,
+    curvature: FloatArray | None = None,
+    batch_size: int | None = None,
+    rng: np.random.Generator | None = None,
+) -> IntArray:
+    """Choose as `stein_thinning` does, without the whole matrix.
+
+    With a `batch_size` each step looks at that many samples drawn without replacement (Teymur,
+    Gorham, Riabiz and Oates 2021): the cost no longer grows with the number of samples.
+    """
+    _check_count(n_samples)
+    n = len(gram)
+    reward = _vector(log_prob, n, "log_prob") / n_samples
+    alone = gram.diagonal() + _vector(curvature, n, "curvature")
+    chosen = np.empty(n_samples, dtype=np.int64)
+    is_batched = batch_size is not None and batch_size < n
+    rng = np.random.default_rng(0) if rng is None else rng
+    for step in range(n_samples):
+        if is_batched:
+            batch = rng.choice(n, batch_size, replace=False)
+            increase = alone[batch]
+            if step:
+                increase += 2.0 * gram.columns(chosen[:step], batch).sum(axis=1)
+            chosen[step] = batch[np.argmin(increase - (step + 1) * reward[batch])]
+        else:
+            chosen[step] = np.argmin(alone - (step + 1) * reward)
+            alone += 2.0 * gram.columns(chosen[step : step + 1])[:, 0]
+    return chosen
+
+
+def positive_curvatures(target: Any, X: FloatArray, units: ArrayLike = 1.0) -> FloatArray:
+    """Sum the positive second derivatives of a log density at rows, by differences of scores.
+
+    They are taken along coordinates measured in ``units``, a float or (d,).
+    """
+    units = np.broadcast_to(np.asarray(units, dtype=np.float64), X.shape[1:])
+    scales = X.std(axis=0)
+    steps = _STEP * np.where(scales > 0, scales, 1.0)
+    total = np.zeros(len(X))
+    for j, step in enumerate(steps):
+        ahead, behind = X.copy(), X.copy()
+        ahead[:, j] += step
+        behind[:, j] -= step
+        change = target.grad_log_prob(ahead)[:, j] - target.grad_log_prob(behind)[:, j]
+        total += np.maximum(units[j] ** 2 * change / (ahead[:, j] - behind[:, j]), 0.0)
+    return total
+
+
+def _check_count(n_samples: int) -> None:
+    if not isinstance(n_samples, Integral) or n_samples < 1:
+        raise ValueError(must("n_samples", "be a positive integer", n_samples=n_samples))
+
+
+def _vector(values: ArrayLike | None, n: int, name: str) -> FloatArray:
+    """Read one finite number per sample; zeros for None."""
+    if values is None:
+        return np.zeros(n)
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.shape != (n,) or not np.isfinite(vector).all():
+        raise ValueError(must(name, f"be {n} finite numbers", shape=vector.shape))
+    return vector

@@ -558,3 +558,74 @@ def test_a_fraction_is_collapsed_as_far_as_it_is_cheap(monkeypatch):
     assert n_collapsed() == 8
     monkeypatch.setattr("skcircuits.estimators.bbis._MAX_COLLAPSE_SECONDS", 1e-5)
     assert n_collapsed() < 8
+
+
+def scored_normal(n, d=2, seed=0):
+    X = np.random.default_rng(seed).normal(0.5, 1.2, size=(n, d))
+    return X, -X
+
+
+def test_gradients_stand_for_a_target():
+    X, gradients = scored_normal(80)
+    X = np.concatenate([X, X[:3]])
+    gradients = np.concatenate([gradients, gradients[:3]])
+    weighter = BBISWeighter().fit(X, gradients=gradients)
+    assert np.abs(weighter.expectation(lambda x: x)).max() < 0.2 * np.abs(X.mean(axis=0)).max()
+    assert weighter.weights_[0] == weighter.weights_[80]
+    # Units of the columns do not matter: gradients scale the other way.
+    units = np.array([1e3, 1e-2])
+    scaled = BBISWeighter().fit(X * units, gradients=gradients / units)
+    assert_allclose(scaled.weights_, weighter.weights_, rtol=1e-6)
+    with pytest.raises(ValueError, match="be given to evaluate rows that fit has not seen"):
+        weighter.score(X[:3] + 1.0)
+    assert weighter.score(X) < 0
+
+
+def test_wrong_gradients_are_refused():
+    X, gradients = scored_normal(10)
+    with pytest.raises(ValueError, match="gradients must have the shape of X"):
+        BBISWeighter().fit(X, gradients=gradients[:, :1])
+    with pytest.raises(ValueError, match="gradients must be equal where rows of X are"):
+        BBISWeighter().fit(np.zeros((10, 2)), gradients=gradients)
+    with pytest.raises(ValueError, match="gradients must be None where there is a target"):
+        BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(X, gradients=gradients)
+
+
+@pytest.mark.parametrize("method", ["systematic", "thinning", "regularized_thinning"])
+def test_resampled_rows_represent_the_target(method):
+    X, _ = scored_normal(200)
+    table = pd.DataFrame(X, columns=["a", "b"])
+    weighter = BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2)), random_state=0)
+    rows, labels = weighter.fit_resample(table, np.arange(200), method=method, n_samples=50)
+    assert list(rows.columns) == ["a", "b"] and len(rows) == len(labels) == 50
+    assert_array_equal(rows.index, labels)
+    assert np.abs(rows.to_numpy().mean(axis=0)).max() < 0.5 * np.abs(X.mean(axis=0)).max()
+
+
+def test_systematic_rows_come_up_as_often_as_their_weights_say():
+    X, _ = scored_normal(60)
+    weighter = BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2)), random_state=0)
+    resampled = weighter.fit_resample(X, n_samples=600)
+    times = (resampled[:, None] == X[None]).all(axis=2).sum(axis=0)
+    assert np.abs(times - 600 * weighter.weights_).max() < 1.0
+
+
+def test_a_form_of_low_rank_gives_nearly_the_same_estimates():
+    X, _ = scored_normal(400, d=3)
+    target = GaussianMRF(np.eye(3), np.zeros(3))
+    whole = BBISWeighter(target=target).fit(X)
+    complete = BBISWeighter(target=target, n_components=400).fit(X)
+    assert_allclose(complete.weights_, whole.weights_, atol=1e-6)
+    approximate = BBISWeighter(target=target, n_components=100).fit(X)
+    for f in (lambda x: x, lambda x: x**2):
+        before = np.abs(f(X).mean(axis=0) - whole.expectation(f)).max()
+        assert np.abs(approximate.expectation(f) - whole.expectation(f)).max() < 0.1 * before
+    same = BBISWeighter(target=target, n_components=100).fit(X)
+    assert_array_equal(same.weights_, approximate.weights_)
+
+
+def test_regularised_thinning_needs_a_density():
+    X, gradients = scored_normal(20)
+    weighter = BBISWeighter().fit(X, gradients=gradients)
+    with pytest.raises(ValueError, match="target of regularized thinning must have"):
+        weighter.thin(5, regularized=True)
