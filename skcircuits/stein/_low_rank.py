@@ -101,7 +101,7 @@ def low_rank_form(gram: SteinColumns, n_components: int, rng: np.random.Generato
     features = np.empty((n, min(n_components, n)))
     rank = 0
     while rank < features.shape[1] and residual.sum() > _RANK_TOLERANCE * diagonal.sum():
-        n_pivots = int(min(_BLOCK_PIVOTS, features.shape[1] - rank, np.count_nonzero(residual)))
+        n_pivots = min(_BLOCK_PIVOTS, features.shape[1] - rank, int(np.count_nonzero(residual)))
         pivots = rng.choice(n, n_pivots, replace=False, p=residual / residual.sum())
         columns = gram.columns(pivots) - features[:, :rank] @ features[pivots, :rank].T
         values, vectors = np.linalg.eigh(columns[pivots])
