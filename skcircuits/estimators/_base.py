@@ -32,6 +32,7 @@ from sklearn.utils.validation import (
 )
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import MAX_CELL
 from skcircuits.tabular import TableSchema
@@ -116,7 +117,10 @@ def check_weights(sample_weight, X):
     """
     if sample_weight is None:
         return None
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    given = float_array(sample_weight, "sample_weight")
+    if given.size == 0:
+        raise ValueError(must("sample_weight", "have one weight per row", shape=given.shape))
+    weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     if not weights.max() < MAX_CELL / len(weights):
         raise ValueError(
             must(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
 from numbers import Real
@@ -87,7 +88,8 @@ class Column:
         code_of = {category: code for code, category in enumerate(self.categories.tolist())}
         cells = values.tolist()
         # One lookup per cell in C: any hashable category, missing and unknown ones give NaN
-        codes = np.fromiter(map(code_of.get, cells, repeat(np.nan)), float, len(cells))
+        with _naming_unhashable(self.name, values):
+            codes = np.fromiter(map(code_of.get, cells, repeat(np.nan)), float, len(cells))
         if refuse_unknown and np.isnan(codes).any():
             _refuse_unknown(self, values[np.isnan(codes)], missing_value)
         if len(codes) > 1 and np.isnan(codes).all():
@@ -99,13 +101,14 @@ class Column:
         if self.categories is None:
             return np.zeros(len(values), dtype=bool)
         known = set(self.categories.tolist())
-        return np.array(
-            [
-                not (is_missing(cell) or cell == missing_value or cell in known)
-                for cell in values.tolist()
-            ],
-            dtype=bool,
-        )
+        with _naming_unhashable(self.name, values):
+            return np.array(
+                [
+                    not (is_missing(cell) or cell == missing_value or cell in known)
+                    for cell in values.tolist()
+                ],
+                dtype=bool,
+            )
 
     def decode(self, codes: FloatArray) -> NDArray[Any]:
         """Turn numbers or codes back into cells."""
@@ -169,16 +172,25 @@ def _in_days(column: Column, values: NDArray[Any]) -> NDArray[Any]:
 
 def _distinct(name: str | int, values: NDArray[Any], missing_value: object) -> set[Any]:
     """Collect the distinct cells that are not missing."""
-    try:
-        # tolist: Python's own numbers, hashed in C, equal whatever their NumPy dtype was
+    with _naming_unhashable(name, values):
+        # tolist: Python's own numbers, equal whatever their NumPy dtype was
         cells = set(values.tolist())
-    except TypeError as error:
-        culprit = next(cell for cell in values.tolist() if getattr(cell, "__hash__", 1) is None)
-        raise TypeError(
-            f"Cells of column {name!r}: argument must be a string or a real number, "
-            f"not {type(culprit).__name__!r}."
-        ) from error
     return {cell for cell in cells if not is_missing(cell, missing_value)}
+
+
+@contextmanager
+def _naming_unhashable(name: str | int, values: NDArray[Any]) -> Iterator[None]:
+    """Name the column whose cells are hashed within, in C, where one of them cannot be."""
+    try:
+        yield
+    except TypeError as error:
+        for cell in values.tolist():
+            if getattr(cell, "__hash__", 1) is None:
+                raise TypeError(
+                    f"Cells of column {name!r}: argument must be a string or a real number, "
+                    f"not {type(cell).__name__!r}."
+                ) from error
+        raise
 
 
 def _learn_categories(raw: RawColumn, missing_value: object) -> NDArray[Any]:

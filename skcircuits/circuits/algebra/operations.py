@@ -99,6 +99,10 @@ def divide(p: Circuit, q: Circuit) -> Circuit:
     CircuitPropertyError
         If q is not provably deterministic, or two input units that meet have no quotient.
 
+    Notes
+    -----
+    Terms of a sum that weigh less than e^-10000 of the largest one are left out.
+
     Examples
     --------
     >>> import numpy as np

@@ -25,6 +25,7 @@ from skcircuits.estimators.shared.queries._conditional_density import Conditiona
 from skcircuits.estimators.shared.queries._mixin import QueriesMixin
 from skcircuits.estimators.shared.queries._totals import log_total_evidence
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
 
 __all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
@@ -187,7 +188,7 @@ class BaseDensity(
             Log density; ``-inf`` where the row is impossible.
         """
         check_is_fitted(self)
-        return self._target().log_prob_unnormalized(np.asarray(X, dtype=np.float64))
+        return self._target().log_prob_unnormalized(float_array(X, "X"))
 
     @property
     def cardinalities(self):

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
+from skcircuits.numerics._arrays import integer_array
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["CrowdsourcingModel"]
@@ -69,8 +70,8 @@ class CrowdsourcingModel:
         rate: float = 1.0,
     ) -> None:
         # Copies: what is derived from them is kept.
-        self.items = np.array(items, dtype=np.int64)
-        self.workers = np.array(workers, dtype=np.int64)
+        self.items = integer_array(items, "items")
+        self.workers = integer_array(workers, "workers")
         self.estimates = np.array(estimates, dtype=np.float64)
         self.known = dict(known or {})
         self.item_scale = item_scale
@@ -85,6 +86,10 @@ class CrowdsourcingModel:
                     lengths=(len(self.items), len(self.workers), len(self.estimates)),
                 )
             )
+        for name, numbers in (("items", self.items), ("workers", self.workers)):
+            if numbers.ndim != 1 or numbers.min(initial=1) < 0 or len(numbers) == 0:
+                way_out = "pandas.factorize numbers names."
+                raise ValueError(must(name, "be a list of numbers from 0 on", way_out))
         if not np.isfinite([*self.estimates, *self.known.values()]).all():
             raise ValueError(
                 must("estimates and known values", "be finite", "Leave out what is unknown.")

@@ -225,3 +225,13 @@ def test_models_keep_no_hold_of_the_arrays_they_are_given():
 def test_estimates_are_finite(estimate, known):
     with pytest.raises(ValueError, match="estimates and known values must be finite"):
         CrowdsourcingModel([0, 1], [0, 0], [estimate, 2.0], known=known)
+
+
+@pytest.mark.parametrize("wrong", [[2**70, 0], [1e300, 0], [0.5, 0], [-1, 0], [np.nan, 0], []])
+@pytest.mark.parametrize("name", ["items", "workers"])
+def test_items_and_workers_are_numbered(name, wrong):
+    given = {"items": [0, 1], "workers": [0, 1], "estimates": [1.0, 2.0], name: wrong}
+    if not wrong:
+        given = {key: [] for key in given}
+    with pytest.raises(ValueError, match="items" if not wrong else name):
+        CrowdsourcingModel(**given)

@@ -1,6 +1,6 @@
 """Columns of answers: numbers as they are, categories one column each."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,8 @@ def _mean(feature, column_means, probabilities):
 
 def column_indices(columns, schema):
     """Indices of columns given by name or index, one or several."""
+    if len(getattr(columns, "shape", (0,))) != 1:
+        raise ValueError(must("columns", "be a name, an index or a list of them", columns=columns))
     several = isinstance(columns, Collection) and not isinstance(columns, str | bytes | tuple)
     if isinstance(columns, tuple) and columns not in schema.names:
         several = True
@@ -81,6 +83,8 @@ def column_indices(columns, schema):
 def column_index(name, schema):
     """Index of a column given by name, or by index where names are no integers."""
     names = schema.names
+    if not isinstance(name, Hashable):  # arrays among them, which compare to arrays
+        raise unknown_column(name, names)
     if name in names:
         return names.index(name)
     if (

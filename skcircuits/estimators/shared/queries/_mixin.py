@@ -1,6 +1,7 @@
 """The queries of densities: probabilities, moments, quantiles and draws under conditions."""
 
 from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -19,6 +20,7 @@ from skcircuits.estimators.shared.queries._quantiles import bisect_quantiles, sh
 from skcircuits.estimators.shared.queries._totals import members
 from skcircuits.estimators.shared.queries._weighed import require_possible, weigh
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.tabular import Boxes, compile_queries
 from skcircuits.tabular._frames import with_index_of
 from skcircuits.tabular.queries._conditions import read_conditions
@@ -77,8 +79,7 @@ class QueriesMixin:
         CircuitPropertyError
             If the model has no exact answer to the query.
         """
-        if method not in ("exact", "estimate"):
-            raise ValueError(must("method", "be 'exact' or 'estimate'", method=method))
+        _require_choice("method", method, "exact", "estimate")
         if method == "estimate":
             return self._estimate(query, given, n_samples, make_generator(random_state))
         answer = self.probabilities([query], given)
@@ -105,7 +106,10 @@ class QueriesMixin:
             If a condition is impossible.
         """
         self._require_fitted()
-        boxes = self._compile(queries)
+        if isinstance(queries, str | Mapping) or not isinstance(queries, Iterable):
+            condition = "be a list of texts, mappings or objects made by col"
+            raise ValueError(must("queries", condition, "probability takes one.", queries=queries))
+        boxes = self._compile(list(queries))
         conditions = self._conditions(given)
         joint = conditions.with_queries(boxes)
         if self._is_certain(conditions):
@@ -216,8 +220,8 @@ class QueriesMixin:
         ZeroProbabilityError
             If a condition is impossible.
         """
-        levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
-        if levels.ndim != 1 or not ((levels > 0.0) & (levels < 1.0)).all():
+        levels = np.atleast_1d(float_array(q, "q"))
+        if levels.ndim != 1 or len(levels) == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
             raise ValueError(must("q", "be levels between 0 and 1, both excluded", q=q))
         weighed = self._ask(given)
         j = self._ordered_column(column)
@@ -253,8 +257,7 @@ class QueriesMixin:
             If a condition is impossible.
         """
         check_scalar(level, "level", Real, min_val=0.0, max_val=1.0, include_boundaries="neither")
-        if kind not in ("central", "highest_density"):
-            raise ValueError(must("kind", "be 'central' or 'highest_density'", kind=kind))
+        _require_choice("kind", kind, "central", "highest_density")
         weighed = self._ask(given)
         j = self._ordered_column(column)
 
@@ -599,3 +602,8 @@ class QueriesMixin:
     @abstractmethod
     def _make_conditional(self, weighed, columns):
         """Density of some columns under one weighed condition."""
+
+
+def _require_choice(name, value, *choices):
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(must(name, f"be {' or '.join(map(repr, choices))}", **{name: value}))

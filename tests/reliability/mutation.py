@@ -1,0 +1,206 @@
+"""Does a test fail when the code is changed? A sample of small changes below the estimators.
+
+First the tests run once under coverage, which tells who runs which line; then every change is
+tried by tests that run its line, until one fails::
+
+    python -m tests.reliability.mutation --n-mutants 150 --seed 0 --work-dir /tmp/mutation
+
+Needs ``coverage`` and ``pytest-cov``. A run that was broken off goes on where it ended.
+"""
+
+import argparse
+import ast
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("skcircuits/circuits", "skcircuits/kernels")
+TESTS = ("tests/circuits", "tests/kernels", "tests/reliability/test_exactness.py")
+SECONDS = 90
+# Tests of one change: the mirrored test folder first, then others that run the line.
+MAX_TESTS = 150
+
+OPERATORS = {
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
+    ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*"),
+    ast.FloorDiv: ("//", "*"), ast.Mod: ("%", "*"), ast.Pow: ("**", "*"),
+    ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
+}  # fmt: skip
+
+
+class Mutant(NamedTuple):
+    """Characters ``start:end`` of a file replaced by a text."""
+
+    path: str
+    line: int
+    start: int
+    end: int
+    text: str
+
+
+def mutants_of(path):
+    """All small changes of one module, left out where they only change words or types."""
+    source = (ROOT / path).read_text()
+    starts = np.cumsum([0] + [len(line) for line in source.splitlines(keepends=True)])
+
+    def place(node, which=""):
+        line = getattr(node, f"{which}lineno") - 1
+        column = getattr(node, f"{which}col_offset")
+        prefix = source[starts[line] :].encode()[:column].decode()
+        return int(starts[line]) + len(prefix)
+
+    def between(left, right, operator):
+        old, new = OPERATORS[type(operator)]
+        start, end = place(left, "end_"), place(right)
+        at = source.find(old, start, end)
+        if at >= 0:
+            yield Mutant(path, left.end_lineno, at, at + len(old), new)
+
+    def walk(node):
+        skipped = ast.Raise | ast.AnnAssign | ast.Import | ast.ImportFrom | ast.arg | ast.JoinedStr
+        if isinstance(node, skipped) and not getattr(node, "value", None):
+            return
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            yield from between(node.left, node.comparators[0], node.ops[0])
+        elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            yield from between(node.left, node.right, node.op)
+        elif isinstance(node, ast.BoolOp):
+            yield from between(node.values[0], node.values[1], node.op)
+        elif isinstance(node, ast.UnaryOp):
+            words = {ast.USub: "", ast.Not: "", ast.Invert: ""}
+            if type(node.op) in words:
+                yield Mutant(path, node.lineno, place(node), place(node.operand), "")
+        elif isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
+            yield from between(node.target, node.value, node.op)
+        elif isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
+            new = not node.value if isinstance(node.value, bool) else node.value + 1
+            yield Mutant(path, node.lineno, place(node), place(node, "end_"), repr(new))
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name | ast.Call):
+            start, end = place(node.test), place(node.test, "end_")
+            yield Mutant(path, node.lineno, start, end, f"not ({source[start:end]})")
+        for name, child in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list", "type_params"):
+                continue
+            for part in child if isinstance(child, list) else [child]:
+                if isinstance(part, ast.AST):
+                    yield from walk(part)
+
+    return [one for one in walk(ast.parse(source)) if one.end > one.start]
+
+
+def tests_of_lines(data_file):
+    """Names of the tests that run each line: dict from path to dict from line to a set."""
+    from coverage import CoverageData
+
+    data = CoverageData(data_file)
+    data.read()
+    found = {}
+    for measured in data.measured_files():
+        path = str(Path(measured).relative_to(ROOT))
+        by_line = data.contexts_by_lineno(measured)
+        found[path] = {n: {c.split("|")[0] for c in own if c} for n, own in by_line.items()}
+    return found
+
+
+def try_mutant(mutant, tests, tree):
+    """Run tests on a changed copy of the package in a process of its own: what became of it."""
+    target = tree / mutant.path
+    source = (ROOT / mutant.path).read_text()
+    target.write_text(source[: mutant.start] + mutant.text + source[mutant.end :])
+    process = os.fork()
+    if process == 0:
+        os.chdir(tree)
+        sys.path[:] = [str(tree), *(p for p in sys.path if Path(p or ".").resolve() != ROOT)]
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1), os.dup2(quiet, 2)
+        signal.alarm(SECONDS)
+        import pytest
+
+        os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]))
+    _, status = os.waitpid(process, 0)
+    target.write_text(source)
+    if os.WIFSIGNALED(status):
+        return "too slow" if os.WTERMSIG(status) == signal.SIGALRM else "crash"
+    return {0: "SURVIVED", 1: "killed", 2: "killed"}.get(os.WEXITSTATUS(status), "no test")
+
+
+def chosen_tests(mutant, runners, rng):
+    """Tests that run the line, those of the mirrored folder first; a folder where none is known."""
+    folder = "tests/" + str(Path(mutant.path).parent.relative_to("skcircuits"))
+    runners = sorted(runners)
+    if not runners:
+        while not (ROOT / folder).exists():
+            folder = str(Path(folder).parent)
+        return [folder]
+    order = rng.permutation(len(runners))
+    near = [runners[i] for i in order if runners[i].startswith(folder)]
+    far = [runners[i] for i in order if not runners[i].startswith(folder)]
+    return [*near[: MAX_TESTS * 2 // 3], *far][:MAX_TESTS]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n-mutants", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work-dir", type=Path, required=True)
+    options = parser.parse_args()
+    options.work_dir.mkdir(exist_ok=True, parents=True)
+    data_file = options.work_dir / "coverage"
+    if not data_file.exists():
+        packages = [f"--cov={package}" for package in PACKAGES]
+        command = ["-m", "pytest", "-q", *packages, "--cov-branch", "--cov-context=test", *TESTS]
+        environment = {**os.environ, "COVERAGE_FILE": str(data_file)}
+        subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False)
+    try:
+        runners = tests_of_lines(data_file)
+    except sqlite3.Error as error:
+        raise SystemExit(f"{data_file} must hold coverage data: {error}") from error
+    tree = options.work_dir / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    for name in ("skcircuits", "tests"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    everything = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            everything += mutants_of(str(path.relative_to(ROOT)))
+    rng = np.random.default_rng(options.seed)
+    order = rng.permutation(len(everything))[: options.n_mutants]
+    log = options.work_dir / f"mutants-{options.seed}.tsv"
+    done = len(log.read_text().splitlines()) if log.exists() else 0
+    sys.dont_write_bytecode = True  # a changed file of the same second would be taken for the old
+    import pandas  # noqa: F401  imported once, before the processes part
+    import polars  # noqa: F401
+    import sklearn.svm  # noqa: F401
+
+    for number in order[done:].tolist():
+        mutant = everything[number]
+        tests = chosen_tests(mutant, runners.get(mutant.path, {}).get(mutant.line, set()), rng)
+        result = try_mutant(mutant, tests, tree)
+        line = (ROOT / mutant.path).read_text().splitlines()[mutant.line - 1].strip()
+        with log.open("a") as file:
+            words = [
+                result,
+                f"{mutant.path}:{mutant.line}",
+                line,
+                f"-> {mutant.text!r}",
+                len(tests),
+            ]
+            print(*words, sep="\t", file=file)
+    results = [line.split("\t")[0] for line in log.read_text().splitlines()]
+    killed = sum(result not in ("SURVIVED", "no test") for result in results)
+    print(f"{killed} of {len(results)} changes were found ({killed / len(results):.0%}), of {log}")
+
+
+if __name__ == "__main__":
+    main()
