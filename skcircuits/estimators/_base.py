@@ -7,6 +7,7 @@ in `skcircuits.estimators.shared._fitting`.
 
 from collections import Counter
 from functools import wraps
+from numbers import Number
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -118,8 +119,10 @@ def check_weights(sample_weight, X):
     if sample_weight is None:
         return None
     given = float_array(sample_weight, "sample_weight")
-    if given.size == 0:
-        raise ValueError(must("sample_weight", "have one weight per row", shape=given.shape))
+    if given.ndim == 0 or given.shape != (len(X),):
+        if not isinstance(sample_weight, Number):  # one weight for all rows
+            raise ValueError(must("sample_weight", "have one weight per row", shape=given.shape))
+        given = np.full(len(X), float(given))
     weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     if not weights.max() < MAX_CELL / len(weights):
         raise ValueError(
@@ -266,6 +269,8 @@ class TableMixin:
 
     def _check_target(self, y, X, *, multi_output=False, numeric=True):
         """Validate a target, shape (n,) or, where several are allowed, (n, k)."""
+        if numeric and getattr(y, "dtype", object) == object and y is not None:
+            y = float_array(y, "y")
         y = validate_data(self, y=y, multi_output=multi_output, y_numeric=numeric)
         check_consistent_length(X, y)
         return y.astype(np.float64, copy=False) if numeric else y

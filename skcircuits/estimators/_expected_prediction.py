@@ -24,6 +24,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._draws import MIN_DRAWS, DrawBudget
@@ -140,7 +141,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         return values if costs is None else values / self._check_costs(costs)
 
     def _check_costs(self, costs):
-        costs = np.asarray(costs, dtype=np.float64)
+        costs = float_array(costs, "costs")
         if costs.shape != (self.n_features_in_,) or not (costs > 0).all():
             raise ValueError(
                 must("costs", f"be {self.n_features_in_} positive numbers", costs=costs.tolist())

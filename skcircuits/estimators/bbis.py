@@ -31,6 +31,7 @@ from skcircuits.estimators.targets._weighted_samples import (
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph
 from skcircuits.kernels import Hamming
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
 from skcircuits.stein._columns import SteinColumns
@@ -327,7 +328,9 @@ class BBISWeighter(
         """
         weights = self._weights_or(weights)
         rows, probabilities = complete_rows(self.target_, self.samples_, weights)
-        values = np.asarray(f(rows), dtype=np.float64)
+        if not callable(f):
+            raise TypeError(must("f", "be a function of rows", f=f))
+        values = float_array(f(rows), "values of f")
         if values.shape[:1] != probabilities.shape:
             raise ValueError(
                 must(
@@ -591,7 +594,7 @@ class BBISWeighter(
         check_is_fitted(self)
         if weights is None:
             return self.weights_
-        weights = np.asarray(weights, dtype=np.float64)
+        weights = float_array(weights, "weights")
         if weights.shape != self.weights_.shape:
             raise ValueError(
                 must("weights", f"have shape {self.weights_.shape}", shape=weights.shape)

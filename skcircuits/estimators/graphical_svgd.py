@@ -32,6 +32,7 @@ from skcircuits.estimators.targets._particle_warnings import (
 )
 from skcircuits.estimators.targets._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
 from skcircuits.particles._diagnosis import diagnose
 from skcircuits.particles._metric import Metric
@@ -339,7 +340,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             The mean over the first axis.
         """
         check_is_fitted(self)
-        values = np.asarray(f(self.particles_), dtype=np.float64)
+        if not callable(f):
+            raise TypeError(must("f", "be a function of points", f=f))
+        values = float_array(f(self.particles_), "values of f")
         if values.shape[:1] != self.particles_.shape[:1]:
             raise ValueError(
                 must(

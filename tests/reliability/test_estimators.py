@@ -30,9 +30,15 @@ VALID = {
     "n_imputations": 2, "n_trees": 2, "n_starts": 1, "f": lambda rows: rows[:, 0],
 }  # fmt: skip
 # Words by which messages name a table, those of scikit-learn included
-OF_TABLES = ("X", "array", "column", "cell", "feature", "row", "dataframe", "input")
+OF_TABLES = (
+    *("X", "array", "column", "cell", "feature", "row", "dataframe", "input"),
+    *("string to float", "argument must be"),
+)
 OF_CONDITIONS = ("condition", "query", *OF_TABLES)
-OF_OTHERS = ("column", "query", "condition", "weights", "Seed", "RandomState")
+OF_OTHERS = (
+    *("column", "query", "condition", "weights", "Seed", "RandomState", "samples", "X must"),
+    *("truth value", "dimension"),
+)
 
 
 def fitted(name):
@@ -99,7 +105,7 @@ def described(name, method, given):
 def try_methods(tally, name, n_cases, n_fits):
     model, data = fitted(name)
     for method in public_methods(model):
-        if not hasattr(model, method):
+        if not hasattr(model, method) or getattr(model, method).__module__.startswith("sklearn"):
             continue
         for seed in tally.seeds(n_fits if method in LEARNS else n_cases, f"{name}.{method}"):
             given, wrong = draw_arguments(getattr(model, method), data, np.random.default_rng(seed))

@@ -16,7 +16,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["EdgeChoice", "InputPairs", "best_edges", "pairs_by_block", "trace"]
+__all__ = ["EdgeChoice", "InputPairs", "PendingPairs", "best_edges", "pairs_by_block", "trace"]
 
 
 class EdgeChoice(Protocol):
@@ -39,7 +39,7 @@ def trace(
 ) -> Iterator[InputPairs]:
     """Follow the chosen edges down to the inputs."""
     # Pairs instead of a mask over all units and rows: most units explain few rows.
-    pending = _Pending(plan)
+    pending = PendingPairs(plan)
     starts = np.full(n_rows, plan.root) if starts is None else starts
     pending.add(starts, np.arange(n_rows))
     for layer in reversed(plan.layers):
@@ -58,7 +58,7 @@ def trace(
             yield InputPairs(inputs, units - positions.start, rows)
 
 
-class _Pending:
+class PendingPairs:
     """Pairs of units and rows that wait for the layer of the unit."""
 
     def __init__(self, plan: Plan) -> None:

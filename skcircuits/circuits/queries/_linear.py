@@ -8,25 +8,26 @@ are exact for polynomials and converge fast for Gaussians.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss
+from numpy.polynomial.legendre import leggauss, legint, legval, legvander
 
-from skcircuits.circuits.engine._passes import feedforward
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
+from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.gaussian import GaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
-from skcircuits.circuits.inputs.restriction import Evidence, RestrictedGaussians, restrict
+from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
+from skcircuits.circuits.inputs.restriction._evidence import Feature
+from skcircuits.circuits.inputs.restriction._gaussian_forms import RestrictedForms
 from skcircuits.circuits.queries._restricted import RestrictedCircuit
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._gaussian_stack import GaussianStack
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["LinearBound", "log_linear_probability"]
+__all__ = ["LinearBound", "LinearCircuit"]
 
 MAX_DIRECTIONS = 3
 # Nodes between neighbouring breakpoints: exact for densities of degree 6 twice integrated
@@ -44,29 +45,120 @@ class LinearBound(NamedTuple):
     upper: float
 
 
-def log_linear_probability(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> float:
-    """Log probability of one row of evidence together with linear inequalities."""
+class LinearCircuit:
+    """A circuit given one row of evidence and linear inequalities; answers have one row.
+
+    `alternatives` are lists of bounds that exclude each other. Each is a weighted mixture of rows
+    of evidence (one, but for integrals over a variable many), which `RestrictedCircuit` answers.
+    """
+
+    def __init__(self, plan: Plan, known: Evidence, alternatives: list[list[LinearBound]]) -> None:
+        self._plan = plan
+        found = [_alternative(plan, known, bounds) for bounds in alternatives]
+        self._parts = [part for part in found if part is not None]
+        self._log_masses = [part.log_mass() for part in self._parts]
+
+    @property
+    def cardinalities(self) -> dict[int, int]:
+        """Number of states of each discrete variable."""
+        return self._plan.cardinalities
+
+    def log_mass(self) -> FloatArray:
+        """Log probability of the evidence with the inequalities, shape (1,)."""
+        return np.array([np.logaddexp.reduce([-np.inf, *self._all_log_masses])])
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of all columns, both (1, n_columns); of codes where discrete."""
+        means, variances = map(np.concatenate, zip(*(p.circuit.moments() for p in self._parts)))
+        mean = self._weights @ means
+        variance = self._weights @ (variances + (means - mean) ** 2)
+        return mean[None], variance[None]
+
+    def state_probabilities(self) -> dict[int, FloatArray]:
+        """Distribution of every discrete variable, (1, n_states) each."""
+        found = [part.circuit.state_probabilities() for part in self._parts]
+        return {v: self._weights @ np.concatenate([f[v] for f in found])[:, None] for v in found[0]}
+
+    def covariance(self, features: list[Feature]) -> FloatArray:
+        """Covariances (1, F, F) of functions of single variables."""
+        circuits = [part.circuit for part in self._parts]
+        inner = np.concatenate([circuit.covariance(features) for circuit in circuits])
+        means = np.concatenate([circuit.feature_means(features) for circuit in circuits])
+        centred = means - self._weights @ means
+        spread = inner + centred[:, :, None] * centred[:, None]
+        return np.tensordot(self._weights, spread, axes=1)[None]
+
+    def mpe(self) -> tuple[FloatArray, FloatArray]:
+        """Best row (1, n_columns) by max-product, and the log of its term."""
+        if not all(part.is_exact for part in self._parts):
+            way_out = "Take the draw with the highest score_samples: sample(n, given=...)."
+            condition = "be about columns of one joint Gaussian for a most probable row"
+            raise CircuitPropertyError(must("linear comparisons", condition, way_out))
+        rows, heights = map(np.concatenate, zip(*(p.circuit.mpe() for p in self._parts)))
+        best = int(heights.argmax())
+        return rows[best, None], heights[best, None]
+
+    def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Draw counts (1,) rows."""
+        log_masses = np.array([np.logaddexp.reduce(own) for own in self._log_masses])
+        shares = np.exp(log_masses - self.log_mass())
+        numbers = rng.multinomial(int(counts[0]), shares / shares.sum())
+        drawn = [part.sample(int(n), rng) for part, n in zip(self._parts, numbers) if n]
+        return np.concatenate(drawn) if drawn else np.empty((0, self._plan.n_columns))
+
+    @cached_property
+    def _all_log_masses(self) -> FloatArray:
+        return np.concatenate([np.empty(0), *self._log_masses])
+
+    @cached_property
+    def _weights(self) -> FloatArray:
+        """Share of every row of every part."""
+        weights: FloatArray = np.exp(self._all_log_masses - self.log_mass())
+        return weights
+
+
+class _Exact:
+    """A single row of evidence that says the same as the inequalities."""
+
+    is_exact = True
+
+    def __init__(self, circuit: RestrictedCircuit) -> None:
+        self.circuit = circuit
+
+    def log_mass(self) -> FloatArray:
+        """Log probability, shape (1,)."""
+        return self.circuit.log_mass()
+
+    def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """Draw n rows."""
+        return self.circuit.sample(np.array([n]), rng)
+
+
+def _alternative(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact | _Slices | None:
+    """What one list of bounds means; None where it is impossible."""
     bounds = [_without_observed(bound, known) for bound in bounds]
+    if any(not bound.factors and not bound.lower <= 0.0 <= bound.upper for bound in bounds):
+        return None
     variables = sorted(set().union(*(bound.factors for bound in bounds)))
-    touched = [
-        (units, layer) for units, layer in plan.inputs if np.isin(layer.scopes, variables).any()
-    ]
+    touched = [layer for _, layer in plan.inputs if np.isin(layer.scopes, variables).any()]
     is_joint = all(
         isinstance(layer, MultivariateGaussianLayer) and np.isin(variables, layer.variables).all()
-        for _, layer in touched
+        for layer in touched
     )
-    if is_joint and _n_directions(known, variables, bounds) is not None:
-        return _joint_probability(plan, known, bounds)
-    if len(variables) == 1:
+    if len(variables) <= 1:
         return _one_variable(plan, known, bounds)
+    if is_joint and _n_directions(known, variables, bounds) is not None:
+        return _joint(plan, known, bounds)
     if len(variables) == 2:
-        return _integrate(plan, known, variables, bounds)
+        slices = _Slices(plan, known, variables, bounds)
+        return slices if slices.is_possible else None
     raise CircuitPropertyError(
         must(
             "linear comparisons",
             "be about two columns, or about columns of one joint Gaussian in at most "
             f"{MAX_DIRECTIONS} directions",
-            "Pass method='estimate' for an average over draws.",
+            "Pass method='bounds' for certified bounds, or method='estimate' for an average over "
+            "draws.",
             n_columns=len(variables),
         )
     )
@@ -99,77 +191,138 @@ def _n_directions(known: Evidence, columns: list[int], bounds: list[LinearBound]
     return n if n <= MAX_DIRECTIONS and np.linalg.matrix_rank(rows) == n else None
 
 
-def _joint_probability(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> float:
-    """Gaussians of linear forms, within the pass over the circuit."""
-    values = np.empty((plan.n_units, 1))
-    variables = set().union(*(bound.factors for bound in bounds))
-    for units, layer in plan.inputs:
-        if (
-            not isinstance(layer, MultivariateGaussianLayer)
-            or not np.isin(list(variables), layer.variables).all()
+def _joint(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:
+    """Gaussians of linear forms, within the passes over the circuit."""
+    variables = list(set().union(*(bound.factors for bound in bounds)))
+    is_free = np.isnan(known.X[0])
+
+    def restrict_forms(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
+        if not (
+            isinstance(layer, MultivariateGaussianLayer)
+            and np.isin(variables, layer.variables).all()
         ):
-            values[units] = restrict(layer, known).log_mass()
-            continue
-        nothing = np.full(known.X.shape, np.nan)
-        group = RestrictedGaussians(layer, Evidence(known.X, Box(nothing, nothing))).group_of(0)
-        columns = [int(layer.variables[place]) for place in group.free]
+            return restrict(layer, evidence)
+        columns = [int(v) for v in layer.variables if is_free[v]]
         rows = _directions(known, columns, bounds)
         if len(rows) > MAX_DIRECTIONS:
             condition = f"bound at most {MAX_DIRECTIONS} directions of one joint Gaussian"
             way_out = "Pass method='estimate' for an average over draws."
             raise CircuitPropertyError(must("linear comparisons", condition, way_out, n=len(rows)))
-        factors, lower, upper = rows[:, :-2], rows[None, :, -2], rows[None, :, -1]
-        means = group.means[:, 0] @ factors.T
-        covariances = factors @ group.covariances @ factors.T
-        log_mass = log_box_probability(GaussianStack(means, covariances), lower, upper)
-        values[units] = layer.log_prob(known.X) + log_mass
-    return float(feedforward(plan, values)[plan.root, 0])
+        forms = np.zeros((len(rows), known.X.shape[1] + 2))
+        forms[:, [*columns, -2, -1]] = rows
+        return RestrictedForms(layer, evidence, forms)
+
+    return _Exact(RestrictedCircuit(plan, known, restrict_forms))
 
 
-def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> float:
+def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:
     """Bounds on a single variable, after observed values were put in."""
     lower, upper = known.box.lower.copy(), known.box.upper.copy()
     for bound in bounds:
-        ((variable, factor),) = bound.factors.items()
-        ends = sorted((bound.lower / factor, bound.upper / factor))
-        lower[0, variable] = np.fmax(lower[0, variable], ends[0])
-        upper[0, variable] = np.fmin(upper[0, variable], ends[1])
+        for variable, factor in bound.factors.items():
+            ends = sorted((bound.lower / factor, bound.upper / factor))
+            lower[0, variable] = np.fmax(lower[0, variable], ends[0])
+            upper[0, variable] = np.fmin(upper[0, variable], ends[1])
     box = Box(lower, upper, known.box.closed, known.box.states)
-    return float(RestrictedCircuit(plan, Evidence(known.X, box)).log_mass()[0])
+    return _Exact(RestrictedCircuit(plan, Evidence(known.X, box)))
 
 
-def _integrate(
-    plan: Plan, known: Evidence, variables: list[int], bounds: list[LinearBound]
-) -> float:
-    """Integrate over the first variable; the second lies in what the bounds leave."""
-    outer, inner = variables
-    rows = _directions(known, variables, bounds)
-    nodes, weights = _nodes(plan, outer, inner, rows)
-    lower, upper = np.full(len(nodes), -np.inf), np.full(len(nodes), np.inf)
-    possible = np.ones(len(nodes), dtype=bool)
-    for first, second, low, high in rows:
-        if second == 0.0:
-            possible &= (first * nodes >= low) & (first * nodes <= high)
-            continue
-        ends = np.sort([(low - first * nodes) / second, (high - first * nodes) / second], axis=0)
-        lower, upper = np.maximum(lower, ends[0]), np.minimum(upper, ends[1])
-    kept = np.flatnonzero(possible & (lower < upper) & (weights > 0.0))
-    if len(kept) == 0:
-        return -np.inf
-    cells = np.repeat(known.X, len(kept), axis=0)
-    cells[:, outer] = nodes[kept]
-    low, high = (np.repeat(end, len(kept), axis=0) for end in (known.box.lower, known.box.upper))
-    low[:, outer] = high[:, outer] = np.nan
-    low[:, inner], high[:, inner] = lower[kept], upper[kept]
-    low[np.isinf(low)] = high[np.isinf(high)] = np.nan
-    states = {j: np.repeat(own, len(kept), axis=0) for j, own in known.box.states.items()}
-    box = Box(low, high, known.box.closed, states)
-    log_mass = RestrictedCircuit(plan, Evidence(cells, box)).log_mass() + np.log(weights[kept])
-    return float(np.logaddexp.reduce(log_mass))
+class _Slices:
+    """Rows of evidence at nodes of the first variable; the second lies in what bounds leave."""
+
+    is_exact = False
+
+    def __init__(
+        self, plan: Plan, known: Evidence, variables: list[int], bounds: list[LinearBound]
+    ) -> None:
+        self._plan, self._known = plan, known
+        self._outer, self._inner = variables
+        self._rows = _directions(known, variables, bounds)
+        edges, self._atoms = _edges(plan, self._outer, self._inner, self._rows)
+        self._starts, self._widths = edges[:-1], np.diff(edges)
+        points, weights = leggauss(N_NODES)
+        nodes = (edges[:-1, None] + self._widths[:, None] * (points + 1.0) / 2.0).ravel()
+        # Points with a mass are no nodes of the density
+        nodes = np.where(np.isin(nodes, self._atoms), np.nextafter(nodes, np.inf), nodes)
+        nodes = np.append(nodes, self._atoms)
+        weights = (self._widths[:, None] * weights / 2.0).ravel()
+        weights = np.append(weights, np.ones(len(self._atoms)))
+        possible, evidence = self._at(nodes)
+        used = weights[possible] > 0.0
+        self._kept = possible[used]
+        self.is_possible = len(self._kept) > 0
+        self._log_weights = np.log(weights[self._kept])
+        self.circuit = RestrictedCircuit(plan, evidence.rows(np.flatnonzero(used)))
+
+    def _at(self, values: FloatArray) -> tuple[IntArray, Evidence]:
+        """Which values of the outer variable are possible, and what is known there."""
+        lower, upper = np.full(len(values), -np.inf), np.full(len(values), np.inf)
+        possible = np.ones(len(values), dtype=bool)
+        for first, second, low, high in self._rows:
+            if second == 0.0:
+                possible &= (first * values >= low) & (first * values <= high)
+                continue
+            ends = [(low - first * values) / second, (high - first * values) / second]
+            ends = np.sort(ends, axis=0)
+            lower, upper = np.maximum(lower, ends[0]), np.minimum(upper, ends[1])
+        kept = np.flatnonzero(possible & (lower < upper))
+        known = self._known.rows(np.zeros(len(kept), dtype=np.intp))
+        cells, low, high = known.X, known.box.lower, known.box.upper
+        cells[:, self._outer] = values[kept]
+        low[:, self._outer] = high[:, self._outer] = np.nan
+        low[:, self._inner], high[:, self._inner] = lower[kept], upper[kept]
+        low[np.isinf(low)] = high[np.isinf(high)] = np.nan
+        return kept, Evidence(cells, Box(low, high, known.box.closed, known.box.states))
+
+    def log_mass(self) -> FloatArray:
+        """Log probability that each node stands for."""
+        return self.circuit.log_mass() + self._log_weights
+
+    def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """Draw the outer variable, then all others given it, n rows."""
+        log_mass = self.log_mass()
+        n_nodes = len(self._starts) * N_NODES
+        masses = np.zeros(n_nodes + len(self._atoms))
+        masses[self._kept] = np.exp(log_mass - log_mass.max())
+        panels = masses[:n_nodes].reshape(-1, N_NODES)
+        shares = np.append(panels.sum(axis=1), masses[n_nodes:])
+        chosen = rng.choice(len(shares), size=n, p=shares / shares.sum())
+        values = np.empty(n)
+        is_atom = chosen >= len(panels)
+        values[is_atom] = self._atoms[chosen[is_atom] - len(panels)]
+        own = chosen[~is_atom]
+        fractions = draw_from_nodes(panels[own], rng)
+        values[~is_atom] = self._starts[own] + self._widths[own] * fractions
+        possible, evidence = self._at(values)
+        # Rounding at the end of a panel may leave an interval empty: a node stands in
+        lost = np.setdiff1d(np.arange(n), possible)
+        if len(lost):
+            values[lost] = self.circuit.evidence.X[int(log_mass.argmax()), self._outer]
+            possible, evidence = self._at(values)
+        return RestrictedCircuit(self._plan, evidence).sample(np.ones(n, dtype=int), rng)
 
 
-def _nodes(plan: Plan, outer: int, inner: int, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights of the outer variable, points with a mass of their own at the end."""
+def draw_from_nodes(masses: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Draw from densities on [0, 1], given as masses (n, N_NODES) of Gauss-Legendre nodes.
+
+    The distribution function is that of the polynomial through the nodes, inverted by bisection.
+    """
+    points, _ = leggauss(N_NODES)
+    # Integrals of Legendre polynomials are differences of their neighbours
+    degrees = np.arange(N_NODES)
+    coefficients = (masses @ legvander(points, N_NODES - 1)) * (2 * degrees + 1) / 2.0
+    integrals = legint(coefficients.T, lbnd=-1.0)
+    targets = rng.random(len(masses)) * legval(np.ones(1), integrals)[:, 0]
+    low, high = np.full(len(masses), -1.0), np.ones(len(masses))
+    for _ in range(52):
+        middle = (low + high) / 2.0
+        below = legval(middle, integrals, tensor=False) < targets
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return (low + high + 2.0) / 4.0
+
+
+def _edges(plan: Plan, outer: int, inner: int, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Ends of the panels of the outer variable, and its points with a mass of their own."""
     breaks, atoms = _breakpoints(plan, outer)
     inner_breaks, inner_atoms = _breakpoints(plan, inner)
     marks = np.concatenate([inner_breaks, inner_atoms])
@@ -187,13 +340,7 @@ def _nodes(plan: Plan, outer: int, inner: int, rows: FloatArray) -> tuple[FloatA
                     found.append((end * other[1] - second * ends) / across)
     edges = np.unique(np.concatenate(found))
     edges = edges[(edges >= breaks.min()) & (edges <= breaks.max())]
-    points, weights = leggauss(N_NODES)
-    widths = np.diff(edges)
-    nodes = (edges[:-1, None] + widths[:, None] * (points + 1.0) / 2.0).ravel()
-    weights = (widths[:, None] * weights / 2.0).ravel()
-    # Points with a mass are no nodes of the density
-    nodes = np.where(np.isin(nodes, atoms), np.nextafter(nodes, np.inf), nodes)
-    return np.append(nodes, atoms), np.append(weights, np.ones(len(atoms)))
+    return edges, atoms
 
 
 def _breakpoints(plan: Plan, variable: int) -> tuple[FloatArray, FloatArray]:

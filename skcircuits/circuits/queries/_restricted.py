@@ -7,7 +7,7 @@ where cells are observed or missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
 from skcircuits.circuits.engine._passes import backward, feedforward
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._tracing import best_edges, trace
+from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.restriction import (
     Evidence,
     RestrictedDiscrete,
@@ -32,11 +33,20 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["Evidence", "Feature", "RestrictedCircuit"]
 
 
+Restriction = Callable[[InputLayer, Evidence], RestrictedLayer]
+
+
 class RestrictedCircuit:
     """A smooth and decomposable circuit given evidence about n rows."""
 
-    def __init__(self, plan: Plan, evidence: Evidence) -> None:
-        self._plan, self._evidence = plan, evidence
+    def __init__(self, plan: Plan, evidence: Evidence, restrict: Restriction = restrict) -> None:
+        """Take what restricts an input layer where that is not evidence alone."""
+        self._plan, self._evidence, self._restrict = plan, evidence, restrict
+
+    @property
+    def evidence(self) -> Evidence:
+        """What is known about each row."""
+        return self._evidence
 
     @property
     def cardinalities(self) -> dict[int, int]:
@@ -57,6 +67,18 @@ class RestrictedCircuit:
         for rows, batch in self._batches():
             means[rows], variances[rows] = batch.moments()
         return means, variances
+
+    def feature_means(self, features: list[Feature]) -> FloatArray:
+        """Means (n, F) of functions of single variables."""
+        means, states = self.moments()[0], self.state_probabilities()
+        columns = []
+        for variable, values in features:
+            if values is None or variable not in states:
+                columns.append(means[:, variable])
+                continue
+            n_states = min(states[variable].shape[1], len(values))
+            columns.append(states[variable][:, :n_states] @ values[:n_states])
+        return np.stack(columns, axis=1)
 
     def state_probabilities(self) -> dict[int, FloatArray]:
         """Distribution of every discrete variable, (n, n_states) each."""
@@ -81,6 +103,9 @@ class RestrictedCircuit:
         drawn = np.full((int(counts.sum()), self._evidence.X.shape[1]), np.nan)
         ends = np.cumsum(counts)
         for rows, batch in self._batches():
+            if rows.stop - rows.start > 1 and (counts[rows] == 1).all():
+                batch.draw_each(drawn[ends[rows.start] - 1 : ends[rows.stop - 1]], rng)
+                continue
             for row in range(rows.start, rows.stop):
                 out = drawn[ends[row] - counts[row] : ends[row]]
                 if len(out):
@@ -96,13 +121,15 @@ class RestrictedCircuit:
 
     def _batches(self) -> Iterator[tuple[slice, _Batch]]:
         for rows in self._plan.batches(len(self._evidence), n_buffers=4):
-            yield rows, _Batch(self._plan, self._evidence.rows(rows), rows.start)
+            yield rows, _Batch(self._plan, self._evidence.rows(rows), rows.start, self._restrict)
 
 
 class _Batch:
     """Some rows whose values are held in memory."""
 
-    def __init__(self, plan: Plan, evidence: Evidence, first_row: int) -> None:
+    def __init__(
+        self, plan: Plan, evidence: Evidence, first_row: int, restrict: Restriction
+    ) -> None:
         self._plan, self._evidence, self._first_row = plan, evidence, first_row
         self._layers = [(units, restrict(layer, evidence)) for units, layer in plan.inputs]
 
@@ -178,6 +205,15 @@ class _Batch:
                 rows = np.full(len(units), row)
                 cells = layers[id(layer)].draw(units, rows, rng)
                 out[(draws.start + at)[:, None], layer.scopes[units]] = cells
+
+    def draw_each(self, out: FloatArray, rng: np.random.Generator) -> None:
+        """Fill `out`, shape (n, n_columns), with one draw given the evidence of each row."""
+        require_possible(self._plan, self.values[self._plan.root], self._first_row)
+        posterior = _Posterior(self._plan, self.values, is_log=True)
+        layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
+        source = draw_source(rng, slice(0, len(out)), slice(0, 1))
+        for layer, units, at in trace(self._plan, len(out), posterior.chooser(source, 1)):
+            out[at[:, None], layer.scopes[units]] = layers[id(layer)].draw(units, at, rng)
 
     def mpe(self) -> tuple[FloatArray, FloatArray]:
         """Best rows and the logs of their terms."""

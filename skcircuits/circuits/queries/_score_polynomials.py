@@ -14,11 +14,19 @@ import numpy as np
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.inputs.restriction import Evidence, restrict
+from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["MAX_DEGREE", "Scores", "log_score_distribution"]
+__all__ = [
+    "MAX_DEGREE",
+    "Polynomials",
+    "Scores",
+    "correlate",
+    "fill_polynomials",
+    "log_score_distribution",
+    "points_of",
+]
 
 # Coefficients of a polynomial before a query is refused
 MAX_DEGREE = 4096
@@ -40,15 +48,32 @@ class Scores:
 
 def log_score_distribution(plan: Plan, known: Evidence, scores: dict[int, Scores]) -> FloatArray:
     """Log probability of one row of evidence together with each total, shape (degree + 1,)."""
+    _, polynomials = fill_polynomials(plan, known, scores)
+    with np.errstate(divide="ignore"):
+        values: FloatArray = np.log(polynomials.values[plan.root]) + polynomials.scales[plan.root]
+    return values
+
+
+def fill_polynomials(
+    plan: Plan, known: Evidence, scores: dict[int, Scores]
+) -> tuple[list[tuple[slice, RestrictedLayer]], Polynomials]:
+    """Polynomials of all units, and the input layers restricted to the parts of variables.
+
+    Row i of the restricted layers holds part i of every variable at once.
+    """
     degree = sum(int(own.points.max(initial=0)) for own in scores.values())
     if degree > MAX_DEGREE:
         way_out = "Ask about fewer columns, or count which of them exceed a bound."
         condition = f"have at most {MAX_DEGREE} different values"
         raise CircuitPropertyError(must("a sum of columns", condition, way_out, n=degree))
-    polynomials = _Polynomials(plan.n_units, degree)
+    n_parts = max((len(own.points) for own in scores.values()), default=1)
+    polynomials = Polynomials(plan.n_units, degree, n_parts)
     parts = _parts(known, scores)
+    layers = []
     for units, layer in plan.inputs:
-        log_masses = restrict(layer, parts).log_mass()
+        restricted = restrict(layer, parts)
+        layers.append((units, restricted))
+        log_masses = restricted.log_mass()
         if layer.scopes.shape[1] > 1 and np.isin(layer.scopes, list(scores)).any():
             condition = "have input units of single variables for counts and sums"
             way_out = "Fit covariance_type='diag', or ask for an estimate."
@@ -56,15 +81,19 @@ def log_score_distribution(plan: Plan, known: Evidence, scores: dict[int, Scores
         variables = layer.scopes[:, 0]
         for variable in np.unique(variables).tolist():
             own = np.flatnonzero(variables == variable)
-            polynomials.place(units.start + own, log_masses[own], scores.get(variable))
+            points = points_of(scores.get(variable))
+            polynomials.place(units.start + own, log_masses[own, : len(points)], points)
     for step in plan.layers:
         if isinstance(step, ProductLayer):
             polynomials.multiply(step)
         else:
             polynomials.add(step, plan.weights.linear[step.edges])
-    with np.errstate(divide="ignore"):
-        values: FloatArray = np.log(polynomials.values[plan.root]) + polynomials.scales[plan.root]
-    return values
+    return layers, polynomials
+
+
+def points_of(scores: Scores | None) -> IntArray:
+    """Scores of the parts of a variable; one that is not scored has one part of score zero."""
+    return np.zeros(1, dtype=np.intp) if scores is None else scores.points
 
 
 def _parts(known: Evidence, scores: dict[int, Scores]) -> Evidence:
@@ -87,59 +116,101 @@ def _parts(known: Evidence, scores: dict[int, Scores]) -> Evidence:
     return Evidence(X, Box(lower, upper, known.box.closed, states))
 
 
-class _Polynomials:
-    """Coefficients (n_units, degree + 1) of all units, at most about one, times exp(scale)."""
+class Polynomials:
+    """Coefficients (n_units, degree + 1) of all units, at most about one, times exp(scale).
 
-    def __init__(self, n_units: int, degree: int) -> None:
+    `masses` (n_units, n_parts) are those of the parts of the variables of input units, on the
+    same scale.
+    """
+
+    def __init__(self, n_units: int, degree: int, n_parts: int) -> None:
         self.values = np.zeros((n_units, degree + 1))
         self.scales = np.zeros(n_units)
         self.degrees = np.zeros(n_units, dtype=np.intp)
+        self.masses = np.zeros((n_units, n_parts))
 
-    def place(self, units: IntArray, log_masses: FloatArray, scores: Scores | None) -> None:
-        """Write the polynomials of the input units of one variable."""
-        points = np.zeros(1, dtype=np.intp) if scores is None else scores.points
-        used = log_masses[:, : len(points)]
-        peaks = used.max(axis=1)
+    def place(self, units: IntArray, log_masses: FloatArray, points: IntArray) -> None:
+        """Write the polynomials of the input units of one variable from masses of its parts."""
+        peaks = log_masses.max(axis=1)
         peaks[np.isneginf(peaks)] = 0.0
         at_degree = np.zeros((len(points), self.values.shape[1]))
         at_degree[np.arange(len(points)), points] = 1.0
-        self.values[units] = np.exp(used - peaks[:, None]) @ at_degree
+        masses = np.exp(log_masses - peaks[:, None])
+        self.masses[units, : len(points)] = masses
+        self.values[units] = masses @ at_degree
         self.scales[units] = peaks
         self.degrees[units] = points.max(initial=0)
 
     def multiply(self, step: ProductLayer) -> None:
         """Multiply the polynomials of the factors of products."""
+        product, scale = self.partial_products(step, with_last=True)[-1], 0.0
+        for factor in step.children.T:
+            scale = scale + self.scales[factor]
+        degree = self.degrees[step.children].sum(axis=1)
+        self._write(step.units, product, scale, degree)
+
+    def partial_products(self, step: ProductLayer, *, with_last: bool = False) -> list[FloatArray]:
+        """Products of the first factor, the first two, ..., of all but the last unless asked."""
         first, *others = step.children.T
-        product, scale, degree = self.values[first], self.scales[first], self.degrees[first]
-        for factor in others:
+        found, degree = [self.values[first]], self.degrees[first]
+        for factor in others if with_last else others[:-1]:
             right, added = self.values[factor], self.degrees[factor]
             # The shorter side is walked through
             if added.max() > degree.max():
-                product, right = right, product
-            short, long = sorted((int(added.max()), int(degree.max())))
-            result = np.zeros_like(product)
-            for power in range(short + 1):
-                stop = min(power + long + 1, result.shape[1])
-                result[:, power:stop] += right[:, power, None] * product[:, : stop - power]
-            product, scale, degree = result, scale + self.scales[factor], degree + added
-        self._write(step.units, product, scale, degree)
+                found.append(_convolve(right, found[-1], int(degree.max()), int(added.max())))
+            else:
+                found.append(_convolve(found[-1], right, int(added.max()), int(degree.max())))
+            degree = degree + added
+        return found
+
+    def relative_weights(self, step: SumLayer, weights: FloatArray) -> FloatArray:
+        """Weights of edges on the scales of the sums that they belong to."""
+        scales = self.scales[step.units][step.sum_of_edge - step.units.start]
+        usable = self._has_mass(step, weights)
+        exponents = np.where(usable, self.scales[step.children] - scales, -np.inf)
+        relative: FloatArray = weights * np.exp(exponents)
+        return relative
 
     def add(self, step: SumLayer, weights: FloatArray) -> None:
         """Add the weighted polynomials of the children of sums."""
         scales = self.scales[step.children]
-        has_mass = self.values[step.children].any(axis=1) & (weights > 0.0)
+        has_mass = self._has_mass(step, weights)
         peaks = np.maximum.reduceat(np.where(has_mass, scales, -np.inf), step.starts)
         peaks[np.isneginf(peaks)] = 0.0
         relative = np.where(has_mass, scales - np.repeat(peaks, step.lengths), -np.inf)
-        terms = self.values[step.children] * (weights * np.exp(relative))[:, None]
         degree = np.maximum.reduceat(self.degrees[step.children], step.starts)
+        width = int(degree.max()) + 1
+        terms = self.values[step.children, :width] * (weights * np.exp(relative))[:, None]
         self._write(step.units, np.add.reduceat(terms, step.starts, axis=0), peaks, degree)
+
+    def _has_mass(self, step: SumLayer, weights: FloatArray) -> BoolArray:
+        found: BoolArray = self.values[step.children].any(axis=1) & (weights > 0.0)
+        return found
 
     def _write(
         self, units: slice, values: FloatArray, scales: FloatArray, degrees: IntArray
     ) -> None:
         peaks = values.max(axis=1)
         safe = np.where(peaks > 0.0, peaks, 1.0)
-        self.values[units] = values / safe[:, None]
+        self.values[units, : values.shape[1]] = values / safe[:, None]
         self.scales[units] = scales + np.log(safe)
         self.degrees[units] = degrees
+
+
+def _convolve(left: FloatArray, right: FloatArray, short: int, long: int) -> FloatArray:
+    """Products of polynomials (n, width), the right ones of degree `short`, row by row."""
+    width = left.shape[1]
+    result = np.zeros_like(left)
+    for power in range(short + 1):
+        stop = min(power + long + 1, width)
+        result[:, power:stop] += right[:, power, None] * left[:, : stop - power]
+    return result
+
+
+def correlate(above: FloatArray, other: FloatArray) -> FloatArray:
+    """What a factor has to give: derivatives (n, width) of a product, with the other factor."""
+    result = np.zeros_like(above)
+    used = np.flatnonzero(other.any(axis=0)).tolist()
+    for power in used:
+        result[:, : above.shape[1] - power] += other[:, power, None] * above[:, power:]
+    return result

@@ -23,7 +23,7 @@ from skcircuits.estimators.shared._impossible_evidence import completed_or_margi
 from skcircuits.estimators.shared._training_rows import TrainingRows
 from skcircuits.estimators.shared.queries._conditional_density import ConditionalDensity
 from skcircuits.estimators.shared.queries._mixin import QueriesMixin
-from skcircuits.estimators.shared.queries._totals import log_total_evidence
+from skcircuits.estimators.shared.queries._totals import restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
@@ -334,21 +334,13 @@ class CircuitDensity(BaseDensity):
         return completed_or_marginal(complete, X, self.circuit_)
 
     def _log_evidence(self, boxes, observed):
-        if boxes.totals:
-            return log_total_evidence(self.circuit_.plan, boxes, observed, self._schema)
-        if np.isnan(observed).all():
+        if np.isnan(observed).all() and not boxes.totals:
             return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
         return self._restricted(boxes, observed).log_mass()
 
     def _restricted(self, boxes, observed):
         if boxes.totals:
-            raise CircuitPropertyError(
-                must(
-                    "A condition on sums or counts of columns",
-                    "be asked for probabilities alone",
-                    "Condition on intervals and sets, or reject draws that do not satisfy it.",
-                )
-            )
+            return restricted_to_totals(self.circuit_.plan, boxes, observed, self._schema)
         box = Box(boxes.lower, boxes.upper, "both", boxes.states)
         return RestrictedCircuit(self.circuit_.plan, Evidence(observed, box))
 

@@ -19,7 +19,7 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["RestrictedGaussians"]
+__all__ = ["RestrictedGaussians", "best_in_box"]
 
 MAX_BOUNDED = 3
 
@@ -214,26 +214,34 @@ class RestrictedGaussians(RestrictedLayer):
         """Best points, (K, n, scope_size): a quadratic program in the bounded variables."""
         modes = np.repeat(self._cells[None], len(self.layer), axis=0)
         for group in self._groups:
-            bounded = group.means[..., : len(group.bounded)].copy()
+            bounded = group.means[..., : len(group.bounded)]
             low, high = (
                 bound[np.ix_(group.rows, group.bounded)] for bound in (self._lower, self._upper)
             )
             precisions = np.linalg.inv(
                 group.covariances[:, : len(group.bounded), : len(group.bounded)]
             )
-            centre, best = bounded.copy(), np.clip(bounded, low, high)
-            # Coordinate descent: exact in each coordinate, and there are at most three
-            for _ in range(200 if len(group.bounded) > 1 else 1):
-                for i in range(len(group.bounded)):
-                    others = best - centre
-                    others[..., i] = 0.0
-                    pull = np.einsum("knr,kr->kn", others, precisions[:, i])
-                    target = centre[..., i] - pull / precisions[:, None, i, i]
-                    best[..., i] = np.clip(target, low[:, i], high[:, i])
-            full = group.means + np.einsum("kfr,knr->knf", group.gains, best - centre)
+            best = best_in_box(bounded, precisions, low, high)
+            full = group.means + np.einsum("kfr,knr->knf", group.gains, best - bounded)
             full[..., : len(group.bounded)] = best
             modes[np.ix_(np.arange(len(self.layer)), group.rows, group.free)] = full
         return modes
+
+
+def best_in_box(
+    centre: FloatArray, precisions: FloatArray, low: FloatArray, high: FloatArray
+) -> FloatArray:
+    """Densest points (K, n, r) of Gaussians in boxes (n, r)."""
+    best = np.clip(centre, low, high)
+    # Coordinate descent: exact in each coordinate, and there are at most three
+    for _ in range(200 if centre.shape[-1] > 1 else 1):
+        for i in range(centre.shape[-1]):
+            others = best - centre
+            others[..., i] = 0.0
+            pull = np.einsum("knr,kr->kn", others, precisions[:, i])
+            target = centre[..., i] - pull / precisions[:, None, i, i]
+            best[..., i] = np.clip(target, low[:, i], high[:, i])
+    return best
 
 
 @restrict.register

@@ -5,37 +5,82 @@ from fractions import Fraction
 import numpy as np
 
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._linear import LinearBound, log_linear_probability
+from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
-from skcircuits.circuits.queries._score_polynomials import (
-    MAX_DEGREE,
-    Scores,
-    log_score_distribution,
-)
+from skcircuits.circuits.queries._score_polynomials import MAX_DEGREE, Scores
+from skcircuits.circuits.queries._scored import ScoredCircuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.tabular.queries._sets import CodeSet, split_by_sets
 
-__all__ = ["log_total_evidence", "members"]
+__all__ = ["members", "restricted_to_totals"]
 
 # Factors of integer columns are fractions with denominators up to this
 _MAX_DENOMINATOR = 1000
 _MAX_PIECES = 64
 
 
-def log_total_evidence(plan, boxes, observed, schema):
-    """Log probability of boxes with totals, (n_boxes,)."""
-    box = Box(boxes.lower, boxes.upper, "both", boxes.states)
-    result = np.empty(len(boxes))
+def restricted_to_totals(plan, boxes, observed, schema):
+    """The circuit restricted to boxes with totals, a `BoxesWithTotals`."""
+    evidence = Evidence(observed, Box(boxes.lower, boxes.upper, "both", boxes.states))
     plain = np.array([i for i in range(len(boxes)) if i not in boxes.totals], dtype=int)
-    evidence = Evidence(observed, box)
-    if len(plain):
-        result[plain] = RestrictedCircuit(plan, evidence.rows(plain)).log_mass()
+    parts = [(plain, RestrictedCircuit(plan, evidence.rows(plain)))] if len(plain) else []
     for i, totals in boxes.totals.items():
         own = evidence.rows(slice(i, i + 1))
         is_discrete = all(_is_discrete(total, plan, schema) for total, _ in totals)
-        answer = _log_discrete if is_discrete else _log_continuous
-        result[i] = answer(plan, own, totals, schema)
-    return result
+        restricted = _scored if is_discrete else _linear
+        parts.append((np.array([i]), restricted(plan, own, totals, schema)))
+    return BoxesWithTotals(len(boxes), parts)
+
+
+class BoxesWithTotals:
+    """Answers of circuits restricted to some boxes each, together; as `RestrictedCircuit`."""
+
+    def __init__(self, n_boxes, parts):
+        self._n, self._parts = n_boxes, parts
+
+    @property
+    def cardinalities(self):
+        """Number of states of each discrete variable."""
+        return self._parts[0][1].cardinalities
+
+    def log_mass(self):
+        """Log probabilities, (n_boxes,)."""
+        return self._gathered([part.log_mass() for _, part in self._parts])
+
+    def moments(self):
+        """Means and variances of all columns, (n_boxes, n_columns) each."""
+        means, variances = zip(*(part.moments() for _, part in self._parts))
+        return self._gathered(means), self._gathered(variances)
+
+    def state_probabilities(self):
+        """Distribution of every discrete variable, (n_boxes, n_states) each."""
+        found = [part.state_probabilities() for _, part in self._parts]
+        return {v: self._gathered([own[v] for own in found]) for v in found[0]}
+
+    def covariance(self, features):
+        """Covariances of features, (n_boxes, F, F)."""
+        return self._gathered([part.covariance(features) for _, part in self._parts])
+
+    def mpe(self):
+        """Best rows (n_boxes, n_columns), and the logs of their terms."""
+        rows, heights = zip(*(part.mpe() for _, part in self._parts))
+        return self._gathered(rows), self._gathered(heights)
+
+    def sample(self, counts, rng):
+        """Draw counts (n_boxes,) rows, one box after the other."""
+        box_of = np.repeat(np.arange(self._n), counts)
+        drawn = None
+        for boxes, part in self._parts:
+            own = part.sample(counts[boxes], rng)
+            drawn = np.empty((len(box_of), own.shape[1])) if drawn is None else drawn
+            drawn[np.isin(box_of, boxes)] = own
+        return drawn
+
+    def _gathered(self, answers):
+        result = np.empty((self._n, *np.shape(answers[0])[1:]))
+        for (boxes, _), own in zip(self._parts, answers):
+            result[boxes] = own
+        return result
 
 
 def members(boxes, X, schema):
@@ -85,8 +130,8 @@ def _is_discrete(total, plan, schema):
     return True
 
 
-def _log_continuous(plan, evidence, totals, schema):
-    """Sums of continuous columns: linear inequalities."""
+def _linear(plan, evidence, totals, schema):
+    """Sums of continuous columns: linear inequalities, one interval each."""
     if any(total.indicators for total, _ in totals):
         raise CircuitPropertyError(
             must(
@@ -103,10 +148,10 @@ def _log_continuous(plan, evidence, totals, schema):
         if len(bounds) > _MAX_PIECES:
             condition = f"fall into at most {_MAX_PIECES} intervals"
             raise ValueError(must("Sums of columns", condition, n=len(bounds)))
-    return float(np.logaddexp.reduce([log_linear_probability(plan, evidence, b) for b in bounds]))
+    return LinearCircuit(plan, evidence, bounds)
 
 
-def _log_discrete(plan, evidence, totals, schema):
+def _scored(plan, evidence, totals, schema):
     """Sums of integers and counts: one polynomial whose exponents tell all totals."""
     columns = sorted({j for total, _ in totals for j in _columns_of(total)})
     parts = {j: _parts_of(j, totals, plan, schema) for j in columns}
@@ -124,13 +169,13 @@ def _log_discrete(plan, evidence, totals, schema):
         points = sum(stride * table[0][j] for stride, table in zip(strides, tables))
         lower, upper, states = parts[j][1:]
         scores[j] = Scores(points, lower, upper, states)
-    log_mass = log_score_distribution(plan, evidence, scores)
-    code, accepted = np.arange(len(log_mass)), np.ones(len(log_mass), dtype=bool)
+    code = np.arange(1 + sum(int(own.points.max(initial=0)) for own in scores.values()))
+    accepted = np.ones(len(code), dtype=bool)
     for (points, offset, scale), (_, values) in zip(tables, totals):
         size = 1 + sum(int(own.max()) for own in points.values())
         accepted &= values.contains((code % size + offset) / scale)
         code = code // size
-    return float(np.logaddexp.reduce(log_mass[accepted])) if accepted.any() else -np.inf
+    return ScoredCircuit(plan, evidence, scores, accepted)
 
 
 def _columns_of(total):

@@ -5,7 +5,9 @@ from itertools import pairwise, product
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
+from numpy.testing import assert_allclose
+from scipy.stats import chisquare, ks_2samp, norm
+from sklearn.base import clone
 
 from skcircuits import ChowLiuDensity, GaussianMixtureDensity, WMISPNDensity, col, count
 from skcircuits.exceptions import CircuitPropertyError
@@ -152,5 +154,100 @@ def test_estimates_only_when_asked(numbers):
     exact = density.probability("x + y <= 1 and w > 0 or c")
     estimate, error = density.probability("x + y <= 1 and w > 0 or c", **options)
     assert abs(estimate - exact) < 4 * error
-    with pytest.raises(CircuitPropertyError, match="asked for probabilities alone"):
-        density.expectation("x > y")
+
+
+@pytest.mark.parametrize("text", QUESTIONS)
+def test_moments_and_draws_under_sums_and_counts_against_enumeration(tree, every_row, text):
+    rows, mass = every_row
+    mass = np.where(QUESTIONS[text](rows), mass, 0.0)
+    mass /= mass.sum()
+    columns = ["k", "m", "c0", "c2"]
+    means = mass @ rows[columns].astype(float)
+    both = tree.expectation(given=[text, "k >= 0"], columns=["k", "m"])
+    assert both.loc[0].tolist() == pytest.approx(means[:2].tolist(), rel=1e-9)
+    chances = tree.expectation(given=text, columns="c0")
+    assert chances["c0_True"][0] == pytest.approx(means["c0"], rel=1e-9, abs=1e-15)
+    quantile = tree.quantile(0.5, "k", given=text)
+    assert mass[rows.k <= quantile].sum() >= 0.5 - 1e-12 > mass[rows.k < quantile].sum()
+    drawn = tree.sample(4000, random_state=0, given=text)
+    assert QUESTIONS[text](drawn).all()
+    seen = drawn.value_counts().reindex(pd.MultiIndex.from_frame(rows), fill_value=0).to_numpy()
+    often = mass > 5 / 4000
+    expected = np.append(4000 * mass[often], 4000 * mass[~often].sum() + 1e-9)
+    counts = np.append(seen[often], seen[~often].sum())
+    assert chisquare(counts, expected * counts.sum() / expected.sum()).pvalue > 1e-4
+
+
+def test_rarest_counts_keep_their_digits():
+    X = np.zeros((40, 30))
+    X[0] = 1
+    density = ChowLiuDensity(pseudo_count=1e-9).fit(X)
+    text = f"count({', '.join(f'x{j} == 1' for j in range(30))}) == 15"
+    assert density.probability(text) < 1e-8
+    drawn = density.sample(50, random_state=0, given=text)
+    assert (drawn.sum(axis=1) == 15).all()
+    means = density.expectation(given=text)
+    assert means.sum() == pytest.approx(15, rel=1e-9)
+
+
+LINEAR = {
+    "x > y": lambda T: T.x > T.y,
+    "abs(x - y) < 0.5": lambda T: (T.x - T.y).abs() < 0.5,
+    "x + 2 * y > 1 and x < 1": lambda T: (T.x + 2 * T.y > 1) & (T.x < 1),
+    "abs(x + y) > 1 and c": lambda T: ((T.x + T.y).abs() > 1) & T.c.astype(bool),
+}
+DENSITIES = {
+    "polynomials": WMISPNDensity(),
+    "diag": GaussianMixtureDensity(n_components=3, covariance_type="diag", random_state=0),
+    "full": GaussianMixtureDensity(n_components=2, covariance_type="full", random_state=0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (name, text) if name == "full" else pytest.param(name, text, marks=pytest.mark.slow)
+        for name in DENSITIES
+        for text in LINEAR
+    ],
+)
+def test_moments_and_draws_under_linear_comparisons_against_rejection(numbers, name, text):
+    density = clone(DENSITIES[name]).fit(numbers)
+    plain = density.sample(20_000, random_state=0)
+    kept = plain[LINEAR[text](plain)]
+    assert density.probability(text) == pytest.approx(len(kept) / 20_000, abs=0.015)
+    drawn = density.sample(3000, random_state=1, given=text)
+    assert LINEAR[text](drawn).all()
+    means = density.expectation(given=text)
+    covariance = density.covariance(given=text).to_numpy()
+    for column in "xyw":
+        error = kept[column].std() / np.sqrt(len(kept))
+        assert abs(means[column][0] - kept[column].mean()) < 4 * error
+        assert ks_2samp(drawn[column], kept[column]).pvalue > 1e-4
+    variances = np.diag(covariance)
+    error = np.sqrt((np.outer(variances, variances) + covariance**2) / len(kept))
+    assert (np.abs(covariance - np.cov(kept[list("xyw")].T)) < 5 * error).all()
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])  # forms of a joint one; slices
+def test_moments_under_a_half_plane_in_closed_form(covariance_type):
+    rng = np.random.default_rng(0)
+    X = rng.multivariate_normal([0.0, 1.0], [[1.0, 0.6], [0.6, 2.0]], 500)
+    density = GaussianMixtureDensity(n_components=1, covariance_type=covariance_type).fit(X)
+    mean, covariance = density.expectation(), density.covariance()
+    direction = np.array([1.0, -2.0])
+    centre, scale = direction @ mean, np.sqrt(direction @ covariance @ direction)
+    hazard = norm.pdf(-centre / scale) / norm.sf(-centre / scale)
+    expected = mean + covariance @ direction / scale * hazard
+    assert density.expectation("x0 > 2 * x1") == pytest.approx(expected, rel=1e-9)
+    spread = 1 - hazard * (hazard + centre / scale)
+    pulled = covariance @ direction / scale
+    expected = covariance - (1 - spread) * np.outer(pulled, pulled)
+    assert_allclose(density.covariance("x0 > 2 * x1"), expected, rtol=1e-8)
+    if covariance_type == "diag":
+        with pytest.raises(CircuitPropertyError, match="joint Gaussian"):
+            density.mpe("x0 > 2 * x1 + 1")
+        return
+    best = density.mpe("x0 > 2 * x1 + 1")
+    assert best[0] == pytest.approx(2 * best[1] + 1)
+    assert_allclose(best, mean + pulled * (1 - centre) / scale, rtol=1e-8)

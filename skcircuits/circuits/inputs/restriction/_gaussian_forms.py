@@ -1,0 +1,111 @@
+"""Joint Gaussian units of which linear forms are bounded: up to three independent directions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.circuits.inputs.base import Box
+from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
+from skcircuits.circuits.inputs.restriction._evidence import Evidence, Feature, RestrictedLayer
+from skcircuits.circuits.inputs.restriction._gaussians import RestrictedGaussians, best_in_box
+from skcircuits.circuits.inputs.restriction._normal import TruncatedNormals
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["RestrictedForms"]
+
+
+class RestrictedForms(RestrictedLayer):
+    """Gaussians given one row of observed cells and bounds on linear forms of the free ones.
+
+    Forms y = F x of a Gaussian are Gaussian: truncated to their box, they pull the variables
+    along by regression, x = m + G (y - F m).
+    """
+
+    def __init__(
+        self, layer: MultivariateGaussianLayer, known: Evidence, directions: FloatArray
+    ) -> None:
+        """Take rows (r, n_columns + 2) of factors of columns, lower and upper ends."""
+        self.layer, self._known = layer, known
+        nothing = np.full(known.X.shape, np.nan)
+        group = RestrictedGaussians(layer, Evidence(known.X, Box(nothing, nothing))).group_of(0)
+        self._free = group.free
+        self._means, self._covariances = group.means[:, 0], group.covariances
+        self._factors = directions[:, layer.variables[group.free]]
+        self._low, self._high = directions[:, -2], directions[:, -1]
+        self._centres = self._means @ self._factors.T  # (K, r)
+        across = self._covariances @ self._factors.T  # (K, m, r)
+        self._inner = self._factors @ across
+        self._gains = np.linalg.solve(self._inner, across.transpose(0, 2, 1)).transpose(0, 2, 1)
+        self._scales = np.sqrt(np.diagonal(self._inner, axis1=1, axis2=2))
+        correlations = self._inner / (self._scales[:, :, None] * self._scales[:, None])
+        self._normals = TruncatedNormals(
+            ((self._low - self._centres) / self._scales).T,
+            ((self._high - self._centres) / self._scales).T,
+            np.ascontiguousarray(correlations.transpose(1, 2, 0)),
+        )
+
+    def log_mass(self) -> FloatArray:
+        """Log density of the observed cells times the probability of the bounds given them."""
+        values: FloatArray = self.layer.log_prob(self._known.X) + self._normals.log_mass()[:, None]
+        return values
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of each cell, (n_units, 1, scope_size)."""
+        mean, covariance = self._joint_moments()
+        return mean[:, None], np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0.0)[:, None]
+
+    def _joint_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means (K, d) and covariances (K, d, d) of the whole scope."""
+        shift, spread = self._normals.moments()
+        shift = shift.T * self._scales
+        spread = spread.transpose(2, 0, 1) * (self._scales[:, :, None] * self._scales[:, None])
+        size = len(self.layer.variables)
+        mean = np.repeat(self.layer.cells(self._known.X), len(self.layer), axis=0)
+        covariance = np.zeros((len(self.layer), size, size))
+        mean[:, self._free] = self._means + np.einsum("kmr,kr->km", self._gains, shift)
+        added = self._gains @ (spread - self._inner) @ self._gains.transpose(0, 2, 1)
+        units = np.arange(len(self.layer))
+        covariance[np.ix_(units, self._free, self._free)] = self._covariances + added
+        return mean, covariance
+
+    def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
+        """Means and covariances of features."""
+        mean, covariance = self._joint_moments()
+        place = {int(variable): i for i, variable in enumerate(self.layer.variables)}
+        own = np.array([f for f, feature in enumerate(features) if feature.variable in place], int)
+        at = np.array([place[features[f].variable] for f in own.tolist()], int)
+        units = np.arange(len(self.layer))
+        means = np.zeros((len(units), len(features)))
+        covariances = np.zeros((len(units), len(features), len(features)))
+        means[:, own] = mean[:, at]
+        covariances[np.ix_(units, own, own)] = covariance[np.ix_(units, at, at)]
+        return means, covariances
+
+    def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
+        """Draw cells, then move them to where their forms were drawn, shape (m, scope_size)."""
+        forms = self._normals.draw(units, rng).T * self._scales[units] + self._centres[units]
+        forms = np.clip(forms, self._low, self._high)
+        cells = self.layer.draw(units, self.layer.cells(self._known.X)[rows], rng)
+        missed = forms - cells[:, self._free] @ self._factors.T
+        cells[:, self._free] += np.einsum("kmr,kr->km", self._gains[units], missed)
+        return cells
+
+    def log_max(self) -> FloatArray:
+        """Log density at the best point, (n_units, 1)."""
+        modes = self._modes()
+        X = np.repeat(self._known.X, len(modes), axis=0)
+        X[:, self.layer.variables] = modes
+        return np.diagonal(self.layer.log_prob(X))[:, None].copy()
+
+    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
+        """The point with the highest density, shape (m, scope_size)."""
+        return self._modes()[units]
+
+    def _modes(self) -> FloatArray:
+        low, high = np.atleast_2d(self._low), np.atleast_2d(self._high)
+        best = best_in_box(self._centres[:, None], np.linalg.inv(self._inner), low, high)[:, 0]
+        modes = np.repeat(self.layer.cells(self._known.X), len(self.layer), axis=0)
+        pull = np.einsum("kmr,kr->km", self._gains, best - self._centres)
+        modes[:, self._free] = self._means + pull
+        return modes
