@@ -269,7 +269,7 @@ class TableMixin:
 
     def _check_target(self, y, X, *, multi_output=False, numeric=True):
         """Validate a target, shape (n,) or, where several are allowed, (n, k)."""
-        if numeric and getattr(y, "dtype", object) == object and y is not None:
+        if numeric and y is not None and getattr(y, "dtype", None) in (None, np.dtype(object)):
             y = float_array(y, "y")
         y = validate_data(self, y=y, multi_output=multi_output, y_numeric=numeric)
         check_consistent_length(X, y)
