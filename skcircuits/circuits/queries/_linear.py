@@ -262,8 +262,9 @@ class _Slices:
             if second == 0.0:
                 possible &= (first * values >= low) & (first * values <= high)
                 continue
-            ends = [(low - first * values) / second, (high - first * values) / second]
-            ends = np.sort(ends, axis=0)
+            ends = np.sort(
+                [(low - first * values) / second, (high - first * values) / second], axis=0
+            )
             lower, upper = np.maximum(lower, ends[0]), np.minimum(upper, ends[1])
         kept = np.flatnonzero(possible & (lower < upper))
         known = self._known.rows(np.zeros(len(kept), dtype=np.intp))

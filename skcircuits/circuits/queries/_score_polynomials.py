@@ -143,9 +143,8 @@ class Polynomials:
 
     def multiply(self, step: ProductLayer) -> None:
         """Multiply the polynomials of the factors of products."""
-        product, scale = self.partial_products(step, with_last=True)[-1], 0.0
-        for factor in step.children.T:
-            scale = scale + self.scales[factor]
+        product = self.partial_products(step, with_last=True)[-1]
+        scale = self.scales[step.children].sum(axis=1)
         degree = self.degrees[step.children].sum(axis=1)
         self._write(step.units, product, scale, degree)
 

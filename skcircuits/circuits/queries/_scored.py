@@ -150,7 +150,7 @@ class ScoredCircuit:
         """Fill `out`, shape (n, n_columns), by a trace of pairs with the score they collect."""
         plan, n_draws = self._plan, len(out)
         pending = PendingPairs(plan)
-        collected = np.zeros((plan.n_units, n_draws), dtype=np.int32)
+        collected = np.zeros((plan.n_units, n_draws), dtype=np.int64)
         collected[plan.root] = _choose(np.repeat(self._reached[None], n_draws, axis=0), rng)
         pending.add(np.full(n_draws, plan.root), np.arange(n_draws))
         for step in reversed(plan.layers):

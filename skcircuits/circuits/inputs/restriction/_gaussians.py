@@ -218,7 +218,7 @@ class RestrictedGaussians(RestrictedLayer):
             low, high = (
                 bound[np.ix_(group.rows, group.bounded)] for bound in (self._lower, self._upper)
             )
-            precisions = np.linalg.inv(
+            precisions: FloatArray = np.linalg.inv(
                 group.covariances[:, : len(group.bounded), : len(group.bounded)]
             )
             best = best_in_box(bounded, precisions, low, high)
