@@ -37,7 +37,7 @@ OF_TABLES = (
 OF_CONDITIONS = ("condition", "query", *OF_TABLES)
 OF_OTHERS = (
     *("column", "query", "condition", "weights", "Seed", "RandomState", "samples", "X must"),
-    *("truth value", "dimension"),
+    *("truth value", "dimension", "integers"),
 )
 
 

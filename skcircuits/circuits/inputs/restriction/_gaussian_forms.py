@@ -104,7 +104,7 @@ class RestrictedForms(RestrictedLayer):
 
     def _modes(self) -> FloatArray:
         low, high = np.atleast_2d(self._low), np.atleast_2d(self._high)
-        precisions: FloatArray = np.linalg.inv(self._inner)
+        precisions = np.linalg.inv(self._inner)
         best = best_in_box(self._centres[:, None], precisions, low, high)[:, 0]
         modes = np.repeat(self.layer.cells(self._known.X), len(self.layer), axis=0)
         pull = np.einsum("kmr,kr->km", self._gains, best - self._centres)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.restriction._evidence import (
@@ -218,10 +220,8 @@ class RestrictedGaussians(RestrictedLayer):
             low, high = (
                 bound[np.ix_(group.rows, group.bounded)] for bound in (self._lower, self._upper)
             )
-            precisions: FloatArray = np.linalg.inv(
-                group.covariances[:, : len(group.bounded), : len(group.bounded)]
-            )
-            best = best_in_box(bounded, precisions, low, high)
+            inner = group.covariances[:, : len(group.bounded), : len(group.bounded)]
+            best = best_in_box(bounded, np.linalg.inv(inner), low, high)
             full = group.means + np.einsum("kfr,knr->knf", group.gains, best - bounded)
             full[..., : len(group.bounded)] = best
             modes[np.ix_(np.arange(len(self.layer)), group.rows, group.free)] = full
@@ -229,7 +229,7 @@ class RestrictedGaussians(RestrictedLayer):
 
 
 def best_in_box(
-    centre: FloatArray, precisions: FloatArray, low: FloatArray, high: FloatArray
+    centre: FloatArray, precisions: NDArray[np.floating[Any]], low: FloatArray, high: FloatArray
 ) -> FloatArray:
     """Densest points (K, n, r) of Gaussians in boxes (n, r)."""
     best = np.clip(centre, low, high)
