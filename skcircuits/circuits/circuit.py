@@ -13,6 +13,7 @@ from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.files import _npz as files
 from skcircuits.circuits.files import _text as text
 from skcircuits.circuits.files._psdd import read_psdd
+from skcircuits.circuits.files._svg import circuit_svg
 from skcircuits.circuits.queries import _conditioning as conditioning
 from skcircuits.circuits.queries._circuit_queries import CircuitQueries
 from skcircuits.circuits.structure._unit_lists import UnitList
@@ -245,6 +246,10 @@ class Circuit(CircuitQueries):
             f"Circuit(n_variables={len(self.variables)}, n_units={self.n_units}, "
             f"n_edges={self.n_edges}, n_parameters={self.n_parameters})"
         )
+
+    def _repr_html_(self) -> str:
+        """Show a drawing in notebooks."""
+        return circuit_svg(self.plan, repr(self))
 
 
 def _circuit_or_error(root: Unit | None, operation: str) -> Circuit:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["make_axes"]
+import numpy as np
+
+__all__ = ["fit_labels", "make_axes"]
+
+# Points; smaller letters are not read.
+SMALLEST_FONT = 4.5
 
 
-def make_axes(ax: Any = None) -> Any:
+def make_axes(ax: Any = None, size: tuple[float, float] | None = None) -> Any:
     """Give the axes to draw on.
 
     Parameters
     ----------
     ax : matplotlib Axes, default=None
         Axes of the user; None makes a new figure.
+    size : (float, float), default=None
+        Inches of a new figure; None takes matplotlib's own.
 
     Returns
     -------
@@ -33,4 +40,39 @@ def make_axes(ax: Any = None) -> Any:
         raise ImportError(
             "Displays need matplotlib. Install it with `pip install skcircuits[plot]`."
         ) from error
-    return plt.subplots(layout="constrained")[1]
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def fit_labels(ax: Any, labels: list[Any], extras: list[Any] = ()) -> None:
+    """Shrink labels until none covers another; leave out what could not be read.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+        Where they are; all else has been drawn.
+    labels : list of matplotlib Text
+        What is kept longest.
+    extras : list of matplotlib Text, default=()
+        What is left out first.
+    """
+    ax.figure.draw_without_rendering()
+    for shown in ([*labels, *extras], labels):
+        factor = _free_scale(shown, ax.figure.canvas.get_renderer())
+        sizes = [factor * text.get_fontsize() for text in shown]
+        if min(sizes, default=SMALLEST_FONT) >= SMALLEST_FONT:
+            for text, size in zip(shown, sizes):
+                text.set_fontsize(size)
+            break
+        for text in shown:
+            text.set_visible(text in labels and shown is not labels)
+
+
+def _free_scale(texts: list[Any], renderer: Any) -> float:
+    """Largest factor up to 1 at which boxes around fixed centres do not overlap."""
+    boxes = [(text.get_bbox_patch() or text).get_window_extent(renderer) for text in texts]
+    centres = np.array([[(b.x0 + b.x1) / 2, (b.y0 + b.y1) / 2] for b in boxes]).reshape(-1, 2)
+    halves = np.array([[b.width / 2, b.height / 2] for b in boxes]).reshape(-1, 2)
+    i, j = np.triu_indices(len(boxes), 1)
+    gaps = np.abs(centres[i] - centres[j]) / (halves[i] + halves[j])
+    # A little air between neighbours
+    return min(1.0, 0.97 * gaps.max(axis=1).min(initial=np.inf))

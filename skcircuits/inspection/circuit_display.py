@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from skcircuits.circuits import Circuit, Product, Sum
-from skcircuits.circuits.structure.units import Unit
+from skcircuits.circuits import Circuit
+from skcircuits.circuits.files._drawing import SMALL, Drawing, draw_regions, draw_units
 from skcircuits.exceptions import must
-from skcircuits.inspection._axes import make_axes
-from skcircuits.inspection._layered_graph import layered_positions
+from skcircuits.inspection._axes import fit_labels, make_axes
+from skcircuits.inspection._fitted import check_has
 
 __all__ = ["CircuitDisplay"]
 
-# Circuits up to this many units are drawn unit by unit.
-SMALL = 60
 # Regions up to this many are labelled with their variables.
 FEW_REGIONS = 40
-#: Background of text that lies on lines.
+COLORS = {"sum": "#fff3d6", "product": "#dbe9f6", "input": "#e6f2e1"}
+# Background of text that lies on lines.
 WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 
 
@@ -28,7 +27,9 @@ class CircuitDisplay:
     A *region* is the set of all units with one scope. It is drawn as a disk whose area grows
     with the number of its units, above the regions its products are made of.
 
-    Create one with :meth:`from_circuit`.
+    Create one with :meth:`from_circuit` or, for a fitted density, :meth:`from_estimator`. On
+    axes that are too small for all labels, labels shrink; those that could not be read are left
+    out.
 
     Parameters
     ----------
@@ -36,6 +37,8 @@ class CircuitDisplay:
         What to draw.
     detail : {"auto", "units", "regions"}, default="auto"
         "auto" draws the units of circuits with up to 60 units and the regions of larger ones.
+    feature_names : sequence of str, default=None
+        Name of each variable; None writes x0, x1, ...
 
     Attributes
     ----------
@@ -54,7 +57,11 @@ class CircuitDisplay:
     """
 
     def __init__(
-        self, circuit: Circuit, *, detail: Literal["auto", "units", "regions"] = "auto"
+        self,
+        circuit: Circuit,
+        *,
+        detail: Literal["auto", "units", "regions"] = "auto",
+        feature_names: Sequence[str] | None = None,
     ) -> None:
         if detail not in ("auto", "units", "regions"):
             raise ValueError(must("detail", "be 'auto', 'units' or 'regions'", detail=detail))
@@ -63,7 +70,12 @@ class CircuitDisplay:
             way_out = owner or "Circuit(unit) makes one of its root unit."
             raise TypeError(must("circuit", "be a Circuit", way_out, circuit=circuit))
         self.circuit = circuit
+        n_named = max(circuit.variables) + 1 if feature_names is None else len(feature_names)
+        if n_named <= max(circuit.variables):
+            condition = f"name all variables up to {max(circuit.variables)}"
+            raise ValueError(must("feature_names", condition, feature_names=feature_names))
         self.detail = detail
+        self.feature_names = feature_names
 
     @classmethod
     def from_circuit(
@@ -71,6 +83,7 @@ class CircuitDisplay:
         circuit: Circuit,
         *,
         detail: Literal["auto", "units", "regions"] = "auto",
+        feature_names: Sequence[str] | None = None,
         ax: Any = None,
     ) -> CircuitDisplay:
         """Draw a circuit.
@@ -81,6 +94,8 @@ class CircuitDisplay:
             What to draw.
         detail : {"auto", "units", "regions"}, default="auto"
             What the nodes of the drawing are.
+        feature_names : sequence of str, default=None
+            Name of each variable; None writes x0, x1, ...
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; a new figure by default.
 
@@ -89,7 +104,36 @@ class CircuitDisplay:
         CircuitDisplay
             The display, already plotted.
         """
-        return cls(circuit, detail=detail).plot(ax=ax)
+        return cls(circuit, detail=detail, feature_names=feature_names).plot(ax=ax)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        detail: Literal["auto", "units", "regions"] = "auto",
+        ax: Any = None,
+    ) -> CircuitDisplay:
+        """Draw the circuit of a fitted density, with the names of its columns.
+
+        Parameters
+        ----------
+        estimator : fitted density or imputer
+            One with ``circuit_``.
+        detail : {"auto", "units", "regions"}, default="auto"
+            What the nodes of the drawing are.
+        ax : matplotlib.axes.Axes, default=None
+            Axes to draw on; a new figure by default.
+
+        Returns
+        -------
+        CircuitDisplay
+            The display, already plotted.
+        """
+        check_has(estimator, "circuit_", "Use a density that learns a circuit.")
+        names = getattr(estimator, "feature_names_in_", None)
+        names = None if names is None else list(names)
+        return cls.from_circuit(estimator.circuit_, detail=detail, feature_names=names, ax=ax)
 
     def plot(self, ax: Any = None) -> CircuitDisplay:
         """Draw on axes.
@@ -104,98 +148,62 @@ class CircuitDisplay:
         CircuitDisplay
             The display itself.
         """
-        self.ax_ = ax = make_axes(ax)
-        self.figure_ = ax.figure
         small = self.circuit.n_units <= SMALL
-        if self.detail == "units" or (self.detail == "auto" and small):
-            _draw_units(ax, self.circuit)
-        else:
-            _draw_regions(ax, self.circuit)
+        units = self.detail == "units" or (self.detail == "auto" and small)
+        draw = draw_units if units else draw_regions
+        drawing = draw(self.circuit.plan, self.feature_names)
+        self.ax_ = ax = make_axes(ax, _figure_size(drawing))
+        self.figure_ = ax.figure
         n_variables = len(self.circuit.variables)
         variables = f"{n_variables} variable" + "s" * (n_variables != 1)
         ax.set_title(f"{variables}, {self.circuit.n_units} units")
         ax.set_axis_off()
         ax.margins(0.1)
+        (_plot_units if units else _plot_regions)(ax, drawing)
         return self
 
 
-def _draw_units(ax: Any, circuit: Circuit) -> None:
-    """Every unit as a node, weights on the edges below sums."""
-    units = list(reversed(circuit.plan.units))
-    places = layered_positions({id(u): [id(child) for child in u.children] for u in units})
-    for unit in units:
-        x, y = places[id(unit)]
-        weights = unit.weights if isinstance(unit, Sum) else [None] * len(unit.children)
-        for child, weight in zip(unit.children, weights):
-            below = places[id(child)]
-            ax.plot([x, below[0]], [y, below[1]], color="0.6", linewidth=1, zorder=1)
-            if weight is not None:
-                middle = (0.5 * (x + below[0]), 0.5 * (y + below[1]))
-                ax.annotate(
-                    f"{weight:.2g}", middle, ha="center", va="center", fontsize=7, bbox=WHITE
-                )
-        round_box = {"boxstyle": "round", "facecolor": _color(unit), "edgecolor": "0.3"}
-        ax.annotate(
-            _label(unit), (x, y), ha="center", va="center", fontsize=8, bbox=round_box, zorder=2
-        )
-    _cover(ax, places.values())
+def _figure_size(drawing: Drawing) -> tuple[float, float]:
+    """Inches for a new figure: room for the widest level and for all levels."""
+    widest = max(Counter(node.y for node in drawing.nodes).values())
+    letters = max(len(line) for node in drawing.nodes for line in node.label.split("\n"))
+    depth = 1.0 - min(node.y for node in drawing.nodes)
+    return min(max(6.4, widest * (0.3 + 0.08 * letters)), 24.0), min(max(3.0, 1.2 * depth), 20.0)
 
 
-def _label(unit: Unit) -> str:
-    """+, ×, or the family and the variables."""
-    if isinstance(unit, Sum):
-        return "+"
-    if isinstance(unit, Product):
-        return "×"
-    return f"{type(unit).__name__}\n{_variables(unit.scope)}"
+def _plot_edges(ax: Any, drawing: Drawing) -> None:
+    for i, j, _ in drawing.edges:
+        upper, lower = drawing.nodes[i], drawing.nodes[j]
+        ax.plot([upper.x, lower.x], [upper.y, lower.y], color="0.65", linewidth=1, zorder=1)
 
 
-def _color(unit: Unit) -> str:
-    return "#fff3d6" if isinstance(unit, Sum) else "#dbe9f6" if unit.children else "#e6f2e1"
+def _plot_units(ax: Any, drawing: Drawing) -> None:
+    """Every unit as a box; weights where edges are further apart, near their lower ends."""
+    _plot_edges(ax, drawing)
+    boxes = []
+    for node in drawing.nodes:
+        style = {"boxstyle": "round", "facecolor": COLORS[node.kind], "edgecolor": "0.3"}
+        centred = {"ha": "center", "va": "center", "zorder": 3}
+        boxes.append(ax.text(node.x, node.y, node.label, fontsize=8, bbox=style, **centred))
+    weights = []
+    for i, j, weight in drawing.edges:
+        if weight is not None:
+            upper, lower = drawing.nodes[i], drawing.nodes[j]
+            x, y = 0.4 * upper.x + 0.6 * lower.x, 0.4 * upper.y + 0.6 * lower.y
+            centred = {"ha": "center", "va": "center", "zorder": 2}
+            weights.append(ax.text(x, y, f"{weight:.2g}", fontsize=7, bbox=WHITE, **centred))
+    # What stays where labels are left out
+    x, y = zip(*((node.x, node.y) for node in drawing.nodes))
+    ax.scatter(x, y, s=12, color="0.4", zorder=2)
+    fit_labels(ax, boxes, weights)
 
 
-def _draw_regions(ax: Any, circuit: Circuit) -> None:
-    """Every scope as a disk, joined to the scopes that products split it into."""
-    sizes = Counter(unit.scope for unit in circuit.plan.units)
-    below: dict[Hashable, dict[Hashable, None]] = {
-        scope: {} for scope in sorted(sizes, key=len, reverse=True)
-    }
-    for unit in circuit.plan.units:
-        for child in unit.children:
-            if child.scope != unit.scope:
-                below[unit.scope][child.scope] = None
-    places = layered_positions({scope: list(parts) for scope, parts in below.items()})
-    for scope, parts in below.items():
-        for part in parts:
-            x, y = zip(places[scope], places[part])
-            ax.plot(x, y, color="0.7", linewidth=1, zorder=1)
-    x, y = zip(*(places[scope] for scope in sizes))
-    ax.scatter(x, y, s=[20 + 2 * size for size in sizes.values()], color="#4878a8", zorder=2)
-    if len(sizes) <= FEW_REGIONS:
-        for scope, size in sizes.items():
-            text = f"{_variables(scope)}\n{size} unit" + "s" * (size != 1)
-            ax.annotate(
-                text,
-                places[scope],
-                xytext=(0, -12),
-                textcoords="offset points",
-                ha="center",
-                va="top",
-                fontsize=7,
-                bbox=WHITE,
-            )
-    _cover(ax, places.values())
-
-
-def _cover(ax: Any, places: Any) -> None:
-    """Let the axes cover all nodes: annotations alone do not."""
-    x, y = zip(*places)
-    ax.update_datalim(list(zip(x, y)))
-    ax.autoscale_view()
-
-
-def _variables(scope: tuple[int, ...]) -> str:
-    """Variables of a scope; only the ends of a long one."""
-    if len(scope) <= 4:
-        return ", ".join(f"$x_{{{variable}}}$" for variable in scope)
-    return f"$x_{{{scope[0]}}}$, ..., $x_{{{scope[-1]}}}$ ({len(scope)})"
+def _plot_regions(ax: Any, drawing: Drawing) -> None:
+    """Every scope as a disk, with its variables below unless there are many."""
+    _plot_edges(ax, drawing)
+    x, y = zip(*((node.x, node.y) for node in drawing.nodes))
+    ax.scatter(x, y, s=[20 + 2 * node.size for node in drawing.nodes], color="#4878a8", zorder=2)
+    if len(drawing.nodes) <= FEW_REGIONS:
+        below = {"ha": "center", "va": "top", "fontsize": 7, "bbox": WHITE}
+        shift = {"xytext": (0, -12), "textcoords": "offset points"}
+        fit_labels(ax, [ax.annotate(n.label, (n.x, n.y), **shift, **below) for n in drawing.nodes])

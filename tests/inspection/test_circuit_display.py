@@ -8,11 +8,13 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 
+from skcircuits import GaussianMixtureDensity
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product
+from skcircuits.circuits.structure._layered_graph import layered_positions
 from skcircuits.inspection import CircuitDisplay
-from skcircuits.inspection._layered_graph import layered_positions
 from tests.reference.latent_trees import latent_tree
 
 
@@ -66,6 +68,37 @@ def test_detail_can_be_chosen(small):
         CircuitDisplay(small, detail="all")
 
 
+def boxes_on_screen(display):
+    display.figure_.draw_without_rendering()
+    renderer = display.figure_.canvas.get_renderer()
+    shown = [text for text in display.ax_.texts if text.get_visible()]
+    return shown, [text.get_bbox_patch().get_window_extent(renderer) for text in shown]
+
+
+@pytest.mark.parametrize("size", [None, (7.0, 5.0), (3.0, 2.0)])
+def test_no_label_covers_another(size):
+    circuit = latent_tree(np.random.default_rng(0), 4, 3)
+    ax = None if size is None else plt.subplots(figsize=size, layout="constrained")[1]
+    for detail in ("units", "regions"):
+        display = CircuitDisplay.from_circuit(circuit, detail=detail, ax=ax)
+        shown, boxes = boxes_on_screen(display)
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+        assert all(text.get_fontsize() >= 4.5 for text in shown)
+        # A figure of its own has room for all units
+        if size is None and detail == "units":
+            assert len(shown) >= circuit.n_units
+        display.ax_.clear()
+
+
+def test_columns_have_their_names():
+    X = pd.DataFrame({"age": [0.0, 1.0, 2.0, 3.0], "job": ["a", "b", "a", "b"]})
+    density = GaussianMixtureDensity(n_components=1).fit(X)
+    shown = "".join(texts(CircuitDisplay.from_estimator(density)))
+    assert "age" in shown and "job" in shown and "x0" not in shown
+    with pytest.raises(ValueError, match="feature_names must name all variables up to 1"):
+        CircuitDisplay(density.circuit_, feature_names=["age"])
+
+
 def test_only_circuits_are_drawn(small):
     for drawn, way_out in [
         (3, r"got circuit=3\. Circuit\(unit\) makes one"),
@@ -78,7 +111,7 @@ def test_only_circuits_are_drawn(small):
 
 def test_one_unit_is_a_drawing():
     display = CircuitDisplay.from_circuit(Circuit(Bernoulli(3, 0.5)))
-    assert texts(display) == ["Bernoulli\n$x_{3}$"]
+    assert texts(display) == ["Bernoulli\nx3"]
 
 
 def test_unstructured_circuits_have_regions_too():

@@ -29,7 +29,7 @@ def layered_positions(
 
     Examples
     --------
-    >>> from skcircuits.inspection._layered_graph import layered_positions
+    >>> from skcircuits.circuits.structure._layered_graph import layered_positions
     >>> layered_positions({"root": ["a", "b"], "a": [], "b": []})
     {'root': (0.5, 0.0), 'a': (0.25, -1.0), 'b': (0.75, -1.0)}
     """
