@@ -231,14 +231,17 @@ class DensityDisplay:
         mass = np.cumsum(ordered) / ordered.sum()
         fractions = np.linspace(0.95, 0.05, N_LEVELS)
         levels = np.unique(ordered[np.searchsorted(mass, fractions).clip(max=len(mass) - 1)])
-        if len(levels) > 1:
-            self.ax_.contour(x, y, heights, levels=levels)
         self.ax_.set(xlabel=self._name(0), ylabel=self._name(1))
+        if len(levels) > 1:
+            shades = self.ax_.contourf(x, y, heights, levels=levels, extend="max")
+            unit = f"density per unit of {self._name(0)} and of {self._name(1)}"
+            self.figure_.colorbar(shades, ax=self.ax_, label=unit, format="%.2g")
 
     def _draw_heat_map(self) -> None:
         rows, columns = self._labels(1), self._labels(0)
         codes = np.arange(float(len(columns))), np.arange(float(len(rows)))[:, None]
-        self.ax_.imshow(self._density(*codes), origin="lower", aspect="auto", vmin=0)
+        image = self.ax_.imshow(self._density(*codes), origin="lower", aspect="auto", vmin=0)
+        self.figure_.colorbar(image, ax=self.ax_, label="probability")
         self.ax_.set_xticks(range(len(columns)), columns)
         self.ax_.set_yticks(range(len(rows)), rows)
         self.ax_.set(xlabel=self._name(0), ylabel=self._name(1))

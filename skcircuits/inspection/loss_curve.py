@@ -22,6 +22,8 @@ class LossCurveDisplay:
         Mean negative log-likelihood of the training rows in each pass.
     validation_scores : sequence of float, default=()
         Mean log-likelihood of the validation rows after each pass; may be empty.
+    step : str, default="pass over the rows"
+        What a fit does between two points of a curve.
 
     Attributes
     ----------
@@ -41,10 +43,15 @@ class LossCurveDisplay:
     """
 
     def __init__(
-        self, loss_curve: Sequence[float], validation_scores: Sequence[float] = ()
+        self,
+        loss_curve: Sequence[float],
+        validation_scores: Sequence[float] = (),
+        *,
+        step: str = "pass over the rows",
     ) -> None:
         self.loss_curve = loss_curve
         self.validation_scores = validation_scores
+        self.step = step
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> LossCurveDisplay:
@@ -53,7 +60,8 @@ class LossCurveDisplay:
         Parameters
         ----------
         estimator : fitted estimator
-            One with ``loss_curve_`` and ``validation_scores_``, such as `MoATDensity`.
+            One with ``loss_curve_`` or ``validation_scores_``: `MoATDensity`,
+            `HiddenChowLiuDensity`, `StrudelDensity`.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
 
@@ -62,15 +70,13 @@ class LossCurveDisplay:
         LossCurveDisplay
             The display, drawn.
         """
-        alone = hasattr(estimator, "validation_scores_")
-        check_has(
-            estimator,
-            "loss_curve_",
-            "Draw LossCurveDisplay([], estimator.validation_scores_).plot()."
-            if alone
-            else "Use an estimator that passes over its rows, such as MoATDensity.",
-        )
-        return cls(estimator.loss_curve_, estimator.validation_scores_).plot(ax)
+        curves = ("loss_curve_", "validation_scores_")
+        known = next((name for name in curves if len(getattr(estimator, name, ()))), curves[0])
+        way_out = "Use a HiddenChowLiuDensity, a StrudelDensity or a MoATDensity."
+        check_has(estimator, known, way_out)
+        step = "split" if hasattr(estimator, "n_splits_") else "pass over the rows"
+        loss, scores = (getattr(estimator, name, ()) for name in curves)
+        return cls(loss, scores, step=step).plot(ax)
 
     def plot(self, ax: Any = None) -> LossCurveDisplay:
         """Draw.
@@ -93,6 +99,6 @@ class LossCurveDisplay:
             for label, curve in curves.items()
             if len(curve)
         ]
-        self.ax_.set(xlabel="pass over the rows", ylabel="mean log-likelihood")
+        self.ax_.set(xlabel=self.step, ylabel="mean log-likelihood (nats per row)")
         self.ax_.legend()
         return self

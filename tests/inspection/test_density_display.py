@@ -66,6 +66,16 @@ def test_every_pair_of_kinds(density, columns):
     assert labels & set(columns)
 
 
+def test_colours_have_a_scale(density):
+    contours = DensityDisplay.from_estimator(density, columns=["wage", "gain"])
+    labels = [ax.get_ylabel() for ax in contours.figure_.axes]
+    assert labels == ["gain", "density per unit of wage and of gain"]
+    heat_map = DensityDisplay.from_estimator(density, columns=["job", "left"])
+    assert heat_map.figure_.axes[1].get_ylabel() == "probability"
+    # Probabilities of all pairs of categories
+    assert heat_map.ax_.images[0].get_array().sum() == pytest.approx(1.0)
+
+
 def test_errors(density):
     with pytest.raises(ValueError, match=r"be a column of the table.*'wage'"):
         DensityDisplay.from_estimator(density, columns=["wages"])

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from skcircuits import ChowLiuDensity, MoATDensity
+from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, MoATDensity, StrudelDensity
 from skcircuits.circuits import Bernoulli, Circuit
 from skcircuits.inspection import (
     CircuitDisplay,
@@ -78,12 +78,20 @@ def test_other_estimators_name_the_way_out(display):
         display.from_estimator(tree)
 
 
-def test_estimators_with_validation_scores_alone():
-    tree = ChowLiuDensity().fit(np.random.default_rng(0).integers(2, size=(20, 3)))
-    tree.validation_scores_ = [-2.0, -1.5]
-    with pytest.raises(ValueError, match=r"LossCurveDisplay\(\[\], estimator.validation_scores_"):
-        LossCurveDisplay.from_estimator(tree)
-    assert len(LossCurveDisplay([], tree.validation_scores_).plot().lines_) == 1
+@pytest.mark.parametrize(
+    "learner, step",
+    [
+        (HiddenChowLiuDensity(n_latent_states=2, max_iter=3, random_state=0), "pass over the rows"),
+        (StrudelDensity(max_iter=3, random_state=0), "split"),
+    ],
+)
+def test_estimators_with_validation_scores_alone(learner, step):
+    learner.fit(np.random.default_rng(0).integers(2, size=(80, 4)))
+    display = LossCurveDisplay.from_estimator(learner)
+    (line,) = display.lines_
+    assert line.get_label() == "validation"
+    np.testing.assert_array_equal(line.get_ydata(), learner.validation_scores_)
+    assert display.ax_.get_xlabel() == step
 
 
 def test_unfitted():

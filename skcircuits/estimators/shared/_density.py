@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin, clone
 from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.metaestimators import available_if
 
 from skcircuits.circuits.inputs import Box
@@ -18,6 +19,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
+from skcircuits.estimators.shared._fitted_html import fitted_html
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
 from skcircuits.estimators.shared._training_rows import TrainingRows
@@ -70,6 +72,11 @@ class BaseDensity(
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, self._model)
+
+    def _html_repr(self):
+        """Show the parameters in notebooks and, once fitted, the columns and the model."""
+        fitted = fitted_html(self) if self.__sklearn_is_fitted__() else ""
+        return estimator_html_repr(self) + fitted
 
     @fit_context
     def fit(self, X, y=None, sample_weight=None):
