@@ -53,7 +53,7 @@ def draw_units(plan: Plan, names: Sequence[str] | None = None) -> Drawing:
         {i: [number[id(c)] for c in u.children] for i, u in enumerate(units)}
     )
     nodes = [Node(_label(u, names), _kind(u), *places[i]) for i, u in enumerate(units)]
-    edges = []
+    edges: list[tuple[int, int, float | None]] = []
     for i, unit in enumerate(units):
         weights = unit.weights if isinstance(unit, Sum) else [None] * len(unit.children)
         edges += [(i, number[id(c)], w) for c, w in zip(unit.children, weights)]
@@ -76,8 +76,8 @@ def draw_regions(plan: Plan, names: Sequence[str] | None = None) -> Drawing:
     for scope, size in sizes.items():
         label = f"{name_variables(scope, names)}\n{size} unit" + "s" * (size != 1)
         nodes.append(Node(label, "region", *places[scope], size))
-    edges = [(number[s], number[part], None) for s, parts in below.items() for part in parts]
-    return Drawing(nodes, edges)
+    pairs = [(number[scope], number[part]) for scope, parts in below.items() for part in parts]
+    return Drawing(nodes, [(*pair, None) for pair in pairs])
 
 
 def name_variables(scope: Sequence[int], names: Sequence[str] | None) -> str:
