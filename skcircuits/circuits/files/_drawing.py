@@ -71,7 +71,7 @@ def draw_regions(plan: Plan, names: Sequence[str] | None = None) -> Drawing:
             if child.scope != unit.scope:
                 below[unit.scope][child.scope] = None
     places = layered_positions({scope: list(parts) for scope, parts in below.items()})
-    number = {scope: i for i, scope in enumerate(sizes)}
+    number: dict[Hashable, int] = {scope: i for i, scope in enumerate(sizes)}
     nodes = []
     for scope, size in sizes.items():
         label = f"{name_variables(scope, names)}\n{size} unit" + "s" * (size != 1)
