@@ -38,7 +38,13 @@ from skcircuits.stein._columns import SteinColumns
 from skcircuits.stein._energy import energy_feature, energy_residuals
 from skcircuits.stein._forms import DenseForm
 from skcircuits.stein._low_rank import estimate_discrepancy, low_rank_form
-from skcircuits.stein._targets import is_continuous, state_counts
+from skcircuits.stein._ridge import (
+    choose_ridge,
+    coordinate_functions,
+    spread_rows,
+    state_functions,
+)
+from skcircuits.stein._targets import is_continuous, meets_zeros, state_counts
 from skcircuits.stein.categorical._collapsed import estimated_seconds
 from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import collapse_cells, distinct_gram
@@ -48,6 +54,8 @@ __all__ = ["BBISWeighter"]
 
 # Estimated time for which a fraction of the variables is collapsed.
 _MAX_COLLAPSE_SECONDS = 10.0
+# Ridge where the samples do not tell, before the fraction that is collapsed.
+_PRIOR_RIDGE = 0.3
 # Completions of collapsed samples that a score looks at.
 _MAX_SCORED_ROWS = 4000
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
@@ -85,9 +93,11 @@ class BBISWeighter(
         weights worse than none on rugged targets.
     regularization : "auto" or float, default="auto"
         Ridge of the weights on the scale of the mean diagonal, divided by the number of
-        equal samples. ``"auto"``: 0.3 times the fourth power of the fraction of variables
-        that are not collapsed; less where the samples are farther from the target than
-        independent samples of the target would be.
+        equal samples. ``"auto"``: the one under which leave-one-out errors are least when
+        marginals of one and two variables (coordinates and their products) are predicted
+        by kriging with the Stein kernel; as large as it takes where the target has zeros that
+        break it into parts, so that the weights approach uniform ones. Where the errors do not
+        tell, 0.3 times the fourth power of the fraction of variables that are not collapsed.
     collapse : None, float or array-like of int, default=None
         Variables that are summed out exactly: up to a fraction of them, drawn at random (fewer
         where that would take long), or their indices. The target must be a factor graph.
@@ -233,9 +243,9 @@ class BBISWeighter(
         # Equal samples are one point of the problem and divide its weight.
         counts = np.bincount(which)
         uniform_discrepancy = form.value(counts / len(which))
-        noise = float(form.diagonal() @ counts) / len(which) ** 2
-        self.regularization_ = self._choose_regularization(uniform_discrepancy, noise)
-        minimised = form if self._wants_kernel_only() else self._with_energy(form, possible, which)
+        distinct = self.samples_[possible[_first_positions(which)]]
+        minimised = form if self._wants_kernel_only() else self._with_energy(form, distinct, counts)
+        self.regularization_ = self._choose_regularization(minimised, counts, distinct)
         totals = minimised.minimise(counts, self.regularization_)
         self.weights_ = np.zeros(len(samples))
         self.weights_[possible] = (totals / counts)[which]
@@ -546,27 +556,41 @@ class BBISWeighter(
             return self.kernel
         return _automatic_kernel(self.target_, samples)
 
-    def _choose_regularization(self, uniform_discrepancy, noise):
-        """Hold weights back by the noise of the samples, unless they are far from the target.
-
-        ``noise`` is what ``uniform_discrepancy`` is on average for independent samples of
-        the target itself.
-        """
+    def _choose_regularization(self, form, counts, distinct):
+        """Hold weights back by what they cannot explain of functions of the samples."""
         if not isinstance(self.regularization, str):
             return float(self.regularization)
         # What is summed out exactly has no noise to be held back by.
-        share_sampled = float(1.0 - np.isnan(self.samples_).mean())
-        excess = uniform_discrepancy / noise if noise > 0 else 1.0
-        return 0.3 * share_sampled**4 / max(1.0, excess)
+        share_sampled = float(1.0 - np.isnan(distinct).mean())
+        prior = max(_PRIOR_RIDGE * share_sampled**4, 1e-6)
+        rows = spread_rows(len(distinct))
+        seen = distinct[rows]
+        return choose_ridge(
+            form.matrix(rows),
+            counts[rows],
+            self._ridge_functions(seen),
+            prior=prior,
+            is_broken=not is_continuous(self.target_) and meets_zeros(self.target_, seen),
+        )
+
+    def _ridge_functions(self, distinct):
+        """Give what the weights are mostly asked for: moments and marginals of one and two."""
+        if is_continuous(self.target_):
+            return coordinate_functions(distinct)
+        if np.isnan(distinct).any():
+            return state_functions(self.target_.conditional_marginals(distinct))
+        counts = state_counts(self.target_, distinct.shape[1])
+        return state_functions(
+            [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
+        )
 
     def _wants_kernel_only(self):
         chosen = not isinstance(self.kernel, str) or self.operator == "difference"
         return chosen or is_continuous(self.target_)
 
-    def _with_energy(self, form, rows, which):
-        distinct = self.samples_[rows[_first_positions(which)]]
+    def _with_energy(self, form, distinct, counts):
         residuals = energy_residuals(self.target_, distinct)
-        feature = energy_feature(form.diagonal(), residuals, np.bincount(which))
+        feature = energy_feature(form.diagonal(), residuals, counts)
         return form if feature is None else form.with_feature(feature)
 
     def _standardize(self, samples):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein.simplex import simplex_weights
 
 __all__ = ["DenseForm"]
@@ -25,6 +25,10 @@ class DenseForm:
     def value(self, weights: FloatArray) -> float:
         """Give ``wᵀ K w``; rounding may leave a tiny negative number of zero."""
         return max(0.0, float(weights @ self.K @ weights))
+
+    def matrix(self, rows: IntArray) -> FloatArray:
+        """Entries of some rows and columns."""
+        return self.K[np.ix_(rows, rows)]
 
     def with_feature(self, feature: FloatArray) -> DenseForm:
         """Add the square of a linear function of the weights."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.parallel import row_slices
-from skcircuits.protocols import BoolArray, FloatArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.stein._columns import SteinColumns
 
 __all__ = ["LowRankForm", "estimate_discrepancy", "low_rank_form"]
@@ -57,6 +57,11 @@ class LowRankForm:
     def diagonal(self) -> FloatArray:
         """Diagonal of the form, that of K itself."""
         return np.einsum("nr,nr->n", self.features, self.features) + self.residual
+
+    def matrix(self, rows: IntArray) -> FloatArray:
+        """Entries of some rows and columns."""
+        features = self.features[rows]
+        return features @ features.T + np.diag(self.residual[rows])
 
     def with_feature(self, feature: FloatArray) -> LowRankForm:
         """Add the square of one more linear function of the weights."""

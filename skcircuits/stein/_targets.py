@@ -15,6 +15,7 @@ __all__ = [
     "full_conditionals",
     "is_continuous",
     "log_probabilities",
+    "meets_zeros",
     "own_columns",
     "state_counts",
     "without_other_columns",
@@ -135,6 +136,11 @@ def full_conditionals(target: DiscreteTarget, X: FloatArray) -> Iterator[tuple[i
     for variable in variables:
         observed = X[~np.isnan(X[:, variable])]
         yield variable, _log_full_conditional(target, observed, variable, int(counts[variable]))
+
+
+def meets_zeros(target: DiscreteTarget, X: FloatArray) -> bool:
+    """Tell whether moves of one variable lead from possible rows to impossible ones."""
+    return any(bool(np.isneginf(table).any()) for _, table in full_conditionals(target, X))
 
 
 def _log_full_conditional(
