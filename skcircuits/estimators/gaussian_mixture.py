@@ -1,6 +1,7 @@
 """Density estimation by Gaussian mixtures on mixed tables with missing values."""
 
 import warnings
+from collections import Counter
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ from skcircuits.circuits import (
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import drive
+from skcircuits.exceptions import must
 from skcircuits.learning.gaussian_mixture._candidates import (
     Candidate,
     CandidateSpace,
@@ -65,6 +67,12 @@ class GaussianMixtureDensity(CircuitDensity):
         Number of factors of ``covariance_type="factor"``.
     max_components : int, default=32
         Most components of one mixture that are tried.
+    location_model : "auto" or bool, default="auto"
+        Whether components are the combinations of categories of the columns that matter most,
+        with means that are sums of one effect per category and one covariance for all (the
+        general location model [3]_), `n_components` of them for each combination. Few rows
+        teach it how numbers depend on many categories. ``"auto"``: where held-out rows favour
+        it.
     pool : "auto" or int, default="auto"
         Number of restarts that are pooled, with equal weights, into one mixture. Where the
         numbers of factors and components and the type are given, ``"auto"`` is 1.
@@ -108,7 +116,7 @@ class GaussianMixtureDensity(CircuitDensity):
         Number of components, over all that are pooled.
     selection_ : list of dict
         One row per candidate that was tried, the chosen ones first: ``covariance_type``,
-        ``n_factors``, ``n_components``, the mean held-out ``loss`` with its
+        ``location_model``, ``n_factors``, ``n_components``, the mean held-out ``loss`` with its
         ``standard_error``, and the number of restarts in the ``pool``.
     bic_ : dict of int to float
         With ``n_components="bic"``: the criterion of the training rows for each number of
@@ -144,6 +152,8 @@ class GaussianMixtureDensity(CircuitDensity):
     .. [1] Fraley and Raftery, "Bayesian Regularization for Normal Mixture Estimation and
        Model-Based Clustering", Journal of Classification 24, 2007.
     .. [2] Ghahramani and Hinton, "The EM Algorithm for Mixtures of Factor Analyzers", 1996.
+    .. [3] Little and Schluchter, "Maximum Likelihood Estimation for Mixed Continuous and
+       Categorical Data with Missing Values", Biometrika 72, 1985.
 
     Examples
     --------
@@ -164,6 +174,7 @@ class GaussianMixtureDensity(CircuitDensity):
         "covariance_type": [StrOptions({"auto", *_COVARIANCE_TYPES})],
         "n_factors": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_components": [Interval(Integral, 1, None, closed="left")],
+        "location_model": [StrOptions({"auto"}), bool],
         "pool": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "selection": [StrOptions({"log_likelihood", "cells"})],
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
@@ -184,6 +195,7 @@ class GaussianMixtureDensity(CircuitDensity):
         covariance_type="auto",
         n_factors="auto",
         max_components=32,
+        location_model="auto",
         pool="auto",
         selection="log_likelihood",
         pseudo_count=1.0,
@@ -199,6 +211,7 @@ class GaussianMixtureDensity(CircuitDensity):
         self.covariance_type = covariance_type
         self.n_factors = n_factors
         self.max_components = max_components
+        self.location_model = location_model
         self.pool = pool
         self.selection = selection
         self.pseudo_count = pseudo_count
@@ -249,12 +262,22 @@ class GaussianMixtureDensity(CircuitDensity):
         def asked(value):
             return None if isinstance(value, str) and value in ("auto", "bic") else value
 
+        if self.location_model is True and self.covariance_type not in ("auto", "tied"):
+            raise ValueError(
+                must(
+                    "A location model",
+                    "have one covariance for all components",
+                    'Set covariance_type="tied".',
+                    covariance_type=self.covariance_type,
+                )
+            )
         return CandidateSpace(
             asked(self.covariance_type),
             asked(self.n_factors),
             asked(self.n_components),
             self.max_components,
             asked(self.pool),
+            asked(self.location_model),
         )
 
     def _fit_by_bic(self, X, table, settings, generator):
@@ -310,10 +333,15 @@ class GaussianMixtureDensity(CircuitDensity):
         """Fitted attributes of a pool of mixtures, in original units."""
         is_number = table.cardinalities == 0
         numeric_columns = np.flatnonzero(is_number)
+        # a mixture whose restarts are all the same stands in the pool several times
+        times = Counter(states)
+        n_members, states = len(states), list(times)
         parts = [_moments(state, table) for state in states]
         tables = iter(zip(*(state.categories.log_probabilities for state in states), strict=True))
         attributes = {
-            "weights_": np.concatenate([state.weights for state in states]) / len(states),
+            "weights_": np.concatenate(
+                [times[state] / n_members * state.weights for state in states]
+            ),
             "means_": np.vstack([means for means, _, _ in parts]),
             "covariances_": _joined([covariances for _, covariances, _ in parts]),
             "category_log_probs_": [
@@ -334,6 +362,7 @@ def _report(comparison, pool):
     for candidate in {*comparison.candidates, *pool}:
         row = {
             "covariance_type": candidate.covariance_type,
+            "location_model": candidate.by_cells,
             "n_factors": candidate.n_factors or None,
             "n_components": candidate.n_components,
             "pool": pool.get(candidate, 0),

@@ -43,6 +43,7 @@ _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
     ("full", (2, 4)),
 )
 _ALL_SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # where the shape is given
+_CLASSES = (1, 2, 4, 8)  # latent classes of each combination of categories
 _MANY_ROWS = 1000
 _TRIAL_TOL = 4e-3
 _TRIAL_STEPS = 20
@@ -55,11 +56,20 @@ _FIRST_FACTORS = 4
 
 @dataclass(frozen=True)
 class Candidate:
-    """A mixture to try: shape of the covariances, factors (0 unless "factor"), components."""
+    """A mixture to try: shape of the covariances, factors (0 unless "factor"), components.
+
+    `by_cells`: the components are combinations of categories, `n_components` of each.
+    """
 
     covariance_type: CovarianceType
     n_factors: int
     n_components: int
+    by_cells: bool = False
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether all restarts end as one mixture."""
+        return self.n_components == 1
 
 
 #: Candidates and how many restarts of each are pooled.
@@ -75,10 +85,13 @@ class CandidateSpace:
     n_components: int | None = None
     max_components: int = 32
     pool: int | None = None
+    by_cells: bool | None = None
 
     def fixed(self) -> Candidate | None:
         """The only candidate, where nothing is open."""
-        if self.covariance_type is None or self.n_components is None:
+        if self.by_cells and self.n_components is not None:
+            return Candidate("tied", 0, self.n_components, by_cells=True)
+        if self.by_cells or self.covariance_type is None or self.n_components is None:
             return None
         if self.covariance_type == "factor" and self.n_factors is None:
             return None
@@ -176,10 +189,12 @@ def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparis
     fixed = space.fixed()
     if fixed is not None:
         return {fixed: space.pool or 1}
+    if not comparison.splits and space.by_cells:
+        return {Candidate("tied", 0, 1, by_cells=True): 1}
     if not comparison.splits:
         shape = space.covariance_type or "tied"
         return {Candidate(shape, space.n_factors or 0, space.n_components or 1): space.pool or 1}
-    single = _single_component(table, space, comparison)
+    single = None if space.by_cells else _single_component(table, space, comparison)
     n_factors = single.n_factors if single else 0
     if single and single.covariance_type != "factor":
         tried = [c for c in comparison.candidates if c.covariance_type == "factor"]
@@ -255,7 +270,9 @@ def _several_components(
         library = [("shrunk" if dense else "factor", (8,))]
     elif n_rows >= _MANY_ROWS:
         library = [(shape, (*sizes, 2 * sizes[-1])) for shape, sizes in library]
-    found = []
+    found = _by_cells(table, space, n_rows) if dense else []
+    if space.by_cells:
+        return found
     for shape, sizes in library:
         is_wide = not dense and shape not in ("factor", "diag")
         if not space.allows(shape) or (is_wide and space.covariance_type != shape):
@@ -265,6 +282,16 @@ def _several_components(
             continue
         found += [Candidate(shape, factors, k) for k in space.components(sizes, n_rows)]
     return found
+
+
+def _by_cells(table: MixtureTable, space: CandidateSpace, n_rows: int) -> list[Candidate]:
+    """Candidates whose components are combinations of categories."""
+    has_both = len(table.category_counts) and table.numbers.shape[1]
+    if not (has_both or space.by_cells) or space.by_cells is False or not space.allows("tied"):
+        return []
+    sizes = _CLASSES if space.n_components is None else (space.n_components,)
+    most = max(1, n_rows // _ROWS_PER_COMPONENT)
+    return [Candidate("tied", 0, k, by_cells=True) for k in sizes if k <= most]
 
 
 def _greedy(comparison: Comparison, candidates: list[Candidate], size: int) -> Pool:
@@ -295,15 +322,19 @@ def learn_pool(
     streams = iter(rng.spawn(sum(pool.values())))
     for candidate, times in pool.items():
         own = replace(
-            settings, covariance_type=candidate.covariance_type, n_factors=candidate.n_factors
+            settings,
+            covariance_type=candidate.covariance_type,
+            n_factors=candidate.n_factors,
+            by_cells=candidate.by_cells,
         )
-        for i in range(times):
+        for i in range(1 if candidate.is_unique else times):
             stream = next(streams)
             start = fits.get(candidate) if fits and i == 0 else None
             if start is None or len(table.weights) < 2 * _START_ROWS:
                 start = _begin_on_part(table, candidate.n_components, own, stream)
+            copies = times if candidate.is_unique else 1
             for state in learn_gaussian_mixture(table, candidate.n_components, own, stream, start):
-                newest = (*done, state)
+                newest = (*done, *(state,) * copies)
                 yield newest
             done = newest
 

@@ -72,10 +72,20 @@ class Categories:
             tables.append(np.log(smoothed / smoothed.sum(axis=1, keepdims=True)))
         return replace(self, log_probabilities=tuple(tables))
 
-    def log_prior(self) -> float:
-        """Log prior up to a constant: what `pseudo_count` rows of each component add."""
+    def weights(self, counts: FloatArray, pseudo_count: float) -> FloatArray:
+        """Probabilities of the components (K,), whose prior keeps all of them positive."""
+        smoothed = counts + pseudo_count
+        weights: FloatArray = smoothed / smoothed.sum()
+        return weights
+
+    def log_prior(self, weights: FloatArray, pseudo_count: float) -> float:
+        """Log prior up to a constant: what its rows of each component add.
+
+        `pseudo_count` is the number of those that say nothing but which component it is.
+        """
         terms = zip(self.log_probabilities, self.marginals, strict=True)
-        return self.pseudo_count * float(sum((table @ marginal).sum() for table, marginal in terms))
+        tables = float(sum((table @ marginal).sum() for table, marginal in terms))
+        return self.pseudo_count * tables + pseudo_count * float(np.log(weights).sum())
 
 
 @dataclass(frozen=True, eq=False)

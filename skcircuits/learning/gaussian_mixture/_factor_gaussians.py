@@ -108,7 +108,7 @@ class FactorGaussians:
         loadings, noise = (np.stack(parts) for parts in zip(*pairs, strict=True))
         return replace(self, stack=FactorStack(means, loadings, noise, stack.shape))
 
-    def adapt(self, sums: Sums, completeness: float) -> FactorGaussians:
+    def adapt(self, sums: Sums, completeness: float, pairs: Sums) -> FactorGaussians:
         """Keep the prior, whose strength is fixed."""
         return self
 
@@ -178,6 +178,10 @@ class FactorExpectation:
                 means = stack.means[k] + block.factors[k].T @ stack.loadings[g].T
                 result[k, block.rows] = np.where(block.observed, cells, means)
         return result
+
+    def pairs(self, responsibilities: FloatArray) -> Sums:
+        """Nothing: the prior does not adapt."""
+        return ()
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Moments summed over the observed cells of each column.

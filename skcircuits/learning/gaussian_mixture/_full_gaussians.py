@@ -19,13 +19,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
-from skcircuits.learning.gaussian_mixture._prior import learned_strength
+from skcircuits.learning.gaussian_mixture._prior import learned_strength, shrinkage_odds
 from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import PatternGroup
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["FullGaussians"]
+__all__ = ["FullGaussians", "Pairs"]
+
+Pairs = tuple[FloatArray, FloatArray]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
@@ -100,8 +102,7 @@ class FullGaussians:
         white = stack.whitening @ centered
         log_density -= 0.5 * np.einsum("kcn,kcn->kn", white, white)
         log_density -= 0.5 * (stack.log_determinants[:, None] + observed.sum(axis=1) * _LOG_2PI)
-        jittered = observed if self.jitter.any() else None
-        return FullExpectation(self, log_density, centered, blocks, jittered)
+        return FullExpectation(self, log_density, centered, blocks, observed)
 
     def maximize(self, sums: Sums) -> FullGaussians:
         """Means, and covariances drawn towards the prior."""
@@ -116,20 +117,18 @@ class FullGaussians:
         shape = self.stack.shape if self.kind == "tied" else None
         return replace(self, stack=GaussianStack(means, covariances, shape))
 
-    def adapt(self, sums: Sums, completeness: float) -> FullGaussians:
+    def adapt(self, sums: Sums, completeness: float, pairs: Pairs) -> FullGaussians:
         """Learn the prior of the covariances from the rows.
 
         `completeness`: fraction of the cells that are observed; completed cells count less.
+        `pairs`: products of observed residuals and their numbers, both (c, c).
         """
         counts, _, _ = sums
         _, scatter = self._scatter(sums)
         if self.kind == "tied":
             total = counts.sum()
             diagonal = np.diag(np.maximum(np.diag(scatter) / max(total, 1e-300), 1e-6))
-            strength = learned_strength(
-                completeness * scatter[None], completeness * np.array([total]), diagonal
-            )
-            return replace(self, target=diagonal, strength=strength)
+            return replace(self, target=diagonal, strength=total * shrinkage_odds(*pairs))
         target = self.target
         if self.kind == "shrunk":
             target = scatter.sum(axis=0) + 0.01 * counts.sum() * np.diag(np.diag(target))
@@ -164,14 +163,14 @@ class FullExpectation:
     """Rows completed by each component.
 
     `log_density` (K, n): of the observed cells. `centered` (K, c, n): completed rows less
-    means. `blocks`: conditional covariances. `observed` (n, c): where cells are jittered.
+    means. `blocks`: conditional covariances. `is_observed` (n, c).
     """
 
     gaussians: FullGaussians
     log_density: FloatArray
     centered: FloatArray
     blocks: list[ConditionalBlock]
-    observed: FloatArray | None
+    is_observed: BoolArray
 
     @property
     def completed(self) -> FloatArray:
@@ -192,10 +191,18 @@ class FullExpectation:
         spread = second[None] if tied else second
         for block in self.blocks:
             spread += _spread(block, own, stack.n_columns)
-        if self.observed is not None:
+        if self.gaussians.jitter.any():
             diagonal = np.arange(stack.n_columns)
-            spread[:, diagonal, diagonal] += (own @ self.observed) * self.gaussians.jitter
+            spread[:, diagonal, diagonal] += (own @ self.is_observed) * self.gaussians.jitter
         return responsibilities.sum(axis=1), first, second
+
+    def pairs(self, responsibilities: FloatArray) -> Pairs:
+        """Products of residuals where two cells are observed, and their number, both (c, c)."""
+        observed = self.is_observed.astype(np.float64).T
+        residuals = self.centered * observed
+        products = (residuals * responsibilities[:, None]) @ residuals.transpose(0, 2, 1)
+        weights = responsibilities.sum(axis=0)
+        return products.sum(axis=0), (observed * weights) @ observed.T
 
 
 def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> FloatArray:

@@ -10,6 +10,11 @@ import numpy as np
 from skcircuits.learning.gaussian_mixture._categories import Categories, CovarianceType, Sums
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
+from skcircuits.learning.gaussian_mixture._location_model import (
+    Cells,
+    LocationCategories,
+    LocationGaussians,
+)
 from skcircuits.learning.gaussian_mixture._start import cluster_rows
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._logspace import logsumexp
@@ -25,7 +30,9 @@ __all__ = [
 
 _SINGLE_STEPS = 10  # iterations of the single component that completes rows for clustering
 _START_STEPS = 10  # iterations each start gets before the best one goes on
-_ADAPT_STEPS = 15  # iterations in which the strength of the prior is learned
+# Iterations in which the strength of the prior is learned: not in the first ones, whose missing
+# cells are completed as if columns were independent
+_ADAPT_STEPS = range(10, 25)
 _CERTAINTY = 0.9  # responsibility of the cluster that a row starts in
 
 
@@ -33,13 +40,15 @@ _CERTAINTY = 0.9  # responsibility of the cluster that a row starts in
 class EMSettings:
     """How a mixture is learned.
 
-    `covariance_type`: shape of the covariances; `n_factors` of "factor". `pseudo_count`: rows
+    `covariance_type`: shape of the covariances; `n_factors` of "factor". `by_cells`: components
+    are combinations of categories, each with some latent classes. `pseudo_count`: rows
     that the prior of each component weighs as much as. `n_init`: number of starts; the best
     after ten iterations goes on. `max_iter`, `tol`: most iterations, and least gain of the lower
     bound, in nats per row, that one must make.
     """
 
     covariance_type: CovarianceType = "full"
+    by_cells: bool = False
     n_factors: int = 1
     pseudo_count: float = 1.0
     n_init: int = 3
@@ -109,6 +118,8 @@ def start_mixture(
     table: MixtureTable, n_components: int, settings: EMSettings, rng: np.random.Generator
 ) -> MixtureState:
     """Run a few iterations from each start and keep the best."""
+    if settings.by_cells:
+        return _start_by_cells(table, n_components, settings, rng)
     single = _single(table, settings)
     if n_components == 1:
         return single
@@ -134,6 +145,23 @@ def start_mixture(
     return max(starts, key=lambda state: state.lower_bound)
 
 
+def _start_by_cells(
+    table: MixtureTable, n_classes: int, settings: EMSettings, rng: np.random.Generator
+) -> MixtureState:
+    """Independent columns; latent classes start as clusters of rows."""
+    cells = Cells.span(table, n_classes)
+    categories = LocationCategories.start(table, cells, 0.5 * settings.pseudo_count)
+    gaussians = LocationGaussians.start(table, cells, settings.pseudo_count)
+    state = MixtureState(categories.independent, gaussians, categories)
+    if n_classes == 1:
+        return state
+    labels = cluster_rows(table, n_classes, rng)
+    soft = (1.0 - _CERTAINTY) / n_classes + _CERTAINTY * (labels == cells.levels[:, -1, None])
+    soft *= np.exp(categories.expect(table.codes, len(soft)).log_density)
+    soft *= categories.independent[:, None]
+    return _step(table, state, settings, soft / soft.sum(axis=0))
+
+
 def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
     """One component that has seen the columns, apart from one another where dense."""
     categories = Categories.marginal(table, 0.5 * settings.pseudo_count)
@@ -154,7 +182,8 @@ def _step(
 ) -> MixtureState:
     """One iteration; `responsibilities` (K, n) replace those of the state."""
     log_likelihood = 0.0
-    totals: list[tuple[Sums, Sums, Sums]] = []
+    is_adapting = state.n_iter in _ADAPT_STEPS
+    totals: list[tuple[Sums, Sums, Sums, Sums]] = []
     for rows, groups in table.blocks:
         numbers = state.gaussians.expect(table.numbers[rows], groups)
         codes = state.categories.expect(table.codes[rows], state.n_components)
@@ -165,24 +194,23 @@ def _step(
             own = responsibilities[:, rows]
         own = own * table.weights[rows]
         log_likelihood += float(table.weights[rows] @ log_density)
-        totals.append(((own.sum(axis=1),), numbers.sums(own), codes.sums(own)))
-    counts, numbers_sums, codes_sums = (
+        pairs = numbers.pairs(own) if is_adapting else ()
+        totals.append(((own.sum(axis=1),), numbers.sums(own), codes.sums(own), pairs))
+    counts, numbers_sums, codes_sums, pairs = (
         tuple(sum(parts) for parts in zip(*kind, strict=True)) for kind in zip(*totals, strict=True)
     )
     gaussians = state.gaussians
-    if state.n_iter < _ADAPT_STEPS:
-        gaussians = gaussians.adapt(numbers_sums, table.completeness)
-    # the prior of the weights, some rows each, keeps all of them positive
-    weights = counts[0] + settings.pseudo_count
-    bound = log_likelihood + state.gaussians.log_prior() + state.categories.log_prior()
-    bound += settings.pseudo_count * float(np.log(state.weights).sum())
+    if is_adapting:
+        gaussians = gaussians.adapt(numbers_sums, table.completeness, pairs)
+    bound = log_likelihood + state.gaussians.log_prior()
+    bound += state.categories.log_prior(state.weights, settings.pseudo_count)
     bound /= table.total_weight or 1.0  # no row has an observed cell
     return MixtureState(
-        weights / weights.sum(),
+        state.categories.weights(counts[0], settings.pseudo_count),
         gaussians.maximize(numbers_sums),
         state.categories.maximize(codes_sums),
         log_likelihood - table.log_scale,
         bound,
         state.n_iter + 1,
-        abs(bound - state.lower_bound) < settings.tol,
+        state.n_iter > _ADAPT_STEPS.start and abs(bound - state.lower_bound) < settings.tol,
     )

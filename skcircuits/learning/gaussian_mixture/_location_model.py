@@ -1,0 +1,256 @@
+"""The general location model: one component per combination of categories.
+
+The cells of the table of some categorical columns have probabilities of a log-linear model with
+all two-way interactions; in each cell the numbers are Gaussian, with one covariance for all and
+means that are sums of effects, one per category (Olkin and Tate, 1961, "Multivariate Correlation
+Models with Mixed Discrete and Continuous Variables"; Little and Schluchter, 1985, "Maximum
+Likelihood Estimation for Mixed Continuous and Categorical Data with Missing Values"). So few
+rows teach how numbers depend on many categories. A latent class is one more categorical column
+that no row has observed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from skcircuits.learning.gaussian_mixture._categories import Categories, Sums
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians, Pairs
+from skcircuits.learning.gaussian_mixture._log_linear import fit_margins
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["Cells", "LocationCategories", "LocationGaussians"]
+
+_MAX_CELLS = 256
+_MAX_WORK = 3_000_000  # cells x rows x numbers of one iteration
+_CELL_ROWS = 4.0  # rows that the prior of the cells weighs: those of independent columns
+_N_SWEEPS = 6
+_EFFECT_ROWS = (0.5, 1e4)  # least and most rows that the prior of an effect may weigh
+_FIRST_EFFECT_ROWS = 5.0
+_INTERCEPT_ROWS = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Combinations of categories, and of a latent class, that are components.
+
+    `columns`: which categorical columns span the cells. `levels` (K, len(columns) + 1): their
+    categories in each cell, the latent class last. `sizes`: number of levels of each.
+    """
+
+    columns: tuple[int, ...]
+    levels: IntArray
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def span(cls, table: MixtureTable, n_classes: int) -> Cells:
+        """Cross the columns that depend most on others, as many as the work allows."""
+        n_rows, n_numbers = table.numbers.shape
+        most = min(_MAX_CELLS, _MAX_WORK // max(1, n_rows * n_numbers))
+        chosen: list[int] = []
+        n_cells = n_classes
+        for column in np.argsort(-_dependence(table), kind="stable"):
+            if n_cells * table.category_counts[column] <= most:
+                chosen.append(int(column))
+                n_cells *= int(table.category_counts[column])
+        columns = tuple(sorted(chosen))
+        sizes = (*(int(table.category_counts[j]) for j in columns), n_classes)
+        levels = np.stack(np.unravel_index(np.arange(n_cells), sizes), axis=1)
+        return cls(columns, levels, sizes)
+
+    @property
+    def two_way(self) -> list[IntArray]:
+        """Entry of each cell in each two-way margin."""
+        pairs = combinations(range(len(self.sizes)), 2)
+        margins = [self.levels[:, a] * self.sizes[b] + self.levels[:, b] for a, b in pairs]
+        return margins or [self.levels[:, 0]]
+
+    def design(self) -> tuple[FloatArray, IntArray]:
+        """Indicator columns (K, p) of a constant and all levels, and the factor (p,) of each."""
+        blocks = [np.ones((len(self.levels), 1))]
+        factors = [-1]
+        for j, size in enumerate(self.sizes):
+            blocks.append(self.levels[:, j, None] == np.arange(size))
+            factors += [j] * size
+        return np.hstack(blocks).astype(np.float64), np.array(factors)
+
+
+def _dependence(table: MixtureTable) -> FloatArray:
+    """How much each categorical column says about the others, shape (q,).
+
+    The fraction of variance between categories, summed over numbers, and the dependence of
+    categories (Cramer's), less what chance alone gives.
+    """
+    n_columns = len(table.category_counts)
+    total = np.zeros(n_columns)
+    indicators = [
+        (column[:, None] == np.arange(size)).astype(np.float64)
+        for column, size in zip(table.codes.T, table.category_counts, strict=True)
+    ]
+    seen = ~np.isnan(table.numbers)
+    numbers = np.nan_to_num(table.numbers)
+    for j, own in enumerate(indicators):
+        weighted = own.T * table.weights
+        counts, sums = weighted @ seen, weighted @ numbers
+        n_seen = np.maximum(counts.sum(axis=0), 1.0)
+        between = (sums**2 / np.maximum(counts, 1e-300)).sum(axis=0) / n_seen
+        total[j] += np.maximum(between - (own.shape[1] - 1) / n_seen, 0.0).sum()
+        for k, other in enumerate(indicators):
+            if k != j:
+                total[j] += _cramer(weighted @ other)
+    return total
+
+
+def _cramer(counts: FloatArray) -> float:
+    """Squared contingency of two columns over its largest value, less what chance gives."""
+    n_rows = counts.sum()
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(n_rows, 1e-300)
+    squared = ((counts - expected) ** 2 / np.maximum(expected, 1e-300)).sum() / max(n_rows, 1.0)
+    free = (counts.shape[0] - 1) * (counts.shape[1] - 1)
+    return max(squared - free / max(n_rows, 1.0), 0.0) / max(1, min(counts.shape) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class LocationCategories(Categories):
+    """Categories given the cell: certain for the columns that span the cells.
+
+    Those of another column follow a log-linear model with its two-way interactions with the
+    columns of the cells. `independent` (K,): probabilities of the cells were all columns
+    independent, which are the prior.
+    """
+
+    cells: Cells
+    independent: FloatArray
+
+    @classmethod
+    def start(cls, table: MixtureTable, cells: Cells, pseudo_count: float) -> LocationCategories:
+        """Independent columns."""
+        marginal = Categories.marginal(table, pseudo_count)
+        n_cells = len(cells.levels)
+        independent = np.full(n_cells, 1.0 / cells.sizes[-1])
+        tables = [np.repeat(own, n_cells, axis=0) for own in marginal.log_probabilities]
+        for i, j in enumerate(cells.columns):
+            level = cells.levels[:, i, None]
+            independent *= marginal.marginals[j][level[:, 0]]
+            certain = level == np.arange(cells.sizes[i])
+            tables[j] = np.where(certain, 0.0, -np.inf)
+        return cls(tuple(tables), marginal.marginals, pseudo_count, cells, independent)
+
+    def n_parameters(self) -> int:
+        """Count the free parameters given the cell."""
+        free = sum(size - 1 for size in self.cells.sizes)
+        others = set(range(len(self.marginals))) - set(self.cells.columns)
+        return sum((len(self.marginals[j]) - 1) * (1 + free) for j in others)
+
+    def weights(self, counts: FloatArray, pseudo_count: float) -> FloatArray:
+        """Probabilities of the cells, drawn towards independence."""
+        smoothed = counts + _CELL_ROWS * self.independent
+        table = fit_margins(smoothed, self.cells.two_way, self.independent, _N_SWEEPS)
+        return table / table.sum()
+
+    def maximize(self, sums: Sums) -> Categories:
+        """Fit the columns that do not span the cells."""
+        tables = list(self.log_probabilities)
+        n_cells = len(self.cells.levels)
+        for j in set(range(len(tables))) - set(self.cells.columns):
+            marginal, size = self.marginals[j], len(self.marginals[j])
+            own = np.tile(np.arange(size), n_cells)
+            independent = np.outer(self.independent, marginal).ravel()
+            smoothed = sums[j].ravel() + _CELL_ROWS * independent
+            margins = [np.repeat(np.arange(n_cells), size)]
+            for levels in self.cells.levels.T:
+                margins.append(np.repeat(levels, size) * size + own)
+            table = fit_margins(smoothed, margins, independent, _N_SWEEPS).reshape(n_cells, size)
+            table = np.maximum(table, 1e-300)
+            tables[j] = np.log(table / table.sum(axis=1, keepdims=True))
+        return replace(self, log_probabilities=tuple(tables))
+
+    def log_prior(self, weights: FloatArray, pseudo_count: float) -> float:
+        """Log prior up to a constant: what the rows of the prior add."""
+        total = float(self.independent @ np.log(weights))
+        for j in set(range(len(self.marginals))) - set(self.cells.columns):
+            total += float(self.independent @ self.log_probabilities[j] @ self.marginals[j])
+        return _CELL_ROWS * total
+
+
+@dataclass(frozen=True, eq=False)
+class LocationGaussians(FullGaussians):
+    """Gaussians with one covariance, and means that are sums of effects of the levels.
+
+    `design` (K, p): which effects a cell has. `factors` (p,): the column of each effect, -1 for
+    the constant. `effect_rows` (p,): rows that the prior of each effect, at zero, weighs.
+    `effects` (p, c).
+    """
+
+    design: FloatArray
+    factors: IntArray
+    effect_rows: FloatArray
+    effects: FloatArray
+
+    @classmethod
+    def start(cls, table: MixtureTable, cells: Cells, class_rows: float) -> LocationGaussians:
+        """Standard normal in all cells."""
+        size = table.numbers.shape[1]
+        design, factors = cells.design()
+        rows = np.where(factors < 0, _INTERCEPT_ROWS, _FIRST_EFFECT_ROWS)
+        rows[factors == len(cells.columns)] = class_rows
+        means = np.zeros((len(design), size))
+        stack = GaussianStack(means, np.eye(size)[None], np.zeros(len(design), np.intp))
+        effects = np.zeros((len(factors), size))
+        prior = (np.eye(size), 1.0, 0.0, table.jitter)
+        return cls(stack, "tied", *prior, design, factors, rows, effects)
+
+    def n_parameters(self) -> int:
+        """Count the free parameters: effects that are not redundant, and one covariance."""
+        size = self.stack.n_columns
+        n_effects = 1 + sum(np.sum(self.factors == j) - 1 for j in set(self.factors) - {-1})
+        return int(n_effects) * size + size * (size + 1) // 2
+
+    def adapt(self, sums: Sums, completeness: float, pairs: Pairs) -> LocationGaussians:
+        """Learn the priors of the effects of each observed column, and of the covariance.
+
+        One iteration of expectation maximisation for the variance of a column's effects,
+        relative to the covariance of the numbers (automatic relevance determination).
+        """
+        counts, first, _ = sums
+        inverse = np.linalg.inv(self._normal_matrix(counts * completeness))
+        effects = inverse @ (self.design.T @ first * completeness)
+        size = self.stack.n_columns
+        squares = np.einsum("pi,ij,pj->p", effects, self.stack.precisions[0], effects)
+        rows = self.effect_rows.copy()
+        for j in set(self.factors) - {-1, self.factors[-1]}:
+            own = self.factors == j
+            energy = squares[own].sum() + size * np.diag(inverse)[own].sum()
+            rows[own] = np.clip(size * own.sum() / max(energy, 1e-300), *_EFFECT_ROWS)
+        adapted = replace(self, effect_rows=rows)
+        return super(LocationGaussians, adapted).adapt(sums, completeness, pairs)
+
+    def maximize(self, sums: Sums) -> LocationGaussians:
+        """Effects by ridge regression on the levels, and the covariance around them."""
+        updated = super().maximize(sums)
+        return replace(self, stack=updated.stack, effects=self._new_effects(sums))
+
+    def log_prior(self) -> float:
+        """Log prior up to a constant: what the rows of the prior add."""
+        precision = self.stack.precisions[0]
+        pulls = np.einsum("pi,ij,pj,p->", self.effects, precision, self.effects, self.effect_rows)
+        return super().log_prior() - 0.5 * float(pulls)
+
+    def _normal_matrix(self, counts: FloatArray) -> FloatArray:
+        """Weighted squares of the design plus the prior, shape (p, p)."""
+        return self.design.T @ (counts[:, None] * self.design) + np.diag(self.effect_rows)
+
+    def _new_effects(self, sums: Sums) -> FloatArray:
+        counts, first, _ = sums
+        effects: FloatArray = np.linalg.solve(self._normal_matrix(counts), self.design.T @ first)
+        return effects
+
+    def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
+        """Means of the cells, and the scatter around them and of the effects around zero."""
+        _, first, second = sums
+        means = self.design @ self._new_effects(sums)
+        return means, second - means.T @ first
