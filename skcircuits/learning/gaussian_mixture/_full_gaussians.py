@@ -15,6 +15,7 @@ Mixture Estimation and Model-Based Clustering").
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -25,9 +26,7 @@ from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["FullGaussians", "Pairs"]
-
-Pairs = tuple[FloatArray, FloatArray]
+__all__ = ["FullGaussians"]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
@@ -117,7 +116,7 @@ class FullGaussians:
         shape = self.stack.shape if self.kind == "tied" else None
         return replace(self, stack=GaussianStack(means, covariances, shape))
 
-    def adapt(self, sums: Sums, completeness: float, pairs: Pairs) -> FullGaussians:
+    def adapt(self, sums: Sums, completeness: float, pairs: Sums) -> Self:
         """Learn the prior of the covariances from the rows.
 
         `completeness`: fraction of the cells that are observed; completed cells count less.
@@ -196,7 +195,7 @@ class FullExpectation:
             spread[:, diagonal, diagonal] += (own @ self.is_observed) * self.gaussians.jitter
         return responsibilities.sum(axis=1), first, second
 
-    def pairs(self, responsibilities: FloatArray) -> Pairs:
+    def pairs(self, responsibilities: FloatArray) -> Sums:
         """Products of residuals where two cells are observed, and their number, both (c, c)."""
         observed = self.is_observed.astype(np.float64).T
         residuals = self.centered * observed

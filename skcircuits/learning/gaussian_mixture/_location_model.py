@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Self
 
 import numpy as np
 
 from skcircuits.learning.gaussian_mixture._categories import Categories, Sums
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians, Pairs
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
 from skcircuits.learning.gaussian_mixture._log_linear import fit_margins
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._gaussian_stack import GaussianStack
@@ -210,7 +211,7 @@ class LocationGaussians(FullGaussians):
         n_effects = 1 + sum(np.sum(self.factors == j) - 1 for j in set(self.factors) - {-1})
         return int(n_effects) * size + size * (size + 1) // 2
 
-    def adapt(self, sums: Sums, completeness: float, pairs: Pairs) -> LocationGaussians:
+    def adapt(self, sums: Sums, completeness: float, pairs: Sums) -> Self:
         """Learn the priors of the effects of each observed column, and of the covariance.
 
         One iteration of expectation maximisation for the variance of a column's effects,
@@ -221,7 +222,7 @@ class LocationGaussians(FullGaussians):
         effects = inverse @ (self.design.T @ first * completeness)
         size = self.stack.n_columns
         squares = np.einsum("pi,ij,pj->p", effects, self.stack.precisions[0], effects)
-        rows = self.effect_rows.copy()
+        rows = np.array(self.effect_rows)
         for j in set(self.factors) - {-1, self.factors[-1]}:
             own = self.factors == j
             energy = squares[own].sum() + size * np.diag(inverse)[own].sum()
@@ -246,8 +247,8 @@ class LocationGaussians(FullGaussians):
 
     def _new_effects(self, sums: Sums) -> FloatArray:
         counts, first, _ = sums
-        effects: FloatArray = np.linalg.solve(self._normal_matrix(counts), self.design.T @ first)
-        return effects
+        effects = np.linalg.solve(self._normal_matrix(counts), self.design.T @ first)
+        return np.asarray(effects, dtype=np.float64)
 
     def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """Means of the cells, and the scatter around them and of the effects around zero."""

@@ -40,7 +40,7 @@ def test_the_lower_bound_never_falls(n_classes):
 
 
 def test_effects_are_learned_from_few_rows_of_each_combination():
-    X, complete = additive_table(n_rows=120)
+    X, _ = additive_table(n_rows=120)
     density = GaussianMixtureDensity(
         n_components=1, location_model=True, categorical_features=[1, 3, 4], random_state=0
     ).fit(X)
@@ -71,7 +71,7 @@ def test_columns_outside_the_cells_depend_on_them(monkeypatch):
     monkeypatch.setattr("skcircuits.learning.gaussian_mixture._location_model._MAX_CELLS", 12)
     X, _ = additive_table(missing=0.0)
     X[:, 4] = X[:, 1] > 0.5
-    table, states = learn(X)
+    _, states = learn(X)
     cells = states[-1].categories.cells
     assert len(cells.levels) <= 12
     (outside,) = set(range(3)) - set(cells.columns)
