@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -193,10 +194,21 @@ class _PolynomialIntervals(RestrictedIntervals):
         start, stop = np.maximum(start, 0.0), np.where(is_tail, stop, np.minimum(stop, 1.0))
         return places, start, np.where(is_real, np.maximum(stop, start), start)
 
+    @cached_property
+    def _ends(self) -> FloatArray:
+        """Where u ends in each piece, (n_pieces,)."""
+        return np.where(self.layer.pieces.is_tail, np.inf, 1.0)
+
+    @cached_property
+    def _whole_moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mass, mean and variance of all pieces, (n_pieces,) each."""
+        every = np.arange(len(self._ends))
+        return self._part_moments(every, np.zeros(len(every)), self._ends)
+
     def _part_moments(
         self, places: IntArray, start: FloatArray, stop: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mass, mean and variance of parts of pieces, each (m, P)."""
+        """Mass, mean and variance of parts of pieces, each of the shape of `places`."""
         pieces = self.layer.pieces
         starts, widths = pieces.starts[places], pieces.widths[places]
         is_tail, is_left = pieces.is_tail[places], pieces.is_left[places]
@@ -229,7 +241,14 @@ class _PolynomialIntervals(RestrictedIntervals):
         self, units: IntArray, low: FloatArray, high: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         pairs = np.repeat(units, len(low)), np.tile(low, len(units)), np.tile(high, len(units))
-        masses, means, variances = self._part_moments(*self._parts(*pairs))
+        places, start, stop = self._parts(*pairs)
+        # Whole pieces, most of them, are looked up; those that bounds cut are integrated
+        is_whole = (start == 0.0) & (stop == self._ends[places])
+        masses, means, variances = (whole[places] for whole in self._whole_moments)
+        masses = np.where(is_whole, masses, 0.0)
+        cut = np.nonzero(~is_whole & (stop > start))
+        parts = self._part_moments(places[cut], start[cut], stop[cut])
+        masses[cut], means[cut], variances[cut] = parts
         group = self._group(int(self._variables[units[0]]))
         if len(group.atoms):
             on_atoms = self._atom_masses(group, *pairs)
