@@ -27,9 +27,11 @@ from skcircuits.circuits.queries._restricted import RestrictedCircuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["LinearBound", "LinearCircuit"]
+__all__ = ["LinearBound", "LinearCircuit", "integer_range"]
 
 MAX_DIRECTIONS = 3
+# Integers of a column that are looked at one by one
+MAX_INTEGERS = 2**17
 # Nodes between neighbouring breakpoints: exact for densities of degree 6 twice integrated
 N_NODES = 16
 # Ends of panels, in standard deviations, of a Gaussian and in mean excesses of a tail
@@ -52,9 +54,16 @@ class LinearCircuit:
     of evidence (one, but for integrals over a variable many), which `RestrictedCircuit` answers.
     """
 
-    def __init__(self, plan: Plan, known: Evidence, alternatives: list[list[LinearBound]]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        known: Evidence,
+        alternatives: list[list[LinearBound]],
+        integers: frozenset[int] = frozenset(),
+    ) -> None:
+        """Take the variables that stand for the integers they round to."""
         self._plan = plan
-        found = [_alternative(plan, known, bounds) for bounds in alternatives]
+        found = [_alternative(plan, known, bounds, integers) for bounds in alternatives]
         self._parts = [part for part in found if part is not None]
         self._log_masses = [part.log_mass() for part in self._parts]
 
@@ -118,7 +127,7 @@ class LinearCircuit:
 
 
 class _Exact:
-    """A single row of evidence that says the same as the inequalities."""
+    """Rows of evidence that exclude each other and together say the same as the inequalities."""
 
     is_exact = True
 
@@ -126,15 +135,19 @@ class _Exact:
         self.circuit = circuit
 
     def log_mass(self) -> FloatArray:
-        """Log probability, shape (1,)."""
+        """Log probability of each row."""
         return self.circuit.log_mass()
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw n rows."""
-        return self.circuit.sample(np.array([n]), rng)
+        log_mass = self.log_mass()
+        shares = np.exp(log_mass - log_mass.max())
+        return self.circuit.sample(rng.multinomial(n, shares / shares.sum()), rng)
 
 
-def _alternative(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact | _Slices | None:
+def _alternative(
+    plan: Plan, known: Evidence, bounds: list[LinearBound], integers: frozenset[int]
+) -> _Exact | _Slices | None:
     """What one list of bounds means; None where it is impossible."""
     bounds = [_without_observed(bound, known) for bound in bounds]
     if any(not bound.factors and not bound.lower <= 0.0 <= bound.upper for bound in bounds):
@@ -145,9 +158,15 @@ def _alternative(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exa
         isinstance(layer, MultivariateGaussianLayer) and np.isin(variables, layer.variables).all()
         for layer in touched
     )
+    if integers.intersection(variables) and len(variables) <= 2:
+        return _integer_rows(plan, known, variables, bounds, integers)
     if len(variables) <= 1:
         return _one_variable(plan, known, bounds)
-    if is_joint and _n_directions(known, variables, bounds) is not None:
+    if (
+        is_joint
+        and not integers.intersection(variables)
+        and _n_directions(known, variables, bounds) is not None
+    ):
         return _joint(plan, known, bounds)
     if len(variables) == 2:
         slices = _Slices(plan, known, variables, bounds)
@@ -155,8 +174,8 @@ def _alternative(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exa
     raise CircuitPropertyError(
         must(
             "linear comparisons",
-            "be about two columns, or about columns of one joint Gaussian in at most "
-            f"{MAX_DIRECTIONS} directions",
+            "be about two columns, about integers that the model knows apart, or about continuous "
+            f"columns of one joint Gaussian in at most {MAX_DIRECTIONS} directions",
             "Pass method='bounds' for certified bounds, or method='estimate' for an average over "
             "draws.",
             n_columns=len(variables),
@@ -213,6 +232,74 @@ def _joint(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:
         return RestrictedForms(layer, evidence, forms)
 
     return _Exact(RestrictedCircuit(plan, known, restrict_forms))
+
+
+def _integer_rows(
+    plan: Plan,
+    known: Evidence,
+    variables: list[int],
+    bounds: list[LinearBound],
+    integers: frozenset[int],
+) -> _Exact | None:
+    """Boxes around each integer of one variable, and what the bounds then leave of the other."""
+    ranges = {v: integer_range(plan, known, v) for v in variables if v in integers}
+    outer = min(ranges, key=lambda v: ranges[v][1] - ranges[v][0])
+    first, last = ranges[outer]
+    if last - first >= MAX_INTEGERS:
+        condition = f"be about a column of at most {MAX_INTEGERS} integers"
+        way_out = "Pass method='estimate' for an average over draws."
+        raise CircuitPropertyError(must("linear comparisons", condition, way_out, n=last - first))
+    values = np.arange(first, last + 1.0)
+    inner = next((v for v in variables if v != outer), None)
+    lower, upper = np.full(len(values), -np.inf), np.full(len(values), np.inf)
+    possible = np.ones(len(values), dtype=bool)
+    for bound in bounds:
+        shift, factor = bound.factors.get(outer, 0.0) * values, bound.factors.get(inner, 0.0)
+        if factor == 0.0:
+            possible &= (shift >= bound.lower) & (shift <= bound.upper)
+            continue
+        ends = _between(shift, factor, bound, is_integer=inner in integers)
+        lower, upper = np.maximum(lower, ends[0]), np.minimum(upper, ends[1])
+    kept = np.flatnonzero(possible & (lower <= upper))
+    evidence = known.rows(np.zeros(len(kept), dtype=np.intp))
+    low, high = evidence.box.lower, evidence.box.upper
+    low[:, outer] = np.fmax(low[:, outer], values[kept] - 0.5)
+    high[:, outer] = np.fmin(high[:, outer], values[kept] + 0.5)
+    if inner is not None:
+        low[:, inner] = np.fmax(low[:, inner], np.where(np.isinf(lower), np.nan, lower)[kept])
+        high[:, inner] = np.fmin(high[:, inner], np.where(np.isinf(upper), np.nan, upper)[kept])
+    # Comparisons with NaN are false: open sides leave boxes that are not empty
+    filled = np.flatnonzero(~(low > high).any(axis=1))
+    return _Exact(RestrictedCircuit(plan, evidence.rows(filled))) if len(filled) else None
+
+
+def _between(
+    shift: FloatArray, factor: float, bound: LinearBound, *, is_integer: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Ends of what ``bound.lower <= shift + factor * x <= bound.upper`` leaves of x."""
+    low, high = np.sort([(bound.lower - shift) / factor, (bound.upper - shift) / factor], axis=0)
+    if not is_integer:
+        return low, high
+    # Division rounds: which integers are inside is decided by the sums themselves
+    first, last = np.ceil(low) + 3.0, np.floor(high) - 3.0
+    for step in (2.0, 1.0, 0.0, -1.0, -2.0):
+        for ends, x in ((first, np.ceil(low) + step), (last, np.floor(high) - step)):
+            total = shift + factor * x
+            with np.errstate(invalid="ignore"):
+                inside = (total >= bound.lower) & (total <= bound.upper)
+            ends[inside] = x[inside]
+    # Between two integers may lie none: then the first is after the last
+    return first - 0.5, last + 0.5
+
+
+def integer_range(plan: Plan, known: Evidence, variable: int) -> tuple[float, float]:
+    """Integers that a variable may round to, but for masses that floats do not see."""
+    breaks, atoms = _breakpoints(plan, variable)
+    ends = np.concatenate([breaks, atoms])
+    low, high = (float(end[0]) for end in known.bounds(variable))
+    # Bounds around integers end half-way between two
+    first = max(np.round(ends.min()), np.ceil(low))
+    return first, min(np.round(ends.max()), np.floor(high))
 
 
 def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:

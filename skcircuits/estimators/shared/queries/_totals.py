@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
+from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit, integer_range
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
 from skcircuits.circuits.queries._score_polynomials import MAX_DEGREE, Scores
 from skcircuits.circuits.queries._scored import ScoredCircuit
@@ -26,7 +26,7 @@ def restricted_to_totals(plan, boxes, observed, schema):
     parts = [(plain, RestrictedCircuit(plan, evidence.rows(plain)))] if len(plain) else []
     for i, totals in boxes.totals.items():
         own = evidence.rows(slice(i, i + 1))
-        is_discrete = all(_is_discrete(total, plan, schema) for total, _ in totals)
+        is_discrete = all(_is_discrete(total, plan, own, schema) for total, _ in totals)
         restricted = _scored if is_discrete else _linear
         parts.append((np.array([i]), restricted(plan, own, totals, schema)))
     return BoxesWithTotals(len(boxes), parts)
@@ -117,8 +117,8 @@ def _members(own, values):
     return own.mask[values.astype(int)] if isinstance(own, CodeSet) else own.contains(values)
 
 
-def _is_discrete(total, plan, schema):
-    """Whether all columns of the sum are integers of which the model knows the range."""
+def _is_discrete(total, plan, evidence, schema):
+    """Whether all columns of the sum are integers of which the model knows few, one by one."""
     for j, _ in total.columns:
         column = schema.columns[j]
         if column.categories is not None:
@@ -126,7 +126,12 @@ def _is_discrete(total, plan, schema):
             if (numbers != np.floor(numbers)).any():
                 return False
         elif j not in plan.cardinalities:
-            return False
+            layers = [layer for _, layer in plan.inputs if (layer.scopes == j).any()]
+            if not column.is_integral or any(layer.scopes.shape[1] > 1 for layer in layers):
+                return False
+            first, last = integer_range(plan, evidence, j)
+            if last - first >= MAX_DEGREE:
+                return False
     return True
 
 
@@ -148,13 +153,14 @@ def _linear(plan, evidence, totals, schema):
         if len(bounds) > _MAX_PIECES:
             condition = f"fall into at most {_MAX_PIECES} intervals"
             raise ValueError(must("Sums of columns", condition, n=len(bounds)))
-    return LinearCircuit(plan, evidence, bounds)
+    integers = frozenset(np.flatnonzero(schema.is_integral & ~schema.is_categorical).tolist())
+    return LinearCircuit(plan, evidence, bounds, integers)
 
 
 def _scored(plan, evidence, totals, schema):
     """Sums of integers and counts: one polynomial whose exponents tell all totals."""
     columns = sorted({j for total, _ in totals for j in _columns_of(total)})
-    parts = {j: _parts_of(j, totals, plan, schema) for j in columns}
+    parts = {j: _parts_of(j, totals, plan, evidence, schema) for j in columns}
     tables = [_table(total, parts, schema) for total, _ in totals]
     radix, strides = 1, []
     for points, _, _ in tables:
@@ -182,7 +188,7 @@ def _columns_of(total):
     return [j for j, _ in total.columns] + [j for j, _, _ in total.indicators]
 
 
-def _parts_of(j, totals, plan, schema):
+def _parts_of(j, totals, plan, evidence, schema):
     """Disjoint parts of a column on which all totals are constant.
 
     Their representative values (n_parts,) as encoded, and their bounds or sets of states.
@@ -190,11 +196,15 @@ def _parts_of(j, totals, plan, schema):
     column = schema.columns[j]
     is_summed = any(j == own for total, _ in totals for own, _ in total.columns)
     sets = [own for total, _ in totals for at, own, _ in total.indicators if at == j]
-    if is_summed or column.categories is not None or j in plan.cardinalities:
+    if column.categories is not None or j in plan.cardinalities:
         n_states = plan.cardinalities.get(j, column.cardinality)
         codes = np.arange(n_states)
         nothing = np.full(n_states, np.nan)
         return codes.astype(float), nothing, nothing, np.eye(n_states, dtype=bool)
+    if is_summed:  # an integer column of a continuous model: what rounds to each integer
+        first, last = integer_range(plan, evidence, j)
+        values = np.arange(first, max(first, last) + 1.0)
+        return values, values - 0.5, values + 0.5, None
     values, lower, upper = [], [], []
     for cell, _ in split_by_sets(sets):
         if column.is_integral:

@@ -251,3 +251,36 @@ def test_moments_under_a_half_plane_in_closed_form(covariance_type):
     best = density.mpe("x0 > 2 * x1 + 1")
     assert best[0] == pytest.approx(2 * best[1] + 1)
     assert_allclose(best, mean + pulled * (1 - centre) / scale, rtol=1e-8)
+
+
+INTEGERS = {
+    "a == b": lambda a, b: a == b,
+    "a > b": lambda a, b: a > b,
+    "abs(a - b) <= 2": lambda a, b: abs(a - b) <= 2,
+    "2 * a - 3 * b >= 1 and a < 9": lambda a, b: (2 * a - 3 * b >= 1) & (a < 9),
+    "0.1 * a + 0.2 * b == 1.1": lambda a, b: a + 2 * b == 11,
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["polynomials", "diag", pytest.param("full", marks=pytest.mark.slow)]
+)
+def test_integers_of_continuous_models_compare_as_what_they_round_to(name):
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 6, 400)
+    table = pd.DataFrame({"a": z + rng.integers(0, 8, 400), "b": z + rng.integers(0, 8, 400)})
+    table["w"] = rng.normal(size=400) + z
+    density = clone(DENSITIES[name]).fit(table)
+    a, b = (grid.ravel() for grid in np.meshgrid(np.arange(-25, 40), np.arange(-25, 40)))
+    cells = density.probabilities([{"a": i, "b": j} for i, j in zip(a.tolist(), b.tolist())])
+    beyond = 1.0 - cells.sum() + 1e-10  # tails outside of the grid
+    assert beyond < 1e-6
+    for text, inside in INTEGERS.items():
+        weights = np.where(inside(a, b), cells, 0.0)
+        total = weights.sum()
+        assert density.probability(text) == pytest.approx(total, rel=1e-9, abs=beyond), text
+        if total > 0:
+            drawn = density.sample(60, random_state=0, given=text)
+            assert inside(drawn.a, drawn.b).all(), text
+    kept = density.probabilities([{"a": i, "w": (0.5 * i, None)} for i in range(-25, 40)]).sum()
+    assert density.probability("w >= 0.5 * a") == pytest.approx(kept, rel=1e-9, abs=beyond)
