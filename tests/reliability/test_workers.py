@@ -1,4 +1,4 @@
-"""A worker that dies: a clear error, or the same result from another worker; the next call works."""
+"""A worker that dies: a clear error, or the result from another worker; the next call works."""
 
 import os
 import signal
