@@ -250,7 +250,7 @@ def _integer_rows(
         way_out = "Pass method='estimate' for an average over draws."
         raise CircuitPropertyError(must("linear comparisons", condition, way_out, n=last - first))
     values = np.arange(first, last + 1.0)
-    inner = next((v for v in variables if v != outer), None)
+    inner = next((v for v in variables if v != outer), -1)  # -1 where there is no other
     lower, upper = np.full(len(values), -np.inf), np.full(len(values), np.inf)
     possible = np.ones(len(values), dtype=bool)
     for bound in bounds:
@@ -265,7 +265,7 @@ def _integer_rows(
     low, high = evidence.box.lower, evidence.box.upper
     low[:, outer] = np.fmax(low[:, outer], values[kept] - 0.5)
     high[:, outer] = np.fmin(high[:, outer], values[kept] + 0.5)
-    if inner is not None:
+    if inner >= 0:
         low[:, inner] = np.fmax(low[:, inner], np.where(np.isinf(lower), np.nan, lower)[kept])
         high[:, inner] = np.fmin(high[:, inner], np.where(np.isinf(upper), np.nan, upper)[kept])
     # Comparisons with NaN are false: open sides leave boxes that are not empty
