@@ -18,7 +18,7 @@ $(VENV)/.installed-%: $(BIN)/python pyproject.toml
 	touch $@
 
 demo: $(VENV)/.installed-plot
-	$(BIN)/python examples/predictions/plot_missing_cells.py --output demo-output
+	$(ONE_THREAD) $(BIN)/python doc/save_figure.py examples/predictions/plot_disappearing_cells.py demo-output/disappearing_cells.png
 
 test: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)

@@ -10,6 +10,8 @@ __all__ = ["fit_labels", "make_axes"]
 
 # Points; smaller letters are not read.
 SMALLEST_FONT = 4.5
+# Layouts settle within a few.
+MOST_ROUNDS = 5
 
 
 def make_axes(ax: Any = None, size: tuple[float, float] | None = None) -> Any:
@@ -55,16 +57,29 @@ def fit_labels(ax: Any, labels: list[Any], extras: list[Any] = ()) -> None:
     extras : list of matplotlib Text, default=()
         What is left out first.
     """
-    ax.figure.draw_without_rendering()
     for shown in ([*labels, *extras], labels):
-        factor = _free_scale(shown, ax.figure.canvas.get_renderer())
-        sizes = [factor * text.get_fontsize() for text in shown]
-        if min(sizes, default=SMALLEST_FONT) >= SMALLEST_FONT:
-            for text, size in zip(shown, sizes):
-                text.set_fontsize(size)
-            break
+        if _shrink(ax.figure, shown):
+            return
         for text in shown:
             text.set_visible(text in labels and shown is not labels)
+
+
+def _shrink(figure: Any, texts: list[Any]) -> bool:
+    """Shrink texts until they are free, and tell whether they can still be read.
+
+    A layout that makes room for labels moves when they shrink, so that once may not be enough.
+    """
+    for _ in range(MOST_ROUNDS):
+        figure.draw_without_rendering()
+        factor = _free_scale(texts, figure.canvas.get_renderer())
+        if factor == 1.0:
+            return True
+        sizes = [factor * text.get_fontsize() for text in texts]
+        if min(sizes) < SMALLEST_FONT:
+            return False
+        for text, size in zip(texts, sizes):
+            text.set_fontsize(size)
+    return True
 
 
 def _free_scale(texts: list[Any], renderer: Any) -> float:
@@ -74,5 +89,6 @@ def _free_scale(texts: list[Any], renderer: Any) -> float:
     halves = np.array([[b.width / 2, b.height / 2] for b in boxes]).reshape(-1, 2)
     i, j = np.triu_indices(len(boxes), 1)
     gaps = np.abs(centres[i] - centres[j]) / (halves[i] + halves[j])
-    # A little air between neighbours
-    return min(1.0, 0.97 * gaps.max(axis=1).min(initial=np.inf))
+    closest = gaps.max(axis=1).min(initial=np.inf)
+    # A little air between neighbours, once they have to move
+    return 1.0 if closest >= 1.0 else 0.95 * float(closest)

@@ -90,6 +90,14 @@ def test_no_label_covers_another(size):
         display.ax_.clear()
 
 
+def test_long_names_do_not_cover_each_other():
+    circuit = latent_tree(np.random.default_rng(0), 4, 3)
+    names = [f"a rather long name of column {j}" for j in range(4)]
+    display = CircuitDisplay.from_circuit(circuit, detail="units", feature_names=names)
+    _, boxes = boxes_on_screen(display)
+    assert boxes and not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
 def test_columns_have_their_names():
     X = pd.DataFrame({"age": [0.0, 1.0, 2.0, 3.0], "job": ["a", "b", "a", "b"]})
     density = GaussianMixtureDensity(n_components=1).fit(X)
