@@ -404,8 +404,10 @@ def _numeric_units(states, parts, columns):
             for mean, stds in zip(means, np.sqrt(covariances.reshape(means.shape)), strict=True)
         ]
     scope = columns.tolist()
-    if all(factors is not None for _, _, factors in parts):
-        most = max(loadings.shape[2] for _, _, (loadings, _) in parts)
+    all_factors = [factors for _, _, factors in parts]
+    most = max((factors[0].shape[2] for factors in all_factors if factors is not None), default=0)
+    # From half as many factors as columns on, dense covariances cost less, at points most of all.
+    if all(factors is not None for factors in all_factors) and 2 * most <= len(scope):
         return [
             [FactorGaussian(scope, mean, np.pad(own, ((0, 0), (0, most - own.shape[1]))), noise)]
             for means, _, (loadings, noises) in parts

@@ -96,13 +96,18 @@ def _langevin(
     rng: np.random.Generator,
 ) -> FloatArray:
     """Take unadjusted Langevin steps, their drift bounded where the target is steep."""
-    root = np.diag(particles.std(axis=0)) if metric is None else metric.root
+    spread = particles.std(axis=0)
+
+    def along(steps: FloatArray) -> FloatArray:
+        # Without a metric the root is diagonal: no matrix of wide tables is multiplied.
+        return steps * spread if metric is None else steps @ metric.root
+
     moved = np.array(particles, dtype=np.float64)
     with np.errstate(all="ignore"):
         for _ in range(N_STEPS):
-            drift = 0.5 * STEP**2 * (np.asarray(grad_log_prob(moved.copy())) @ root)
+            drift = 0.5 * STEP**2 * along(np.asarray(grad_log_prob(moved.copy())))
             drift = np.clip(drift, -MAX_DRIFT, MAX_DRIFT)
-            moved += (drift + STEP * rng.standard_normal(moved.shape)) @ root
+            moved += along(drift + STEP * rng.standard_normal(moved.shape))
     return moved
 
 

@@ -25,7 +25,6 @@ from skcircuits.particles._steps import (
     SVGDState,
     finite_scores,
     relative_force,
-    variance_change,
 )
 from skcircuits.protocols import FloatArray
 
@@ -116,7 +115,7 @@ def preconditioned_steps(
             best.force,
             n_cuts == N_CUTS or best.force <= schedule.tol,
             best.discrepancy,
-            variance_change(z, moved),
+            (z, moved),
         )
         z = moved
         if n_worse == PATIENCE:

@@ -22,7 +22,6 @@ __all__ = [
     "relative_force",
     "scores_at",
     "svgd_steps",
-    "variance_change",
 ]
 
 # Steps stay long for this fraction of the iterations, then shrink geometrically to this fraction
@@ -52,8 +51,16 @@ class SVGDState:
     n_iter: int
     force: float
     converged: bool
-    discrepancy: float = np.nan  # at the latest look
-    variance_change: float = np.nan  # largest relative one of the latest step
+    discrepancy: float  # at the latest look
+    moved: tuple[FloatArray, FloatArray]  # (n_coordinates, n_particles) before and after the step
+
+    @property
+    def variance_change(self) -> float:
+        """Largest relative change of a coordinate's variance in the step."""
+        # When asked for: two variances of all particles cost as much as a small iteration.
+        old, new = (coordinates.var(axis=1) for coordinates in self.moved)
+        varied = old > 0.0
+        return float(np.abs(new[varied] / old[varied] - 1.0).max(initial=0.0))
 
     @property
     def progress(self) -> str:
@@ -159,8 +166,8 @@ def svgd_steps(
                 scale *= STEP_CUT
         moved.flags.writeable = False
         settled = schedule.settled(iteration, force)
-        change = variance_change(coordinates, moved)
-        yield SVGDState(moved.T, iteration + 1, force, settled, best.discrepancy, change)
+        state = moved.T, iteration + 1, force, settled, best.discrepancy
+        yield SVGDState(*state, (coordinates, moved))
         coordinates = moved
 
 
@@ -207,10 +214,3 @@ def relative_force(rows: FloatArray, velocity: FloatArray) -> float:
     scales[scales == 0.0] = 1.0
     squares = np.einsum("dn,dn->d", velocity, velocity) / velocity.shape[1]
     return float(np.sqrt(np.mean(scales**2 * squares)))
-
-
-def variance_change(before: FloatArray, after: FloatArray) -> float:
-    """Give the largest relative change of a coordinate's variance."""
-    old, new = before.var(axis=1), after.var(axis=1)
-    varied = old > 0.0
-    return float(np.abs(new[varied] / old[varied] - 1.0).max(initial=0.0))

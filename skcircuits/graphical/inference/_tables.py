@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import log, prod
 from typing import TypeVar
 
 import numpy as np
@@ -66,8 +66,11 @@ def scaled_table(values: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
     """Divide each row of values by its largest; give the table and the logarithms of these."""
     peak = values.reshape(len(values), -1).max(axis=1)
     values = values / _per_row(np.where(peak > 0, peak, 1.0), values)
-    smallest = values.min(where=values > 0, initial=1.0)
-    log_range = -float(np.log(smallest))
+    # A mask costs more than the tables of most buckets: zeros are rare.
+    smallest = values.min()
+    if smallest <= 0:
+        smallest = values.min(where=values > 0, initial=1.0)
+    log_range = -log(smallest)
     with np.errstate(divide="ignore"):
         log_peak = np.log(peak)
         # Sums of a product that spans the whole range may span a little more.
