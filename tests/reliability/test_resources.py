@@ -12,7 +12,6 @@ from tests.reference.random_circuits import random_circuit
 from tests.reliability.child import run_limited
 from tests.reliability.estimators import answer, build
 
-
 FITTED = [ChowLiuDensity, GaussianMixtureDensity, CircuitImputer]
 
 

@@ -1,0 +1,74 @@
+"""Circuits given a sum of scores: against enumeration of all joint states."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries._restricted import Evidence
+from skcircuits.circuits.queries._score_polynomials import Scores
+from skcircuits.circuits.queries._scored import ScoredCircuit
+from tests.reference.enumeration import unit_values
+from tests.reference.random_circuits import random_circuit
+
+
+def random_question(seed):
+    """A discrete circuit, evidence, scores of some variables and accepted totals."""
+    circuit = random_circuit(seed, discrete=True)
+    rng = np.random.default_rng(seed)
+    states = circuit.plan.cardinalities
+    X = np.full((1, circuit.plan.n_columns), np.nan)
+    if rng.random() < 0.3 and len(states) > 1:
+        variable = int(rng.choice(list(states)))
+        X[0, variable] = circuit.sample(1, random_state=seed)[0, variable]
+    free = np.full(X.shape, np.nan)
+    known = Evidence(X, Box(free, free.copy()))
+    chosen = rng.choice(list(states), size=rng.integers(1, len(states) + 1), replace=False)
+    scores, degree = {}, 0
+    for variable in chosen.tolist():
+        n = states[variable]
+        nothing = np.full(n, np.nan)
+        points = rng.integers(0, 4, n)
+        scores[variable] = Scores(points - points.min(), nothing, nothing, np.eye(n, dtype=bool))
+        degree += int(np.ptp(points))
+    return circuit, known, scores, rng.random(degree + 1) < 0.6
+
+
+def check(seed):
+    circuit, known, scores, accepted = random_question(seed)
+    states = circuit.plan.cardinalities
+    axes = np.indices([states[v] for v in states]).reshape(len(states), -1).T.astype(float)
+    rows = np.full((len(axes), circuit.plan.n_columns), np.nan)
+    rows[:, list(states)] = axes
+    mass = unit_values(circuit, np.nan_to_num(rows))
+    total = sum(own.points[rows[:, v].astype(int)] for v, own in scores.items())
+    agrees = (np.isnan(known.X[0]) | (rows == known.X[0])).all(axis=1)
+    mass = np.where(accepted[total] & agrees, mass, 0.0)
+    scored = ScoredCircuit(circuit.plan, known, scores, accepted)
+    if mass.sum() == 0.0:
+        assert np.isneginf(scored.log_mass()[0])
+        return
+    assert_allclose(scored.log_mass(), np.log(mass.sum()), rtol=1e-9, atol=1e-9)
+    mass /= mass.sum()
+    for variable, found in scored.state_probabilities().items():
+        expected = np.bincount(rows[:, variable].astype(int), mass, states[variable])
+        assert_allclose(found[0], expected, rtol=1e-9, atol=1e-12)
+    mean, variance = scored.moments()
+    expected = mass @ rows
+    assert_allclose(mean[0], expected, rtol=1e-9, atol=1e-12)
+    assert_allclose(variance[0], mass @ (rows - expected) ** 2, rtol=1e-7, atol=1e-10)
+    drawn = scored.sample(np.array([50]), np.random.default_rng(seed))
+    columns = list(states)
+    possible = {tuple(row) for row in rows[mass > 0.0][:, columns].tolist()}
+    assert all(tuple(row) in possible for row in drawn[:, columns].tolist())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_answers_are_those_of_enumeration(seed):
+    check(seed)
+
+
+@pytest.mark.slow
+def test_many_answers_are_those_of_enumeration():
+    for seed in range(1000, 1600):
+        check(seed)
