@@ -1,5 +1,6 @@
 """Weights that turn samples from anywhere into calibrated estimates."""
 
+import warnings
 from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
@@ -56,6 +57,8 @@ __all__ = ["BBISWeighter"]
 _MAX_COLLAPSE_SECONDS = 10.0
 # Ridge where the samples do not tell, before the fraction that is collapsed.
 _PRIOR_RIDGE = 0.3
+# Effective sample sizes below this, and below this part of the distinct samples, are too few.
+_FEW_SAMPLES, _FEW_PART = 5.0, 10
 # Completions of collapsed samples that a score looks at.
 _MAX_SCORED_ROWS = 4000
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
@@ -226,6 +229,11 @@ class BBISWeighter(
         -------
         BBISWeighter
             The fitted weighter.
+
+        Warns
+        -----
+        UserWarning
+            If the target has zeros next to the samples, or if few samples carry nearly all weight.
         """
         samples = refuse_missing(self._learn_table(X), self)
         self.target_, state_names = self._find_target(X, samples, gradients)
@@ -254,6 +262,7 @@ class BBISWeighter(
         )
         self.effective_sample_size_ = float(1.0 / (self.weights_**2).sum())
         self._report(uniform_discrepancy, len(counts))
+        self._warn_of_few(len(counts))
 
     def _stein_form(self, rows):
         """Give the form that weights minimise; its Gram matrix where that is not held as a whole.
@@ -490,7 +499,7 @@ class BBISWeighter(
         points, target = other._stein_problem(rows)
         reference = _automatic_kernel(target, points)
         if len(points) <= _MAX_DENSE_ROWS:
-            return -stein_discrepancy(points, target, reference, probabilities)
+            return -stein_discrepancy(points, target, reference, probabilities, n_jobs=self.n_jobs)
         gram = SteinColumns.of(points, target, reference, n_jobs=self.n_jobs)
         totals = np.bincount(gram.which, probabilities)
         return -estimate_discrepancy(gram, totals, _fixed())
@@ -638,6 +647,18 @@ class BBISWeighter(
                 f"[BBISWeighter] {len(self.weights_)} samples, {n_distinct} distinct: squared "
                 f"Stein discrepancy {uniform_discrepancy:.3e} -> {self.stein_discrepancy_:.3e}, "
                 f"effective sample size {self.effective_sample_size_:.1f}"
+            )
+
+    def _warn_of_few(self, n_distinct):
+        """Warn where estimates rest on a handful of many samples."""
+        few = self.effective_sample_size_ < _FEW_SAMPLES
+        if few and n_distinct > _FEW_PART * self.effective_sample_size_:
+            warnings.warn(
+                f"BBISWeighter: few of {n_distinct} distinct samples carry nearly all weight "
+                f"(effective sample size {self.effective_sample_size_:.1f}): the samples are far "
+                "from the target. Draw them closer to it, or collapse variables.",
+                UserWarning,
+                stacklevel=4,
             )
 
 

@@ -5,6 +5,7 @@ from skcircuits.inspection.density_display import DensityDisplay, describe_densi
 from skcircuits.inspection.edge_marginals import EdgeMarginalsDisplay
 from skcircuits.inspection.expected_prediction_display import ExpectedPredictionDisplay
 from skcircuits.inspection.loss_curve import LossCurveDisplay
+from skcircuits.inspection.stein_diagnosis_display import SteinDiagnosisDisplay
 
 __all__ = [
     "CircuitDisplay",
@@ -12,5 +13,6 @@ __all__ = [
     "EdgeMarginalsDisplay",
     "ExpectedPredictionDisplay",
     "LossCurveDisplay",
+    "SteinDiagnosisDisplay",
     "describe_density",
 ]

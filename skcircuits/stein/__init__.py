@@ -1,5 +1,6 @@
 """Stein kernels and discrepancies, and the weights that minimise them."""
 
+from skcircuits.stein.diagnosis import SteinDiagnosis, stein_diagnosis
 from skcircuits.stein.discrepancy import kdsd, stein_discrepancy
 from skcircuits.stein.goodness_of_fit import SteinTestResult, stein_test
 from skcircuits.stein.gram import stein_gram
@@ -9,9 +10,11 @@ from skcircuits.stein.thinning import stein_thinning
 
 __all__ = [
     "InverseMultiquadric",
+    "SteinDiagnosis",
     "SteinTestResult",
     "kdsd",
     "simplex_weights",
+    "stein_diagnosis",
     "stein_discrepancy",
     "stein_gram",
     "stein_test",

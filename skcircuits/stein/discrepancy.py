@@ -22,12 +22,13 @@ from skcircuits.circuits.structure.units import topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels import expected_kernel
 from skcircuits.kernels.families.base import Kernel
+from skcircuits.parallel import Parallel, delayed
 from skcircuits.stein.gram import collapse_cells, distinct_gram
 
 __all__ = ["kdsd", "stein_discrepancy"]
 
 
-def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
+def kdsd(q: Circuit, p: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -> float:
     """Compute the kernelized discrete Stein discrepancy of two circuits exactly.
 
     With ``u_i = q r_i - q∘¬_i`` and ``r_i = (p∘¬_i) / p``, where ¬_i moves variable i to
@@ -44,6 +45,8 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
         and with itself.
     kernel : Kernel
         The base kernel.
+    n_jobs : int, default=None
+        Workers over the variables; the result is the same for any.
 
     Returns
     -------
@@ -77,18 +80,23 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel) -> float:
     # Each term is <u, K u> for u = forward - moved, by bilinearity of M_k.
     _check_positive(p)
     _check_states(q, p)
-    total = 0.0
-    for variable in p.variables:
-        forward = multiply(q, divide(cyclic_shift(p, variable), p))
-        # Around the cycle of p, of which q may know a part
-        moved = cyclic_shift(q, variable, n_states=p.cardinalities[variable])
-        total += (
-            expected_kernel(forward, forward, kernel)
-            - 2.0 * expected_kernel(forward, moved, kernel)
-            + expected_kernel(moved, moved, kernel)
-        )
-    # The three terms cancel where q is near p; what is left below zero is rounding.
-    return max(0.0, total)
+    terms = Parallel(n_jobs=n_jobs)(
+        delayed(_moved_term)(q, p, kernel, variable) for variable in p.variables
+    )
+    # What cancels where q is near p leaves rounding, also below zero.
+    return max(0.0, sum(terms))
+
+
+def _moved_term(q: Circuit, p: Circuit, kernel: Kernel, variable: int) -> float:
+    """``<u_i, K u_i>`` of one variable."""
+    forward = multiply(q, divide(cyclic_shift(p, variable), p))
+    # Around the cycle of p, of which q may know a part
+    moved = cyclic_shift(q, variable, n_states=p.cardinalities[variable])
+    return (
+        expected_kernel(forward, forward, kernel)
+        - 2.0 * expected_kernel(forward, moved, kernel)
+        + expected_kernel(moved, moved, kernel)
+    )
 
 
 def _check_positive(p: Circuit) -> None:
@@ -147,6 +155,7 @@ def stein_discrepancy(
     *,
     operator: str | None = None,
     collapse: ArrayLike | None = None,
+    n_jobs: int | None = None,
 ) -> float:
     """Compute the squared Stein discrepancy of weighted samples.
 
@@ -167,6 +176,8 @@ def stein_discrepancy(
         The Stein operator; by default "barker" or "langevin", by the kind of target.
     collapse : array-like, default=None
         Variables that are summed out, as in :func:`stein_gram`.
+    n_jobs : int, default=None
+        Workers for blocks of the Gram matrix; the result is the same for any.
 
     Returns
     -------
@@ -192,7 +203,7 @@ def stein_discrepancy(
     w = np.full(len(rows), 1 / len(rows)) if weights is None else np.asarray(weights, float)
     if w.shape != (len(rows),) or not np.isfinite(w).all():
         raise ValueError(must("weights", f"be {len(rows)} finite numbers", shape=w.shape))
-    K, which = distinct_gram(rows, target, kernel, operator=operator)
+    K, which = distinct_gram(rows, target, kernel, operator=operator, n_jobs=n_jobs)
     # Rows that are equal act as one with the sum of their weights.
     totals = np.bincount(which, weights=w, minlength=len(K))
     return max(0.0, float(totals @ K @ totals))

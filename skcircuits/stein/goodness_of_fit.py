@@ -46,6 +46,7 @@ def stein_test(
     operator: str | None = None,
     n_bootstrap: int = 1000,
     change_probability: float = 0.5,
+    n_jobs: int | None = None,
     random_state: Any = None,
 ) -> SteinTestResult:
     """Test whether samples come from a target whose normaliser may be unknown.
@@ -71,6 +72,8 @@ def stein_test(
     change_probability : float, default=0.5
         Probability that the sign changes from one row to the next. 0.5 is right for
         independent rows; take less for the successive states of a chain.
+    n_jobs : int, default=None
+        Workers for the Gram matrix; the result is the same for any.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the signs.
 
@@ -78,6 +81,17 @@ def stein_test(
     -------
     SteinTestResult
         ``statistic`` and ``pvalue``.
+
+    Warns
+    -----
+    UserWarning
+        Where the target is zero next to the samples: the test does not see what lies beyond.
+
+    Notes
+    -----
+    A large p-value says that the samples are right where they are. Their number in each of several
+    modes, or parts of the support that moves of one variable do not connect, may be wrong, and
+    modes that no sample has visited are not missed: compare chains from different starts.
 
     Examples
     --------
@@ -90,29 +104,41 @@ def stein_test(
     >>> stein_test(bad, model, random_state=0).pvalue < 0.01
     True
     """
+    rows = check_test_arguments(X, target, n_bootstrap, change_probability)
+    if kernel is None:
+        kernel = default_kernel(rows, target)
+    # A U-statistic: without the diagonal its mean under the null is zero.
+    K, which = distinct_gram(rows, target, kernel, operator=operator, n_jobs=n_jobs)
+    statistic = float(off_diagonal_means(K, which, np.ones((1, len(rows))))[0])
+    # A sample that the target excludes settles the question, however few there are.
+    if not is_continuous(target) and np.isneginf(log_probabilities(target, rows)).any():
+        return SteinTestResult(statistic, 0.0)
+    signs = sign_chains(n_bootstrap, len(rows), change_probability, as_generator(random_state))
+    bootstrap = off_diagonal_means(K, which, signs)
+    # The sample itself counts as one of the draws: no bootstrap gives a p-value of zero.
+    pvalue = (1 + np.count_nonzero(bootstrap >= statistic)) / (1 + n_bootstrap)
+    return SteinTestResult(statistic, float(pvalue))
+
+
+def check_test_arguments(
+    X: ArrayLike, target: Any, n_bootstrap: int, change_probability: float
+) -> FloatArray:
+    """Give the samples of a test as numbers, and refuse arguments that mean nothing."""
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or len(rows) < 2:
         raise ValueError(must("X", "have at least two rows", shape=rows.shape))
-    rows = without_other_columns(target, rows)
     if not 0 < change_probability <= 0.5:
         raise ValueError(
             must("change_probability", "be in (0, 0.5]", change_probability=change_probability)
         )
     if n_bootstrap < 1:
         raise ValueError(must("n_bootstrap", "be at least 1", n_bootstrap=n_bootstrap))
-    if kernel is None:
-        kernel = RBF(median_gamma(rows)) if is_continuous(target) else Hamming(rows.shape[1])
-    # A U-statistic: without the diagonal its mean under the null is zero.
-    K, which = distinct_gram(rows, target, kernel, operator=operator)
-    statistic = float(_off_diagonal_mean(K, which, np.ones((1, len(rows))))[0])
-    # A sample that the target excludes settles the question, however few there are.
-    if not is_continuous(target) and np.isneginf(log_probabilities(target, rows)).any():
-        return SteinTestResult(statistic, 0.0)
-    signs = _sign_chains(n_bootstrap, len(rows), change_probability, as_generator(random_state))
-    bootstrap = _off_diagonal_mean(K, which, signs)
-    # The sample itself counts as one of the draws: no bootstrap gives a p-value of zero.
-    pvalue = (1 + np.count_nonzero(bootstrap >= statistic)) / (1 + n_bootstrap)
-    return SteinTestResult(statistic, float(pvalue))
+    return without_other_columns(target, rows)
+
+
+def default_kernel(rows: FloatArray, target: Any) -> Any:
+    """Give the kernel of tests: narrow enough to see many functions."""
+    return RBF(median_gamma(rows)) if is_continuous(target) else Hamming(rows.shape[1])
 
 
 def median_gamma(X: FloatArray, max_rows: int = 1000) -> float:
@@ -124,7 +150,7 @@ def median_gamma(X: FloatArray, max_rows: int = 1000) -> float:
     return 1.0 / median if median > 0 else 1.0
 
 
-def _sign_chains(
+def sign_chains(
     n_chains: int, length: int, change_probability: float, rng: np.random.Generator
 ) -> FloatArray:
     """Draw chains of signs that keep their sign with a fixed probability."""
@@ -134,7 +160,7 @@ def _sign_chains(
     return 1.0 - 2.0 * (changes.cumsum(axis=1) % 2)
 
 
-def _off_diagonal_mean(K: FloatArray, which: np.ndarray, signs: FloatArray) -> FloatArray:
+def off_diagonal_means(K: FloatArray, which: np.ndarray, signs: FloatArray) -> FloatArray:
     """Mean of ``s_i s_j K_ij`` over i != j, for each row of signs."""
     n_rows = len(which)
     # Signs of equal rows add up, so the matrix of the distinct rows is enough.

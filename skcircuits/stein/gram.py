@@ -144,12 +144,17 @@ def distinct_gram(
     # Chains stay in place and samples repeat: equal rows are computed once.
     first, which = unique_rows(X)
     block, rows = prepare(X[first], target, kernel, operator)
+    return symmetric_gram(block, rows, X[first], n_jobs), which
+
+
+def symmetric_gram(block: Block, rows: Any, X: FloatArray, n_jobs: int | None = None) -> FloatArray:
+    """Compute the matrix of all pairs of rows X, from what they were prepared as."""
     # An overflow is told by the error below, once.
     with np.errstate(over="ignore", invalid="ignore"):
-        K = _symmetric_blocks(block, rows, len(first), n_jobs)
+        K = _symmetric_blocks(block, rows, len(X), n_jobs)
     # One bad row spoils a cell of all others, but only its own diagonal cell.
-    finite_kernel(K.diagonal()[:, None], X[first])
-    return finite_kernel(K, X[first]), which
+    finite_kernel(K.diagonal()[:, None], X)
+    return finite_kernel(K, X)
 
 
 def finite_kernel(values: FloatArray, X: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF
-from skcircuits.protocols import DifferentiableTarget, FloatArray
+from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
 from skcircuits.stein._targets import own_columns
 
 __all__ = ["InverseMultiquadric"]
@@ -137,14 +137,23 @@ def score_points(target: DifferentiableTarget, X: FloatArray) -> ScoredPoints:
     return ScoredPoints(X - X.mean(axis=0), scores)
 
 
-def langevin_block(left: ScoredPoints, right: ScoredPoints, *, profile: Profile) -> FloatArray:
+def langevin_block(
+    left: ScoredPoints, right: ScoredPoints, *, profile: Profile, columns: IntArray | None = None
+) -> FloatArray:
     """Compute the Langevin Stein kernel of two sets of points (Liu, Lee and Jordan 2016).
 
     With δ = x - y, r = δ·δ and k = φ(r):
-    ``φ s(x)·s(y) + 2 φ' (s(y) - s(x))·δ - 2 d φ' - 4 r φ''``.
+    ``φ s(x)·s(y) + 2 φ' (s(y) - s(x))·δ - 2 d φ' - 4 r φ''``. It is a sum over the coordinates, of
+    which ``columns`` chooses some.
     """
     x, y, score_x, score_y = left.X, right.X, left.scores, right.scores
-    value, first, curvature = profile(_squared_distances(x, y))
+    squared = _squared_distances(x, y)
+    value, first, curvature = profile(squared)
+    if columns is not None:
+        x, y, score_x, score_y = (a[:, columns] for a in (x, y, score_x, score_y))
+        # r φ'' is at hand; the columns have their part of r.
+        own = _squared_distances(x, y)
+        curvature *= np.divide(own, squared, out=np.zeros_like(own), where=squared > 0)
     # (s(y) - s(x))·(x - y) without an array of shape (n, m, d).
     along = (
         x @ score_y.T

@@ -1,6 +1,7 @@
 """BBISWeighter: weights that repair samples, exact where enumeration is possible."""
 
 import pickle
+import warnings
 from itertools import product
 
 import numpy as np
@@ -294,6 +295,16 @@ def test_published_operator_is_available(model, anywhere):
     weighter = BBISWeighter(target=model, operator="difference").fit(anywhere)
     K = stein_gram(anywhere, model, weighter.kernel_, operator="difference")
     assert_allclose(weighter.stein_discrepancy_, weighter.weights_ @ K @ weighter.weights_)
+
+
+def test_few_samples_that_carry_everything_are_told():
+    field = GaussianMRF(np.eye(2), np.zeros(2))
+    far = np.random.default_rng(0).normal(size=(200, 2)) * 0.3 + 6.0
+    with pytest.warns(UserWarning, match=r"few of 200 distinct samples carry nearly all weight"):
+        BBISWeighter(target=field).fit(far)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BBISWeighter(target=field).fit(far - 6.0)
 
 
 def test_zeros_are_told():

@@ -43,16 +43,24 @@ class Measures:
         atoms = {variable: measures[rows] for variable, measures in self.atoms.items()}
         return Measures(self.X[rows], self.counts, atoms)
 
+    def of_variables(self, variables: IntArray) -> Measures:
+        """Keep the moves of some variables."""
+        kept = {v: self.atoms[v] for v in variables.tolist() if v in self.atoms}
+        return Measures(self.X, self.counts, kept)
+
     def warn_of_zeros(self) -> None:
         """Say where moves of one variable meet impossible states."""
         # Neighbours of the samples are all that is seen of the support.
         blocked = sum(int(atoms.meets_zeros.sum()) for atoms in self.atoms.values())
         if blocked:
+            unmoved = [v for v, atoms in self.atoms.items() if not atoms.coefficients.any()]
+            some = f"; variables {unmoved[:10]} have no other" if unmoved else ""
             warnings.warn(
-                f"the target is zero next to the samples ({blocked} moves are impossible). "
-                "Parts of its support that moves of one variable do not connect cannot be "
-                "weighed against each other: make it positive with target.soften(...), or "
-                "collapse the variables that are functions of others.",
+                f"the target is zero next to the samples ({blocked} moves are impossible{some}). "
+                "How much mass is in parts of its support that moves of one variable do not "
+                "connect is seen by no Stein discrepancy, p-value or weight: make the target "
+                "positive with target.soften(...), or collapse the variables that are functions "
+                "of others.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -116,6 +124,11 @@ class StateVectors:
         """Give some of the rows."""
         vectors = {variable: table[rows] for variable, table in self.vectors.items()}
         return StateVectors(self.codes[rows], vectors)
+
+    def of_variables(self, variables: IntArray) -> StateVectors:
+        """Keep the measures of some variables."""
+        kept = {v: self.vectors[v] for v in variables.tolist() if v in self.vectors}
+        return StateVectors(self.codes, kept)
 
 
 def state_vectors(measures: Measures) -> StateVectors:

@@ -1,0 +1,163 @@
+"""Which parts of a model samples do not represent, as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skcircuits.exceptions import must
+from skcircuits.inspection._axes import make_axes
+from skcircuits.stein import SteinDiagnosis, stein_diagnosis
+
+__all__ = ["SteinDiagnosisDisplay"]
+
+# Adjusted p-values below this are marked.
+LEVEL = 0.05
+# Bars that fit under each other; those of least excess are left out.
+MAX_PARTS = 40
+
+
+class SteinDiagnosisDisplay:
+    """Excess of the Stein discrepancy of samples, part by part, and which p-values are small.
+
+    Bars are in standard deviations of a wild bootstrap under the hypothesis that the samples come
+    from the target; bars of parts whose adjusted p-value is below 0.05 stand out. Parts that no
+    sample can move in are named with a question mark: nothing is known of them.
+
+    Parameters
+    ----------
+    diagnosis : SteinDiagnosis
+        What :func:`~skcircuits.stein.stein_diagnosis` gives.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Where the bars are.
+    figure_ : matplotlib Figure
+        Its figure.
+    bars_ : matplotlib BarContainer
+        The bars, parts of greatest excess first.
+
+    Examples
+    --------
+    >>> from skcircuits.graphical import IsingModel
+    >>> from skcircuits.inspection import SteinDiagnosisDisplay
+    >>> model = IsingModel.grid(1, 3, couplings=0.4)
+    >>> X = model.sample(100, random_state=0)
+    >>> display = SteinDiagnosisDisplay.from_samples(X, model, random_state=0)
+    >>> len(display.bars_)
+    3
+    """
+
+    def __init__(self, diagnosis: SteinDiagnosis) -> None:
+        self.diagnosis = diagnosis
+
+    @classmethod
+    def from_samples(
+        cls,
+        X: ArrayLike,
+        target: Any,
+        *,
+        parts: Mapping[str, ArrayLike] | None = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> SteinDiagnosisDisplay:
+        """Diagnose samples and draw.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Samples.
+        target : object
+            What they should represent.
+        parts : dict, default=None
+            Names of parts and the variables of each; every variable by default.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+        **options : object
+            Further arguments of :func:`~skcircuits.stein.stein_diagnosis`.
+
+        Returns
+        -------
+        SteinDiagnosisDisplay
+            The display, drawn.
+        """
+        return cls(stein_diagnosis(X, target, parts=parts, **options)).plot(ax)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
+        *,
+        parts: Mapping[str, ArrayLike] | None = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> SteinDiagnosisDisplay:
+        """Diagnose the samples of a fitted `BBISWeighter`, without weights, or particles.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            With ``target_``, and ``samples_`` or ``particles_``.
+        X : array-like of shape (n, d), default=None
+            Other samples, as numbers.
+        y : Ignored
+            Present by convention.
+        parts : dict, default=None
+            Names of parts and the variables of each; every variable by default.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+        **options : object
+            Further arguments of :func:`~skcircuits.stein.stein_diagnosis`.
+
+        Returns
+        -------
+        SteinDiagnosisDisplay
+            The display, drawn.
+        """
+        samples = X
+        for name in ("samples_", "particles_"):
+            samples = getattr(estimator, name, None) if samples is None else samples
+        if samples is None or not hasattr(estimator, "target_"):
+            raise ValueError(
+                must(
+                    "estimator to inspect",
+                    "have target_ and samples_ or particles_ after fit",
+                    "from_samples(X, target) takes any samples.",
+                    estimator=estimator,
+                )
+            )
+        return cls.from_samples(samples, estimator.target_, parts=parts, ax=ax, **options)
+
+    def plot(self, ax: Any = None) -> SteinDiagnosisDisplay:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+
+        Returns
+        -------
+        SteinDiagnosisDisplay
+            The display.
+        """
+        found = self.diagnosis
+        order = np.argsort(-found.excess, kind="stable")[:MAX_PARTS]
+        self.ax_ = make_axes(ax, size=(5.0, 1.2 + 0.22 * len(order)))
+        self.figure_ = self.ax_.figure
+        names = [found.names[i] + (" ?" if found.names[i] in found.unmoved else "") for i in order]
+        colors = ["C3" if found.pvalues[i] < LEVEL else "C0" for i in order]
+        self.bars_ = self.ax_.barh(range(len(order)), found.excess[order], color=colors)
+        self.ax_.set_yticks(range(len(order)), names)
+        self.ax_.invert_yaxis()
+        self.ax_.set_xlabel("squared Stein discrepancy, bootstrap standard deviations")
+        n_left_out = len(found.names) - len(order)
+        more = f", {n_left_out} parts of less excess left out" if n_left_out else ""
+        self.ax_.set_title(f"whole model: p = {found.pvalue:.2g}{more}")
+        return self
