@@ -20,9 +20,17 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.targets._column_units import ColumnUnits
 from skcircuits.estimators.targets._given_gradients import GivenGradients
+from skcircuits.estimators.targets._inference_data import (
+    draws_of_rows,
+    is_inference_data,
+    read_draws,
+    rows_of_sites,
+    to_inference_data,
+)
 from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators.targets._learned_target import learn_target
 from skcircuits.estimators.targets._resampling import check_method, systematic_rows
+from skcircuits.estimators.targets._summary import summarize
 from skcircuits.estimators.targets._target_labels import align_labels
 from skcircuits.estimators.targets._weighted_samples import (
     complete_rows,
@@ -218,7 +226,9 @@ class BBISWeighter(
         X : dataframe or array-like of shape (n_samples, n_features)
             Complete samples: numbers of states, or the names of the states of a target
             that has ``state_names``. Other labels count in the order of ``categories_`` and
-            must then be as many as there are states.
+            must then be as many as there are states. Or ``InferenceData`` or ``DataTree`` of
+            ArviZ with a posterior: targets of models take its sites by name, others its
+            variables as columns in their order.
         y : Ignored
             Present by convention.
         gradients : array-like of shape (n_samples, n_features), default=None
@@ -235,7 +245,9 @@ class BBISWeighter(
         UserWarning
             If the target has zeros next to the samples, or if few samples carry nearly all weight.
         """
+        X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
+        self._draws = draws
         self.target_, state_names = self._find_target(X, samples, gradients)
         self._set_schema(align_labels(self._schema, self.target_, state_names))
         self._weigh(self._read_samples(X))
@@ -279,6 +291,55 @@ class BBISWeighter(
             return DenseForm(K), None, which
         gram = SteinColumns.of(samples, target, self.kernel_, **options)
         return low_rank_form(gram, rank, _fixed()), gram, gram.which
+
+    def summary(self, quantiles=(0.05, 0.5, 0.95)):
+        """Compare weighted estimates with those of the samples as they came.
+
+        Parameters
+        ----------
+        quantiles : sequence of float, default=(0.05, 0.5, 0.95)
+            Probabilities.
+
+        Returns
+        -------
+        DataFrame
+            A row for every number of every site of the model (else for every column of X), with
+            the columns "mean", "sd", "5%", ... and, without weights, "raw_mean", "raw_sd",
+            "raw_5%", ...
+        """
+        check_is_fitted(self)
+        return summarize(self._site_draws(), self.weights_, quantiles)
+
+    def to_arviz(self):
+        """Give the samples and their weights to ArviZ.
+
+        Returns
+        -------
+        InferenceData or DataTree
+            What the installed ArviZ has: the group "posterior" with the sites of the model, and
+            the weights, which sum to one over all chains, as "weight" in "sample_stats".
+        """
+        check_is_fitted(self)
+        return to_inference_data(
+            self._site_draws(), self.weights_, stein_discrepancy=self.stein_discrepancy_
+        )
+
+    def _read_draws(self, X):
+        """Turn inference data into a table; None where X is a table already."""
+        if not is_inference_data(X):
+            return X, None
+        draws = read_draws(X)
+        return rows_of_sites(self.target, draws), draws
+
+    def _site_draws(self):
+        """Give the samples as values of sites."""
+        if self._draws is not None:
+            return self._draws
+        if np.isnan(self.samples_).any():
+            raise ValueError(
+                must("samples", "be complete", "marginals() serves collapsed ones.", collapsed=True)
+            )
+        return draws_of_rows(self.target_, self.samples_, self.get_feature_names_out())
 
     def transform(self, X):
         """Give the samples back, so that a pipeline can go on.
@@ -430,6 +491,7 @@ class BBISWeighter(
             Where y is given.
         """
         check_method(method)
+        X = self._read_draws(X)[0]
         self.fit(X, gradients=gradients)
         n_samples = len(self.weights_) if n_samples is None else n_samples
         check_scalar(n_samples, "n_samples", Integral, min_val=1)

@@ -24,6 +24,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.targets._column_units import ColumnUnits
+from skcircuits.estimators.targets._inference_data import draws_of_rows, to_inference_data
 from skcircuits.estimators.targets._learned_target import StandardizedTarget
 from skcircuits.estimators.targets._particle_warnings import (
     warn_of_faults,
@@ -352,6 +353,22 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
                 )
             )
         return values.mean(axis=0)
+
+    def to_arviz(self):
+        """Give the particles to ArviZ.
+
+        Returns
+        -------
+        InferenceData or DataTree
+            What the installed ArviZ has, with the particles as one chain of the group
+            "posterior": by site name where the target is a model, else by column.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = [f"x{j}" for j in range(self.n_features_in_)]
+        draws = draws_of_rows(self.target_, self.particles_.astype(np.float64), names)
+        return to_inference_data(draws, stein_discrepancy=self.stein_discrepancy_)
 
     def score(self, X=None, y=None):
         """Measure how well the particles represent the target.
