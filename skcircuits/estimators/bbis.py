@@ -37,6 +37,7 @@ from skcircuits.estimators.targets._weighted_samples import (
     possible_rows,
     refuse_missing,
 )
+from skcircuits.estimators.targets._whitening import Whitening
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph
 from skcircuits.kernels import Hamming
@@ -44,7 +45,7 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
 from skcircuits.stein._columns import SteinColumns
-from skcircuits.stein._energy import energy_feature, energy_residuals
+from skcircuits.stein._energy import energy_residuals, scaled_features
 from skcircuits.stein._forms import DenseForm
 from skcircuits.stein._low_rank import estimate_discrepancy, low_rank_form
 from skcircuits.stein._ridge import (
@@ -53,7 +54,7 @@ from skcircuits.stein._ridge import (
     spread_rows,
     state_functions,
 )
-from skcircuits.stein._targets import is_continuous, meets_zeros, state_counts
+from skcircuits.stein._targets import is_continuous, meets_zeros, own_columns, state_counts
 from skcircuits.stein.categorical._collapsed import estimated_seconds
 from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import collapse_cells, distinct_gram
@@ -69,6 +70,9 @@ _PRIOR_RIDGE = 0.3
 _FEW_SAMPLES, _FEW_PART = 5.0, 10
 # Completions of collapsed samples that a score looks at.
 _MAX_SCORED_ROWS = 4000
+# Weight of Stein's identity for moments beside one for the kernel, and the columns beyond which
+# correlations cost more than they tell.
+_MOMENT_SHARE, _MAX_WHITENED = 2.0, 1000
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 _MAX_DENSE_ROWS, _AUTOMATIC_RANK = 5000, 300
 
@@ -92,12 +96,14 @@ class BBISWeighter(
         ``FrozenEstimator``. Circuits over numbers need Gaussian input units, as those of
         `GaussianMixtureDensity`. None learns one from the samples: a sparse Gaussian field
         of numeric columns, a Chow-Liu tree of categorical ones. Of a density and of a learned
-        field the kernel compares standardised columns, so that weights do not depend on units.
+        field any kernel compares standardised columns, so that weights do not depend on units.
     kernel : "auto" or kernel object, default="auto"
-        Base kernel. ``"auto"``: ``InverseMultiquadric`` with the median heuristic, or for
-        categorical targets ``Hamming`` with 16 times the number of variables as scale; with
-        the Barker operator the weights then also follow Stein's identity for the log
-        probability, which a kernel that wide hardly sees.
+        Base kernel. ``"auto"``: for continuous targets ``InverseMultiquadric`` with the median
+        heuristic in coordinates where the samples have unit covariance, so that neither units
+        nor correlations matter, together with Stein's identities for the first two moments; for
+        categorical ones ``Hamming`` with 16 times the number of variables as scale, with the
+        Barker operator together with the identity for the log probability, which a kernel that
+        wide hardly sees.
     operator : {"auto", "barker", "difference", "langevin"}, default="auto"
         The Stein operator. ``"auto"`` is "barker" for categorical and "langevin" for
         continuous targets; "difference" is the published one, whose unbounded ratios make
@@ -129,8 +135,8 @@ class BBISWeighter(
     weights_ : ndarray of shape (n_samples,)
         Non-negative, sum to one; equal samples have equal weights.
     stein_discrepancy_ : float
-        Squared Stein discrepancy of the weighted samples; to a density or learned field, in
-        standardised columns. Where the Gram matrix is approximated, an unbiased estimate.
+        Squared Stein discrepancy of the weighted samples, in the coordinates of the kernel. An
+        unbiased estimate where the Gram matrix is approximated.
     effective_sample_size_ : float
         ``1 / sum(weights_ ** 2)``.
     target_ : object
@@ -264,7 +270,7 @@ class BBISWeighter(
         counts = np.bincount(which)
         uniform_discrepancy = form.value(counts / len(which))
         distinct = self.samples_[possible[_first_positions(which)]]
-        minimised = form if self._wants_kernel_only() else self._with_energy(form, distinct, counts)
+        minimised = self._with_identities(form, distinct, counts)
         self.regularization_ = self._choose_regularization(minimised, counts, distinct)
         totals = minimised.minimise(counts, self.regularization_)
         self.weights_ = np.zeros(len(samples))
@@ -454,8 +460,8 @@ class BBISWeighter(
         if regularized:
             distinct = self.samples_[possible][_first_positions(gram.which)]
             log_prob = self._log_densities(distinct, "regularized thinning")
-            units = 1.0 if self._units is None else self._units.standard_deviation
-            curvature = positive_curvatures(self.target_, distinct, units)
+            axes = np.eye(distinct.shape[1]) if self._units is None else self._units.axes
+            curvature = positive_curvatures(self.target_, distinct, axes)
         chosen = thin_columns(
             gram,
             n_samples,
@@ -655,31 +661,40 @@ class BBISWeighter(
             [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
         )
 
-    def _wants_kernel_only(self):
-        chosen = not isinstance(self.kernel, str) or self.operator == "difference"
-        return chosen or is_continuous(self.target_)
-
-    def _with_energy(self, form, distinct, counts):
-        residuals = energy_residuals(self.target_, distinct)
-        feature = energy_feature(form.diagonal(), residuals, counts)
-        return form if feature is None else form.with_feature(feature)
+    def _with_identities(self, form, distinct, counts):
+        """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
+        if not isinstance(self.kernel, str) or self.operator == "difference":
+            return form
+        if not is_continuous(self.target_):
+            residuals = energy_residuals(self.target_, distinct)
+            features = scaled_features(form.diagonal(), residuals, counts)
+        elif isinstance(self._units, Whitening):
+            scores = self.target_.grad_log_prob(distinct)
+            residuals = self._units.moment_residuals(distinct, scores)
+            features = scaled_features(form.diagonal(), residuals, counts, _MOMENT_SHARE)
+        else:
+            return form
+        return form if features is None else form.with_features(features)
 
     def _standardize(self, samples):
-        """See what was learned from a table of numbers in units of the columns, or None.
+        """Choose the coordinates in which the kernel compares samples; None for their own.
 
-        Such a target has no units of its own: the weights do not depend on them.
+        The automatic kernel does not depend on units, nor on how columns correlate.
         """
+        if not is_continuous(self.target_):
+            return None
+        columns = own_columns(self.target_, samples.shape[1])
+        if isinstance(self.kernel, str) and len(columns) == samples.shape[1] <= _MAX_WHITENED:
+            return Whitening.of(samples)
         is_learned = self.target is None or hasattr(self.target, "fit")
-        if is_learned and is_continuous(self.target_):
-            return ColumnUnits.of(samples)
-        return None
+        return ColumnUnits.of(samples) if is_learned or isinstance(self.kernel, str) else None
 
     def _stein_problem(self, samples):
         """Give samples and target in the coordinates of the kernel."""
         if self._units is None:
             return samples, self.target_
         points = self._units.transform(samples)
-        scores = self._units.standard_deviation * self.target_.grad_log_prob(samples)
+        scores = self._units.transform_scores(self.target_.grad_log_prob(samples))
         return points, GivenGradients(points, scores)
 
     def _operator(self):

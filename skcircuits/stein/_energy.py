@@ -8,7 +8,7 @@ from scipy.special import expit
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 from skcircuits.stein._targets import full_conditionals
 
-__all__ = ["energy_feature", "energy_residuals", "with_energy"]
+__all__ = ["energy_residuals", "scaled_features", "with_energy"]
 
 # Weight of Stein's identity for the energy, beside one for the kernel. A tenth of it helps
 # the mean energy half as much, ten times as much takes from collapsed single marginals.
@@ -35,16 +35,20 @@ def energy_residuals(target: DiscreteTarget, X: FloatArray) -> FloatArray:
     return total
 
 
-def energy_feature(
-    diagonal: FloatArray, residuals: FloatArray, counts: IntArray
+def scaled_features(
+    diagonal: FloatArray, residuals: FloatArray, counts: IntArray, share: float = _SHARE
 ) -> FloatArray | None:
-    """Scale residuals so that their square adds to a form with that diagonal; None for zeros."""
+    """Scale residuals, (n,) or (n, k), so that their squares add to a form with that diagonal.
+
+    None where all of them are zero.
+    """
     # Both parts on the scale of their diagonals, as independent samples would have them.
-    own, others = counts @ residuals**2, counts @ diagonal
-    return None if own == 0 else np.sqrt(_SHARE * others / own) * residuals
+    squares = residuals**2 if residuals.ndim == 1 else (residuals**2).sum(axis=1)
+    own, others = counts @ squares, counts @ diagonal
+    return None if own == 0 else np.sqrt(share * others / own) * residuals
 
 
 def with_energy(K: FloatArray, residuals: FloatArray, counts: IntArray) -> FloatArray:
     """Add Stein's identity for the energy to the form that weights minimise."""
-    feature = energy_feature(K.diagonal(), residuals, counts)
+    feature = scaled_features(K.diagonal(), residuals, counts)
     return K if feature is None else K + np.outer(feature, feature)

@@ -30,9 +30,10 @@ class DenseForm:
         """Entries of some rows and columns."""
         return self.K[np.ix_(rows, rows)]
 
-    def with_feature(self, feature: FloatArray) -> DenseForm:
-        """Add the square of a linear function of the weights."""
-        return DenseForm(self.K + np.outer(feature, feature))
+    def with_features(self, features: FloatArray) -> DenseForm:
+        """Add the squares of linear functions of the weights, (n,) or (n, k)."""
+        columns = features.reshape(len(features), -1)
+        return DenseForm(self.K + columns @ columns.T)
 
     def minimise(self, counts: FloatArray, regularization: float) -> FloatArray:
         """Weights on the simplex that minimise the form plus ``regularization / counts``."""

@@ -63,9 +63,9 @@ class LowRankForm:
         features = self.features[rows]
         return features @ features.T + np.diag(self.residual[rows])
 
-    def with_feature(self, feature: FloatArray) -> LowRankForm:
-        """Add the square of one more linear function of the weights."""
-        return LowRankForm(np.column_stack([self.features, feature]), self.residual)
+    def with_features(self, features: FloatArray) -> LowRankForm:
+        """Add the squares of more linear functions of the weights, (n,) or (n, k)."""
+        return LowRankForm(np.column_stack([self.features, features]), self.residual)
 
     def minimise(self, counts: FloatArray, regularization: float) -> FloatArray:
         """Weights on the simplex that minimise the form plus ``regularization / counts``.

@@ -108,21 +108,19 @@ def thin_columns(
     return chosen
 
 
-def positive_curvatures(target: Any, X: FloatArray, units: ArrayLike = 1.0) -> FloatArray:
-    """Sum the positive second derivatives of a log density at rows, by differences of scores.
+def positive_curvatures(target: Any, X: FloatArray, axes: FloatArray) -> FloatArray:
+    """Sum the positive second derivatives of a log density at rows along axes, (d, d) in columns.
 
-    They are taken along coordinates measured in ``units``, a float or (d,).
+    They are differences of scores, which all targets have.
     """
-    units = np.broadcast_to(np.asarray(units, dtype=np.float64), X.shape[1:])
-    scales = X.std(axis=0)
-    steps = _STEP * np.where(scales > 0, scales, 1.0)
     total = np.zeros(len(X))
-    for j, step in enumerate(steps):
-        ahead, behind = X.copy(), X.copy()
-        ahead[:, j] += step
-        behind[:, j] -= step
-        change = target.grad_log_prob(ahead)[:, j] - target.grad_log_prob(behind)[:, j]
-        total += np.maximum(units[j] ** 2 * change / (ahead[:, j] - behind[:, j]), 0.0)
+    for axis in axes.T:
+        # In units of the samples: steps are as fine for all coordinates.
+        length = float((X @ axis).std()) / float(axis @ axis)
+        step = _STEP * (length if length > 0 else 1.0)
+        ahead, behind = X + step * axis, X - step * axis
+        change = target.grad_log_prob(ahead) - target.grad_log_prob(behind)
+        total += np.maximum(change @ axis / (2.0 * step), 0.0)
     return total
 
 

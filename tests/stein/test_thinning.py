@@ -50,7 +50,7 @@ def test_choices_from_columns_are_those_from_the_matrix(samples):
     assert_array_equal(thin_columns(gram, 30), stein_thinning(K, 30))
     given = {
         "log_prob": MIXTURE.log_prob_unnormalized(samples),
-        "curvature": positive_curvatures(MIXTURE, samples),
+        "curvature": positive_curvatures(MIXTURE, samples, np.eye(2)),
     }
     assert_array_equal(thin_columns(gram, 30, **given), stein_thinning(K, 30, **given))
     # Batches of all samples are no batches.
@@ -62,7 +62,7 @@ def test_regularised_choices_weigh_modes(samples):
     K = stein_gram(samples, MIXTURE, KERNEL)
     given = {
         "log_prob": MIXTURE.log_prob_unnormalized(samples),
-        "curvature": positive_curvatures(MIXTURE, samples),
+        "curvature": positive_curvatures(MIXTURE, samples, np.eye(2)),
     }
 
     def left(rows):
@@ -88,11 +88,11 @@ def test_batches_of_samples_are_nearly_as_good(samples):
 def test_curvatures_are_the_positive_second_derivatives():
     # Between the modes the log density is convex along the first coordinate.
     point = np.array([[np.log(0.25) / 6.0, 0.3]])
-    curvature = positive_curvatures(MIXTURE, np.concatenate([point, CENTRES]))
+    curvature = positive_curvatures(MIXTURE, np.concatenate([point, CENTRES]), np.eye(2))
     # At equal responsibilities the second derivative is 3² - 1.
     assert_allclose(curvature[0], 8.0, rtol=1e-6)
     assert_allclose(curvature[1:], 0.0, atol=1e-6)
-    scaled = positive_curvatures(MIXTURE, point, [2.0, 1.0])
+    scaled = positive_curvatures(MIXTURE, point, np.diag([2.0, 1.0]))
     assert_allclose(scaled, 32.0, rtol=1e-6)
 
 

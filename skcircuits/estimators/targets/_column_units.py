@@ -33,3 +33,12 @@ class ColumnUnits:
     def inverse_transform(self, Z):
         """Give points as they came."""
         return self.mean + self.standard_deviation * Z
+
+    def transform_scores(self, scores):
+        """Give gradients in these coordinates."""
+        return self.standard_deviation * scores
+
+    @property
+    def axes(self):
+        """Steps of x along each of these coordinates, (d, d) in columns."""
+        return np.diag(self.standard_deviation)
