@@ -1,18 +1,21 @@
 """Expected predictions of scikit-learn's models beside imputation and native missing values.
 
 Run with ``python benchmarks/expected_models.py [accuracy] [cost] [measuring]``; options
-restrict the tables. Errors of all methods come from the same splits and masks.
+restrict the tables. Errors of all methods come from the same splits and masks. What
+`benchmarks/results` has already is not computed again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 import warnings
 
 import numpy as np
 import pandas as pd
 from _model_tables import TABLES, hide, load
+from _results import Records
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_selector, make_column_transformer
@@ -41,6 +44,8 @@ from skcircuits import (
 )
 
 OURS = "expected prediction"
+KEYS = ("table", "seed", "rate", "mechanism", "where", "model", "method")
+MODELS = ("logistic", "ridge", "SVC", "SVR", "forest", "HGB")
 
 
 def models(is_classes):
@@ -83,20 +88,28 @@ def encoder():
     return make_column_transformer((one_hot, categories), (StandardScaler(), numbers))
 
 
-def methods(model, is_classes, rate):
+def methods(model, is_classes, setting, indicators):
     """What is compared for one model: estimators for tables with missing values."""
     estimator = ExpectedPredictionClassifier if is_classes else ExpectedPredictionRegressor
-    found = {OURS: estimator(make_pipeline(encoder(), clone(model)), random_state=0)}
+    base = make_pipeline(encoder(), clone(model))
+    found = {OURS: estimator(base, random_state=0)}
     imputers = {
         "mean": SimpleImputer(),
         "KNN": KNNImputer(),
         "iterative": IterativeImputer(max_iter=10, random_state=0),
     }
+    # Complete training rows have no indicators to learn from
+    indicators = indicators and setting["where"] == "train and test"
+    if indicators:
+        told = {f"{name}, indicators": clone(imputer) for name, imputer in imputers.items()}
+        imputers |= {name: imputer.set_params(add_indicator=True) for name, imputer in told.items()}
+        found[f"{OURS}, indicators"] = clone(found[OURS]).set_params(add_indicator=True)
     for name, imputer in imputers.items():
         found[name] = make_pipeline(Encoder(), imputer, StandardScaler(), clone(model))
     if isinstance(model, HistGradientBoostingClassifier | HistGradientBoostingRegressor):
-        found["native"] = make_pipeline(Encoder(), clone(model))
-        found["native, masked copies"] = Masked(make_pipeline(Encoder(), clone(model)), rate)
+        native = make_pipeline(Encoder(), clone(model))
+        found["native"] = native
+        found["native, masked copies"] = Masked(clone(native), setting["rate"])
     return found
 
 
@@ -141,47 +154,56 @@ def _calibration_error(confidence, correct):
 
 def accuracy(options):
     """One line per table, model and setting; then how often ours is best, and by how much."""
-    records = []
-    for name in options.tables:
-        is_classes = TABLES[name]
-        for seed in range(options.seeds):
-            X, y = load(name, seed)
-            cut = 2 * len(y) // 3
-            for rate in options.rates:
-                for mechanism in options.mechanisms:
-                    for where in options.where:
-                        train, test = X[:cut], hide(X[cut:], rate, seed, mechanism)
-                        if where == "train and test":
-                            train = hide(train, rate, seed + 50, mechanism)
-                        setting = (name, seed, rate, mechanism, where)
-                        data = (train, y[:cut], test, y[cut:], is_classes)
-                        records += list(_compare(setting, data, rate))
-    table = pd.DataFrame(records)
-    if options.save:
-        table.to_csv(options.save, index=False)
-    summarize(table)
+    records = Records(options.save, KEYS)
+    # Round by round over the tables, so that an interrupted run has seen all of them
+    settings = itertools.product(
+        range(options.seeds), options.mechanisms, options.rates, options.where, options.tables
+    )
+    for seed, mechanism, rate, where, name in settings:
+        setting = dict(table=name, seed=seed, rate=rate, mechanism=mechanism, where=where)
+        _compare(setting, options, records)
+    table = records.table()
+    chosen = table["table"].isin(options.tables) & table["model"].isin(options.models)
+    chosen &= table["rate"].isin(options.rates) & table["mechanism"].isin(options.mechanisms)
+    summarize(table[chosen & table["where"].isin(options.where)])
 
 
-def _compare(setting, data, rate):
-    X, y, X_test, y_test, is_classes = data
+def _split(setting):
+    """Training and test rows with their missing values, and their targets."""
+    X, y = load(setting["table"], setting["seed"])
+    cut, hidden = 2 * len(y) // 3, (setting["rate"], setting["seed"], setting["mechanism"])
+    train, test = X[:cut], hide(X[cut:], *hidden)
+    if setting["where"] == "train and test":
+        train = hide(train, hidden[0], hidden[1] + 50, hidden[2])
+    return train, y[:cut], test, y[cut:]
+
+
+def _compare(setting, options, records):
+    is_classes = TABLES[setting["table"]]
+    X, y, X_test, y_test = _split(setting)
     for model_name, model in models(is_classes).items():
         line = []
-        for method, estimator in methods(model, is_classes, rate).items():
+        for method, estimator in methods(model, is_classes, setting, options.indicators).items():
+            record = {**setting, "model": model_name, "method": method, "classes": is_classes}
+            if model_name not in options.models or record in records:
+                continue
             start = time.process_time()
             estimator.fit(X, y)
             found = scores(estimator, X_test, y_test, is_classes)
-            names = ("table", "seed", "rate", "mechanism", "where", "model", "method", "classes")
-            seconds = time.process_time() - start
-            yield dict(zip(names, (*setting, model_name, method, is_classes)), **found, s=seconds)
+            seconds = round(time.process_time() - start, 3)
+            records.add({**record, **{k: float(v) for k, v in found.items()}, "s": seconds})
             line.append(f"{method} {found['loss']:.3f} ({seconds:.1f} s)")
-        print(*setting, model_name, *line, sep="  ", flush=True)
+        if line:
+            print(*setting.values(), model_name, *line, sep="  ", flush=True)
 
 
 def summarize(table):
     """Shares of cells in which ours is best, and mean ratios to the best of the others."""
     keys = ["table", "rate", "mechanism", "where", "model", "classes"]
     loss = table.groupby([*keys, "method"])["loss"].mean().unstack()
-    rest = loss.drop(columns=OURS)
+    rest = loss[[method for method in loss if not method.startswith(OURS)]]
+    finished = loss[OURS].notna() & rest["iterative"].notna()
+    loss, rest = loss[finished], rest[finished]
     ratio = loss[OURS] / rest.min(axis=1)
     print(f"\n{len(ratio)} cells: best or within 1 % of the best in {(ratio <= 1.01).mean():.0%}")
     for label, own in ratio.groupby(["classes", "rate", "where"]):
@@ -191,8 +213,8 @@ def summarize(table):
             f"  {kind}, {label[1]:.0%} missing in {label[2]}: {mean:.3f} x the best other", end=""
         )
         print(f", {(own <= 1.01).mean():.0%} best or within 1 %")
-    for method in rest:
-        relative = np.log(loss[OURS] / rest[method]).groupby(level="classes").mean()
+    for method in loss.drop(columns=OURS):
+        relative = np.log(loss[OURS] / loss[method]).groupby(level="classes").mean()
         print(
             f"  beside {method}:",
             *(
@@ -303,7 +325,9 @@ def main():
     parser.add_argument("--mechanisms", nargs="+", default=["MCAR", "MAR"])
     parser.add_argument("--where", nargs="+", default=["test", "train and test"])
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--save")
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--indicators", action="store_true")
+    parser.add_argument("--save", default="benchmarks/results/expected_models.jsonl")
     options = parser.parse_args()
     for part in options.parts:
         globals()[part](options)
