@@ -160,7 +160,7 @@ def accuracy(options):
         range(options.seeds), options.mechanisms, options.rates, options.where, options.tables
     )
     for seed, mechanism, rate, where, name in settings:
-        setting = dict(table=name, seed=seed, rate=rate, mechanism=mechanism, where=where)
+        setting = dict(zip(KEYS, (name, seed, rate, mechanism, where)))
         _compare(setting, options, records)
     table = records.table()
     chosen = table["table"].isin(options.tables) & table["model"].isin(options.models)

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
@@ -38,7 +39,8 @@ __all__ = ["EXPECTED_PREDICTION_CONSTRAINTS", "ExpectedPredictionMixin"]
 EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     **DENSITY_CONSTRAINTS,
     **CATEGORICAL_CONSTRAINTS,
-    "estimator": [HasMethods(["fit", "predict"]), None],
+    # Some have the methods that answer only once they are fitted
+    "estimator": [HasMethods(["fit"]), None],
     "method": [StrOptions({"auto", "exact", "draws"})],
     "n_draws": [Interval(Integral, MIN_DRAWS, None, closed="left")],
     "tol": [Interval(Real, 0.0, None, closed="left")],
@@ -153,6 +155,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
     def _fit(self, X, y, sample_weight, fit_params):
         """Learn the models and the density of the rows."""
         model = self._default_estimator(y) if self.estimator is None else self.estimator
+        self._check_kind(model)
         frozen = isinstance(model, FrozenEstimator)
         targets = None if y is None and frozen else self._check_targets(y, X)
         encoded = self._learn_table(X)
@@ -204,20 +207,33 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
     def __sklearn_is_fitted__(self):
         return hasattr(self, "estimators_")
 
+    def _check_kind(self, model):
+        """Refuse what predicts nothing, or something else than this estimator expects."""
+        # Some have the method only once they are fitted
+        if not (hasattr(model, "predict") or hasattr(type(model), "predict")):
+            raise TypeError(
+                must("estimator", "have predict", "Pass a model or a Pipeline.", estimator=model)
+            )
+        own, given = get_tags(self).estimator_type, get_tags(model).estimator_type
+        if given not in (None, own):
+            raise TypeError(
+                must(
+                    "estimator",
+                    f"be a {own}",
+                    f"Use ExpectedPrediction{given.capitalize()} for a {given}."
+                    if given in ("classifier", "regressor")
+                    else "Pass a model that predicts a target.",
+                    estimator=model,
+                )
+            )
+
     def _check_reads_categories(self, model):
         """Refuse models that cannot read categories, before anything is learned."""
         columns = zip(self._schema.names, self._schema.categories)
         words = [
             name for name, labels in columns if labels is not None and labels.dtype.kind == "O"
         ]
-        is_simple = type(model).__module__.startswith("sklearn.") and not any(
-            hasattr(value, "fit") or isinstance(value, list)
-            for value in model.get_params(deep=False).values()
-        )
-        if not words or not is_simple or "categorical_features" in model.get_params():
-            return
-        tags = get_tags(model).input_tags
-        if not (tags.categorical or tags.string):
+        if words and not _may_read_categories(model):
             raise ValueError(
                 must(
                     "estimator",
@@ -375,3 +391,22 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+
+# Transformers of numbers alone; the tags of others say less than they read
+_OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
+
+
+def _may_read_categories(model):
+    """Tell whether a model may read strings, as far as can be seen before fit."""
+    if isinstance(model, Pipeline):
+        first = model.steps[0][1]
+        of_numbers = type(first).__module__.startswith(_OF_NUMBERS)
+        return _may_read_categories(first) if of_numbers or isinstance(first, Pipeline) else True
+    parameters = model.get_params(deep=False)
+    has_models = any(hasattr(v, "fit") or isinstance(v, list) for v in parameters.values())
+    module = type(model).__module__
+    if not module.startswith("sklearn.") or module == "sklearn.dummy" or has_models:
+        return True
+    tags = get_tags(model).input_tags
+    return tags.categorical or tags.string or "categorical_features" in parameters

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -175,7 +176,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             parts = np.split(answers, np.cumsum([len(c) for c in self.classes_])[:-1], axis=1)
             labels = [c[part.argmax(axis=1)] for c, part in zip(self.classes_, parts)]
             predicted = np.stack(labels, axis=1)
-        elif answers.shape[1] == 1:
+        elif method == "decision_function" and answers.shape[1] == 1:
             predicted = self.classes_[(answers[:, 0] > 0).astype(int)]
         else:
             predicted = self.classes_[answers.argmax(axis=1)]
@@ -229,6 +230,28 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         """
         answers = self._respond(X, "decision_function").mean
         return answers[:, 0] if answers.shape[1] == 1 else answers
+
+    def score(self, X, y, sample_weight=None):
+        """Give the accuracy: the fraction of rows whose classes are predicted, all of them.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; values may be missing.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+        """
+        predicted = self.predict(X)
+        if predicted.ndim == 1:
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        return float(np.average((predicted == np.asarray(y)).all(axis=1), weights=sample_weight))
 
     @property
     def _responses(self):

@@ -391,7 +391,7 @@ def test_trees_behind_scalers_that_turn_columns_around():
         (KNeighborsRegressor(), "predict", "KNeighborsRegressor has no closed form"),
         (make_pipeline(PolynomialFeatures(3), Ridge()), "predict", "sum of functions of single"),
         (SVR(kernel="poly"), "predict", "kernel='poly'"),
-        (make_pipeline(PCA(), SVR()), "predict", "mix columns"),
+        (make_pipeline(PCA(2), SVR()), "predict", "mix columns"),
         (LogisticRegression(), "predict_proba", "more than two classes"),
         (GradientBoostingClassifier(n_estimators=2), "predict_proba", "link"),
         (CalibratedClassifierCV(LinearSVC()), "predict_proba", "CalibratedClassifierCV"),

@@ -23,7 +23,20 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["factor_rbf_blocks"]
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 22
+
+
+class _CentredPoints(NamedTuple):
+    """The points less a centre, by column, and their squares, both of shape (d, m)."""
+
+    centre: FloatArray
+    columns: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def of(cls, points: FloatArray, centre: FloatArray) -> _CentredPoints:
+        columns = np.ascontiguousarray((points - centre).T)
+        return cls(centre, columns, np.square(columns))
 
 
 class _Smoothed(NamedTuple):
@@ -45,17 +58,21 @@ def factor_rbf_blocks(
     stack: FactorStack, X: FloatArray, points: FloatArray, gammas: FloatArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Log expected kernels (K, p, m) of some rows and all points (m, d), block by block."""
-    per_row = 8 * max(1, len(points)) * (stack.n_factors + stack.n_components)
+    per_row = 8 * max(1, len(points)) * (stack.n_factors + stack.n_components + 1)
     n_rows = max(8, _BLOCK_BYTES // per_row)
+    # Components with a covariance in common are centred alike
+    sharers = [np.flatnonzero(stack.shape == g) for g in range(len(stack.loadings))]
+    centred = [_CentredPoints.of(points, stack.means[own].mean(axis=0)) for own in sharers]
     for block in factor_blocks(stack, X):
         patterns = _observed_patterns(block)
-        smoothed = [_smooth(stack, block, patterns, g, gammas) for g in range(len(stack.loadings))]
+        smoothed = [_smooth(stack, block, patterns, g, gammas) for g in range(len(sharers))]
         order = np.argsort(block.pattern, kind="stable")
         for start in range(0, len(order), n_rows):
             local = order[start : start + n_rows]
             values = np.empty((stack.n_components, len(local), len(points)))
-            for g, own in enumerate(smoothed):
-                _write_values(stack, X, points, gammas, (block, local, g, own), values)
+            for g, own in enumerate(sharers):
+                part = block, local, g, smoothed[g]
+                _write_values(stack, X, centred[g], gammas, part, own, values)
             yield block.rows[local], values
 
 
@@ -98,44 +115,47 @@ def _scales(stack: FactorStack, g: int, gammas: FloatArray) -> FloatArray:
 def _write_values(
     stack: FactorStack,
     X: FloatArray,
-    points: FloatArray,
+    points: _CentredPoints,
     gammas: FloatArray,
     part: tuple[FactorBlock, IntArray, int, _Smoothed],
+    own: IntArray,
     values: FloatArray,
 ) -> None:
-    """Write the values of the components with one distinct covariance, all centred alike."""
+    """Write the values of the components with one distinct covariance."""
     block, local, g, smoothed = part
-    own = np.flatnonzero(stack.shape == g)
-    centre = stack.means[own].mean(axis=0)
-    centred = points - centre
     # consecutive rows share patterns
     patterns, pattern = np.unique(block.pattern[local], return_inverse=True)
     roots = smoothed.roots[patterns]
     observed = block.observed[local]
     weights = np.where(observed, 2.0 * gammas, _scales(stack, g, gammas))
     first = np.searchsorted(pattern, np.arange(len(patterns)))
-    shared = _point_terms(roots, weights[first], centred)
-    cells = np.where(observed, X[block.rows[local]] - centre, 0.0)
-    for k in own:
+    cells = np.where(observed, X[block.rows[local]] - points.centre, 0.0)
+    linear, constants = np.empty((len(own), *cells.shape)), np.empty((len(own), len(local), 1))
+    for i, k in enumerate(own):
         factors = block.factors[k][:, local].T
-        means = np.where(observed, cells, stack.means[k] - centre + factors @ stack.loadings[g].T)
-        linear = weights * means
+        offset = stack.means[k] - points.centre
+        means = np.where(observed, cells, offset + factors @ stack.loadings[g].T)
+        np.multiply(weights, means, out=linear[i])
         white = np.einsum("nqd,nd->nq", roots[pattern], means)
-        constant = smoothed.constants[patterns][pattern] + 0.5 * (
-            np.einsum("nq,nq->n", white, white) - np.einsum("nd,nd->n", linear, means)
-        )
-        linear -= np.einsum("nqd,nq->nd", roots[pattern], white)
-        np.matmul(linear, centred.T, out=values[k])
-        values[k] += constant[:, None]
-        values[k] += shared[pattern]
+        squares = np.einsum("nq,nq->n", white, white) - np.einsum("nd,nd->n", linear[i], means)
+        constants[i, :, 0] = smoothed.constants[patterns][pattern] + 0.5 * squares
+        linear[i] -= np.einsum("nqd,nq->nd", roots[pattern], white)
+    # One product for the linear terms of all rows and the factors of all patterns
+    n_columns, n_points = points.columns.shape
+    n_linear = len(own) * len(local)
+    left = np.concatenate([linear.reshape(-1, n_columns), roots.reshape(-1, n_columns)])
+    product = left @ points.columns
+    shared = _point_terms(product[n_linear:], weights[first], points)
+    found = product[:n_linear].reshape(len(own), len(local), n_points)
+    found += constants
+    found += shared[pattern]
+    values[own] = found
 
 
-def _point_terms(roots: FloatArray, weights: FloatArray, points: FloatArray) -> FloatArray:
-    """½ |T s|² - ½ Σ_j weights_j s_j² for each pattern and point, shape (P, m)."""
-    n_patterns, n_factors, n_columns = roots.shape
-    white = roots.reshape(n_patterns * n_factors, n_columns) @ points.T
+def _point_terms(white: FloatArray, weights: FloatArray, points: _CentredPoints) -> FloatArray:
+    """½ |T s|² - ½ Σ_j weights_j s_j² for each pattern and point, shape (P, m), given T s."""
     np.square(white, out=white)
-    result = white.reshape(n_patterns, n_factors, len(points)).sum(axis=1)
-    result -= weights @ np.square(points.T)
+    result = white.reshape(len(weights), -1, white.shape[1]).sum(axis=1)
+    result -= weights @ points.squares
     result *= 0.5
     return np.asarray(result)

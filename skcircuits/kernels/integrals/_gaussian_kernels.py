@@ -6,25 +6,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from skcircuits.circuits.inputs._buffer_rows import Rows, as_run
 from skcircuits.kernels.integrals._gaussian_factor_kernels import factor_rbf_blocks
 from skcircuits.kernels.integrals._gaussian_quadratics import (
     MAX_PRODUCT_COLUMNS,
     ScaledPoints,
-    product_coefficients,
     quadratic_forms,
 )
 from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack
-from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.numerics._small_cholesky import (
     cholesky,
+    contract,
     gather_symmetric,
     invert_lower,
     log_diagonal,
-    multiply,
-    multiply_transposed,
 )
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["bytes_per_row", "log_expected_rbf", "log_expected_rbf_blocks"]
@@ -67,10 +66,10 @@ def log_expected_rbf(
         u_o = x_o,\; u_m = m - 2 P^{-1} G m,\quad
         c = -x_o^T G x_o - m^T G u_m - \tfrac12 \log |I + 2 G V|.
 
-    All but the last term is one matrix product for all rows. With at most 22 columns so
-    is the last; else it is computed once per pattern, through the smaller of P and, with
-    H = (Lambda + 2 G)^{-1}, the complement
-    :math:`t^T H t - (H t)_o^T H_{oo}^{-1} (H t)_o`.
+    All but the last term is a matrix product. The last is computed once per pattern and
+    distinct covariance: with at most 22 columns as a product with the products of
+    coordinates, else through the smaller of P and, with H = (Lambda + 2 G)^{-1}, the
+    complement :math:`t^T H t - (H t)_o^T H_{oo}^{-1} (H t)_o`.
 
     Examples
     --------
@@ -119,11 +118,19 @@ def log_expected_rbf_blocks(
     complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
     if len(complete_rows):
         yield from _complete_rows(stack, X, points, gammas, complete_rows)
-    if len(rows) and isinstance(stack, FactorStack):
+    if len(rows) and isinstance(stack, FactorStack) and _has_few_factors(stack, X[rows]):
         for place, values in factor_rbf_blocks(stack, X[rows], points, gammas):
             yield rows[place], values
     elif len(rows):
         yield from _incomplete_rows(stack, X, points, gammas, rows)
+
+
+def _has_few_factors(stack: FactorStack, X: FloatArray) -> bool:
+    """Tell whether factors take less work per point than blocks of dense covariances."""
+    n_missing = np.isnan(X).sum(axis=1)
+    dense = np.square(np.minimum(n_missing, stack.n_columns - n_missing)).mean()
+    # Products over all columns run about twice as fast as those over gathered ones
+    return bool((stack.n_factors + 2) * stack.n_columns <= 2.0 * dense)
 
 
 def bytes_per_row(stack: GaussianStack) -> int:
@@ -157,125 +164,98 @@ def _complete_rows(
     left_side = np.column_stack([complete, ones, -(complete**2 @ gammas)])
     constants = -np.einsum("md,md->m", scaled, points)
     right_side = np.column_stack([2.0 * scaled, constants, np.ones_like(constants)])
-    for block, values in _product_blocks(left_side[None], right_side[None]):
-        yield rows[block], np.repeat(values, stack.n_components, axis=0)
+    for block in row_slices(len(rows), _rows_per_block(stack.n_components, len(points))):
+        values = left_side[block] @ right_side.T
+        yield rows[block], np.repeat(values[None], stack.n_components, axis=0)
 
 
 def _incomplete_rows(
     stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Incomplete rows: one product for all rows, then the quadratic forms."""
+    """Incomplete rows: quadratic forms per pattern and covariance, then one product per row."""
     X = X[rows]
-    centred = points - stack.means[:, None]  # (K, m, d)
-    scaled = ScaledPoints(stack, gammas * centred, gammas)
-    constants = -np.einsum("kmd,kmd->km", scaled.scaled, centred)[:, :, None]
-    right_side = [2.0 * scaled.scaled, constants, np.ones_like(constants)]
-    groups = group_patterns(np.isnan(X))
-    n_patterns = sum(group.n_patterns for group in groups)
-    # few columns and patterns shared by few: the quadratic joins the product for all rows
-    joined = stack.n_columns <= MAX_PRODUCT_COLUMNS and 8 * n_patterns > len(X)
-    if joined:
-        right_side.append(2.0 * scaled.products)
-    width = sum(part.shape[2] for part in right_side)
-    left_side = np.zeros((stack.n_components, len(X), width))
-    apart = []
-    for block in conditional_blocks(stack, X, groups):
-        group = block.group
-        roots, half_log_determinants = _smoothed(stack, block, gammas)
-        _write_linear(stack, X, block, gammas, (roots, half_log_determinants), left_side)
-        if joined:
-            coefficients = product_coefficients(group, roots, stack.means.shape)
-            left_side[:, group.rows, stack.n_columns + 2 :] = coefficients[:, group.pattern]
-        else:
-            apart.append((group, roots))
-    joined_right_side = np.concatenate(right_side, axis=2)
-    if joined:
-        for place, values in _product_blocks(left_side, joined_right_side):
-            yield rows[place], values
-    for group, roots in apart:
-        yield from _add_forms(scaled, group, roots, (left_side, joined_right_side), rows)
-
-
-def _add_forms(
-    scaled: ScaledPoints,
-    group: PatternGroup,
-    roots: FloatArray,
-    sides: tuple[FloatArray, FloatArray],
-    rows: IntArray,
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Add the quadratic forms of a group of patterns to the product, block by block of rows."""
-    left_side, right_side = sides
-    by_pattern = roots.reshape(*roots.shape[:2], len(left_side), -1)
-    first = 0
-    # a product needs many rows at once, the forms only a few
-    for block in group.blocks(_rows_per_block(left_side, right_side)):
-        patterns = slice(first, first + block.n_patterns)
-        first = patterns.stop
-        own_roots = by_pattern[..., patterns].reshape(*roots.shape[:2], -1)
-        forms = np.empty((len(left_side), block.n_patterns, right_side.shape[1]))
+    # Gaussians with a covariance in common are centred alike, so that they share the forms
+    sharers = [as_run(np.flatnonzero(stack.shape == g)) for g in range(stack.distinct.n_components)]
+    centres = np.stack([stack.means[own].mean(axis=0) for own in sharers])
+    scaled = ScaledPoints(stack.distinct, centres, points, gammas)
+    ones = np.ones((len(centres), 1, len(points)))
+    right_side = np.concatenate([2.0 * scaled.columns, ones], axis=1)
+    for block in conditional_blocks(stack, X):
+        smoothed = _smoothed(stack, block, gammas)
+        left_side = _left_side(stack, X, block, centres, gammas, smoothed)
         start = 0
-        for part, values in quadratic_forms(scaled, block, own_roots):
-            np.multiply(values, 2.0, out=forms[:, start : start + part.n_patterns])
-            start += part.n_patterns
-        for place, values in _product_blocks(left_side[:, block.rows], right_side):
-            values += forms[:, block.pattern[place]]
-            yield rows[block.rows[place]], values
+        for part, forms in quadratic_forms(scaled, block.group, smoothed[0]):
+            stop = start + len(part.rows)
+            sides = left_side[:, start:stop], right_side
+            for place, values in _sums_of_products_and_forms(sides, forms, part.pattern, sharers):
+                yield rows[part.rows[place]], values
+            start = stop
 
 
-def _rows_per_block(left_side: FloatArray, right_side: FloatArray) -> int:
-    """Rows whose values under all components stay in the cache."""
-    return max(1, _BLOCK_BYTES // (8 * len(left_side) * max(1, right_side.shape[1])))
-
-
-def _product_blocks(
-    left_side: FloatArray, right_side: FloatArray
+def _sums_of_products_and_forms(
+    sides: tuple[FloatArray, FloatArray], forms: FloatArray, pattern: IntArray, sharers: list[Rows]
 ) -> Iterator[tuple[slice, FloatArray]]:
-    """Compute left_side @ right_sideᵀ block by block of rows."""
-    # small temporaries are used again; one of the size of the result costs page faults
-    n_rows = _rows_per_block(left_side, right_side)
-    for start in range(0, left_side.shape[1], n_rows):
-        block = slice(start, start + n_rows)
-        yield block, left_side[:, block] @ right_side.transpose(0, 2, 1)
+    """Add products of (K, n, w) and (G, w, m) to forms (G, P, m), block by block of rows."""
+    left_side, right_side = sides
+    n_components, n_rows, width = left_side.shape
+    n_points = right_side.shape[2]
+    for block in row_slices(n_rows, _rows_per_block(n_components, n_points)):
+        values = np.empty((n_components, block.stop - block.start, n_points))
+        for own, right, form in zip(sharers, right_side, forms):
+            # the rows of all components with one covariance make one taller matrix
+            taller, target = left_side[own, block].reshape(-1, width), values[own]
+            np.matmul(taller, right, out=target.reshape(-1, n_points))
+            target += form[pattern[block]]
+            if not isinstance(own, slice):
+                values[own] = target
+        yield block, values
+
+
+def _rows_per_block(n_components: int, n_points: int) -> int:
+    """Rows whose values under all components stay in the cache."""
+    return max(1, _BLOCK_BYTES // (8 * n_components * max(1, n_points)))
 
 
 def _smoothed(
     stack: GaussianStack, block: ConditionalBlock, gammas: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Roots W of the inverses WᵀW of P = Lambda_mm + 2 G, and ½ log |I + 2 G V|."""
-    n_components, group = stack.n_components, block.group
-    index = np.tile(group.missing.T, n_components)
-    component = np.repeat(np.arange(n_components), group.n_patterns)
-    widened = gather_symmetric(stack.precisions, index, component)
+    distinct, group = stack.distinct, block.group
+    index = np.tile(group.missing.T, distinct.n_components)
+    component = np.repeat(np.arange(distinct.n_components), group.n_patterns)
+    widened = gather_symmetric(distinct.precisions, index, component)
     diagonal = np.arange(len(index))
     widened[diagonal, diagonal] += 2.0 * gammas[index]
     lower = cholesky(widened)
-    return invert_lower(lower), log_diagonal(lower) - block.half_log_precisions
+    return invert_lower(lower), log_diagonal(lower) - block.distinct_half_log_precisions
 
 
-def _write_linear(
+def _left_side(
     stack: GaussianStack,
     X: FloatArray,
     block: ConditionalBlock,
+    centres: FloatArray,
     gammas: FloatArray,
     smoothed: tuple[FloatArray, FloatArray],
-    left_side: FloatArray,
-) -> None:
-    """Fill in the columns [u, 1, c] of the left factor."""
+) -> FloatArray:
+    """The columns [u, c] of the left factor, everything less the centres, (K, n, d + 1)."""
     roots, half_log_determinants = smoothed
-    group, (size, n_components, n_rows) = block.group, block.centered.shape
+    group, size = block.group, len(roots)
     missing = group.missing[group.pattern]
-    pulled = gammas[missing].T[:, None] * block.centered  # G m
-    by_pattern = roots.reshape(size, size, n_components, -1)
-    cases = np.take(by_pattern, group.pattern, axis=3).reshape(size, size, -1)
-    shrinkage = multiply_transposed(cases, multiply(cases, pulled.reshape(size, -1)))
-    moved = block.centered - 2.0 * shrinkage.reshape(pulled.shape)  # u_m
-    linear = X[group.rows] - stack.means[:, None]  # (K, n, d)
+    offsets = stack.means - centres[stack.shape]
+    means = block.centered + offsets[:, missing].transpose(2, 0, 1)  # (m, K, n)
+    pulled = gammas[missing].T[:, None] * means  # G m
+    by_pattern = roots.reshape(size, size, len(centres), -1)
+    moved = np.empty_like(means)  # u_m
+    for g in range(len(centres)):
+        own = stack.shape == g
+        cases = np.take(by_pattern[:, :, g], group.pattern, axis=2)
+        white = contract("ijn,jkn->ikn", cases, pulled[:, own])
+        moved[:, own] = means[:, own] - 2.0 * contract("jin,jkn->ikn", cases, white)
+    linear = X[group.rows] - centres[stack.shape][:, None]  # (K, n, d)
     np.copyto(linear, 0.0, where=np.isnan(linear))
     constant = -(linear**2 @ gammas)
     constant -= np.einsum("mkn,mkn->kn", pulled, moved)
-    constant -= half_log_determinants.reshape(n_components, -1)[:, group.pattern]
-    linear[:, np.arange(n_rows)[:, None], missing] = moved.transpose(1, 2, 0)
-    d = stack.n_columns
-    left_side[:, group.rows, :d] = linear
-    left_side[:, group.rows, d] = 1.0
-    left_side[:, group.rows, d + 1] = constant
+    constant -= half_log_determinants.reshape(len(centres), -1)[stack.shape][:, group.pattern]
+    linear[:, np.arange(len(missing))[:, None], missing] = moved.transpose(1, 2, 0)
+    return np.concatenate([linear, constant[:, :, None]], axis=2)

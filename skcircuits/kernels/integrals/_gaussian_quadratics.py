@@ -23,12 +23,13 @@ from skcircuits.numerics._small_cholesky import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["MAX_PRODUCT_COLUMNS", "ScaledPoints", "product_coefficients", "quadratic_forms"]
+__all__ = ["MAX_PRODUCT_COLUMNS", "ScaledPoints", "quadratic_forms"]
 
 # Up to this many columns one matrix product over the d (d + 1) / 2 products of
 # coordinates is faster than a triangular product per pattern.
 MAX_PRODUCT_COLUMNS = 22
 _BLOCK_BYTES = 1 << 22  # gathered points of a block stay in the cache
+_FORM_BYTES = 1 << 22  # forms of many patterns at once, which products need
 _BAND = 8  # triangular products skip the upper triangle in bands of so many rows
 
 
@@ -39,22 +40,36 @@ class ScaledPoints:
     Parameters
     ----------
     stack : GaussianStack
-        K Gaussians over d columns.
-    scaled : ndarray of shape (K, m, d)
-        The vectors t = G (s - mu) of m points under each component.
+        K Gaussians over d columns, for their covariances.
+    centres : ndarray of shape (K, d)
+        What points are centred at under each of them.
+    points : ndarray of shape (m, d)
+        The points s.
     gammas : ndarray of shape (d,)
         The diagonal of G.
     """
 
     stack: GaussianStack
-    scaled: FloatArray
+    centres: FloatArray
+    points: FloatArray
     gammas: FloatArray
 
     @cached_property
+    def scaled(self) -> FloatArray:
+        """The vectors t = G (s - centre), shape (K, m, d)."""
+        return self.gammas * (self.points - self.centres[:, None])
+
+    @cached_property
+    def distances(self) -> FloatArray:
+        """The squared distances tᵀ (s - centre), shape (K, m)."""
+        return np.einsum("kmd,kmd->km", self.scaled, self.points - self.centres[:, None])
+
+    @cached_property
     def products(self) -> FloatArray:
-        """Products t_i t_j with i >= j, shape (K, m, d (d + 1) / 2)."""
+        """Products t_i t_j with i >= j, then the distances, shape (K, d (d + 1) / 2 + 1, m)."""
         i, j = np.tril_indices(self.stack.n_columns)
-        return self.scaled[:, :, i] * self.scaled[:, :, j]
+        products = self.columns[:, i] * self.columns[:, j]
+        return np.concatenate([products, self.distances[:, None]], axis=1)
 
     @cached_property
     def columns(self) -> FloatArray:
@@ -64,11 +79,11 @@ class ScaledPoints:
     @cached_property
     def shifts(self) -> FloatArray:
         """What the points of each component differ by from the shared ones, shape (K, d)."""
-        return self.gammas * (self.stack.means.mean(axis=0) - self.stack.means)
+        return self.gammas * (self.centres.mean(axis=0) - self.centres)
 
     @cached_property
     def shared(self) -> FloatArray:
-        """Points about the mean of the means by column, after a row of ones, (d + 1, m)."""
+        """Points about the mean of the centres by column, after a row of ones, (d + 1, m)."""
         columns = self.columns[0] - self.shifts[0][:, None]
         return np.vstack([np.ones(columns.shape[1]), columns])
 
@@ -88,41 +103,10 @@ class ScaledPoints:
         return np.einsum("kdm,kdm->km", self.columns, self.turned)
 
 
-def product_coefficients(
-    group: PatternGroup, roots: FloatArray, shape: tuple[int, int]
-) -> FloatArray:
-    """Coefficients of the products of coordinates in the quadratic forms.
-
-    Parameters
-    ----------
-    group : PatternGroup
-        P patterns with n_missing missing cells each.
-    roots : ndarray of shape (n_missing, n_missing, K * P)
-        Roots W of the inverse blocks P⁻¹ = WᵀW, components slowest.
-    shape : tuple of int
-        (K, d).
-
-    Returns
-    -------
-    ndarray of shape (K, P, d (d + 1) / 2)
-        In the order of ``np.tril_indices(d)``.
-    """
-    n_components, n_columns = shape
-    i, j = np.tril_indices(len(roots))
-    values = gram_of_lower(roots)[i, j] * np.where(i == j, 1.0, 2.0)[:, None]
-    result = np.zeros((n_components, group.n_patterns, n_columns * (n_columns + 1) // 2))
-    # the columns of a pattern ascend, so that (i, j) stays in the lower triangle
-    row, column = group.missing[:, i], group.missing[:, j]
-    result[:, np.arange(group.n_patterns)[:, None], row * (row + 1) // 2 + column] = values.reshape(
-        len(i), n_components, -1
-    ).transpose(1, 2, 0)
-    return result
-
-
 def quadratic_forms(
     points: ScaledPoints, group: PatternGroup, roots: FloatArray
 ) -> Iterator[tuple[PatternGroup, FloatArray]]:
-    """Evaluate t_mᵀ P⁻¹ t_m, block by block of patterns.
+    """Evaluate 2 t_mᵀ P⁻¹ t_m - tᵀ (s - centre), block by block of patterns.
 
     Parameters
     ----------
@@ -138,26 +122,64 @@ def quadratic_forms(
     block : PatternGroup
         The next p patterns and their rows.
     forms : ndarray of shape (K, p, m)
-        Their quadratic forms.
+        What depends on these patterns and the points alone.
     """
     n_components, n_points, n_columns = points.scaled.shape
-    n_missing, n_observed = group.missing.shape[1], group.observed.shape[1]
-    if n_columns <= MAX_PRODUCT_COLUMNS:
-        left = product_coefficients(group, roots, (n_components, n_columns))
-        right = points.products.transpose(0, 2, 1)
-        for patterns, block in _pattern_blocks(group, n_components * n_points):
-            yield block, left[:, patterns] @ right
-    elif n_missing <= n_observed:
-        left = _with_shifts(_by_pattern(roots, n_components), points.shifts, group)
-        for patterns, block in _pattern_blocks(group, (n_missing + n_components) * n_points):
-            ones_first = np.pad(block.missing + 1, ((0, 0), (1, 0)))
-            yield block, _squared_shared_products(left[patterns], points.shared[ones_first])
-    else:
-        left = _by_pattern(_observed_roots(points.complement, group.observed), n_components)
-        for patterns, block in _pattern_blocks(group, n_components * (n_observed + 1) * n_points):
-            vectors = points.turned[:, block.observed]
-            forms = _squared_lower_products(left[:, patterns], vectors)
-            yield block, np.subtract(points.norms[:, None], forms, out=forms)
+    size = len(roots)
+    by_pattern = roots.reshape(size, size, n_components, group.n_patterns)
+    step = max(1, _FORM_BYTES // (8 * n_components * max(1, n_points)))
+    for number, block in enumerate(group.blocks(step)):
+        own = by_pattern[..., number * step : number * step + block.n_patterns]
+        if n_columns <= MAX_PRODUCT_COLUMNS:
+            yield block, _coefficients(block, own, n_columns) @ points.products
+            continue
+        forms = np.empty((n_components, block.n_patterns, n_points))
+        write = _write_missing if size <= block.observed.shape[1] else _write_complement
+        write(points, block, own, forms)
+        forms *= 2.0
+        forms -= points.distances[:, None]
+        yield block, forms
+
+
+def _coefficients(group: PatternGroup, roots: FloatArray, n_columns: int) -> FloatArray:
+    """Coefficients of the products of coordinates and of the distance, (K, P, products + 1).
+
+    The roots have the shape (n_missing, n_missing, K, P).
+    """
+    size, _, n_components, n_patterns = roots.shape
+    i, j = np.tril_indices(size)
+    inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
+    inverses *= np.where(i == j, 2.0, 4.0)[:, None]
+    result = np.zeros((n_components, n_patterns, n_columns * (n_columns + 1) // 2 + 1))
+    result[:, :, -1] = -1.0
+    # the columns of a pattern ascend, so that (i, j) stays in the lower triangle
+    row, column = group.missing[:, i], group.missing[:, j]
+    values = inverses.reshape(len(i), n_components, n_patterns).transpose(1, 2, 0)
+    result[:, np.arange(n_patterns)[:, None], row * (row + 1) // 2 + column] = values
+    return result
+
+
+def _write_missing(
+    points: ScaledPoints, group: PatternGroup, roots: FloatArray, forms: FloatArray
+) -> None:
+    """Evaluate t_mᵀ P⁻¹ t_m through the roots of P⁻¹, shape (n_missing, n_missing, K, P)."""
+    left = _with_shifts(_by_pattern(roots), points.shifts, group)
+    numbers = (len(roots) + len(forms)) * forms.shape[2]
+    for patterns, block in _pattern_blocks(group, numbers):
+        ones_first = np.pad(block.missing + 1, ((0, 0), (1, 0)))
+        forms[:, patterns] = _squared_shared_products(left[patterns], points.shared[ones_first])
+
+
+def _write_complement(
+    points: ScaledPoints, group: PatternGroup, roots: FloatArray, forms: FloatArray
+) -> None:
+    """Evaluate t_mᵀ P⁻¹ t_m through the inverse of Λ + 2 G at the observed columns."""
+    observed = _observed_roots(points.complement, group.observed)
+    left = _by_pattern(observed.reshape(*observed.shape[:2], len(forms), group.n_patterns))
+    numbers = len(forms) * (len(observed) + 1) * forms.shape[2]
+    for patterns, block in _pattern_blocks(group, numbers):
+        squares = _squared_lower_products(left[:, patterns], points.turned[:, block.observed])
+        np.subtract(points.norms[:, None], squares, out=forms[:, patterns])
 
 
 def _pattern_blocks(
@@ -169,11 +191,9 @@ def _pattern_blocks(
         yield slice(i * n_patterns, i * n_patterns + block.n_patterns), block
 
 
-def _by_pattern(matrices: FloatArray, n_components: int) -> FloatArray:
-    """Rearrange (m, m, K * P) to (K, P, m, m)."""
-    size, _, n_cases = matrices.shape
-    shape = (size, size, n_components, n_cases // n_components)
-    return np.ascontiguousarray(matrices.reshape(shape).transpose(2, 3, 0, 1))
+def _by_pattern(matrices: FloatArray) -> FloatArray:
+    """Rearrange (m, m, K, P) to (K, P, m, m)."""
+    return np.ascontiguousarray(matrices.transpose(2, 3, 0, 1))
 
 
 def _with_shifts(lower: FloatArray, shifts: FloatArray, group: PatternGroup) -> FloatArray:

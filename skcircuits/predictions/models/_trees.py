@@ -17,6 +17,7 @@ from scipy.special import ndtr
 from skcircuits.circuits import Circuit
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
+    AverageForm,
     ClosedForm,
     NoClosedFormError,
     Problem,
@@ -339,7 +340,8 @@ def _build(model: Any, problem: Problem) -> ClosedForm:
     method = problem.response.method
     models = problem.response.models
     if len(models) > 1 and steps_of(models[0]):
-        raise NoClosedFormError("trees of several models have encoders of their own")
+        # Encoders of their own: their trees cannot be joined
+        return AverageForm.of(problem, lambda one: _build(one.response.models[0], one))
     parts = [trees_of(last_step(one), method) for one in models]
     trees = Trees.joined(parts, 1.0 / len(parts))
     features = probe(lambda X: _tree_features(problem, X), problem)

@@ -1,0 +1,197 @@
+"""Every regressor and classifier of scikit-learn as base of an expected prediction."""
+
+import inspect
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.compose import make_column_transformer
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor, StackingRegressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVR
+from sklearn.utils import all_estimators
+
+from skcircuits import (
+    ExpectedPredictionClassifier,
+    ExpectedPredictionRegressor,
+    GaussianMixtureDensity,
+)
+
+NAN = np.nan
+KINDS = {"regressor": ExpectedPredictionRegressor, "classifier": ExpectedPredictionClassifier}
+INNER = {"regressor": Ridge(), "classifier": LogisticRegression()}
+# They answer nothing for rows far from the training rows, isolated ones or tables like this one
+UNFIT = {"RadiusNeighborsRegressor", "RadiusNeighborsClassifier", "IsotonicRegression"}
+
+
+def table(seed=0, n=90):
+    """Positive columns, two targets, and the same rows with missing values."""
+    rng = np.random.default_rng(seed)
+    X = np.abs(rng.normal(size=(n, 4)) @ rng.normal(size=(4, 4)) + 3.0) + 0.1
+    y = X[:, 0] - 0.1 * X[:, 1] ** 2 + 0.1 * rng.normal(size=n)
+    return X, y - y.min() + 0.1, np.where(rng.random(X.shape) < 0.3, NAN, X)
+
+
+def make(name, kind):
+    """Build an estimator of scikit-learn with as few parameters as it needs."""
+    known = {"random_state": 0, "n_estimators": 5, "max_iter": 50 if "Boost" not in name else 5}
+    known |= {"estimator": INNER[kind], "estimators": [("a", INNER[kind]), ("b", INNER[kind])]}
+    known["param_grid"] = known["param_distributions"] = {
+        "alpha" if kind == "regressor" else "C": [0.1, 1.0]
+    }
+    cls = dict(all_estimators(type_filter=kind))[name]
+    parameters = inspect.signature(cls).parameters
+    model = cls(**{key: value for key, value in known.items() if key in parameters})
+    if name == "CategoricalNB":
+        model.set_params(min_categories=50)
+    return model
+
+
+def fit_alone(model, X, targets):
+    """Fit a model on the first target that it accepts; None where it accepts none."""
+    for y in targets:
+        try:
+            return clone(model).fit(X, y), y
+        except Exception:
+            continue
+    return None, None
+
+
+def check_answers(wrapped, alone, X, incomplete):
+    """Same methods, shapes and kinds as the model alone; on complete rows the same answers."""
+    for method in ("predict", "predict_proba", "decision_function"):
+        assert hasattr(wrapped, method) == hasattr(alone, method)
+        if not hasattr(alone, method):
+            continue
+        expected, found = (getattr(model, method)(X) for model in (alone, wrapped))
+        missing = getattr(wrapped, method)(incomplete)
+        if not isinstance(expected, list):
+            expected, found, missing = [expected], [found], [missing]
+        for own, same, other in zip(expected, found, missing, strict=True):
+            assert own.shape == other.shape
+            np.testing.assert_array_equal(same, own)
+            if own.dtype.kind == "f":
+                assert np.isfinite(other).all()
+            if method == "predict_proba" and np.allclose(own.sum(axis=1), 1.0):
+                np.testing.assert_allclose(other.sum(axis=1), 1.0, atol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for kind in KINDS for name, _ in all_estimators(type_filter=kind)],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_any_model(name, kind):
+    X, y, incomplete = table()
+    model = make(name, kind)
+    if kind == "classifier":
+        X = np.rint(X) if name == "CategoricalNB" else X
+        three = np.array(["low", "middle", "high"])[np.digitize(y, np.quantile(y, [0.3, 0.6]))]
+        two = np.where(y > np.median(y), "a", "b")
+        targets = three, two, np.column_stack([two, two[::-1]])
+    else:
+        targets = y, np.column_stack([y, y[::-1]])
+    alone, y = fit_alone(model, X, targets)
+    if alone is None or name in UNFIT:
+        pytest.skip(f"{name} cannot be fitted to the table")
+    wrapped = KINDS[kind](
+        clone(model),
+        density=GaussianMixtureDensity(n_components=2, covariance_type="shrunk"),
+        random_state=0,
+        n_draws=64,
+        tol=0.5,
+        n_completions=2,
+    )
+    complete = clone(wrapped).fit(X, y)
+    check_answers(complete, alone, X, incomplete)
+    assert complete.score(X, y) == pytest.approx(alone.score(X, y))
+    if kind == "regressor":
+        assert np.isfinite(complete.predict(incomplete, return_std=True)[1]).all()
+    values = complete.value_of_measuring(incomplete[:3])
+    assert np.isfinite(values).all() and (values >= 0).all()
+    again = clone(wrapped).fit(incomplete, y)
+    assert again.predict(incomplete).shape == complete.predict(incomplete).shape
+    assert np.isfinite(again.score(incomplete, y))
+
+
+# ------------------------------------------------------------- what used to go wrong
+
+
+def expected(model, **parameters):
+    kind = KINDS["classifier" if is_classifier(model) else "regressor"]
+    density = GaussianMixtureDensity(n_components=1, covariance_type="shrunk")
+    return kind(model, density=density, random_state=0, n_draws=64, tol=0.5, **parameters)
+
+
+def test_models_that_predict_only_once_they_are_fitted():
+    X, y, incomplete = table()
+    stacked = StackingRegressor([("a", Ridge()), ("b", SVR())], cv=2)
+    assert np.isfinite(expected(stacked).fit(X, y).predict(incomplete)).all()
+
+
+def test_several_targets_are_right_together():
+    X, y, incomplete = table()
+    labels = np.column_stack([y > np.median(y), X[:, 1] > np.median(X[:, 1])]).astype(int)
+    model = MultiOutputClassifier(LogisticRegression())
+    wrapped = expected(model).fit(X, labels)
+    assert wrapped.score(X, labels) == clone(model).fit(X, labels).score(X, labels)
+    right = (wrapped.predict(incomplete) == labels).all(axis=1)
+    assert wrapped.score(incomplete, labels) == right.mean()
+    weights = np.arange(len(y))
+    assert wrapped.score(incomplete, labels, weights) == np.average(right, weights=weights)
+
+
+def test_one_class_alone():
+    X, y, incomplete = table()
+    wrapped = expected(RandomForestClassifier(3)).fit(X, np.repeat("only", len(y)))
+    assert (wrapped.predict(incomplete) == "only").all()
+
+
+def test_trees_behind_encoders_of_their_own_are_averaged():
+    X, y, incomplete = table()
+    forest = make_pipeline(StandardScaler(), RandomForestRegressor(3, max_depth=3, random_state=0))
+    wrapped = expected(forest, n_completions=2).fit(incomplete, y)
+    assert wrapped.method_.startswith("exact: probabilities of leaves")
+    row = np.where(np.arange(4) == 1, NAN, X[:1])
+    drawn = clone(wrapped).set_params(method="draws", n_draws=4096, tol=0.01).fit(incomplete, y)
+    assert wrapped.predict(row) == pytest.approx(drawn.predict(row), abs=0.03 * y.std())
+    assert wrapped.standard_error(row) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "match"),
+    [
+        ("regressor", LogisticRegression(), "be a regressor.*ExpectedPredictionClassifier"),
+        ("classifier", Ridge(), "be a classifier.*ExpectedPredictionRegressor"),
+        ("regressor", StandardScaler(), "have predict"),
+        ("regressor", FrozenEstimator(LogisticRegression()), "be a regressor"),
+    ],
+    ids=str,
+)
+def test_models_of_the_other_kind_are_refused_at_once(kind, model, match, monkeypatch):
+    X, y, _ = table()
+    monkeypatch.setattr(type(model), "fit", lambda *args: pytest.fail("fitted for nothing"))
+    with pytest.raises(TypeError, match=match):
+        KINDS[kind](model).fit(X, (y > y.mean()).astype(int))
+
+
+def test_pipelines_that_refuse_categories_are_refused_at_once(monkeypatch):
+    X, y, _ = table()
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(job=np.where(y > 1, "nurse", "cook"))
+    with monkeypatch.context() as patch:
+        patch.setattr(GaussianMixtureDensity, "fit", lambda *args: pytest.fail("for nothing"))
+        with pytest.raises(ValueError, match=r"columns \['job'\].*OneHotEncoder"):
+            expected(make_pipeline(StandardScaler(), Ridge())).fit(frame, y)
+    encoder = make_column_transformer((OneHotEncoder(), ["job"]), remainder="passthrough")
+    for model in (make_pipeline(encoder, Ridge()), DummyRegressor()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            expected(model).fit(frame, y).predict(frame.assign(job=None))
