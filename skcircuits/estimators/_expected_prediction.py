@@ -173,6 +173,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             table = self._check_table(X, reset=False)
             models = [clone(model).fit(table, y, **fit_params)]
         encoded = self._learn_density(X, sample_weight=sample_weight)
+        self._bounds = _range_of(encoded) if _refuses_negative_values(model) else None
         if must_complete:
             models = [
                 clone(model).fit(table, y, **fit_params)
@@ -274,8 +275,9 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             n_jobs=self.n_jobs,
         )
         drawn = imputer.fit(joint).sample_imputations(joint, self.n_completions, proper=False)
+        rows = self._rows(encoded)
         for copy in drawn[:, :, : encoded.shape[1]]:
-            yield self._schema.decode(copy.astype(np.float64))
+            yield self._schema.decode(rows.completed(copy.astype(np.float64)))
 
     def get_metadata_routing(self):
         """Tell what metadata are passed on.
@@ -354,7 +356,8 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     def _rows(self, cells):
         """Give incomplete rows with the evidence that the density can use."""
-        return IncompleteRows(cells, self._as_known(cells), self._schema.is_integral)
+        integral = self._schema.is_integral
+        return IncompleteRows(cells, self._as_known(cells), integral, self._bounds)
 
     def _expected_response(self, method):
         """Give what computes the expected answers of a method."""
@@ -410,3 +413,22 @@ def _may_read_categories(model):
         return True
     tags = get_tags(model).input_tags
     return tags.categorical or tags.string or "categorical_features" in parameters
+
+
+def _refuses_negative_values(model):
+    """Tell whether a model, or one inside of it, refuses what a density may draw."""
+    parts = [model, *model.get_params(deep=True).values()]
+    return any(
+        get_tags(part).input_tags.positive_only
+        for part in parts
+        if hasattr(part, "fit") and not isinstance(part, type)
+    )
+
+
+def _range_of(encoded):
+    """Give the least and the largest observed value of each column."""
+    seen = ~np.isnan(encoded)
+    least = np.min(encoded, axis=0, where=seen, initial=np.inf)
+    largest = np.max(encoded, axis=0, where=seen, initial=-np.inf)
+    empty = ~seen.any(axis=0)
+    return np.where(empty, 0.0, least), np.where(empty, 0.0, largest)

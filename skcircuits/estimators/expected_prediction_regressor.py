@@ -174,7 +174,7 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
 
     def _answer_scale(self, models, y):
         drawn = self.circuit_.sample(_SCALE_ROWS, random_state=0)
-        drawn = np.where(self._schema.is_integral, np.rint(drawn), drawn)
+        drawn = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
         answers = models[0].predict(self._schema.decode(drawn))
         self._target_is_vector = answers.ndim == 1
         spread = np.std(answers if y is None else np.asarray(y, dtype=np.float64), axis=0)

@@ -25,11 +25,14 @@ class IncompleteRows:
         What the density is told, NaN also where it cannot make use of a cell.
     is_integral : ndarray of shape (d,)
         Columns whose draws are rounded, as the model has seen integers only.
+    bounds : tuple of two ndarrays of shape (d,) or None
+        Least and largest value of each column to draw, where the model refuses others.
     """
 
     cells: FloatArray
     evidence: FloatArray
     is_integral: BoolArray
+    bounds: tuple[FloatArray, FloatArray] | None = None
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -42,6 +45,8 @@ class IncompleteRows:
     def completed(self, drawn: FloatArray) -> FloatArray:
         """Put drawn cells, shape (..., n, d), where cells are missing; `drawn` is used up."""
         drawn[..., self.is_integral] = np.rint(drawn[..., self.is_integral])
+        if self.bounds is not None:
+            np.clip(drawn, *self.bounds, out=drawn)
         return np.where(np.isnan(self.cells), drawn, self.cells)
 
 
