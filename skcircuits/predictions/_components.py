@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -14,6 +15,7 @@ from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -225,13 +227,25 @@ class ConditionedRows:
         """Means and variances of linear functions, slopes (p, k), both of shape (K, n, k)."""
         n_components, n_rows, _ = self.means.shape
         variances = np.zeros((n_components, n_rows, slopes.shape[1]))
-        for block in self.blocks:
-            group = block.group
-            size = group.missing.shape[1]
-            roots = block.roots.reshape(size, size, n_components, -1)
-            spread = np.einsum("ijkp,pjo->ikpo", roots, slopes[group.missing])
+        for group, spread in self._spreads(slopes):
             variances[:, group.rows] = np.square(spread).sum(axis=0)[:, group.pattern]
         return self.means @ slopes, variances
+
+    def projected_covariances(self, slopes: FloatArray) -> FloatArray:
+        """Covariances of linear functions, slopes (p, k), shape (K, n, k, k)."""
+        n_components, n_rows, _ = self.means.shape
+        result = np.zeros((n_components, n_rows, slopes.shape[1], slopes.shape[1]))
+        for group, spread in self._spreads(slopes):
+            covariances = np.einsum("ikpo,ikpq->kpoq", spread, spread)
+            result[:, group.rows] = covariances[:, group.pattern]
+        return result
+
+    def _spreads(self, slopes: FloatArray) -> Iterator[tuple[PatternGroup, FloatArray]]:
+        """Roots of the covariances times slopes, shape (m, K, P, k), group by group."""
+        for block in self.blocks:
+            size = block.group.missing.shape[1]
+            roots = block.roots.reshape(size, size, len(self.means), -1)
+            yield block.group, np.einsum("ijkp,pjo->ikpo", roots, slopes[block.group.missing])
 
 
 def _expand_all(circuit: Circuit) -> list[_Term]:

@@ -33,6 +33,7 @@ from sklearn.linear_model import (
     RidgeClassifier,
     SGDClassifier,
 )
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, StandardScaler
@@ -392,7 +393,8 @@ def test_trees_behind_scalers_that_turn_columns_around():
         (make_pipeline(PolynomialFeatures(3), Ridge()), "predict", "sum of functions of single"),
         (SVR(kernel="poly"), "predict", "kernel='poly'"),
         (make_pipeline(PCA(2), SVR()), "predict", "mix columns"),
-        (LogisticRegression(), "predict_proba", "more than two classes"),
+        (OneVsRestClassifier(LogisticRegression()), "predict_proba", "OneVsRestClassifier has no"),
+        (SGDClassifier(loss="log_loss"), "predict_proba", "softmax of the decision functions"),
         (GradientBoostingClassifier(n_estimators=2), "predict_proba", "link"),
         (CalibratedClassifierCV(LinearSVC()), "predict_proba", "CalibratedClassifierCV"),
     ],

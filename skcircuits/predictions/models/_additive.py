@@ -126,8 +126,8 @@ class ScoreParts(NamedTuple):
         Probabilities of components and combinations of missing categories.
     means : ndarray of shape (K, S, n, k)
         Means of the Gaussians.
-    variances : ndarray of shape (K, 1, n, k)
-        Their variances.
+    variances : ndarray of shape (K, 1, n, k) or (K, 1, n, k, k)
+        Their variances, or covariances where these are asked for.
     """
 
     rows: IntArray
@@ -137,12 +137,18 @@ class ScoreParts(NamedTuple):
 
 
 def score_parts(
-    additive: AdditiveFunction, components: GaussianComponents, X: FloatArray
+    additive: AdditiveFunction,
+    components: GaussianComponents,
+    X: FloatArray,
+    *,
+    with_covariances: bool = False,
 ) -> Iterator[ScoreParts]:
     """Yield the conditional distributions of an additive function, block by block of rows."""
     conditioned = components.conditioned(X)
     weights = conditioned.weights
     means, variances = additive._given_components(conditioned, components, X)
+    if with_covariances:
+        variances = conditioned.projected_covariances(additive.slopes[components.columns])
     categories = np.array(sorted(additive.tables), dtype=np.intp)
     for group in group_patterns(np.isnan(X[:, categories])):
         for number, missing in enumerate(group.missing):

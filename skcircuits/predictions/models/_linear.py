@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 from sklearn import linear_model
 from sklearn.cross_decomposition import CCA, PLSCanonical, PLSRegression
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -33,6 +34,7 @@ from skcircuits.predictions.models._additive import (
 from skcircuits.predictions.models._kernel_expansions import nystroem_form
 from skcircuits.predictions.models._logistic import LogisticForm
 from skcircuits.predictions.models._quadratic import quadratic_form
+from skcircuits.predictions.models._softmax import SoftmaxForm
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["LinearForm", "LogLinearForm", "build_linear", "build_log_linear"]
@@ -167,13 +169,16 @@ def _build_classifier(model: Any, problem: Problem) -> ClosedForm:
 
 def _build_logistic(single: Problem) -> ClosedForm:
     (model,) = single.response.models
-    if not hasattr(model, "decision_function") or len(model.classes_) != 2:
-        raise NoClosedFormError("probabilities of more than two classes have no closed form")
+    if not hasattr(model, "decision_function"):
+        raise NoClosedFormError("probabilities without decision functions are no link of scores")
     score = single.asking("decision_function").response
     trials = single.trial_rows()
-    second = single.response(trials)[:, 1:]
-    single.check(1.0 / (1.0 + np.exp(-score(trials))), second, "a logistic link")
-    return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))
+    scores, expected = score(trials), single.response(trials)
+    if len(model.classes_) == 2:
+        single.check(1.0 / (1.0 + np.exp(-scores)), expected[:, 1:], "a logistic link")
+        return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))
+    single.check(softmax(scores, axis=1), expected, "a softmax of the decision functions")
+    return SoftmaxForm(probe(score, single), GaussianComponents.of(single.circuit))
 
 
 for _type in REGRESSORS:
