@@ -7,6 +7,7 @@ from skcircuits.versions import show_versions
 
 if TYPE_CHECKING:
     from skcircuits.estimators import (
+        AutomaticDensity,
         BBISWeighter,
         ChowLiuDensity,
         CircuitImputer,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AutomaticDensity",
     "BBISWeighter",
     "ChowLiuDensity",
     "CircuitImputer",

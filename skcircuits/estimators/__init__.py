@@ -1,5 +1,6 @@
 """The public estimators, one file each."""
 
+from skcircuits.estimators.automatic.density import AutomaticDensity
 from skcircuits.estimators.bbis import BBISWeighter
 from skcircuits.estimators.chow_liu import ChowLiuDensity
 from skcircuits.estimators.expected_prediction_classifier import ExpectedPredictionClassifier
@@ -15,6 +16,7 @@ from skcircuits.estimators.strudel import StrudelDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 
 __all__ = [
+    "AutomaticDensity",
     "BBISWeighter",
     "ChowLiuDensity",
     "CircuitImputer",

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_memory
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
+from skcircuits.estimators.automatic.density import AutomaticDensity
 from skcircuits.estimators.chow_liu import ChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
@@ -51,6 +52,9 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
     ``density_`` (None where the parameter is a circuit) and ``circuit_``, which speaks
     original units and codes into ``categories_[j]``.
     """
+
+    # Whether density="auto" may mix families: kernels between incomplete rows need one structure
+    _mixes_families = False
 
     def _learn_density(self, X, missing_value=np.nan, sample_weight=None):
         """Learn schema and density of X, return X encoded, shape (n, d)."""
@@ -112,10 +116,12 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return _NAMED[self.density]()
 
     def _automatic_density(self, encoded):
-        """Choose a density: latent trees for discrete tables, Gaussian mixtures for others."""
+        """Choose a density: latent trees for discrete tables, the best families for others."""
         numbers = encoded[:, ~self._schema.is_categorical]
         if all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T):
             return HiddenChowLiuDensity()
+        if self._mixes_families:
+            return AutomaticDensity(selection="cells")
         return GaussianMixtureDensity(selection="cells")
 
     def set_params(self, **params):

@@ -187,6 +187,7 @@ class GaussianMixtureDensity(CircuitDensity):
     }
 
     _given_pool = None  # what an earlier fit chose, in clones that are to keep it
+    _given_fits = None  # fits of its candidates to some of the rows
 
     def __init__(
         self,
@@ -242,12 +243,13 @@ class GaussianMixtureDensity(CircuitDensity):
         n_members = sum(pool.values())
         result = drive(
             self,
-            learn_pool(table, pool, settings, generator, comparison.fits),
+            learn_pool(table, pool, settings, generator, self._given_fits or comparison.fits),
             # a pool that is not complete yet loses to any longer one
             score=len,
             attributes=lambda states: self._attributes(states, table),
             X=rows.X,
         )
+        self._given_fits = None  # they have done their part
         vars(self).update(self._attributes(result.state, table))
         self._check_convergence(result.converged, len(result.state) == n_members)
 

@@ -41,6 +41,11 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     validation_fraction : float or None, default=0.1
         Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
         gets validation rows. None, and tables too small to spare a row: the training rows.
+    point_masses : bool, default=True
+        Whether numbers may have a probability of their own: those of columns of a few evenly
+        spaced integers, which then count as categories, and those that repeat heavily. With
+        False every number has a density, as a Gaussian mixture gives it, and the two can be
+        compared and mixed.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
@@ -105,6 +110,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "point_masses": ["boolean"],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -118,6 +124,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         tol=1e-4,
         n_iter_no_change=8,
         validation_fraction=0.1,
+        point_masses=True,
         random_state=None,
         verbose=0,
     ):
@@ -127,6 +134,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         self.tol = tol
         self.n_iter_no_change = n_iter_no_change
         self.validation_fraction = validation_fraction
+        self.point_masses = point_masses
         self.random_state = random_state
         self.verbose = verbose
 
@@ -135,7 +143,14 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     def _fit_rows(self, rows, generator):
         layout = self._states.layout
         complete = complete_rows(rows.codes, layout, generator, sample_weight=rows.weight)
-        latent = LatentRows(self._cells(rows), rows.weight, complete, layout, self._has_categories)
+        latent = LatentRows(
+            self._cells(rows),
+            rows.weight,
+            complete,
+            layout,
+            self._has_categories,
+            self.point_masses,
+        )
         steps = learn_latent_tree(
             latent,
             self.n_latent_states,
@@ -166,6 +181,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     @property
     def _has_categories(self):
         """Mask of the columns with categorical emissions: categories, few even integers."""
+        if not self.point_masses:
+            return self.is_categorical_
         values = self._states.discretizer.values
         return np.array([known is not None and _are_even(known) for known in values])
 

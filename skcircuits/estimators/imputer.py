@@ -125,6 +125,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
            [1., 1.]])
     """
 
+    _mixes_families = True
+
     _parameter_constraints: ClassVar[dict] = {
         **DENSITY_CONSTRAINTS,
         "strategy": [StrOptions({"mean", "mpe", "sample"})],

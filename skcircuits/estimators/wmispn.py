@@ -74,6 +74,10 @@ class WMISPNDensity(CircuitDensity):
         Test of independence: a G-test on categories and levels of numbers, with the degrees of
         freedom of the levels observed (rank correlation for pairs of numbers with few rows),
         or random features of ranks.
+    point_masses : bool, default=True
+        Whether numbers that repeat heavily have a probability of their own. With False every
+        number has a density, as a Gaussian mixture gives it, and the two can be compared and
+        mixed.
     integer_features : "auto", None or array-like, default="auto"
         Which numerical columns are whole by nature: those that were in fit, none, or a
         mask, indices or names. Draws of them are whole, and queries about them mean whole
@@ -158,6 +162,7 @@ class WMISPNDensity(CircuitDensity):
         "smoothing": [Interval(Real, 0, None, closed="neither")],
         "leaf": [StrOptions({"polynomial", "histogram", "gaussian", "multivariate"})],
         "independence": [StrOptions({"g_test", "rdc"})],
+        "point_masses": ["boolean"],
         "integer_features": ["array-like", StrOptions({"auto"}), None],
         **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
@@ -175,6 +180,7 @@ class WMISPNDensity(CircuitDensity):
         smoothing=1.0,
         leaf="polynomial",
         independence="g_test",
+        point_masses=True,
         integer_features="auto",
         categorical_features="from_dtype",
         handle_unknown="missing",
@@ -189,6 +195,7 @@ class WMISPNDensity(CircuitDensity):
         self.smoothing = smoothing
         self.leaf = leaf
         self.independence = independence
+        self.point_masses = point_masses
         self.integer_features = integer_features
         self.categorical_features = categorical_features
         self.handle_unknown = handle_unknown
@@ -199,7 +206,7 @@ class WMISPNDensity(CircuitDensity):
         self._mark_integers()
         X, weights = rows.X, rows.weight
         columns = tuple(
-            describe_column(j, X[:, j], weights, int(cardinality))
+            describe_column(j, X[:, j], weights, int(cardinality), self.point_masses)
             for j, cardinality in enumerate(self._schema.cardinalities)
         )
         table = MixedTable(X, weights, columns)

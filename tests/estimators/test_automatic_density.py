@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from skcircuits import (
+    AutomaticDensity,
     CircuitImputer,
     ExpectedPredictionSVR,
     GaussianMixtureDensity,
@@ -23,10 +24,10 @@ def tables():
         "labels": (labels, HiddenChowLiuDensity),
         "whole": (whole, HiddenChowLiuDensity),
         "whole with holes": (holes, HiddenChowLiuDensity),
-        "numbers": (numbers, GaussianMixtureDensity),
-        "mixed": (mixed, GaussianMixtureDensity),
-        "many whole": (many, GaussianMixtureDensity),
-        "few rows": (few_rows, GaussianMixtureDensity),
+        "numbers": (numbers, AutomaticDensity),
+        "mixed": (mixed, AutomaticDensity),
+        "many whole": (many, AutomaticDensity),
+        "few rows": (few_rows, AutomaticDensity),
     }
 
 

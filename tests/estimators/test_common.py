@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcircuits
 from skcircuits import (
+    AutomaticDensity,
     BBISWeighter,
     ChowLiuDensity,
     CircuitImputer,
@@ -57,6 +58,10 @@ class StandardNormal:
 
 
 ESTIMATORS = {
+    "AutomaticDensity": (
+        AutomaticDensity(families=["wmispn"]),
+        {"selection": ["cells", "log_likelihood"]},
+    ),
     "BBISWeighter": (BBISWeighter(target=StandardNormal()), {"regularization": [0.0, 0.1]}),
     "ChowLiuDensity": (ChowLiuDensity(), {"n_components": [1, 2]}),
     "CircuitImputer": (CircuitImputer(), {"strategy": ["mean", "mpe"]}),

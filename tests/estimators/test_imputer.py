@@ -485,8 +485,8 @@ def test_callbacks_reach_the_density(gaussian):
     recorder = Recorder()
     imputer = CircuitImputer(random_state=0).set_callbacks(recorder)
     imputer.fit(holes(gaussian.sample(60, random_state=0)))
-    assert recorder.tasks[:3] == ["setup", "CircuitImputer fit", "GaussianMixtureDensity fit"]
-    assert recorder.tasks[3] == "GaussianMixtureDensity iteration"
+    assert recorder.tasks[:3] == ["setup", "CircuitImputer fit", "AutomaticDensity fit"]
+    assert recorder.tasks[3:5] == ["GaussianMixtureDensity fit", "GaussianMixtureDensity iteration"]
     assert recorder.tasks[-1] == "teardown"
 
 

@@ -9,11 +9,12 @@ them count. A single component that is as good, up to the error of the compariso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from skcircuits.circuits import Circuit
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType
 from skcircuits.learning.gaussian_mixture._held_out import Criterion, HeldOutCells, Predictions
 from skcircuits.learning.gaussian_mixture._learner import (
@@ -24,7 +25,17 @@ from skcircuits.learning.gaussian_mixture._learner import (
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Candidate", "CandidateSpace", "Comparison", "Pool", "choose_pool", "learn_pool"]
+__all__ = [
+    "Candidate",
+    "CandidateSpace",
+    "Comparison",
+    "Pool",
+    "Rival",
+    "RivalPool",
+    "choose_pool",
+    "choose_rivals",
+    "learn_pool",
+]
 
 _TRAINING_CELLS = 40_000  # cells that candidates are fitted to
 _TRAINING_ROWS = (300, 2000)  # least and most rows of them
@@ -72,8 +83,22 @@ class Candidate:
         return self.n_components == 1
 
 
-#: Candidates and how many restarts of each are pooled.
+@dataclass(frozen=True)
+class Rival:
+    """A density of another family: its name, its size, and how a circuit is learned of rows.
+
+    `learn(X, weights, seed)`: rows (n, d) as the table was prepared from, weights (n,).
+    """
+
+    family: str
+    size: int
+    learn: Callable[[FloatArray, FloatArray, int], Circuit] = field(repr=False, compare=False)
+
+
+#: Mixtures and how many restarts of each are pooled.
 Pool = dict[Candidate, int]
+#: The same with densities of other families among them.
+RivalPool = dict[Candidate | Rival, int]
 
 
 @dataclass(frozen=True)
@@ -113,26 +138,37 @@ class CandidateSpace:
 
 
 class Comparison:
-    """Fits candidates to some rows and compares them on others."""
+    """Fits candidates to some rows and compares them on others.
+
+    `X`: the table that was prepared, for densities of other families.
+    """
 
     def __init__(
-        self, table: MixtureTable, criterion: Criterion, settings: EMSettings, seed: int
+        self,
+        table: MixtureTable,
+        criterion: Criterion,
+        settings: EMSettings,
+        seed: int,
+        X: FloatArray | None = None,
     ) -> None:
         self.settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=_TRIAL_STEPS)
         self.criterion = criterion
         self.seed = seed
+        self.X = X
         self.splits = list(_splits(table, np.random.default_rng(seed)))
         self.n_rows = len(self.splits[0][0].weights) if self.splits else 0
         self.fits: dict[Candidate, MixtureState] = {}
-        self._predictions: dict[Candidate, list[Predictions]] = {}
-        self._losses: dict[tuple[tuple[tuple[Candidate, int], ...], Criterion], FloatArray] = {}
+        self._predictions: dict[Candidate | Rival, list[Predictions]] = {}
+        self._losses: dict[
+            tuple[tuple[tuple[Candidate | Rival, int], ...], Criterion], FloatArray
+        ] = {}
 
     @property
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Candidate | Rival]:
         """Candidates tried so far."""
         return list(self._predictions)
 
-    def losses(self, pool: Pool, criterion: Criterion | None = None) -> FloatArray:
+    def losses(self, pool: RivalPool, criterion: Criterion | None = None) -> FloatArray:
         """Losses of an equal mixture of candidates in all held-out rows."""
         criterion = criterion or self.criterion
         key = (tuple(sorted(pool.items(), key=str)), criterion)
@@ -144,7 +180,7 @@ class Comparison:
             self._losses[key] = np.concatenate(parts)
         return self._losses[key]
 
-    def loss(self, pool: Pool) -> float:
+    def loss(self, pool: RivalPool) -> float:
         """Mean loss of an equal mixture of candidates."""
         return float(self.losses(pool).mean())
 
@@ -152,7 +188,7 @@ class Comparison:
         """The candidate with the lowest loss."""
         return min(candidates, key=lambda candidate: self.loss({candidate: 1}))
 
-    def is_sure(self, simple: Pool, complex_: Pool) -> bool:
+    def is_sure(self, simple: RivalPool, complex_: RivalPool) -> bool:
         """Whether a pool is better than a simpler one by more than a trifle and by chance.
 
         Squared errors have heavy tails, log densities do not: either may tell it from chance.
@@ -170,12 +206,21 @@ class Comparison:
                 return True
         return False
 
-    def _predict(self, candidate: Candidate) -> list[Predictions]:
+    def _predict(self, candidate: Candidate | Rival) -> list[Predictions]:
         if candidate not in self._predictions:
             self._predictions[candidate] = [
-                held_out.predict(self._fit(candidate, part)) for part, held_out in self.splits
+                self._ask(candidate, part, held_out) for part, held_out in self.splits
             ]
         return self._predictions[candidate]
+
+    def _ask(
+        self, candidate: Candidate | Rival, part: MixtureTable, held_out: HeldOutCells
+    ) -> Predictions:
+        if isinstance(candidate, Candidate):
+            return held_out.predict(self._fit(candidate, part))
+        assert self.X is not None, "rivals are learned from the table itself"
+        circuit = candidate.learn(self.X[part.source], part.weights, self.seed)
+        return held_out.predict_by(circuit, self.X)
 
     def _fit(self, candidate: Candidate, part: MixtureTable) -> MixtureState:
         rng = np.random.default_rng(self.seed)
@@ -184,8 +229,13 @@ class Comparison:
         return state
 
 
-def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparison) -> Pool:
-    """Choose what to fit to all rows."""
+def choose_pool(
+    table: MixtureTable,
+    space: CandidateSpace,
+    comparison: Comparison,
+    rivals: tuple[Rival, ...] = (),
+) -> RivalPool:
+    """Choose what to fit to all rows; densities of other families may be among it."""
     fixed = space.fixed()
     if fixed is not None:
         return {fixed: space.pool or 1}
@@ -207,11 +257,25 @@ def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparis
     several = _several_components(table, space, comparison.n_rows, n_factors)
     if not several:
         return {single or Candidate("tied", 0, 1): 1}
-    size = space.pool or int(np.clip(_POOL_CELLS * _MAX_POOL // table.n_cells, 1, _MAX_POOL))
-    pool = _greedy(comparison, several + ([single] if single else []), size)
+    size = space.pool or _pool_size(table)
+    pool = _greedy(comparison, [*several, *([single] if single else []), *rivals], size)
     if single and not comparison.is_sure({single: 1}, pool):
         return {single: 1}
     return pool
+
+
+def choose_rivals(
+    table: MixtureTable, comparison: Comparison, rivals: tuple[Rival, ...]
+) -> RivalPool:
+    """Choose among densities of other families alone."""
+    if not comparison.splits:
+        return {rivals[0]: 1}
+    return _greedy(comparison, list(rivals), _pool_size(table))
+
+
+def _pool_size(table: MixtureTable) -> int:
+    """Most members of a pool."""
+    return int(np.clip(_POOL_CELLS * _MAX_POOL // table.n_cells, 1, _MAX_POOL))
 
 
 def _single_component(
@@ -294,9 +358,9 @@ def _by_cells(table: MixtureTable, space: CandidateSpace, n_rows: int) -> list[C
     return [Candidate("tied", 0, k, by_cells=True) for k in sizes if k <= most]
 
 
-def _greedy(comparison: Comparison, candidates: list[Candidate], size: int) -> Pool:
+def _greedy(comparison: Comparison, candidates: list[Candidate | Rival], size: int) -> RivalPool:
     """Add what lowers the loss of the pool most, again and again."""
-    chosen: Counter[Candidate] = Counter()
+    chosen: Counter[Candidate | Rival] = Counter()
     best, best_loss = chosen, np.inf
     for _ in range(size):
         trials = [chosen + Counter([candidate]) for candidate in candidates]

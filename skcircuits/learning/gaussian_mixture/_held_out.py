@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from skcircuits.circuits import Circuit
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorExpectation
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation
 from skcircuits.learning.gaussian_mixture._learner import MixtureState
@@ -83,6 +84,30 @@ class HeldOutCells:
             observed,
             means[self.hidden_numbers],
             np.maximum(probabilities[self.hidden_codes], _LEAST_PROBABILITY),
+        )
+
+    def predict_by(self, circuit: Circuit, X: FloatArray) -> Predictions:
+        """What a circuit says of the rows of the table `X` that was prepared."""
+        table, is_number = self.table, self.table.cardinalities == 0
+        rows = X[table.source]
+        hidden = np.empty(rows.shape, dtype=bool)
+        hidden[:, is_number], hidden[:, ~is_number] = self.hidden_numbers, self.hidden_codes
+        incomplete = np.where(hidden, np.nan, rows)
+        # densities are compared in standard units
+        log_units = [
+            ~np.isnan(part[:, is_number]) @ np.log(table.scale) for part in (rows, incomplete)
+        ]
+        means = (circuit.expectation(incomplete)[:, is_number] - table.location) / table.scale
+        marginals = circuit.marginals(incomplete) if not is_number.all() else {}
+        likely = np.ones(table.codes.shape)
+        for index, j in enumerate(np.flatnonzero(~is_number).tolist()):
+            chosen = self.hidden_codes[:, index]
+            likely[chosen, index] = marginals[j][chosen, table.codes[chosen, index]]
+        return Predictions(
+            circuit.log_prob(rows) + log_units[0],
+            circuit.log_prob(incomplete) + log_units[1],
+            means[self.hidden_numbers],
+            np.maximum(likely[self.hidden_codes], _LEAST_PROBABILITY),
         )
 
     def losses(self, members: Sequence[Predictions], criterion: Criterion) -> FloatArray:

@@ -30,7 +30,8 @@ class MixtureTable:
     `codes` (n, q): categorical columns, -1 where missing. `weights` (n,): positive.
     `jitter` (c,): variance, in standard units, of a cell within the interval it stands for.
     `cardinalities` (n_columns,): number of categories per original column, 0 for numbers.
-    `blocks`: consecutive rows and their missing patterns.
+    `blocks`: consecutive rows and their missing patterns. `source` (n,): where each row stands
+    in the table that was prepared.
     """
 
     numbers: FloatArray
@@ -41,6 +42,7 @@ class MixtureTable:
     jitter: FloatArray
     cardinalities: IntArray
     blocks: list[tuple[slice, list[PatternGroup]]]
+    source: IntArray
 
     @classmethod
     def prepare(
@@ -53,7 +55,10 @@ class MixtureTable:
         """
         weights = np.ones(len(X)) if sample_weight is None else sample_weight
         kept = (weights > 0.0) & ~np.isnan(X).all(axis=1)
-        X, weights = _merge_rows(X[kept], weights[kept])
+        source = np.flatnonzero(kept)
+        first, weights = _merge_rows(X[kept], weights[kept])
+        source = source[first]
+        X = X[source]
         is_number = cardinalities == 0
         moments = ColumnMoments.of(X[:, is_number], weights)
         scale = np.sqrt(moments.variance)
@@ -61,7 +66,7 @@ class MixtureTable:
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
         jitter = np.array([_resolution(column) for column in X[:, is_number].T]) / scale
         columns = moments.mean, scale, jitter**2 / 12.0, cardinalities
-        return cls._cut(numbers, codes, weights, columns)
+        return cls._cut(numbers, codes, weights, source, columns)
 
     @classmethod
     def _cut(
@@ -69,6 +74,7 @@ class MixtureTable:
         numbers: FloatArray,
         codes: IntArray,
         weights: FloatArray,
+        source: IntArray,
         columns: tuple[FloatArray, FloatArray, FloatArray, IntArray],
     ) -> MixtureTable:
         """Cut rows into blocks."""
@@ -81,7 +87,7 @@ class MixtureTable:
             )
             for start in range(0, max(1, len(numbers)), n_rows)  # one block without any row, too
         ]
-        return cls(numbers, codes, weights, location, scale, jitter, cardinalities, blocks)
+        return cls(numbers, codes, weights, location, scale, jitter, cardinalities, blocks, source)
 
     def take(self, rows: IntArray) -> MixtureTable:
         """Keep some rows, in the units of all."""
@@ -89,6 +95,7 @@ class MixtureTable:
             self.numbers[rows],
             self.codes[rows],
             self.weights[rows],
+            self.source[rows],
             (self.location, self.scale, self.jitter, self.cardinalities),
         )
 
@@ -144,11 +151,11 @@ def _resolution(column: FloatArray) -> float:
     return float(np.median(np.diff(values)))
 
 
-def _merge_rows(X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Merge equal rows; sort by missing pattern, then by content."""
+def _merge_rows(X: FloatArray, weights: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Different rows, sorted by missing pattern, then by content, and their total weights."""
     first, inverse = unique_rows(X)
-    X = X[first]
+    different = X[first]
     weights = np.asarray(np.bincount(inverse, weights, minlength=len(first)), dtype=np.float64)
-    _, pattern = distinct_patterns(np.isnan(X))
-    order = np.lexsort((*X.T[::-1], pattern))
-    return X[order], weights[order]
+    _, pattern = distinct_patterns(np.isnan(different))
+    order = np.lexsort((*different.T[::-1], pattern))
+    return first[order], weights[order]

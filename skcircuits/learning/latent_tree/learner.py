@@ -167,11 +167,15 @@ def learn_latent_tree(
 
 def _emissions(rows: LatentRows, n_states: int) -> tuple[Emissions, FloatArray]:
     """Emissions that do not depend on the latent states yet, and the cells of the rows."""
-    numerical = {}
-    for v in np.flatnonzero(~rows.is_categorical).tolist():
-        seen = ~np.isnan(rows.X[:, v]) & (rows.weight > 0)
-        cells, weight = rows.X[seen, v], rows.weight[seen]
-        numerical[v] = ColumnCells.fit(describe_column(v, cells, weight, 0), cells, weight)
+    columns = np.flatnonzero(~rows.is_categorical).tolist()
+    seen = [~np.isnan(rows.X[:, v]) & (rows.weight > 0) for v in columns]
+    values = [rows.X[own, v] for v, own in zip(columns, seen, strict=True)]
+    weights = [rows.weight[own] for own in seen]
+    described = [
+        describe_column(*column, 0, rows.point_masses)
+        for column in zip(columns, values, weights, strict=True)
+    ]
+    numerical = dict(zip(columns, ColumnCells.fit_all(described, values, weights), strict=True))
     codes = rows.X.copy()
     for v, own in numerical.items():
         codes[:, v] = own.encode(rows.X[:, v])

@@ -27,6 +27,8 @@ class LatentRows:
         Numbering of these states.
     is_categorical : ndarray of bool of shape (n_variables,)
         Columns with categorical emissions; the others have piecewise polynomial ones.
+    point_masses : bool, default=True
+        Whether numbers that repeat heavily have a probability of their own.
 
     Examples
     --------
@@ -49,3 +51,4 @@ class LatentRows:
     states: IntArray
     layout: StateLayout
     is_categorical: BoolArray
+    point_masses: bool = True

@@ -9,13 +9,14 @@ to cells of similar rank. How much and how far is chosen by leaving out each row
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from skcircuits.circuits import PiecewisePolynomial
-from skcircuits.learning.univariate._b_splines import fit_densities, tail_fraction
+from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_fraction
 from skcircuits.learning.univariate._columns import MixedColumn
 from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
 from skcircuits.numerics._bsplines import basis_cdf
@@ -46,18 +47,53 @@ class ColumnCells:
     @classmethod
     def fit(cls, column: MixedColumn, values: FloatArray, weights: FloatArray) -> ColumnCells:
         """Cut the range of the observed values (n,) of a column, which may be none."""
-        is_atom = np.isin(values, column.atoms)
-        inner, inner_weights = values[~is_atom], weights[~is_atom]
+        return cls.fit_all([column], [values], [weights])[0]
+
+    @classmethod
+    def fit_all(
+        cls,
+        columns: Sequence[MixedColumn],
+        values: Sequence[FloatArray],
+        weights: Sequence[FloatArray],
+    ) -> list[ColumnCells]:
+        """Cut the ranges of several columns; their smooth densities are fitted together."""
+        inner = [
+            ~np.isin(own, column.atoms) & (weight > 0)
+            for column, own, weight in zip(columns, values, weights, strict=True)
+        ]
+        numbers = [own[kept] for own, kept in zip(values, inner, strict=True)]
+        parts = [own[kept] for own, kept in zip(weights, inner, strict=True)]
+        spread = [i for i, part in enumerate(parts) if len(part)]
+        densities: dict[int, Density] = {}
+        if spread:
+            resolutions = [columns[i].resolution for i in spread]
+            samples = Samples.summarize(
+                [numbers[i] for i in spread], [parts[i] for i in spread], resolutions
+            )
+            densities = dict(zip(spread, fit_densities(samples, PolynomialSettings()), strict=True))
+        return [
+            cls._cut(column, numbers[i], parts[i], float(weights[i].sum()), densities.get(i))
+            for i, column in enumerate(columns)
+        ]
+
+    @classmethod
+    def _cut(
+        cls,
+        column: MixedColumn,
+        inner: FloatArray,
+        weights: FloatArray,
+        total: float,
+        density: Density | None,
+    ) -> ColumnCells:
+        """Cells of a column from its numbers beside point masses and their smooth density."""
         # Where point masses hold nearly all rows, little is left for either tail.
-        rest = (inner_weights.sum() + 1.0 / (len(column.atoms) + 1)) / (weights.sum() + 1.0)
-        tail = float(rest * tail_fraction(np.array([inner_weights.sum()]))[0])
+        rest = (weights.sum() + 1.0 / (len(column.atoms) + 1)) / (total + 1.0)
+        tail = float(rest * tail_fraction(np.array([weights.sum()]))[0])
         half = column.resolution / 2
-        if not inner_weights.sum() > 0:
+        if density is None:
             edges = np.array([column.lower - half, column.upper + half])
             return cls(column, edges, np.ones(1), tail)
-        edges = _edges(inner, inner_weights, column.resolution)
-        samples = Samples.summarize([inner], [inner_weights], [column.resolution])
-        (density,) = fit_densities(samples, PolynomialSettings())
+        edges = _edges(inner, weights, column.resolution)
         degree = len(density.weights) - len(density.knots) + 1
         masses = np.diff(basis_cdf(edges[None], density.knots[None], degree)[0], axis=0)
         smooth = masses @ density.weights + 1e-3 * np.diff(edges) / (edges[-1] - edges[0])

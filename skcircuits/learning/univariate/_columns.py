@@ -18,6 +18,8 @@ ROWS_PER_VALUE = 10
 # neighbouring values lead to expect.
 HEAVY_FRACTION = 0.05
 HEAVY_RATIO = 8.0
+# Width, in standard deviations, of the narrowest peak of a column without point masses.
+LEAST_WIDTH = 0.01
 # Distinct values on either side that count as neighbours.
 NEIGHBOURS = 5
 
@@ -50,11 +52,16 @@ class MixedColumn:
 
 
 def describe_column(
-    variable: int, cells: FloatArray, weights: FloatArray, cardinality: int
+    variable: int,
+    cells: FloatArray,
+    weights: FloatArray,
+    cardinality: int,
+    point_masses: bool = True,
 ) -> MixedColumn:
     """Learn the facts about a column.
 
-    `cells` (n,), `weights` (n,).
+    `cells` (n,), `weights` (n,). Without `point_masses` every number has a density, which a
+    coarse resolution bounds.
     """
     seen = ~np.isnan(cells) & (weights > 0)
     cells, weights = cells[seen], weights[seen]
@@ -67,10 +74,14 @@ def describe_column(
     values, place = np.unique(cells, return_inverse=True)
     counts = np.bincount(place, weights).astype(float)
     resolution = _resolution(values)
-    heavy = _heavy_values(values, counts, resolution)
-    atom_counts = np.append(counts[heavy], counts[~heavy].sum())
     mean = np.average(values, weights=counts)
     spread = np.sqrt(np.average((values - mean) ** 2, weights=counts))
+    if point_masses:
+        heavy = _heavy_values(values, counts, resolution)
+    else:
+        heavy = np.zeros(len(values), dtype=bool)
+        resolution = max(resolution, LEAST_WIDTH * float(spread))
+    atom_counts = np.append(counts[heavy], counts[~heavy].sum())
     return MixedColumn(
         variable,
         0,

@@ -1,0 +1,1 @@
+"""The density that chooses itself."""

@@ -1,0 +1,72 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from skcircuits import AutomaticDensity, CircuitImputer, GaussianMixtureDensity
+
+
+def curved(n_rows=220, seed=0):
+    """A number that bends with another, and a category that tells which branch."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, n_rows)
+    branch = rng.choice(["up", "down"], n_rows)
+    y = np.where(branch == "up", x**2, -(x**2)) + 0.1 * rng.normal(size=n_rows)
+    return pd.DataFrame({"x": x, "y": y, "branch": branch})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return AutomaticDensity(random_state=0).fit(curved())
+
+
+def test_the_mixture_is_that_of_its_members(fitted):
+    rows = curved(50, seed=1)
+    rows.loc[::3, "y"] = np.nan
+    joint = np.stack([density.score_samples(rows) for density in fitted.densities_])
+    expected = np.log(fitted.weights_ @ np.exp(joint))
+    np.testing.assert_allclose(fitted.score_samples(rows), expected)
+    assert fitted.weights_.sum() == pytest.approx(1.0)
+
+
+def test_every_family_is_compared_and_the_best_is_better_than_one_family(fitted):
+    assert {row["family"] for row in fitted.selection_} == {
+        "gaussian_mixture",
+        "latent_tree",
+        "wmispn",
+    }
+    chosen = [row for row in fitted.selection_ if row["pool"]]
+    assert fitted.selection_[: len(chosen)] == chosen
+    rows = curved(300, seed=2)
+    alone = GaussianMixtureDensity(random_state=0).fit(curved())
+    assert fitted.score(rows) > alone.score(rows) - 0.02
+
+
+def test_mass_is_one_where_numbers_repeat():
+    rng = np.random.default_rng(0)
+    amounts = np.where(rng.random(150) < 0.5, 0.0, rng.gamma(2.0, size=150))
+    table = pd.DataFrame({"amount": amounts, "kind": rng.choice(["a", "b"], 150)})
+    density = AutomaticDensity(families=["latent_tree"], random_state=0).fit(table)
+    both = [density.probability({"kind": kind}) for kind in "ab"]
+    assert sum(both) == pytest.approx(1.0)
+    assert density.probability("-1 < amount < 0.02") == pytest.approx(0.5, abs=0.08)
+
+
+def test_proper_imputations_keep_the_choice():
+    table = curved(60)
+    table.loc[::4, "y"] = np.nan
+    density = AutomaticDensity(families=["wmispn"], selection="cells")
+    imputer = CircuitImputer(density=density, random_state=0).fit(table)
+    again = imputer.density_._clone_chosen()
+    again._fit_encoded(*imputer._training[:1], imputer._schema)
+    assert [type(d) for d in again.densities_] == [type(d) for d in imputer.density_.densities_]
+    assert len(imputer.set_output(transform="pandas").sample_imputations(table, 2)) == 2
+
+
+def test_unknown_families_are_named():
+    with pytest.raises(ValueError, match=r"families must be some of .*got families=\['kde'\]"):
+        AutomaticDensity(families=["kde"]).fit(curved(20))
+
+
+def test_a_clone_chooses_again(fitted):
+    assert clone(fitted)._given_pool is None
