@@ -168,6 +168,11 @@ class Comparison:
         """Candidates tried so far."""
         return list(self._predictions)
 
+    @property
+    def mixtures(self) -> list[Candidate]:
+        """Gaussian mixtures tried so far."""
+        return [c for c in self._predictions if isinstance(c, Candidate)]
+
     def losses(self, pool: RivalPool, criterion: Criterion | None = None) -> FloatArray:
         """Losses of an equal mixture of candidates in all held-out rows."""
         criterion = criterion or self.criterion
@@ -247,7 +252,7 @@ def choose_pool(
     single = None if space.by_cells else _single_component(table, space, comparison)
     n_factors = single.n_factors if single else 0
     if single and single.covariance_type != "factor":
-        tried = [c for c in comparison.candidates if c.covariance_type == "factor"]
+        tried = [c for c in comparison.mixtures if c.covariance_type == "factor"]
         n_factors = comparison.best(tried).n_factors if tried else 0
     if single and not len(table.category_counts):
         # a few components, quickly: most tables of numbers either gain at once or never
