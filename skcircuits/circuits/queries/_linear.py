@@ -17,12 +17,13 @@ from numpy.polynomial.legendre import leggauss, legint, legval, legvander
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.base import InputLayer
-from skcircuits.circuits.inputs.gaussian import GaussianLayer
-from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
-from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
+from skcircuits.circuits.inputs.restriction._breakpoints import breakpoints
 from skcircuits.circuits.inputs.restriction._evidence import Feature
-from skcircuits.circuits.inputs.restriction._gaussian_forms import RestrictedForms
+from skcircuits.circuits.inputs.restriction._gaussian_forms import (
+    can_bound_forms,
+    restrict_forms,
+)
 from skcircuits.circuits.queries._restricted import RestrictedCircuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray, IntArray
@@ -34,9 +35,6 @@ MAX_DIRECTIONS = 3
 MAX_INTEGERS = 2**17
 # Nodes between neighbouring breakpoints: exact for densities of degree 6 twice integrated
 N_NODES = 16
-# Ends of panels, in standard deviations, of a Gaussian and in mean excesses of a tail
-PANELS = np.arange(-9.0, 9.5, 0.75)
-TAIL_PANELS = np.concatenate([np.arange(0.0, 6.0, 0.5), np.arange(6.0, 42.0, 2.0)])
 
 
 class LinearBound(NamedTuple):
@@ -154,10 +152,7 @@ def _alternative(
         return None
     variables = sorted(set().union(*(bound.factors for bound in bounds)))
     touched = [layer for _, layer in plan.inputs if np.isin(layer.scopes, variables).any()]
-    is_joint = all(
-        isinstance(layer, MultivariateGaussianLayer) and np.isin(variables, layer.variables).all()
-        for layer in touched
-    )
+    is_joint = all(can_bound_forms(layer, variables) for layer in touched)
     if integers.intersection(variables) and len(variables) <= 2:
         return _integer_rows(plan, known, variables, bounds, integers)
     if len(variables) <= 1:
@@ -215,13 +210,10 @@ def _joint(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:
     variables = list(set().union(*(bound.factors for bound in bounds)))
     is_free = np.isnan(known.X[0])
 
-    def restrict_forms(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
-        if not (
-            isinstance(layer, MultivariateGaussianLayer)
-            and np.isin(variables, layer.variables).all()
-        ):
+    def restrict_layer(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
+        if not can_bound_forms(layer, variables):
             return restrict(layer, evidence)
-        columns = [int(v) for v in layer.variables if is_free[v]]
+        columns = [int(v) for v in np.unique(layer.scopes) if is_free[v]]
         rows = _directions(known, columns, bounds)
         if len(rows) > MAX_DIRECTIONS:
             condition = f"bound at most {MAX_DIRECTIONS} directions of one joint Gaussian"
@@ -229,9 +221,9 @@ def _joint(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:
             raise CircuitPropertyError(must("linear comparisons", condition, way_out, n=len(rows)))
         forms = np.zeros((len(rows), known.X.shape[1] + 2))
         forms[:, [*columns, -2, -1]] = rows
-        return RestrictedForms(layer, evidence, forms)
+        return restrict_forms(layer, evidence, forms)
 
-    return _Exact(RestrictedCircuit(plan, known, restrict_forms))
+    return _Exact(RestrictedCircuit(plan, known, restrict_layer))
 
 
 def _integer_rows(
@@ -433,33 +425,6 @@ def _edges(plan: Plan, outer: int, inner: int, rows: FloatArray) -> tuple[FloatA
 
 def _breakpoints(plan: Plan, variable: int) -> tuple[FloatArray, FloatArray]:
     """Points between which densities of a variable are smooth, and those with a mass."""
-    breaks, atoms = [], [np.empty(0)]
-    for _, layer in plan.inputs:
-        own = np.flatnonzero((layer.scopes == variable).any(axis=1))
-        if len(own) == 0:
-            continue
-        if isinstance(layer, GaussianLayer):
-            breaks.append((layer.means[own, None] + layer.stds[own, None] * PANELS).ravel())
-        elif isinstance(layer, MultivariateGaussianLayer):
-            place = int(np.flatnonzero(layer.variables == variable)[0])
-            std = np.sqrt(layer.gaussians.covariances[:, place, place])
-            breaks.append((layer.gaussians.means[:, place, None] + std[:, None] * PANELS).ravel())
-        elif isinstance(layer, PiecewisePolynomialLayer):
-            for unit in own.tolist():
-                ends = layer.pieces.breakpoints[unit]
-                breaks.append(ends)
-                for tail, sign in ((layer.pieces.first[unit], -1), (layer.pieces.last[unit], 1)):
-                    if layer.pieces.masses[tail] > 0.0:
-                        edge = layer.pieces.starts[tail]
-                        breaks.append(edge + sign * TAIL_PANELS / layer.pieces.rates[tail])
-            atoms += [group.atoms for group in layer.groups if group.variable == variable]
-        else:
-            raise CircuitPropertyError(
-                must(
-                    "linear comparisons",
-                    "be about continuous columns, or about integer ones alone",
-                    "Pass method='estimate' for an average over draws.",
-                    family=type(layer).__name__,
-                )
-            )
+    found = [breakpoints(layer, variable) for _, layer in plan.inputs if variable in layer.scopes]
+    breaks, atoms = zip(*found)
     return np.unique(np.concatenate(breaks)), np.unique(np.concatenate(atoms))

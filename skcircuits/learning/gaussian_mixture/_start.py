@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skcircuits.learning._k_means import k_means, nearest_centres
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -17,7 +18,7 @@ def cluster_rows(table: MixtureTable, n_clusters: int, rng: np.random.Generator)
     """Cluster rows by k-means over their observed cells.
 
     Centres start as rows drawn with probability proportional to their squared distance from
-    those already drawn (k-means++). The squared distance of a incomplete row is the sum over
+    those already drawn (k-means++). The squared distance of an incomplete row is the sum over
     its observed cells, scaled up to all columns. Categories count as indicator columns
     divided by the square root of two: two different ones are one unit apart.
 
@@ -44,13 +45,8 @@ def cluster_rows(table: MixtureTable, n_clusters: int, rng: np.random.Generator)
         chosen = np.sort(rng.choice(len(cells), _MAX_ROWS, replace=False, p=chance))
     sample, seen, weights = cells[chosen], observed[chosen], table.weights[chosen]
     centres = _spread_centres((sample, seen), weights, n_clusters, rng)
-    for _ in range(_N_STEPS):
-        labels = _squared_distances(sample, seen, centres).argmin(axis=1)
-        members = (labels == np.arange(n_clusters)[:, None]) * weights
-        counts = members @ seen
-        # cells that a cluster never observed keep their centre
-        centres = np.where(counts > 0.0, members @ sample / np.maximum(counts, 1e-300), centres)
-    return _squared_distances(cells, observed, centres).argmin(axis=1)
+    centres = k_means(sample, centres, _N_STEPS, weights=weights, observed=seen)
+    return nearest_centres(cells, centres, observed)
 
 
 def _indicator_columns(table: MixtureTable) -> tuple[FloatArray, FloatArray]:
@@ -70,7 +66,7 @@ def _spread_centres(
 ) -> FloatArray:
     """Draw centres far from one another (k-means++)."""
     cells, observed = rows
-    # a centre drawn from a incomplete row has the mean, zero, in their place
+    # a centre drawn from an incomplete row has the mean, zero, in their place
     chosen = [rng.choice(len(cells), p=weights / weights.sum())]
     nearest = _squared_distances(cells, observed, cells[chosen])[:, 0]
     for _ in range(1, n_clusters):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skcircuits.learning._k_means import k_means, nearest_centres
 from skcircuits.learning.latent_tree._belief_propagation import LatentTotals
 from skcircuits.learning.latent_tree._emissions import Emissions
 from skcircuits.learning.latent_tree._tree import LatentTree
@@ -31,7 +32,7 @@ Points = NDArray[np.floating[Any]]  # float32 is enough for clusters
 
 _MAX_ROWS = 4000
 _MAX_NEIGHBORS = 64  # columns that take part in the clustering for one column
-_N_CLUSTER_STEPS = 3
+_N_CLUSTER_STEPS = 2
 _OWN_WEIGHT = 2.0  # of the column itself, relative to the strongest mutual information
 _NOISE = 0.5  # most random weight added to each count of a transition
 
@@ -101,7 +102,10 @@ def cluster_latent_states(
         near = np.argsort(-weights, kind="stable")[:_MAX_NEIGHBORS]
         columns = np.flatnonzero(np.isin(owner, near))
         scale = np.sqrt(weights[owner[columns]]).astype(features.dtype)
-        hidden[:, variable] = _cluster(features[:, columns] * scale, n_states, rng)
+        points = features[:, columns] * scale
+        centres = points[rng.integers(len(points), size=n_states)]
+        centres = k_means(points, centres, _N_CLUSTER_STEPS)
+        hidden[:, variable] = nearest_centres(points, centres)
     return hidden
 
 
@@ -120,20 +124,6 @@ def _features(rows: LatentRows, some: IntArray) -> tuple[Points, IntArray]:
     return np.hstack(points).astype(np.float32), np.concatenate(
         [layout.owner[discrete], continuous]
     )
-
-
-def _cluster(points: Points, n_clusters: int, rng: np.random.Generator) -> IntArray:
-    """Assign points to clusters by a few steps of k-means from random points."""
-    centers = points[rng.integers(len(points), size=n_clusters)]
-    for step in range(_N_CLUSTER_STEPS):
-        distances = np.square(centers).sum(axis=1) - 2 * points @ centers.T
-        nearest = distances.argmin(axis=1)
-        if step + 1 < _N_CLUSTER_STEPS:
-            members = (nearest == np.arange(n_clusters)[:, None]).astype(np.float32)
-            sizes = members.sum(axis=1, keepdims=True)
-            means = members @ points / np.maximum(sizes, 1.0)
-            centers = np.where(sizes > 0, means, centers)
-    return nearest
 
 
 def _normalized(counts: FloatArray) -> FloatArray:

@@ -13,11 +13,11 @@ from functools import cached_property
 
 import numpy as np
 from scipy import sparse
-from scipy.special import logsumexp
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.learning.strudel._structure import SumNode, UnitBuilder, nodes_above, route
 from skcircuits.learning.strudel.learner import StrudelStep
+from skcircuits.numerics._logspace import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["SharedMixture", "SharedStructure", "learn_shared_mixture"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import softmax
 
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
@@ -169,5 +169,5 @@ def _draw_components(
 
 def _draw_by_log(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
     """Draw a column per row, with probability proportional to exp(log_weights)."""
-    weights = np.exp(log_weights - logsumexp(log_weights, axis=1, keepdims=True))
+    weights = softmax(log_weights, axis=1)
     return draw_states(weights, rng.random(len(weights)))

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
+from skcircuits.numerics._logspace import logsumexp
 from skcircuits.parallel import memory_bound_chunks, row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
@@ -85,7 +85,7 @@ def estimate_from_completions(
         ]
         log_ratios = mixture.log_prob(codes.reshape(-1, layout.n_variables))
         log_ratios = log_ratios.reshape(flat.shape[:2]) + _gather(log_factors, flat).sum(axis=2)
-        log_ratios -= logsumexp(by_component, axis=0)
+        log_ratios -= logsumexp(np.stack(by_component))
         log_evidence[rows] = logsumexp(log_ratios, axis=1) - np.log(n_completions)
     return log_evidence
 

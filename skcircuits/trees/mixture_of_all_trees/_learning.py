@@ -13,9 +13,9 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skcircuits.numerics._adam import Adam
+from skcircuits.numerics._logspace import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._logspace import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.spanning._laplacian import RowLaplacians, log_partition_and_marginals
 from skcircuits.trees.tree._layout import StateLayout

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import softmax
 
+from skcircuits.numerics._logspace import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.tree._inference import TreeInference
 from skcircuits.trees.tree._layout import StateLayout
@@ -79,7 +80,7 @@ class TreeMixture(NamedTuple):
     def responsibilities(self, codes: IntArray) -> FloatArray:
         """Posterior probability of the components, (n_rows, n_components)."""
         log_joint = self.log_joint(codes)
-        return np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
+        return softmax(log_joint, axis=1)
 
 
 def chow_liu_tree(
@@ -151,7 +152,7 @@ def _independent_start(
         # One product scores all rows under all components; log 0 would turn 0 into NaN.
         log_joint = indicators @ np.log(np.maximum(nodes, np.finfo(float).tiny)).T
         log_joint += np.log(np.maximum(totals, np.finfo(float).tiny))
-        responsibilities = np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
+        responsibilities = softmax(log_joint, axis=1)
     return responsibilities
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box
+from skcircuits.circuits.inputs.base import Box, InputLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.restriction._evidence import Evidence, Feature, RestrictedLayer
 from skcircuits.circuits.inputs.restriction._gaussians import RestrictedGaussians, best_in_box
 from skcircuits.circuits.inputs.restriction._normal import TruncatedNormals
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["RestrictedForms"]
+__all__ = ["RestrictedForms", "can_bound_forms", "restrict_forms"]
 
 
 class RestrictedForms(RestrictedLayer):
@@ -110,3 +113,31 @@ class RestrictedForms(RestrictedLayer):
         pull = np.einsum("kmr,kr->km", self._gains, best - self._centres)
         modes[:, self._free] = self._means + pull
         return modes
+
+
+@singledispatch
+def restrict_forms(layer: InputLayer, known: Evidence, directions: FloatArray) -> RestrictedLayer:
+    """Restrict a layer to bounds on linear forms, as `RestrictedForms`; families register it."""
+    raise CircuitPropertyError(
+        must(
+            "input units",
+            "be of a family whose linear forms have a known distribution",
+            "Pass method='estimate' for an average over draws.",
+            family=type(layer).__name__,
+        )
+    )
+
+
+@restrict_forms.register
+def _restrict_gaussian_forms(
+    layer: MultivariateGaussianLayer, known: Evidence, directions: FloatArray
+) -> RestrictedForms:
+    return RestrictedForms(layer, known, directions)
+
+
+def can_bound_forms(layer: InputLayer, variables: list[int]) -> bool:
+    """Tell whether every unit of a layer knows the distribution of forms of these variables."""
+    is_registered = restrict_forms.dispatch(type(layer)) is not restrict_forms.dispatch(object)
+    return is_registered and all(
+        np.isin(variables, scope).all() for scope in np.unique(layer.scopes, axis=0)
+    )

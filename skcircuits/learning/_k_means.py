@@ -1,0 +1,45 @@
+"""k-means: the one that all starts of learners use."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.protocols import FloatArray, IntArray
+
+__all__ = ["k_means", "nearest_centres"]
+
+
+def k_means(
+    points: FloatArray,
+    centres: FloatArray,
+    n_steps: int,
+    *,
+    weights: FloatArray | None = None,
+    observed: FloatArray | None = None,
+) -> FloatArray:
+    """Move centres (n_clusters, d) to the means of the points (n, d) nearest to them.
+
+    Points weigh `weights` (n,). With `observed` (n, d), 1 where a coordinate is observed, points
+    are 0 elsewhere and distances are over observed coordinates.
+    """
+    for _ in range(n_steps):
+        nearest = nearest_centres(points, centres, observed)
+        members = (nearest == np.arange(len(centres))[:, None]).astype(points.dtype)
+        if weights is not None:
+            members *= weights
+        sizes = members.sum(axis=1, keepdims=True) if observed is None else members @ observed
+        # What a cluster never observed keeps its centre, and so do clusters without points.
+        means = members @ points / np.where(sizes > 0, sizes, 1)
+        centres = np.where(sizes > 0, means, centres)
+    return centres
+
+
+def nearest_centres(
+    points: FloatArray, centres: FloatArray, observed: FloatArray | None = None
+) -> IntArray:
+    """Index (n,) of the centre nearest to each point."""
+    squares = np.square(centres)
+    # The points' own squares are equal for all centres.
+    heights = squares.sum(axis=1) if observed is None else observed @ squares.T
+    nearest: IntArray = (heights - 2 * points @ centres.T).argmin(axis=1)
+    return nearest
