@@ -30,6 +30,7 @@ from skcircuits.estimators.targets._inference_data import (
 from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators.targets._learned_target import learn_target
 from skcircuits.estimators.targets._resampling import check_method, systematic_rows
+from skcircuits.estimators.targets._scores import collapsed_discrepancy
 from skcircuits.estimators.targets._summary import summarize
 from skcircuits.estimators.targets._target_labels import align_labels
 from skcircuits.estimators.targets._weighted_samples import (
@@ -542,7 +543,8 @@ class BBISWeighter(
     def score(self, X, y=None):
         """Measure how well samples represent the target when weighted as `fit` would.
 
-        Collapsed samples count as the mixture of their completions. The kernel of the
+        Collapsed samples count as the mixture of their completions, of which there may be so many
+        that the score is an unbiased estimate from draws. The kernel of the
         discrepancy is the same whatever `kernel`, `regularization` and `collapse` are (the one
         that ``kernel="auto"`` means), so that a search may choose them.
 
@@ -561,6 +563,10 @@ class BBISWeighter(
         other = copy(self)
         other.verbose = 0
         other._weigh(self._read_samples(X))
+        if np.isnan(other.samples_).any() and len(other.samples_) <= _MAX_DENSE_ROWS // 2:
+            reference = _automatic_kernel(other.target_, other.samples_)
+            arguments = other.target_, reference, other.samples_, other.weights_
+            return -collapsed_discrepancy(*arguments, n_jobs=self.n_jobs)
         rows, probabilities = complete_rows(
             other.target_, other.samples_, other.weights_, max_rows=_MAX_SCORED_ROWS
         )

@@ -5,7 +5,7 @@ import numpy as np
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.stein._targets import is_continuous, log_probabilities
 
-__all__ = ["complete_rows", "possible_rows", "refuse_missing"]
+__all__ = ["complete_rows", "count_completions", "possible_rows", "refuse_missing"]
 
 # Completions of a row that are enumerated.
 _MAX_COMPLETIONS = 4096
@@ -39,7 +39,7 @@ def complete_rows(target, samples, weights, *, max_rows=None):
         return samples, weights
     rows, probabilities = [], []
     used = weights != 0
-    if max_rows is not None and _count_completions(target, samples[used]) > max_rows:
+    if max_rows is not None and count_completions(target, samples[used]) > max_rows:
         n_draws = max(1, max_rows // int(used.sum()))
         drawn = target.sample(n_draws, X=samples[used], random_state=0)
         return drawn.reshape(-1, samples.shape[1]), np.tile(weights[used] / n_draws, n_draws)
@@ -67,7 +67,8 @@ def refuse_missing(samples, estimator):
     return samples
 
 
-def _count_completions(target, samples):
+def count_completions(target, samples):
+    """Give the number of completions of all samples."""
     log_counts = np.isnan(samples) @ np.log(np.asarray(target.cardinalities, dtype=np.float64))
     return float(np.exp(np.minimum(log_counts, 100.0)).sum())
 
