@@ -570,6 +570,9 @@ class BBISWeighter(
         rows, probabilities = complete_rows(
             other.target_, other.samples_, other.weights_, max_rows=_MAX_SCORED_ROWS
         )
+        # Units as of the automatic kernel, whatever kernel has weighed.
+        other.kernel = "auto"
+        other._units = other._standardize(rows)
         points, target = other._stein_problem(rows)
         reference = _automatic_kernel(target, points)
         if len(points) <= _MAX_DENSE_ROWS:

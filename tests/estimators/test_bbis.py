@@ -679,3 +679,14 @@ def test_regularised_thinning_needs_a_density():
     weighter = BBISWeighter().fit(X, gradients=gradients)
     with pytest.raises(ValueError, match="target of regularized thinning must have"):
         weighter.thin(5, regularized=True)
+
+
+def test_scores_of_numbers_do_not_depend_on_the_kernel_that_weighs():
+    X, _ = scored_normal(60)
+    X = X @ [[1.0, 3.0], [0.0, 0.5]]
+    target = GaussianMRF(np.eye(2), np.zeros(2))
+    uniform = [
+        BBISWeighter(target=target, kernel=kernel, regularization=1e12).fit(X).score(X)
+        for kernel in ("auto", RBF(0.1), RBF(10.0))
+    ]
+    assert_allclose(uniform, uniform[0], rtol=1e-5)
