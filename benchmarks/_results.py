@@ -1,11 +1,15 @@
 """Results that survive an interruption: one JSON object per line."""
 
 import json
+import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 
-__all__ = ["Records"]
+__all__ = ["FOLDER", "Records", "record"]
+
+FOLDER = Path(__file__).parent / "results"
 
 
 class Records:
@@ -36,3 +40,21 @@ class Records:
     def table(self):
         """All lines as a dataframe."""
         return pd.DataFrame(self.lines)
+
+
+def record(table, name, compute):
+    """Give the numbers of an entry of a table; compute and keep them where it is not there.
+
+    With them are kept the command that asked for them and the process time they took: what
+    `python -m benchmarks.reproductions` writes beside the numbers of the papers.
+    """
+    records = Records(FOLDER / f"{table}.jsonl", ["name"])
+    if {"name": name} not in records:
+        start = time.process_time()
+        numbers = compute()
+        command = ["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]
+        seconds = round(time.process_time() - start, 1)
+        records.add(
+            {"name": name, "command": " ".join(command), "seconds": seconds, "numbers": numbers}
+        )
+    return next(line["numbers"] for line in records.lines if line["name"] == name)
