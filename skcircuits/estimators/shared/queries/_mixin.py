@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from skcircuits.estimators._base import check_is_fitted, make_generator
+from skcircuits.estimators.shared.queries._bounds import probability_bounds
 from skcircuits.estimators.shared.queries._features import (
     Features,
     column_index,
@@ -36,7 +37,7 @@ class QueriesMixin:
     """
 
     def probability(
-        self, query, given=None, method="exact", *, n_samples=100_000, random_state=None
+        self, query, given=None, method="exact", *, n_samples=100_000, random_state=None, tol=0.01
     ):
         """Probability that a row satisfies a query.
 
@@ -55,19 +56,23 @@ class QueriesMixin:
             observed value there), or a row of cells, those that are missing free. Several: a
             dataframe of rows, whose cells may also be intervals or sets, or with two levels of
             column names bounds (``("age", "lower")``, ``("age", "upper")``); or a list.
-        method : {"exact", "estimate"}, default="exact"
-            "estimate" averages over draws under the condition: for queries without an exact
-            answer, such as linear comparisons of many columns.
+        method : {"exact", "bounds", "estimate"}, default="exact"
+            For queries without an exact answer, such as linear comparisons of many columns:
+            "bounds" gives certified ones, refined until they differ by `tol`, under one
+            condition; "estimate" averages over draws under the condition.
         n_samples : int, default=100_000
             Number of draws of an estimate.
         random_state : int, RandomState or None, default=None
             Source of randomness of an estimate.
+        tol : float, default=0.01
+            By how much bounds may differ.
 
         Returns
         -------
         float, or ndarray of shape (n_conditions,)
             The probability, under each of several conditions. A pair of probability and
-            standard error with ``method="estimate"``.
+            standard error with ``method="estimate"``, of lower and upper bound with
+            ``method="bounds"``.
 
         Raises
         ------
@@ -79,7 +84,9 @@ class QueriesMixin:
         CircuitPropertyError
             If the model has no exact answer to the query.
         """
-        _require_choice("method", method, "exact", "estimate")
+        _require_choice("method", method, "exact", "bounds", "estimate")
+        if method == "bounds":
+            return self._bounds(query, given, tol)
         if method == "estimate":
             return self._estimate(query, given, n_samples, make_generator(random_state))
         answer = self.probabilities([query], given)
@@ -408,6 +415,30 @@ class QueriesMixin:
         if weighed.conditions.is_single:
             return self._schema.decode(drawn[:, 0])
         return self._schema.decode_array(drawn)
+
+    def _bounds(self, query, given, tol):
+        """Certified bounds of the probability of a query under one condition."""
+        check_scalar(tol, "tol", Real, min_val=0.0, include_boundaries="neither")
+        weighed = self._ask(given)
+        if not weighed.conditions.is_single:
+            condition = "be a single one for bounds"
+            raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
+        joint = weighed.conditions.with_queries(self._compile([query]))
+        boxes = replace(joint.boxes, query=np.arange(len(joint.boxes)), n_queries=len(joint.boxes))
+        rounded = boxes.around_integers(self._model_schema.is_integral)
+        observed = joint.observed[rounded.query]
+        means, variances = self._model_of(weighed).moments()
+        centre = weighed.average(means)[0]
+        spread = weighed.average(variances + (means - centre) ** 2)[0]
+        scales = np.where(spread > 0.0, np.sqrt(spread), 1.0)
+        log_total = float(weighed.log_total[0])
+
+        def log_evidence(cut, cells):
+            return self._log_evidence(cut, cells) - log_total
+
+        return probability_bounds(
+            rounded, observed, log_evidence, self._model_schema, (centre, scales), tol
+        )
 
     def _estimate(self, query, given, n_samples, generator):
         """Fraction of draws that satisfy a query, and its standard error."""

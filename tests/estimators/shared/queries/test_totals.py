@@ -8,8 +8,10 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import chisquare, ks_2samp, norm
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits import ChowLiuDensity, GaussianMixtureDensity, WMISPNDensity, col, count
+from skcircuits.estimators.shared.queries import _bounds
 from skcircuits.exceptions import CircuitPropertyError
 
 
@@ -284,3 +286,33 @@ def test_integers_of_continuous_models_compare_as_what_they_round_to(name):
             assert inside(drawn.a, drawn.b).all(), text
     kept = density.probabilities([{"a": i, "w": (0.5 * i, None)} for i in range(-25, 40)]).sum()
     assert density.probability("w >= 0.5 * a") == pytest.approx(kept, rel=1e-9, abs=beyond)
+
+
+BOUNDED = ["x > y", "x + 2 * y > 1 and x < 1", "abs(x + y) > 1 and c", "x > y or c"]
+
+
+@pytest.mark.parametrize("name", ["polynomials", "diag"])
+@pytest.mark.parametrize("text", BOUNDED)
+def test_bounds_hold_what_is_exact(numbers, name, text):
+    density = clone(DENSITIES[name]).fit(numbers)
+    exact = density.probability(text, given="w > 0")
+    low, high = density.probability(text, given="w > 0", method="bounds", tol=0.01)
+    assert low - 1e-9 <= exact <= high + 1e-9
+    assert high - low <= 0.01 + 1e-9
+
+
+def test_bounds_of_three_columns_and_of_integers(numbers, monkeypatch):
+    table = numbers.assign(k=np.random.default_rng(0).integers(0, 30, len(numbers)))
+    density = GaussianMixtureDensity(n_components=2, covariance_type="diag").fit(table)
+    text = "x + y + w <= 1"
+    low, high = density.probability(text, method="bounds", tol=0.1)
+    drawn = density.sample(20_000, random_state=0)
+    fraction = (drawn[["x", "y", "w"]].sum(axis=1) <= 1).mean()
+    assert high - low <= 0.1 and low - 0.015 <= fraction <= high + 0.015
+    low, high = density.probability("k > 10 * x", method="bounds", tol=0.01)
+    assert low - 1e-9 <= density.probability("k > 10 * x") <= high + 1e-9
+    with pytest.raises(ValueError, match="'exact' or 'bounds' or 'estimate'"):
+        density.probability(text, method="guess")
+    monkeypatch.setattr(_bounds, "MAX_EVALUATED", 1000)
+    with pytest.warns(ConvergenceWarning, match="bounds differ"):
+        density.probability(text, method="bounds", tol=1e-9)
