@@ -546,7 +546,8 @@ class BBISWeighter(
         Collapsed samples count as the mixture of their completions, of which there may be so many
         that the score is an unbiased estimate from draws. The kernel of the
         discrepancy is the same whatever `kernel`, `regularization` and `collapse` are (the one
-        that ``kernel="auto"`` means), so that a search may choose them.
+        that ``kernel="auto"`` means, for numbers with Stein's identities for the first two
+        moments), so that a search may choose them.
 
         Parameters
         ----------
@@ -567,19 +568,33 @@ class BBISWeighter(
             reference = _automatic_kernel(other.target_, other.samples_)
             arguments = other.target_, reference, other.samples_, other.weights_
             return -collapsed_discrepancy(*arguments, n_jobs=self.n_jobs)
+        if is_continuous(other.target_):
+            return -other._reference_discrepancy()
         rows, probabilities = complete_rows(
             other.target_, other.samples_, other.weights_, max_rows=_MAX_SCORED_ROWS
         )
-        # Units as of the automatic kernel, whatever kernel has weighed.
-        other.kernel = "auto"
-        other._units = other._standardize(rows)
-        points, target = other._stein_problem(rows)
-        reference = _automatic_kernel(target, points)
-        if len(points) <= _MAX_DENSE_ROWS:
-            return -stein_discrepancy(points, target, reference, probabilities, n_jobs=self.n_jobs)
-        gram = SteinColumns.of(points, target, reference, n_jobs=self.n_jobs)
+        reference = _automatic_kernel(other.target_, rows)
+        if len(rows) <= _MAX_DENSE_ROWS:
+            return -stein_discrepancy(
+                rows, other.target_, reference, probabilities, n_jobs=self.n_jobs
+            )
+        gram = SteinColumns.of(rows, other.target_, reference, n_jobs=self.n_jobs)
         totals = np.bincount(gram.which, probabilities)
         return -estimate_discrepancy(gram, totals, _fixed())
+
+    def _reference_discrepancy(self):
+        """Measure the weighted samples as by default: kernel, coordinates and identities."""
+        self.kernel = "auto"
+        self._units = self._standardize(self.samples_)
+        self.kernel_ = self._choose_kernel(self._stein_problem(self.samples_)[0])
+        form, gram, which = self._stein_form(np.arange(len(self.samples_)))
+        totals = np.bincount(which, self.weights_)
+        distinct = self.samples_[_first_positions(which)]
+        features = self._identities(form.diagonal(), distinct, np.bincount(which))
+        moments = 0.0 if features is None else float(((totals @ features) ** 2).sum())
+        if gram is None:
+            return form.value(totals) + moments
+        return estimate_discrepancy(gram, totals, _fixed()) + moments
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -671,19 +686,20 @@ class BBISWeighter(
         )
 
     def _with_identities(self, form, distinct, counts):
-        """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
         if not isinstance(self.kernel, str) or self.operator == "difference":
             return form
-        if not is_continuous(self.target_):
-            residuals = energy_residuals(self.target_, distinct)
-            features = scaled_features(form.diagonal(), residuals, counts)
-        elif isinstance(self._units, Whitening):
-            scores = self.target_.grad_log_prob(distinct)
-            residuals = self._units.moment_residuals(distinct, scores)
-            features = scaled_features(form.diagonal(), residuals, counts, _MOMENT_SHARE)
-        else:
-            return form
+        features = self._identities(form.diagonal(), distinct, counts)
         return form if features is None else form.with_features(features)
+
+    def _identities(self, diagonal, distinct, counts):
+        """Give what a wide kernel hardly sees: energies of states, moments of numbers."""
+        if not is_continuous(self.target_):
+            return scaled_features(diagonal, energy_residuals(self.target_, distinct), counts)
+        if not isinstance(self._units, Whitening):
+            return None
+        scores = self.target_.grad_log_prob(distinct)
+        residuals = self._units.moment_residuals(distinct, scores)
+        return scaled_features(diagonal, residuals, counts, _MOMENT_SHARE)
 
     def _standardize(self, samples):
         """Choose the coordinates in which the kernel compares samples; None for their own.
