@@ -42,7 +42,7 @@ DOC_SOURCE := build/doc/source
 SPHINXOPTS ?=
 
 doc: $(VENV)/.installed-doc
-	@mkdir -p $(DOC_SOURCE)
+	@rm -rf doc/_build && mkdir -p $(DOC_SOURCE)
 	@cd $(DOC_SOURCE) && rm -rf *.md user_guide images
 	@cp -p CHANGELOG.md build/doc && cp -pR doc/*.md doc/user_guide doc/images $(DOC_SOURCE)
 	PYTHONPATH=$(CURDIR) $(ONE_THREAD) $(BIN)/sphinx-build -W --keep-going -c doc -d build/doc/doctrees $(SPHINXOPTS) \

@@ -23,7 +23,8 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 # Elements that stick out, unless a box around them scrolls; pictures without a pixel drawn.
 LOOK = """() => {
   const scrolls = e => {
-    for (let p = e.parentElement; p && p !== document.body; p = p.parentElement)
+    const page = e.closest('article') || document.body;  // boxes around a whole page do not count
+    for (let p = e.parentElement; p && p !== page; p = p.parentElement)
       if (/auto|scroll/.test(getComputedStyle(p).overflowX)) return true;
     return false; };
   const seen = e => { const r = e.getBoundingClientRect(), s = getComputedStyle(e);

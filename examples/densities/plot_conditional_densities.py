@@ -37,14 +37,17 @@ conditions = {
     "members or over 55": "member or age > 55",
 }
 grid = pd.DataFrame({"wage": np.linspace(10, 50, 400)})
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
+figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for name, given in conditions.items():
     wages = density.marginal("wage", given=given)
-    (line,) = left.plot(grid["wage"], np.exp(wages.score_samples(grid)), label=name)
+    (line,) = ax.plot(grid["wage"], np.exp(wages.score_samples(grid)), label=name)
     lower, upper = wages.interval(0.8, "wage", kind="highest_density")
-    left.plot([lower, upper], [-0.004 * line.axes.lines.index(line)] * 2, color=line.get_color())
-left.set(xlabel="wage", ylabel="density", title="Wages, with the shortest 80 % intervals")
-left.legend()
+    height = -0.004 * len(ax.lines)
+    ax.plot([lower, upper], [height, height], color=line.get_color())
+ax.set(xlabel="wage", ylabel="density per unit of wage")
+ax.set_title("Wages, with the shortest 80 % intervals")
+ax.legend()
+plt.show()
 
 # %%
 # Bars
@@ -53,8 +56,10 @@ left.legend()
 groups = ["wage > 34", "member", "age < 30 and wage < 22", "not member and age > 50"]
 jobs = density.expectation(groups, columns="job")
 jobs.index = groups
-jobs.plot.barh(stacked=True, ax=right)
-right.set(xlabel="probability", title="Jobs")
+figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+jobs.plot.barh(stacked=True, ax=ax)
+ax.set(xlabel="probability of the job")
+ax.legend(loc="upper center", bbox_to_anchor=(0.4, 1.2), ncols=3)
 plt.show()
 
 # %%

@@ -13,6 +13,7 @@ One Chow-Liu tree answers the first question and starts the answer to the second
 # -------------------------
 # Every pixel is on or off; a fifth of the images is held out.
 
+# sphinx_gallery_thumbnail_number = 3
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits

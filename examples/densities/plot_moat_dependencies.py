@@ -14,6 +14,7 @@ brings along, with every measurement reduced to low, middle or high.
 # -----------------
 # The worst values of ten measurements of a tumour, cut into thirds, and its diagnosis.
 
+# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd

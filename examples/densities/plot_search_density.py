@@ -31,16 +31,17 @@ search = GridSearchCV(GaussianMixtureDensity(random_state=0), grid, cv=4).fit(X)
 # --------------
 
 results = pd.DataFrame(search.cv_results_)
-figure, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
-for kind, rows in results.groupby("param_covariance_type"):
+figure, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
+for shift, (kind, rows) in enumerate(results.groupby("param_covariance_type")):
     ax.errorbar(
-        rows["param_n_components"].astype(int),
+        rows["param_n_components"].astype(int) + 0.08 * (shift - 1),
         rows["mean_test_score"],
         yerr=rows["std_test_score"] / 2,
         marker="o",
+        capsize=3,
         label=kind,
     )
 ax.set(xlabel="components", ylabel="mean held-out log density (nats per row)")
-ax.legend(title="covariance_type")
+ax.legend(title="covariance_type", loc="center left", bbox_to_anchor=(1.0, 0.5))
 plt.show()
 print(search.best_params_)

@@ -69,6 +69,7 @@ for sensor in range(n_sensors):
 ax.plot(*positions.T, "k+", markersize=7, label="true position")
 ax.plot(*anchors.T, "rs", markersize=8, label="anchor")
 ax.set(title="Posterior of seventy sensor positions", aspect="equal")
+ax.set(xlabel="west to east (units of the map)", ylabel="south to north (units of the map)")
 ax.legend(loc="upper center", ncols=2)
 
 # %%

@@ -1,10 +1,10 @@
 """
-Any model, and what to measure next
-===================================
+Which cell to measure next
+==========================
 
-A forest has been trained to tell malignant from benign tumours. Now patients come with some of the
-measurements missing. We ask three things: how sure can the forest be, what does filling in the
-gaps do to its probabilities, and which measurement should be taken next?
+A forest has been trained to tell malignant from benign tumours. New patients come with most of the
+measurements missing, and each measurement costs. How sure is the forest by now, and which cell
+tells most about the diagnosis?
 """
 
 # %%
@@ -12,12 +12,11 @@ gaps do to its probabilities, and which measurement should be taken next?
 # ---------------------------
 # The meta-estimator trains the forest on the complete rows as they are, and learns the
 # distribution of the rows beside it.
+# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-from sklearn.impute import IterativeImputer, SimpleImputer
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
@@ -33,37 +32,16 @@ model = ExpectedPredictionClassifier(forest, tol=0.05, random_state=0).fit(X, y)
 print(model.method_)
 
 # %%
-# Probabilities of incomplete rows
-# --------------------------------
-# Imputed values look as certain as measured ones, so that the forest becomes too sure of itself.
-# The expected probability knows what it does not know.
-rng = np.random.default_rng(0)
-rates = (0.1, 0.3, 0.5, 0.7)
-losses = {"expected prediction": [], "iterative imputation": [], "mean imputation": []}
-imputers = [IterativeImputer(random_state=0), SimpleImputer()]
-imputers = [imputer.set_output(transform="pandas").fit(X) for imputer in imputers]
-for rate in rates:
-    incomplete = X_test.mask(rng.random(X_test.shape) < rate)
-    answers = [model.predict_proba(incomplete)]
-    answers += [model.estimator_.predict_proba(i.transform(incomplete)) for i in imputers]
-    for method, probabilities in zip(losses, answers):
-        losses[method].append(log_loss(y_test, probabilities))
-ax = plt.subplots(layout="constrained")[1]
-for method, values in losses.items():
-    ax.plot(rates, values, marker="o", label=method)
-ax.set(xlabel="fraction of missing values", ylabel="log loss")
-ax.legend()
-
-# %%
 # One patient
 # -----------
 # Values are hidden one after another, from left to right: the probability moves towards the
 # frequency of each class as information is lost.
 ExpectedPredictionDisplay.from_row(model, X_test.iloc[[3]])
+plt.show()
 
 # %%
-# What to measure next
-# --------------------
+# Four measurements
+# -----------------
 # `value_of_measuring` tells by how much each missing value would lower the entropy of the class,
 # on average over what it may turn out to be. Starting from nothing but the texture of the tumour,
 # we let it choose the next four measurements of each of fifty patients, and compare with
@@ -88,10 +66,12 @@ def measure(rows, choose, n_steps=4):
 
 
 chosen = measure(start, model.value_of_measuring)
+rng = np.random.default_rng(0)
 at_random = measure(start, lambda rows: rng.random(rows.shape))
 ax = plt.subplots(layout="constrained")[1]
 ax.plot(chosen, marker="o", label="by value of measuring")
 ax.plot(at_random, marker="o", label="at random")
-ax.set(xlabel="further measurements", ylabel="log loss")
+ax.set_xticks(range(5))
+ax.set(xlabel="further measurements of each patient", ylabel="log loss (nats)")
 ax.legend()
 plt.show()
