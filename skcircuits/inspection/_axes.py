@@ -11,7 +11,7 @@ __all__ = ["fit_labels", "make_axes"]
 # Points; smaller letters are not read.
 SMALLEST_FONT = 4.5
 # Layouts settle within a few.
-MOST_ROUNDS = 5
+MAX_ROUNDS = 5
 
 
 def make_axes(ax: Any = None, size: tuple[float, float] | None = None) -> Any:
@@ -69,7 +69,7 @@ def _shrink(figure: Any, texts: list[Any]) -> bool:
 
     A layout that makes room for labels moves when they shrink, so that once may not be enough.
     """
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         figure.draw_without_rendering()
         factor = _free_scale(texts, figure.canvas.get_renderer())
         if factor == 1.0:

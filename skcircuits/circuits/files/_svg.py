@@ -11,7 +11,7 @@ from skcircuits.circuits.files._drawing import SMALL, Drawing, Node, draw_region
 __all__ = ["circuit_svg"]
 
 # Beyond these a drawing is neither readable nor fast; the text says what there is.
-MOST_NODES, MOST_UNITS = 200, 20_000
+MAX_NODES, MAX_UNITS = 200, 20_000
 COLORS = {"sum": "#fff3d6", "product": "#dbe9f6", "input": "#e6f2e1", "region": "#dbe9f6"}
 FONT, LEVEL, GAP = 11, 70, 12
 
@@ -19,10 +19,10 @@ FONT, LEVEL, GAP = 11, 70, 12
 def circuit_svg(plan: Plan, text: str) -> str:
     """Draw units of small circuits, regions of larger ones, below a line of text."""
     heading = f"<pre>{escape(text)}</pre>"
-    if len(plan.units) > MOST_UNITS:
+    if len(plan.units) > MAX_UNITS:
         return heading
     drawing = draw_units(plan) if len(plan.units) <= SMALL else draw_regions(plan)
-    if len(drawing.nodes) > MOST_NODES:
+    if len(drawing.nodes) > MAX_NODES:
         return heading
     width = max(_level_widths(drawing))
     places = [(node.x * width, LEVEL * (0.5 - node.y)) for node in drawing.nodes]

@@ -7,15 +7,15 @@ from skcircuits.circuits import Sum
 __all__ = ["fitted_html"]
 
 # More columns and categories than these are counted, not listed.
-MOST_COLUMNS, MOST_CATEGORIES = 30, 5
+MAX_COLUMNS, MAX_CATEGORIES = 30, 5
 
 
 def fitted_html(density):
     """Give the model in words, and a table of its columns with their types."""
     columns = density._schema.columns
     rows = [f"<tr><td>{escape(c.text_name)}</td><td>{escape(_type(c))}</td></tr>" for c in columns]
-    if len(rows) > MOST_COLUMNS:
-        rows[MOST_COLUMNS:] = [f"<tr><td>...</td><td>{len(columns)} columns</td></tr>"]
+    if len(rows) > MAX_COLUMNS:
+        rows[MAX_COLUMNS:] = [f"<tr><td>...</td><td>{len(columns)} columns</td></tr>"]
     facts = "".join(f"<li>{escape(fact)}</li>" for fact in _facts(density))
     return (
         f"<details open><summary>Fitted to {len(columns)} columns</summary><ul>{facts}</ul>"
@@ -31,8 +31,8 @@ def _type(column):
     if column.categories is None:
         return "integer" if column.is_integral else "number"
     kind = "ordered category" if column.is_ordered else "category"
-    shown = ", ".join(map(str, column.categories[:MOST_CATEGORIES].tolist()))
-    more = "" if len(column.categories) <= MOST_CATEGORIES else ", ..."
+    shown = ", ".join(map(str, column.categories[:MAX_CATEGORIES].tolist()))
+    more = "" if len(column.categories) <= MAX_CATEGORIES else ", ..."
     return f"{kind} of {len(column.categories)}: {shown}{more}"
 
 
