@@ -114,7 +114,9 @@ class _Refinement:
     def _cut(self, low, high):
         """Halves of boxes, cut where a sum varies most: (2 n, d) lower and upper ends."""
         is_varied = (self._weights > 0.0) & np.isnan(self._observed)
-        widths = np.where(is_varied, (high - low) / self._scales, 0.0)
+        # A box around one integer is not cut along it
+        spans = np.where(self._integral, np.floor(high) - np.ceil(low), high - low)
+        widths = np.where(is_varied, spans / self._scales, 0.0)
         widths *= np.where(is_varied, self._weights, 1.0)
         rows, columns = np.arange(len(low)), widths.argmax(axis=1)
         first, last = low[rows, columns], high[rows, columns]
