@@ -11,6 +11,7 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.metaestimators import available_if
 
 from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
 from skcircuits.estimators._base import (
     TableMixin,
@@ -350,6 +351,14 @@ class CircuitDensity(BaseDensity):
             return restricted_to_totals(self.circuit_.plan, boxes, observed, self._schema)
         box = Box(boxes.lower, boxes.upper, "both", boxes.states)
         return RestrictedCircuit(self.circuit_.plan, Evidence(observed, box))
+
+    def _is_gaussian(self):
+        layers = [layer for _, layer in self.circuit_.plan.inputs]
+        return (
+            len(layers) == 1
+            and isinstance(layers[0], MultivariateGaussianLayer)
+            and len(layers[0]) == 1
+        )
 
     def _n_parameters(self):
         return self.circuit_.n_parameters

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skcircuits.estimators.shared.queries._mixin import QueriesMixin
+from skcircuits.estimators.shared.queries._mixin import QueriesMixin, _has_bounds
 from skcircuits.estimators.shared.queries._weighed import log_totals
 from skcircuits.tabular.queries._conditions import read_conditions
 
@@ -121,6 +121,9 @@ class ConditionalDensity(QueriesMixin):
             return self._draw_given(self._ask(None), n_samples, generator)[:, 0]
         drawn = self._draw_given(self._ask(X), n_samples, generator)
         return np.where(np.isnan(X), drawn, X)
+
+    def _is_gaussian(self):
+        return self._parent._is_gaussian() and not _has_bounds(self._base.boxes)
 
     def _log_evidence(self, boxes, observed):
         return self._parent._log_evidence(boxes, observed)

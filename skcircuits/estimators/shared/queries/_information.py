@@ -1,4 +1,4 @@
-"""Mutual information of discrete columns by summing over their joint states."""
+"""Mutual information: a sum over states, a closed form for Gaussians, an average over draws."""
 
 from itertools import chain
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from skcircuits.exceptions import CircuitPropertyError, must
 
-__all__ = ["mutual_information"]
+__all__ = ["estimate_information", "gaussian_information", "mutual_information"]
 
 # Joint states that are summed over
 MAX_STATES = 2**20
@@ -18,15 +18,13 @@ def mutual_information(weighed, groups, cardinalities, log_evidence):
     `cardinalities` maps discrete columns to their numbers of states.
     """
     columns = list(chain(*groups))
-    if len(set(columns)) < len(columns):
-        raise ValueError(must("The two groups of columns", "be disjoint", columns=columns))
     continuous = [column for column in columns if column not in cardinalities]
     if continuous:
         raise CircuitPropertyError(
             must(
                 "columns of a mutual information",
                 "be categorical, or integers with few values",
-                "Cut continuous columns into intervals, or average score_samples over draws.",
+                "Pass method='estimate' for an average over draws.",
                 columns=continuous,
             )
         )
@@ -37,7 +35,7 @@ def mutual_information(weighed, groups, cardinalities, log_evidence):
             must(
                 "columns of a mutual information",
                 f"have at most {MAX_STATES} joint states",
-                "Ask for fewer columns.",
+                "Ask for fewer columns, or pass method='estimate'.",
                 n_states=n_states,
             )
         )
@@ -62,3 +60,22 @@ def _joint(weighed, columns, shape, log_evidence):
     log_mass = log_evidence(boxes.take(np.repeat(np.arange(n_boxes), n_states)), cells)
     log_mass = np.where(agree, log_mass, -np.inf) - weighed.log_total[0]
     return np.exp(log_mass).reshape(n_boxes, n_states).sum(axis=0)
+
+
+def gaussian_information(covariance, n_first):
+    """Mutual information of the first variables of a Gaussian and the others."""
+    parts = covariance, covariance[:n_first, :n_first], covariance[n_first:, n_first:]
+    joint, first, second = (np.linalg.slogdet(part)[1] for part in parts)
+    return max(0.0, float(first + second - joint) / 2.0)
+
+
+def estimate_information(joint, first, second, n_samples, random_state):
+    """Average of the log ratio of densities over draws, and its standard error."""
+    drawn = joint.sample(n_samples, random_state)
+    ratios, start = joint.score_samples(drawn), 0
+    for density in (first, second):
+        stop = start + density.n_features_in_
+        names = list(density.feature_names_in_)
+        own = drawn[names] if hasattr(drawn, "columns") else drawn[:, start:stop]
+        ratios, start = ratios - density.score_samples(own), stop
+    return float(ratios.mean()), float(ratios.std(ddof=1) / np.sqrt(n_samples))

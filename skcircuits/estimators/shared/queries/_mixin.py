@@ -16,7 +16,11 @@ from skcircuits.estimators.shared.queries._features import (
     column_indices,
     in_frame,
 )
-from skcircuits.estimators.shared.queries._information import mutual_information
+from skcircuits.estimators.shared.queries._information import (
+    estimate_information,
+    gaussian_information,
+    mutual_information,
+)
 from skcircuits.estimators.shared.queries._quantiles import bisect_quantiles, shortest_intervals
 from skcircuits.estimators.shared.queries._totals import members
 from skcircuits.estimators.shared.queries._weighed import require_possible, weigh
@@ -337,33 +341,70 @@ class QueriesMixin:
         _, first = np.unique(weighed.condition_of[best], return_index=True)
         return self._decode_rows(rows[best[first]], weighed.conditions)
 
-    def mutual_information(self, columns, others, given=None):
+    def mutual_information(
+        self, columns, others, given=None, method="exact", *, n_samples=10_000, random_state=None
+    ):
         """Mutual information of two groups of columns, in nats.
 
         Parameters
         ----------
         columns, others : column or list of columns
-            Disjoint groups of categorical columns, or of integer ones with few values.
+            Disjoint groups of columns.
         given : str, dict, Query or row, default=None
             One condition, as in `probability`.
+        method : {"exact", "estimate"}, default="exact"
+            "exact" sums over all joint states of categories and of integers that the model knows
+            one by one, and has a closed form for continuous columns of a single Gaussian;
+            "estimate" averages the log ratio of densities over draws, for all others.
+        n_samples : int, default=10_000
+            Number of draws of an estimate.
+        random_state : int, RandomState or None, default=None
+            Source of randomness of an estimate.
 
         Returns
         -------
         float
-            The mutual information, exact by a sum over all joint states.
+            The mutual information. A pair of it and its standard error with
+            ``method="estimate"``.
 
         Raises
         ------
         CircuitPropertyError
-            If a column is continuous, or there are too many joint states.
+            If it has no exact answer, or there are too many joint states.
         ZeroProbabilityError
             If the condition is impossible.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcircuits import GaussianMixtureDensity
+        >>> X = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 2000)
+        >>> density = GaussianMixtureDensity(n_components=1).fit(X)
+        >>> round(density.mutual_information(0, 1), 1)
+        0.5
         """
+        _require_choice("method", method, "exact", "estimate")
         weighed = self._ask(given)
         if not weighed.conditions.is_single:
             condition = "be a single one for a mutual information"
             raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
         groups = [column_indices(group, self._schema) for group in (columns, others)]
+        if set(groups[0]) & set(groups[1]):
+            raise ValueError(must("columns and others", "be disjoint", columns=columns))
+        if method == "estimate":
+            check_scalar(n_samples, "n_samples", Integral, min_val=2)
+            densities = [
+                self._make_conditional(weighed, np.array(own))
+                for own in (groups[0] + groups[1], *groups)
+            ]
+            return estimate_information(*densities, n_samples, random_state)
+        is_number = ~self._schema.is_categorical & ~self._schema.is_integral
+        is_closed = self._is_gaussian() and not _has_bounds(weighed.conditions.boxes)
+        if is_closed and is_number[groups[0] + groups[1]].all():
+            names = [self._schema.names[j] for j in groups[0] + groups[1]]
+            features = self._to_model(self._features(names)).features
+            covariance = self._model_of(weighed).covariance(features)[0]
+            return gaussian_information(covariance, len(groups[0]))
         groups = [self._own_columns(np.arange(self._width))[group].tolist() for group in groups]
         cardinalities = self._model_of(weighed).cardinalities
         return mutual_information(weighed, groups, cardinalities, self._log_evidence)
@@ -501,16 +542,16 @@ class QueriesMixin:
         return self._schema
 
     def _is_certain(self, conditions):
-        boxes = conditions.boxes
         return bool(
-            len(boxes) == 1
+            len(conditions.boxes) == 1
             and conditions.is_single
             and np.isnan(conditions.observed).all()
-            and np.isnan(boxes.lower).all()
-            and np.isnan(boxes.upper).all()
-            and not boxes.states
-            and not boxes.totals
+            and not _has_bounds(conditions.boxes)
         )
+
+    def _is_gaussian(self):
+        """Whether the model is a single Gaussian."""
+        return False
 
     def _model_of(self, weighed):
         boxes = weighed.conditions.boxes
@@ -633,6 +674,12 @@ class QueriesMixin:
     @abstractmethod
     def _make_conditional(self, weighed, columns):
         """Density of some columns under one weighed condition."""
+
+
+def _has_bounds(boxes):
+    """Whether boxes say more than which cells were observed."""
+    is_open = np.isnan(boxes.lower).all() and np.isnan(boxes.upper).all()
+    return not is_open or bool(boxes.states) or bool(boxes.totals)
 
 
 def _require_choice(name, value, *choices):

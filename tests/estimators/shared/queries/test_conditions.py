@@ -290,3 +290,34 @@ def test_mixtures_of_all_trees_say_what_they_answer(table):
     given = density.probability("member", given={"job": "nurse"})
     joint = density.probability("member and job == 'nurse'") / density.probability("job == 'nurse'")
     assert given == pytest.approx(joint)
+
+
+def test_mutual_information_of_numbers():
+    rng = np.random.default_rng(0)
+    covariance = np.array([[1.0, 0.6, 0.3], [0.6, 1.0, 0.5], [0.3, 0.5, 1.0]])
+    X = pd.DataFrame(rng.multivariate_normal(np.zeros(3), covariance, 400), columns=list("abc"))
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full").fit(X)
+    S = density.covariance().to_numpy()
+    expected = -0.5 * np.log(1 - S[0, 1] ** 2 / S[0, 0] / S[1, 1])
+    assert density.mutual_information("a", "b") == pytest.approx(expected, rel=1e-9)
+    partial = S[:2, :2] - np.outer(S[:2, 2], S[:2, 2]) / S[2, 2]
+    expected = -0.5 * np.log(1 - partial[0, 1] ** 2 / partial[0, 0] / partial[1, 1])
+    assert density.mutual_information("a", "b", given={"c": 0.3}) == pytest.approx(expected)
+    marginal = density.marginal(["a", "b"], given={"c": 0.3})
+    assert marginal.mutual_information("a", "b") == pytest.approx(expected)
+    with pytest.raises(CircuitPropertyError, match="method='estimate'"):
+        density.mutual_information("a", "b", given="c > 0")
+    options = {"method": "estimate", "n_samples": 4000, "random_state": 0}
+    found, error = density.mutual_information("a", ["c", "b"], **options)
+    assert 0 < error < 0.02
+    exact = density.mutual_information("a", ["c", "b"])
+    assert abs(found - exact) < 4 * error
+
+
+def test_estimated_mutual_information_of_categories_and_numbers(density):
+    options = {"method": "estimate", "n_samples": 3000, "random_state": 0, "given": "x > 0"}
+    found, error = density.mutual_information("job", "size", **options)
+    exact = density.mutual_information("job", "size", given="x > 0")
+    assert abs(found - exact) < 4 * error + 1e-3
+    found, error = density.mutual_information(["job", "x"], "y", **options)
+    assert found > 4 * error  # y follows x
