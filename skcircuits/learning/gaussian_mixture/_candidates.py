@@ -54,7 +54,7 @@ _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
     ("full", (2, 4)),
 )
 _ALL_SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # where the shape is given
-_CLASSES = (1, 2, 4, 8)  # latent classes of each combination of categories
+_CLASSES = (2, 4, 8)  # latent classes of each combination of categories
 _MANY_ROWS = 1000
 _TRIAL_TOL = 4e-3
 _TRIAL_STEPS = 20
@@ -249,7 +249,7 @@ def choose_pool(
     if not comparison.splits:
         shape = space.covariance_type or "tied"
         return {Candidate(shape, space.n_factors or 0, space.n_components or 1): space.pool or 1}
-    single = None if space.by_cells else _single_component(table, space, comparison)
+    single = _single_component(table, space, comparison)
     n_factors = single.n_factors if single else 0
     if single and single.covariance_type != "factor":
         tried = [c for c in comparison.mixtures if c.covariance_type == "factor"]
@@ -290,8 +290,12 @@ def _single_component(
     if space.n_components not in (None, 1):
         return None
     n_columns = table.numbers.shape[1]
-    candidates = []
-    if n_columns <= _MAX_DENSE_COLUMNS and space.allows("tied"):
+    # with categories, the single Gaussian is the one whose mean they move
+    is_dense = n_columns <= _MAX_DENSE_COLUMNS
+    candidates = _by_cells(table, space, (1,)) if is_dense or space.by_cells else []
+    if space.by_cells:
+        return candidates[0]
+    if is_dense and space.allows("tied"):
         candidates.append(Candidate("tied", 0, 1))
     if space.allows("factor"):
         candidates.append(_best_factors(n_columns, space, comparison))
@@ -339,7 +343,9 @@ def _several_components(
         library = [("shrunk" if dense else "factor", (8,))]
     elif n_rows >= _MANY_ROWS:
         library = [(shape, (*sizes, 2 * sizes[-1])) for shape, sizes in library]
-    found = _by_cells(table, space, n_rows) if dense else []
+    most = n_rows // _ROWS_PER_COMPONENT
+    classes = tuple(k for k in _CLASSES if k <= most)
+    found = _by_cells(table, space, classes) if dense or space.by_cells else []
     if space.by_cells:
         return found
     for shape, sizes in library:
@@ -353,14 +359,15 @@ def _several_components(
     return found
 
 
-def _by_cells(table: MixtureTable, space: CandidateSpace, n_rows: int) -> list[Candidate]:
-    """Candidates whose components are combinations of categories."""
-    has_both = len(table.category_counts) and table.numbers.shape[1]
+def _by_cells(
+    table: MixtureTable, space: CandidateSpace, classes: tuple[int, ...]
+) -> list[Candidate]:
+    """Location models with some numbers of latent classes, for categories beside numbers."""
+    has_both = len(table.category_counts) > 0 and table.numbers.shape[1] > 0
     if not (has_both or space.by_cells) or space.by_cells is False or not space.allows("tied"):
         return []
-    sizes = _CLASSES if space.n_components is None else (space.n_components,)
-    most = max(1, n_rows // _ROWS_PER_COMPONENT)
-    return [Candidate("tied", 0, k, by_cells=True) for k in sizes if k <= most]
+    sizes = classes if space.n_components is None else (space.n_components,)
+    return [Candidate("tied", 0, k, by_cells=True) for k in sizes]
 
 
 def _greedy(comparison: Comparison, candidates: list[Candidate | Rival], size: int) -> RivalPool:

@@ -1,12 +1,12 @@
 """The general location model: one component per combination of categories.
 
 The cells of the table of some categorical columns have probabilities of a log-linear model with
-all two-way interactions; in each cell the numbers are Gaussian, with one covariance for all and
-means that are sums of effects, one per category (Olkin and Tate, 1961, "Multivariate Correlation
-Models with Mixed Discrete and Continuous Variables"; Little and Schluchter, 1985, "Maximum
-Likelihood Estimation for Mixed Continuous and Categorical Data with Missing Values"). So few
-rows teach how numbers depend on many categories. A latent class is one more categorical column
-that no row has observed.
+the two-way interactions that the rows give evidence of; in each cell the numbers are Gaussian,
+with one covariance for all and means that are sums of effects, one per category (Olkin and Tate,
+1961, "Multivariate Correlation Models with Mixed Discrete and Continuous Variables"; Little and
+Schluchter, 1985, "Maximum Likelihood Estimation for Mixed Continuous and Categorical Data with
+Missing Values"). So few rows teach how numbers depend on many categories. A latent class is one
+more categorical column that no row has observed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ import numpy as np
 
 from skcircuits.learning.gaussian_mixture._categories import Categories, Sums
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
-from skcircuits.learning.gaussian_mixture._log_linear import fit_margins
+from skcircuits.learning.gaussian_mixture._log_linear import (
+    PRIOR_ROWS,
+    dependence_gains,
+    fit_margins,
+)
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._gaussian_stack import GaussianStack
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["Cells", "LocationCategories", "LocationGaussians"]
 
 _MAX_CELLS = 256
 _MAX_WORK = 3_000_000  # cells x rows x numbers of one iteration
-_CELL_ROWS = 4.0  # rows that the prior of the cells weighs: those of independent columns
 _N_SWEEPS = 6
 _EFFECT_ROWS = (0.5, 1e4)  # least and most rows that the prior of an effect may weigh
 _FIRST_EFFECT_ROWS = 5.0
@@ -41,34 +44,61 @@ class Cells:
 
     `columns`: which categorical columns span the cells. `levels` (K, len(columns) + 1): their
     categories in each cell, the latent class last. `sizes`: number of levels of each.
+    `associated` (q, q): which categorical columns depend on one another. `prior_rows`: how many
+    rows of independent columns the prior of their probabilities weighs.
     """
 
     columns: tuple[int, ...]
     levels: IntArray
     sizes: tuple[int, ...]
+    associated: BoolArray
+    prior_rows: float
 
     @classmethod
     def span(cls, table: MixtureTable, n_classes: int) -> Cells:
-        """Cross the columns that depend most on others, as many as the work allows."""
+        """Cross the columns that say most of others, as many as the work allows."""
+        gains = _pair_gains(table)
+        associated = gains.max(axis=2) > 0.0
+        together = gains[associated].sum(axis=0)
+        prior_rows = PRIOR_ROWS[together.argmax()] if associated.any() else PRIOR_ROWS[0]
+        information = _number_information(table) + np.maximum(gains.max(axis=2), 0.0).sum(axis=1)
+
         n_rows, n_numbers = table.numbers.shape
         most = min(_MAX_CELLS, _MAX_WORK // max(1, n_rows * n_numbers))
         chosen: list[int] = []
         n_cells = n_classes
-        for column in np.argsort(-_dependence(table), kind="stable"):
+        for column in np.argsort(-information, kind="stable"):
             if n_cells * table.category_counts[column] <= most:
                 chosen.append(int(column))
                 n_cells *= int(table.category_counts[column])
         columns = tuple(sorted(chosen))
         sizes = (*(int(table.category_counts[j]) for j in columns), n_classes)
         levels = np.stack(np.unravel_index(np.arange(n_cells), sizes), axis=1)
-        return cls(columns, levels, sizes)
+        return cls(columns, levels, sizes, associated, float(prior_rows))
 
     @property
-    def two_way(self) -> list[IntArray]:
-        """Entry of each cell in each two-way margin."""
-        pairs = combinations(range(len(self.sizes)), 2)
-        margins = [self.levels[:, a] * self.sizes[b] + self.levels[:, b] for a, b in pairs]
-        return margins or [self.levels[:, 0]]
+    def outside(self) -> list[int]:
+        """Categorical columns that do not span the cells."""
+        return [j for j in range(len(self.associated)) if j not in self.columns]
+
+    def margins(self) -> list[IntArray]:
+        """Entry of each cell in the one-way margins, and in the two-way ones that matter."""
+        latent = len(self.columns)
+        result = list(self.levels.T)
+        for a, b in combinations(range(latent + 1), 2):
+            if b == latent or self.associated[self.columns[a], self.columns[b]]:
+                result.append(self.levels[:, a] * self.sizes[b] + self.levels[:, b])
+        return result
+
+    def outside_margins(self, column: int, size: int) -> list[IntArray]:
+        """The same of the table (K, size), row by row, of a column that does not span cells."""
+        n_cells = len(self.levels)
+        own = np.tile(np.arange(size), n_cells)
+        result = [np.repeat(np.arange(n_cells), size), own]
+        for a, levels in enumerate(self.levels.T):
+            if a == len(self.columns) or self.associated[self.columns[a], column]:
+                result.append(np.repeat(levels, size) * size + own)
+        return result
 
     def design(self) -> tuple[FloatArray, IntArray]:
         """Indicator columns (K, p) of a constant and all levels, and the factor (p,) of each."""
@@ -80,39 +110,42 @@ class Cells:
         return np.hstack(blocks).astype(np.float64), np.array(factors)
 
 
-def _dependence(table: MixtureTable) -> FloatArray:
-    """How much each categorical column says about the others, shape (q,).
-
-    The fraction of variance between categories, summed over numbers, and the dependence of
-    categories (Cramer's), less what chance alone gives.
-    """
-    n_columns = len(table.category_counts)
-    total = np.zeros(n_columns)
-    indicators = [
+def _indicators(table: MixtureTable) -> list[FloatArray]:
+    """Indicator columns (n, n_categories_j) of each categorical column."""
+    return [
         (column[:, None] == np.arange(size)).astype(np.float64)
         for column, size in zip(table.codes.T, table.category_counts, strict=True)
     ]
+
+
+def _pair_gains(table: MixtureTable) -> FloatArray:
+    """Evidence (q, q, len(PRIOR_ROWS)) that pairs of categorical columns depend on each other.
+
+    Only rows in which both are observed count.
+    """
+    indicators = _indicators(table)
+    gains = np.full((len(indicators), len(indicators), len(PRIOR_ROWS)), -np.inf)
+    for (i, first), (j, second) in combinations(enumerate(indicators), 2):
+        gains[i, j] = gains[j, i] = dependence_gains((first.T * table.weights) @ second)
+    return gains
+
+
+def _number_information(table: MixtureTable) -> FloatArray:
+    """Nats that each categorical column says of the numbers in all rows, shape (q,).
+
+    By the fraction of the variance between categories, less what chance alone gives.
+    """
     seen = ~np.isnan(table.numbers)
     numbers = np.nan_to_num(table.numbers)
-    for j, own in enumerate(indicators):
+    result = []
+    for own in _indicators(table):
         weighted = own.T * table.weights
         counts, sums = weighted @ seen, weighted @ numbers
         n_seen = np.maximum(counts.sum(axis=0), 1.0)
         between = (sums**2 / np.maximum(counts, 1e-300)).sum(axis=0) / n_seen
-        total[j] += np.maximum(between - (own.shape[1] - 1) / n_seen, 0.0).sum()
-        for k, other in enumerate(indicators):
-            if k != j:
-                total[j] += _cramer(weighted @ other)
-    return total
-
-
-def _cramer(counts: FloatArray) -> float:
-    """Squared contingency of two columns over its largest value, less what chance gives."""
-    n_rows = counts.sum()
-    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(n_rows, 1e-300)
-    squared = ((counts - expected) ** 2 / np.maximum(expected, 1e-300)).sum() / max(n_rows, 1.0)
-    free = (counts.shape[0] - 1) * (counts.shape[1] - 1)
-    return max(squared - free / max(n_rows, 1.0), 0.0) / max(1, min(counts.shape) - 1)
+        fraction = np.clip(between - (own.shape[1] - 1) / n_seen, 0.0, 0.99)
+        result.append(-0.5 * float(n_seen @ np.log1p(-fraction)))
+    return np.array(result)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,38 +177,33 @@ class LocationCategories(Categories):
     def n_parameters(self) -> int:
         """Count the free parameters given the cell."""
         free = sum(size - 1 for size in self.cells.sizes)
-        others = set(range(len(self.marginals))) - set(self.cells.columns)
-        return sum((len(self.marginals[j]) - 1) * (1 + free) for j in others)
+        return sum((len(self.marginals[j]) - 1) * (1 + free) for j in self.cells.outside)
 
     def weights(self, counts: FloatArray, pseudo_count: float) -> FloatArray:
         """Probabilities of the cells, drawn towards independence."""
-        smoothed = counts + _CELL_ROWS * self.independent
-        table = fit_margins(smoothed, self.cells.two_way, self.independent, _N_SWEEPS)
+        smoothed = counts + self.cells.prior_rows * self.independent
+        table = fit_margins(smoothed, self.cells.margins(), self.independent, _N_SWEEPS)
         return table / table.sum()
 
     def maximize(self, sums: Sums) -> Categories:
         """Fit the columns that do not span the cells."""
         tables = list(self.log_probabilities)
-        n_cells = len(self.cells.levels)
-        for j in set(range(len(tables))) - set(self.cells.columns):
-            marginal, size = self.marginals[j], len(self.marginals[j])
-            own = np.tile(np.arange(size), n_cells)
-            independent = np.outer(self.independent, marginal).ravel()
-            smoothed = sums[j].ravel() + _CELL_ROWS * independent
-            margins = [np.repeat(np.arange(n_cells), size)]
-            for levels in self.cells.levels.T:
-                margins.append(np.repeat(levels, size) * size + own)
-            table = fit_margins(smoothed, margins, independent, _N_SWEEPS).reshape(n_cells, size)
-            table = np.maximum(table, 1e-300)
+        for j in self.cells.outside:
+            marginal = self.marginals[j]
+            independent = np.outer(self.independent, marginal)
+            smoothed = sums[j] + self.cells.prior_rows * independent
+            margins = self.cells.outside_margins(j, len(marginal))
+            table = fit_margins(smoothed.ravel(), margins, independent.ravel(), _N_SWEEPS)
+            table = np.maximum(table.reshape(independent.shape), 1e-300)
             tables[j] = np.log(table / table.sum(axis=1, keepdims=True))
         return replace(self, log_probabilities=tuple(tables))
 
     def log_prior(self, weights: FloatArray, pseudo_count: float) -> float:
         """Log prior up to a constant: what the rows of the prior add."""
         total = float(self.independent @ np.log(weights))
-        for j in set(range(len(self.marginals))) - set(self.cells.columns):
+        for j in self.cells.outside:
             total += float(self.independent @ self.log_probabilities[j] @ self.marginals[j])
-        return _CELL_ROWS * total
+        return self.cells.prior_rows * total
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,16 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.stats import dirichlet_multinomial, multinomial
 
 from skcircuits import GaussianMixtureDensity
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._location_model import Cells
-from skcircuits.learning.gaussian_mixture._log_linear import fit_margins
+from skcircuits.learning.gaussian_mixture._log_linear import (
+    PRIOR_ROWS,
+    dependence_gains,
+    fit_margins,
+)
 from skcircuits.learning.gaussian_mixture._prior import shrinkage_odds
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
@@ -119,3 +124,24 @@ def test_correlations_are_shrunk_as_much_as_chance_makes_them(correlation, n_row
         assert max(odds) <= 1e-3
     else:
         assert np.median(odds) > 1.0
+
+
+def test_evidence_for_dependence_is_that_of_a_dirichlet_prior():
+    counts = np.array([[12.0, 3.0, 1.0], [2.0, 9.0, 8.0]])
+    rows, columns = counts.sum(axis=1) + 1.0 / 2.0, counts.sum(axis=0) + 1.0 / 3.0
+    independent = (np.outer(rows, columns) / rows.sum() ** 2).ravel()
+    expected = [
+        dirichlet_multinomial.logpmf(counts.ravel().astype(int), rows_of_prior * independent, 35)
+        - multinomial.logpmf(counts.ravel().astype(int), 35, independent)
+        for rows_of_prior in PRIOR_ROWS
+    ]
+    assert dependence_gains(counts) == pytest.approx(expected, rel=1e-9)
+
+
+def test_only_columns_that_depend_on_each_other_interact():
+    X, _ = additive_table(missing=0.1)
+    X[:, 4] = X[:, 1] > 0.5
+    cells = Cells.span(MixtureTable.prepare(X, CARDINALITIES), 1)
+    assert cells.associated.tolist() == [[False, False, True], [False] * 3, [True, False, False]]
+    # three one-way margins, that of the only latent class, one for each column with it, one pair
+    assert len(cells.margins()) == 4 + 3 + 1
