@@ -35,6 +35,7 @@ __all__ = [
     "NumericalLayer",
     "StateFlows",
     "check_variable",
+    "moments_of_columns",
 ]
 
 #: Minus the log density of a standard normal at its peak.
@@ -453,6 +454,16 @@ class NumericalLayer(InputLayer):
             The first part of ``conditional_moments``; override it where it alone is cheaper.
         """
         return self.conditional_moments(X)[0]
+
+
+def moments_of_columns(
+    layer: NumericalLayer, X: FloatArray, means: FloatArray, variances: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Conditional moments (n_units, n, 1) of units of one variable with moments (n_units,)."""
+    cells = X.T[layer.scopes[:, 0]]
+    missing = np.isnan(cells)
+    mean = np.where(missing, means[:, None], cells)
+    return mean[..., None], np.where(missing, variances[:, None], 0.0)[..., None]
 
 
 class DensityLayer(NumericalLayer):

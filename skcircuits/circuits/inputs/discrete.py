@@ -56,18 +56,7 @@ class DiscreteUnit(InputUnit):
         return self.probabilities > 0
 
     def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
-        """Sum out the variable.
-
-        Parameters
-        ----------
-        variables : frozenset of int
-            Variables to remove.
-
-        Returns
-        -------
-        InputUnit or None
-            None when the variable is among them.
-        """
+        """Sum out the variable."""
         return None if self.variable in variables else self
 
 
@@ -102,13 +91,7 @@ class Categorical(DiscreteUnit):
         super().__init__(variable, masses)
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
-
-        Returns
-        -------
-        dict
-            Keyword arguments.
-        """
+        """Constructor arguments that rebuild the unit."""
         return {"variable": self.variable, "probabilities": self.probabilities}
 
 
@@ -136,13 +119,7 @@ class Bernoulli(DiscreteUnit):
         self.p: float = float(p)
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
-
-        Returns
-        -------
-        dict
-            Keyword arguments.
-        """
+        """Constructor arguments that rebuild the unit."""
         return {"variable": self.variable, "p": self.p}
 
 
@@ -181,13 +158,7 @@ class Indicator(DiscreteUnit):
         return 0
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
-
-        Returns
-        -------
-        dict
-            Keyword arguments.
-        """
+        """Constructor arguments that rebuild the unit."""
         return {"variable": self.variable, "state": self.state, "n_states": self.n_states}
 
 
@@ -234,18 +205,7 @@ class DiscreteLayer(DiscreteInputLayer):
 
     @classmethod
     def stack(cls, units: Sequence[DiscreteUnit]) -> DiscreteLayer:
-        """Stack units.
-
-        Parameters
-        ----------
-        units : sequence of DiscreteUnit
-            Units of any of the discrete families.
-
-        Returns
-        -------
-        DiscreteLayer
-            Their layer.
-        """
+        """Stack units."""
         cardinalities = np.array([unit.n_states for unit in units])
         masses = np.zeros((len(units), cardinalities.max()))
         masses[np.arange(masses.shape[1]) < cardinalities[:, None]] = np.concatenate(
@@ -316,50 +276,15 @@ class DiscreteLayer(DiscreteInputLayer):
         return values
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log mass of each unit at each row.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows of state codes, NaN for unknown; what is no state has mass zero.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log masses.
-        """
+        """Log mass of each unit at each row, (n_units, n); what is no state has mass zero."""
         return self._gather(self._lookup, X)
 
     def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mass of each unit at each row.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows of state codes, NaN for unknown; what is no state has mass zero.
-
-        Returns
-        -------
-        values : ndarray of shape (n_units, n)
-            Masses, 1 where NaN.
-        log_scale : ndarray of shape (n,)
-            Zeros.
-        """
+        """Mass of each unit at each row, (n_units, n), and zeros (n,)."""
         return self._gather(self._linear_lookup, X), np.zeros(len(X))
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log mass of the states inside each row's box.
-
-        Parameters
-        ----------
-        box : Box
-            One box per row.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log masses.
-        """
+        """Log mass of the states inside each row's box, (n_units, n)."""
         n_states = self.log_masses.shape[1]
         values = np.empty((len(self), len(box.lower)))
         for position, variable in enumerate(self._columns):
@@ -373,57 +298,18 @@ class DiscreteLayer(DiscreteInputLayer):
             return np.log(values)
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log mass of the best completion.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows of state codes, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log masses; that of the most probable state where NaN.
-        """
+        """Log mass, of the most probable state where the cell is missing, (n_units, n)."""
         lookup = self._lookup.copy()
         lookup[:, -1] = self.log_masses.max(axis=1)
         return self._gather(lookup, X)
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells with the most probable state.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which cell.
-        cells : ndarray of shape (m, 1)
-            State codes or NaN.
-
-        Returns
-        -------
-        ndarray of shape (m, 1)
-            Completed cells.
-        """
+        """Fill NaN cells, (m, 1), with the most probable state of their units, (m,)."""
         best = self.log_masses.argmax(axis=1)[units]
         return np.where(np.isnan(cells), best[:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells with random states.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which cell.
-        cells : ndarray of shape (m, 1)
-            State codes or NaN.
-        rng : RandomNumbers
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of shape (m, 1)
-            Completed cells.
-        """
+        """Fill NaN cells, (m, 1), with random states of their units, (m,)."""
         steps = np.cumsum(self.masses, axis=1)
         steps /= steps[:, -1:]
         uniform = rng.random(len(units))
@@ -433,20 +319,7 @@ class DiscreteLayer(DiscreteInputLayer):
         return np.where(np.isnan(cells), states[:, None], cells)
 
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
-        """Divide the flows of the units among the states of their unknown variables.
-
-        Parameters
-        ----------
-        flows : ndarray of shape (n_units, n)
-            Flows.
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Yields
-        ------
-        StateFlows
-            For every variable.
-        """
+        """Divide the flows of the units among the states of their unknown variables."""
         for position, variable in enumerate(self._columns.tolist()):
             units = np.flatnonzero(self._column_of_unit == position)
             rows = np.flatnonzero(np.isnan(X[:, variable]))

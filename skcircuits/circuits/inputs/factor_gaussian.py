@@ -25,7 +25,7 @@ from skcircuits.numerics._factor_conditionals import (
 )
 from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._random import RandomNumbers
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["FactorGaussian", "FactorGaussianLayer"]
 
@@ -59,10 +59,7 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units; a shared covariance counts once.
-
-        Loadings that a rotation turns into one another are the same parameters.
-        """
+        """Number of free parameters of all units; a shared covariance counts once."""
         gaussians = self.gaussians
         rotations = gaussians.n_factors * (gaussians.n_factors - 1) // 2
         loadings = gaussians.n_columns * gaussians.n_factors - rotations
@@ -217,13 +214,7 @@ class FactorGaussian(MultivariateGaussian):
         return self.layer_type, self.variables, self.loadings.shape[1]
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
-
-        Returns
-        -------
-        dict
-            Keyword arguments.
-        """
+        """Constructor arguments that rebuild the unit."""
         return {
             "variables": list(self.variables),
             "mean": self.mean,
@@ -231,57 +222,21 @@ class FactorGaussian(MultivariateGaussian):
             "noise_variances": self.noise_variances,
         }
 
-    def marginalize(self, variables: frozenset[int]) -> FactorGaussian | None:
-        """Integrate out some variables.
+    def _marginal(self, kept: list[int]) -> FactorGaussian:
+        """The distribution of some of the variables, by their indices."""
+        variables = [self.variables[i] for i in kept]
+        parameters = self.mean[kept], self.loadings[kept], self.noise_variances[kept]
+        return FactorGaussian(variables, *parameters)
 
-        Parameters
-        ----------
-        variables : frozenset of int
-            Variables to remove.
-
-        Returns
-        -------
-        FactorGaussian or None
-            The marginal; None when no variable remains.
-        """
-        kept = [i for i, variable in enumerate(self.variables) if variable not in variables]
-        if len(kept) == len(self.variables):
-            return self
-        if not kept:
-            return None
-        return FactorGaussian(
-            [self.variables[i] for i in kept],
-            self.mean[kept],
-            self.loadings[kept],
-            self.noise_variances[kept],
-        )
-
-    def condition(self, x: FloatArray) -> FactorGaussian | None:
-        """Fix the observed variables at their values.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_columns,)
-            One row, NaN for missing cells.
-
-        Returns
-        -------
-        FactorGaussian or None
-            The factors given x are N(f, RᵀR): mean m + W f, loadings W Rᵀ, the same noise;
-            None when all variables are known.
-        """
-        cells = np.asarray(x, dtype=np.float64)[list(self.variables)]
-        missing = np.isnan(cells)
-        if missing.all() or not missing.any():
-            return self if missing.all() else None
+    def _conditional(
+        self, variables: list[int], cells: FloatArray, missing: BoolArray
+    ) -> FactorGaussian:
+        """Factors given x are N(f, RᵀR): mean m + W f, loadings W Rᵀ, the same noise."""
         observed = self.loadings[~missing] / self.noise_variances[~missing, None]
         precision = np.eye(self.loadings.shape[1]) + observed.T @ self.loadings[~missing]
         lower = np.linalg.cholesky(precision)
         factors = np.linalg.solve(precision, observed.T @ (cells - self.mean)[~missing])
         own = self.loadings[missing]
-        return FactorGaussian(
-            [v for v, unknown in zip(self.variables, missing, strict=True) if unknown],
-            self.mean[missing] + own @ factors,
-            np.linalg.solve(lower, own.T).T,
-            self.noise_variances[missing],
-        )
+        mean = self.mean[missing] + own @ factors
+        loadings = np.linalg.solve(lower, own.T).T
+        return FactorGaussian(variables, mean, loadings, self.noise_variances[missing])

@@ -15,6 +15,7 @@ from skcircuits.circuits.inputs.base import (
     DifferentiableLayer,
     InputUnit,
     check_variable,
+    moments_of_columns,
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics._logspace import log_ndtr_difference
@@ -43,18 +44,7 @@ class GaussianLayer(DifferentiableLayer):
 
     @classmethod
     def stack(cls, units: Sequence[Gaussian]) -> GaussianLayer:
-        """Stack units.
-
-        Parameters
-        ----------
-        units : sequence of Gaussian
-            Units over any variables.
-
-        Returns
-        -------
-        GaussianLayer
-            Their layer.
-        """
+        """Stack units."""
         return cls(
             np.array([unit.variable for unit in units]),
             np.array([unit.mean for unit in units]),
@@ -67,18 +57,7 @@ class GaussianLayer(DifferentiableLayer):
         return 2 * len(self)
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density of each unit at each row.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log densities, 0 where NaN.
-        """
+        """Log density of each unit at each row, (n_units, n)."""
         cells = X.T[self.scopes[:, 0]]
         missing = np.isnan(cells)
         cells -= self.means[:, None]
@@ -90,18 +69,7 @@ class GaussianLayer(DifferentiableLayer):
         return cells
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log probability of each row's interval.
-
-        Parameters
-        ----------
-        box : Box
-            One box per row.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log probabilities.
-        """
+        """Log probability of each row's interval, (n_units, n)."""
         column = self.scopes[:, 0]
         # Bounds that overflow are as good as infinite
         with np.errstate(over="ignore"):
@@ -112,89 +80,25 @@ class GaussianLayer(DifferentiableLayer):
         )
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log density, at the mean where the cell is unknown.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log densities.
-        """
+        """Log density, at the mean where the cell is missing, (n_units, n)."""
         missing = np.isnan(X.T[self.scopes[:, 0]])
         return np.where(missing, self._log_peak[:, None], self.log_prob(X))
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells with the mean.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which cell.
-        cells : ndarray of shape (m, 1)
-            Values or NaN.
-
-        Returns
-        -------
-        ndarray of shape (m, 1)
-            Completed cells.
-        """
+        """Fill NaN cells, (m, 1), with the means of their units, (m,)."""
         return np.where(np.isnan(cells), self.means[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells with random values.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which cell.
-        cells : ndarray of shape (m, 1)
-            Values or NaN.
-        rng : RandomNumbers
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of shape (m, 1)
-            Completed cells.
-        """
+        """Fill NaN cells, (m, 1), with random values of their units, (m,)."""
         drawn = self.means[units] + self.stds[units] * rng.standard_normal(len(units))
         return np.where(np.isnan(cells), drawn[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of each cell.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        mean, variance : ndarray of shape (n_units, n, 1)
-            The value itself and 0 where observed.
-        """
-        cells = X.T[self.scopes[:, 0]]
-        missing = np.isnan(cells)
-        mean = np.where(missing, self.means[:, None], cells)
-        variance = np.where(missing, np.square(self.stds)[:, None], 0.0)
-        return mean[..., None], variance[..., None]
+        """Mean and variance of each cell, (n_units, n, 1); the cell and 0 where observed."""
+        return moments_of_columns(self, X, self.means, np.square(self.stds))
 
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        """Add flow times (mean - x) / variance of each unit.
-
-        Parameters
-        ----------
-        score : ndarray of shape (n_columns, n)
-            Changed in place.
-        flows : ndarray of shape (n_units, n)
-            Flows.
-        X : ndarray of shape (n, n_columns)
-            Rows; NaN cells add nothing.
-        """
+        """Add flow times (mean - x) / variance of each unit to score (n_columns, n)."""
         pulls = self.means[:, None] - X.T[self.scopes[:, 0]]
         pulls[np.isnan(pulls)] = 0.0
         pulls /= self.stds[:, None]
@@ -242,26 +146,9 @@ class Gaussian(InputUnit):
         self.std = float(std)
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
-
-        Returns
-        -------
-        dict
-            Keyword arguments.
-        """
+        """Constructor arguments that rebuild the unit."""
         return {"variable": self.variable, "mean": self.mean, "std": self.std}
 
     def marginalize(self, variables: frozenset[int]) -> Gaussian | None:
-        """Integrate out the variable.
-
-        Parameters
-        ----------
-        variables : frozenset of int
-            Variables to remove.
-
-        Returns
-        -------
-        Gaussian or None
-            None when the variable is among them.
-        """
+        """Integrate out the variable."""
         return None if self.variable in variables else self

@@ -26,7 +26,7 @@ from skcircuits.numerics._gaussian_conditionals import (
 )
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._random import RandomNumbers
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["MultivariateGaussian", "MultivariateGaussianLayer"]
 
@@ -207,13 +207,7 @@ class MultivariateGaussian(InputUnit):
         return self.layer_type, self.variables
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
-
-        Returns
-        -------
-        dict
-            Keyword arguments.
-        """
+        """Constructor arguments that rebuild the unit."""
         return {
             "variables": list(self.variables),
             "mean": self.mean,
@@ -221,51 +215,33 @@ class MultivariateGaussian(InputUnit):
         }
 
     def marginalize(self, variables: frozenset[int]) -> MultivariateGaussian | None:
-        """Integrate out some variables.
-
-        Parameters
-        ----------
-        variables : frozenset of int
-            Variables to remove.
-
-        Returns
-        -------
-        MultivariateGaussian or None
-            The marginal; None when no variable remains.
-        """
+        """Integrate out some variables."""
         kept = [i for i, variable in enumerate(self.variables) if variable not in variables]
         if len(kept) == len(self.variables):
             return self
-        if not kept:
-            return None
-        return MultivariateGaussian(
-            [self.variables[i] for i in kept], self.mean[kept], self.covariance[np.ix_(kept, kept)]
-        )
+        return self._marginal(kept) if kept else None
+
+    def _marginal(self, kept: list[int]) -> MultivariateGaussian:
+        """The distribution of some of the variables, by their indices."""
+        variables = [self.variables[i] for i in kept]
+        return MultivariateGaussian(variables, self.mean[kept], self.covariance[np.ix_(kept, kept)])
 
     def condition(self, x: FloatArray) -> MultivariateGaussian | None:
-        """Fix the observed variables at their values.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_columns,)
-            One row, NaN for unknown.
-
-        Returns
-        -------
-        MultivariateGaussian or None
-            Mean μ_m + Σ_mo Σ_oo⁻¹ (x_o - μ_o), covariance Σ_mm - Σ_mo Σ_oo⁻¹ Σ_om; None when
-            all variables are known.
-        """
+        """Fix the observed variables at their values."""
         cells = np.asarray(x, dtype=np.float64)[list(self.variables)]
         missing = np.isnan(cells)
         if missing.all() or not missing.any():
             return self if missing.all() else None
+        variables = [v for v, unknown in zip(self.variables, missing, strict=True) if unknown]
+        return self._conditional(variables, cells, missing)
+
+    def _conditional(
+        self, variables: list[int], cells: FloatArray, missing: BoolArray
+    ) -> MultivariateGaussian:
+        """Mean μ_m + Σ_mo Σ_oo⁻¹ (x_o - μ_o), covariance Σ_mm - Σ_mo Σ_oo⁻¹ Σ_om."""
         across = self.covariance[np.ix_(missing, ~missing)]
         within = self.covariance[np.ix_(~missing, ~missing)]
         gain = np.linalg.solve(within, across.T).T
         covariance = self.covariance[np.ix_(missing, missing)] - gain @ across.T
-        return MultivariateGaussian(
-            [v for v, unknown in zip(self.variables, missing) if unknown],
-            self.mean[missing] + gain @ (cells - self.mean)[~missing],
-            (covariance + covariance.T) / 2,
-        )
+        mean = self.mean[missing] + gain @ (cells - self.mean)[~missing]
+        return MultivariateGaussian(variables, mean, (covariance + covariance.T) / 2)

@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, pdtr, pdtrc, pdtrik, xlogy
 
-from skcircuits.circuits.inputs.base import Box, InputUnit, NumericalLayer, check_variable
+from skcircuits.circuits.inputs.base import (
+    Box,
+    InputUnit,
+    NumericalLayer,
+    check_variable,
+    moments_of_columns,
+)
 from skcircuits.exceptions import must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -87,11 +93,7 @@ class PoissonLayer(NumericalLayer):
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of each cell, (n_units, n, 1); the cell and 0 where observed."""
-        cells = X.T[self.scopes[:, 0]]
-        missing = np.isnan(cells)
-        mean = np.where(missing, self.rates[:, None], cells)
-        variance = np.where(missing, self.rates[:, None], 0.0)
-        return mean[..., None], variance[..., None]
+        return moments_of_columns(self, X, self.rates, self.rates)
 
 
 class Poisson(InputUnit):

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, BoxMasses, DensityLayer, InputUnit, check_variable
+from skcircuits.circuits.inputs.base import (
+    Box,
+    BoxMasses,
+    DensityLayer,
+    InputUnit,
+    check_variable,
+    moments_of_columns,
+)
 from skcircuits.circuits.inputs.polynomial._boxes import FewIntervals, ManyIntervals
 from skcircuits.circuits.inputs.polynomial._groups import MANY_POINTS, PolynomialGroup
 from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces
@@ -53,18 +60,7 @@ class PiecewisePolynomialLayer(DensityLayer):
 
     @classmethod
     def stack(cls, units: Sequence[PiecewisePolynomial]) -> PiecewisePolynomialLayer:
-        """Stack units.
-
-        Parameters
-        ----------
-        units : sequence of PiecewisePolynomial
-            Units over any variables.
-
-        Returns
-        -------
-        PiecewisePolynomialLayer
-            Their layer.
-        """
+        """Stack units."""
         return cls(units)
 
     @property
@@ -83,18 +79,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return np.array([g.variable for g in self.groups if g.atom_masses.any()], dtype=np.intp)
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density of each unit at each row, log mass at point masses.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log densities, 0 where NaN.
-        """
+        """Log density of each unit at each row, log mass at point masses, (n_units, n)."""
         values = np.zeros((len(self), len(X)))
         for group in self.groups:
             cells = X[:, group.variable]
@@ -104,18 +89,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return values
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log probability of each row's interval.
-
-        Parameters
-        ----------
-        box : Box
-            One box per row; ``closed`` matters at point masses.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log probabilities.
-        """
+        """Log probability of each row's interval, (n_units, n); its ends matter at point masses."""
         values = np.zeros((len(self), len(box.lower)))
         for group, (lower, upper) in zip(self.groups, self._bounds(box)):
             bounded = np.flatnonzero(~np.isinf(lower) | ~np.isinf(upper))
@@ -126,18 +100,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return values
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
-        """Do once for all rows what their batches share.
-
-        Parameters
-        ----------
-        box : Box
-            One box per row.
-
-        Returns
-        -------
-        BoxMasses
-            Gives the probabilities of any rows.
-        """
+        """Do once for all rows what their batches share."""
         if not self._is_sorted:
             return super().prepare_boxes(box)
         intervals = ManyIntervals if len(box.lower) >= MANY_POINTS else FewIntervals
@@ -153,18 +116,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return bounds
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log density, at its highest point or largest point mass where the cell is unknown.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_units, n)
-            Log densities.
-        """
+        """Log density, at its highest point or largest point mass where the cell is missing."""
         values = self.log_prob(X)
         for group in self.groups:
             missing = np.flatnonzero(np.isnan(X[:, group.variable]))
@@ -172,42 +124,14 @@ class PiecewisePolynomialLayer(DensityLayer):
         return values
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells with the highest point of the density.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which cell.
-        cells : ndarray of shape (m, 1)
-            Values or NaN.
-
-        Returns
-        -------
-        ndarray of shape (m, 1)
-            Completed cells; a point mass counts by its mass.
-        """
+        """Fill NaN cells, (m, 1), with the highest point; a point mass counts by its mass."""
         points = np.empty(len(self))
         for group in self.groups:
             points[group.units] = group.modes()[0]
         return np.where(np.isnan(cells), points[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells with random values, by inverse cumulative distribution.
-
-        Parameters
-        ----------
-        units : ndarray of shape (m,)
-            Which unit completes which cell.
-        cells : ndarray of shape (m, 1)
-            Values or NaN.
-        rng : RandomNumbers
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray of shape (m, 1)
-            Completed cells.
-        """
+        """Fill NaN cells, (m, 1), with random values, by inverse cumulative distribution."""
         uniform = rng.random(len(units))
         drawn = np.empty(len(units))
         group_of_unit = np.empty(len(self), dtype=np.intp)
@@ -219,23 +143,8 @@ class PiecewisePolynomialLayer(DensityLayer):
         return np.where(np.isnan(cells), drawn[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of each cell.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Returns
-        -------
-        mean, variance : ndarray of shape (n_units, n, 1)
-            The value itself and 0 where observed.
-        """
-        cells = X.T[self.scopes[:, 0]]
-        missing = np.isnan(cells)
-        mean = np.where(missing, self.means[:, None], cells)
-        variance = np.where(missing, self.variances[:, None], 0.0)
-        return mean[..., None], variance[..., None]
+        """Mean and variance of each cell, (n_units, n, 1); the cell and 0 where observed."""
+        return moments_of_columns(self, X, self.means, self.variances)
 
 
 class PiecewisePolynomial(InputUnit):
@@ -369,13 +278,7 @@ class PiecewisePolynomial(InputUnit):
         return float(mean), float(masses @ (spreads + (points - mean) ** 2))
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
-
-        Returns
-        -------
-        dict
-            Keyword arguments.
-        """
+        """Constructor arguments that rebuild the unit."""
         return {
             "variable": self.variable,
             "knots": self.knots,
@@ -387,15 +290,7 @@ class PiecewisePolynomial(InputUnit):
         }
 
     def possible_intervals(self) -> FloatArray:
-        """Intervals outside of which the density is zero.
-
-        Returns
-        -------
-        ndarray of shape (n_intervals, 2)
-            Ends. Pieces are open intervals: what two of them share at an end point has no
-            length. A point mass is the shortest interval around the point, so that it meets
-            itself and any piece that reaches the point.
-        """
+        """Intervals outside of which the density is zero."""
         # A piece is a mixture of the basis functions that do not vanish on it
         windows = np.lib.stride_tricks.sliding_window_view(self.weights, self.degree + 1)
         lower_tail, upper_tail = np.split(self.tail_masses, 2)
@@ -408,18 +303,7 @@ class PiecewisePolynomial(InputUnit):
         return np.concatenate([ends.reshape(-1, 2), around])
 
     def marginalize(self, variables: frozenset[int]) -> PiecewisePolynomial | None:
-        """Integrate out the variable.
-
-        Parameters
-        ----------
-        variables : frozenset of int
-            Variables to remove.
-
-        Returns
-        -------
-        PiecewisePolynomial or None
-            None when the variable is among them.
-        """
+        """Integrate out the variable."""
         return None if self.variable in variables else self
 
 
