@@ -307,20 +307,7 @@ class KernelCircuit(Kernel):
         self.root = root
 
     def __call__(self, X: Any, Y: Any = None) -> FloatArray:
-        """Kernel values of all pairs of complete rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, n_columns)
-            Rows.
-        Y : array-like of shape (m, n_columns), default=None
-            Other rows; X itself when None.
-
-        Returns
-        -------
-        ndarray of shape (n, m)
-            Kernel values.
-        """
+        """Kernel values (n, m) of all pairs of complete rows X (n, n_columns) and Y."""
         values: dict[int, FloatArray] = {}
         for unit in topological_order(self.root):
             below = [values[id(child)] for child in unit.children]

@@ -12,13 +12,46 @@ from skcircuits.kernels.families._structure import UnivariateFunction
 from skcircuits.kernels.families.base import KernelFamily, check_positive
 from skcircuits.protocols import FloatArray
 
-__all__ = ["RBF", "Delta", "Hamming", "Laplacian", "MismatchKernel"]
+__all__ = ["RBF", "Delta", "DistanceKernel", "Hamming", "Laplacian", "MismatchKernel"]
 
 # γ x² up to which x² - 2xy + y² may cancel: rounding then changes a kernel value by 1e-12.
 MAX_REACH = 1e3
 
 
-class RBF(KernelFamily):
+class DistanceKernel(KernelFamily):
+    """exp(-γ d(x, y)) with a distance that adds up over the columns."""
+
+    _is_certified = True
+    _parameters = ("gamma", "variables")
+
+    def __init__(self, gamma: float = 1.0, variables: Sequence[int] | None = None) -> None:
+        super().__init__(variables)
+        self.gamma = check_positive("gamma", gamma)
+
+    @staticmethod
+    @abstractmethod
+    def _distance(difference: FloatArray) -> FloatArray:
+        """Distance in a single variable."""
+
+    @abstractmethod
+    def _distances(self, X: FloatArray, Y: FloatArray) -> FloatArray:
+        """Distances of all pairs, shape (n, m), a new array."""
+
+    def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Value over a single variable."""
+        return np.exp(-self.gamma * self._distance(np.subtract(x, y)))
+
+    def merge(self, other: UnivariateFunction) -> DistanceKernel | None:
+        """Exponents add up."""
+        return type(self)(self.gamma + other.gamma) if isinstance(other, type(self)) else None
+
+    def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
+        distances = self._distances(X, Y)
+        distances *= -self.gamma
+        return np.exp(distances, out=distances)
+
+
+class RBF(DistanceKernel):
     """exp(-γ ‖x - y‖²).
 
     Parameters
@@ -35,28 +68,27 @@ class RBF(KernelFamily):
     array([[1.    , 0.1353]])
     """
 
-    _is_certified = True
-    _parameters = ("gamma", "variables")
+    @staticmethod
+    def _distance(difference: FloatArray) -> FloatArray:
+        return np.square(difference)
 
-    def __init__(self, gamma: float = 1.0, variables: Sequence[int] | None = None) -> None:
-        super().__init__(variables)
-        self.gamma = check_positive("gamma", gamma)
-
-    def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
-        """Value over a single variable."""
-        return np.exp(-self.gamma * np.square(np.subtract(x, y)))
-
-    def merge(self, other: UnivariateFunction) -> RBF | None:
-        """Exponents add up."""
-        return RBF(self.gamma + other.gamma) if isinstance(other, RBF) else None
-
-    def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
-        distances = _squared_distances(X, Y, self.gamma)
-        distances *= -self.gamma
-        return np.exp(distances, out=distances)
+    def _distances(self, X: FloatArray, Y: FloatArray) -> FloatArray:
+        """Squared distances of all pairs, accurate next to 1/γ."""
+        # Centred first: what cancels in x² - 2xy + y² is then small.
+        center = Y.mean(axis=0) if len(Y) else 0.0
+        near_X, near_Y = X - center, Y - center
+        squares_X = np.einsum("ij,ij->i", near_X, near_X)
+        squares_Y = np.einsum("ij,ij->i", near_Y, near_Y)
+        reach = max(squares_X.max(initial=0.0), squares_Y.max(initial=0.0))
+        if not self.gamma * reach < MAX_REACH:  # also where a square overflows
+            return cdist(X, Y, metric="sqeuclidean")
+        distances = (-2.0 * near_X) @ near_Y.T
+        distances += squares_X[:, None]
+        distances += squares_Y
+        return np.maximum(distances, 0.0, out=distances)
 
 
-class Laplacian(KernelFamily):
+class Laplacian(DistanceKernel):
     """exp(-γ ‖x - y‖₁).
 
     Parameters
@@ -73,25 +105,12 @@ class Laplacian(KernelFamily):
     array([[1.    , 0.3679]])
     """
 
-    _is_certified = True
-    _parameters = ("gamma", "variables")
+    @staticmethod
+    def _distance(difference: FloatArray) -> FloatArray:
+        return np.abs(difference)
 
-    def __init__(self, gamma: float = 1.0, variables: Sequence[int] | None = None) -> None:
-        super().__init__(variables)
-        self.gamma = check_positive("gamma", gamma)
-
-    def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
-        """Value over a single variable."""
-        return np.exp(-self.gamma * np.abs(np.subtract(x, y)))
-
-    def merge(self, other: UnivariateFunction) -> Laplacian | None:
-        """Exponents add up."""
-        return Laplacian(self.gamma + other.gamma) if isinstance(other, Laplacian) else None
-
-    def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
-        distances = cdist(X, Y, metric="cityblock")
-        distances *= -self.gamma
-        return np.exp(distances, out=distances)
+    def _distances(self, X: FloatArray, Y: FloatArray) -> FloatArray:
+        return cdist(X, Y, metric="cityblock")
 
 
 class MismatchKernel(KernelFamily):
@@ -168,19 +187,3 @@ class Delta(MismatchKernel):
     def penalty(self) -> float:
         """Factor for each mismatch."""
         return 0.0
-
-
-def _squared_distances(X: FloatArray, Y: FloatArray, gamma: float) -> FloatArray:
-    """Squared distances of all pairs, accurate next to 1/γ."""
-    # Centred first: what cancels in x² - 2xy + y² is then small.
-    center = Y.mean(axis=0) if len(Y) else 0.0
-    near_X, near_Y = X - center, Y - center
-    squares_X = np.einsum("ij,ij->i", near_X, near_X)
-    squares_Y = np.einsum("ij,ij->i", near_Y, near_Y)
-    reach = max(squares_X.max(initial=0.0), squares_Y.max(initial=0.0))
-    if not gamma * reach < MAX_REACH:  # also where a square overflows
-        return cdist(X, Y, metric="sqeuclidean")
-    distances = (-2.0 * near_X) @ near_Y.T
-    distances += squares_X[:, None]
-    distances += squares_Y
-    return np.maximum(distances, 0.0, out=distances)
