@@ -47,6 +47,8 @@ __all__ = ["GraphicalSVGDSampler"]
 # Where preconditioner="auto" looks for one: dense matrices of more coordinates cost more than
 # they save, and fewer particles tell too little about their own faults.
 MAX_COORDINATES, MIN_PARTICLES = 1000, 20
+# Numbers beyond which moments are not tested: Langevin steps would cost as much as the run.
+MAX_DIAGNOSED = 2e7
 # Condition number of the correlations up to which a preconditioner gains little.
 EASY_CONDITION = 10.0
 
@@ -511,7 +513,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
     def _diagnose(self, problem, state, metric):
         """Compare means and variances with the target; warn where they contradict it."""
-        if len(state.particles) < MIN_PARTICLES:
+        if len(state.particles) < MIN_PARTICLES or state.particles.size > MAX_DIAGNOSED:
             return
         rng = np.random.default_rng(0)
         particles = state.particles.astype(np.float64)

@@ -71,24 +71,33 @@ def linear_direction(
     scores: FloatArray,
     neighborhoods: Neighborhoods,
     n_jobs: int | None = None,
+    *,
+    weight: float = 1.0,
+    out: FloatArray | None = None,
 ) -> FloatArray:
-    """Compute the direction of the linear kernel over every neighbourhood."""
+    """Compute the direction of the linear kernel over every neighbourhood.
+
+    It is added to ``out``, times a weight, where that is given.
+    """
     n_particles = rows.shape[1]
     scales = row_scales(rows)[:, None]
     # Where all particles agree there is no unit to measure in; the slope term drops out.
     precisions = np.divide(1.0, scales, where=scales > 0, out=np.zeros_like(scales))
-    standardized = rows * precisions
-    # The two terms that need no neighbours: z_i / σ_i, then the mean score.
-    direction = standardized[:-1] * precisions[:-1]
-    direction += scores.mean(axis=1, keepdims=True)
+    direction = np.zeros_like(scores) if out is None else out
 
     def move(chunk: Bucket) -> None:
-        """Add the slopes on the neighbourhoods of a chunk."""
-        seen = standardized[chunk.scopes]
+        """Add what a chunk contributes to its coordinates."""
+        seen = rows[chunk.scopes] * precisions[chunk.scopes]
+        owned = scores[chunk.owned]
         # mean_l s_i(x^l) z_j(x^l) for every owned i and seen j; padding has z = 0.
-        slopes = np.matmul(scores[chunk.owned], seen.transpose(0, 2, 1))
+        slopes = np.matmul(owned, seen.transpose(0, 2, 1))
         slopes /= n_particles
-        direction[chunk.owned] += np.matmul(slopes, seen)
+        moved = np.matmul(slopes, seen)
+        # The two terms that need no neighbours: z_i / σ_i, then the mean score.
+        moved += rows[chunk.owned] * precisions[chunk.owned] ** 2
+        moved += owned.mean(axis=2, keepdims=True)
+        moved *= weight
+        direction[chunk.owned] += moved
 
     largest_scope = int(neighborhoods.scope_sizes.max())
     for_each_chunk(move, neighborhoods, largest_scope * n_particles * rows.itemsize, n_jobs)

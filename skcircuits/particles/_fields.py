@@ -83,8 +83,8 @@ class RandomField:
         velocity = kernel_direction(rows, scores, neighborhoods, bandwidths, self._n_jobs)
         velocity *= self._kernel_weight
         if self._linear_weight:
-            linear = linear_direction(rows, scores, neighborhoods, self._n_jobs)
-            velocity += self._linear_weight * linear
+            weight = self._linear_weight
+            linear_direction(rows, scores, neighborhoods, self._n_jobs, weight=weight, out=velocity)
         return velocity
 
 
@@ -99,6 +99,12 @@ class LinearField:
         """Compute the direction of the linear kernel."""
         return linear_direction(rows, scores, self._neighborhoods, self._n_jobs)
 
+    def add_velocity(
+        self, rows: FloatArray, scores: FloatArray, weight: float, out: FloatArray
+    ) -> None:
+        """Add the direction to another, without an array of its own."""
+        linear_direction(rows, scores, self._neighborhoods, self._n_jobs, weight=weight, out=out)
+
 
 class SumField:
     """A weighted sum of fields; those of weight zero cost nothing."""
@@ -108,11 +114,18 @@ class SumField:
 
     def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
         """Add up the velocities."""
-        total = np.zeros_like(scores)
+        total: FloatArray | None = None
         for weight, field in self._terms:
-            if weight:
+            if not weight:
+                continue
+            if total is None:
+                total = field.velocity(rows, scores, iteration)
+                total *= weight
+            elif isinstance(field, LinearField):
+                field.add_velocity(rows, scores, weight, total)
+            else:
                 total += weight * field.velocity(rows, scores, iteration)
-        return total
+        return np.zeros_like(scores) if total is None else total
 
 
 def make_field(

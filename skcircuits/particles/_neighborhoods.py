@@ -8,7 +8,7 @@ equal size lie in one `Bucket`, so that a whole bucket is a few batched matrix p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from skcircuits.exceptions import must
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import IntArray
 
 __all__ = ["Bucket", "Neighborhoods", "index_lists"]
@@ -95,6 +96,30 @@ class Neighborhoods:
             Bucket(bucket.kernels, scopes[bucket.kernels], bucket.owned) for bucket in self.buckets
         )
         return other
+
+    def blocks(self, max_kernels: int) -> Iterator[tuple[IntArray, Bucket, Neighborhoods]]:
+        """Cut the kernels into blocks, each over coordinates of its own.
+
+        Yields these coordinates, the kernels as numbered here, and as numbered in the block. The
+        coordinates are those that the block's kernels move and the halo that they see
+        besides. Everything that is computed per kernel is the same in its block, rounding included.
+        """
+        for bucket in self.buckets:
+            for rows in row_slices(len(bucket.kernels), max_kernels):
+                part = bucket.part(rows)
+                local = np.unique(part.scopes)
+                local = local[local < self.n_coordinates]
+                other = copy(self)
+                other.n_kernels, other.n_coordinates = len(part.kernels), len(local)
+                # Padding, one behind the last, stays one behind the last.
+                other.buckets = (
+                    Bucket(
+                        np.arange(len(part.kernels)),
+                        np.searchsorted(local, part.scopes),
+                        np.searchsorted(local, part.owned),
+                    ),
+                )
+                yield local, part, other
 
     def scope_matrix(self) -> sparse.csr_array:
         """Give the scopes as zeros and ones of shape (n_kernels, n_coordinates)."""

@@ -13,12 +13,14 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.numerics._adam import Adam
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray
 
 __all__ = ["GradientAscent", "Optimizer", "make_optimizer"]
 
 # Inside the square roots: keeps flat coordinates from jumping.
 DAMPING = 1e-6
+PART_BYTES = 2**20
 
 
 class Optimizer(Protocol):
@@ -60,15 +62,22 @@ class RMSprop:
 
     def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
         """Scale each entry by its recent size."""
-        squares = direction * direction
-        # Starting from the first squares, not from zero, makes the first steps unbiased.
+        is_first = self._squares is None
         if self._squares is None:
-            self._squares = squares
-        else:
-            self._squares *= self._decay
-            squares *= 1.0 - self._decay
-            self._squares += squares
-        return _divided_by_root(step_size * direction, self._squares)
+            self._squares = np.empty_like(direction)
+        displacement = np.empty_like(direction)
+        # In parts that stay in the cache, and whose temporary arrays are small.
+        for part in row_slices(len(direction), max(1, PART_BYTES // max(1, direction[:1].nbytes))):
+            running, squares = self._squares[part], direction[part] * direction[part]
+            # Starting from the first squares, not from zero, makes the first steps unbiased.
+            if is_first:
+                running[...] = squares
+            else:
+                running *= self._decay
+                squares *= 1.0 - self._decay
+                running += squares
+            displacement[part] = _divided_by_root(step_size * direction[part], running)
+        return displacement
 
 
 class AdamSteps:

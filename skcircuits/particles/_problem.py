@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.particles._bandwidths import median_bandwidths
-from skcircuits.particles._discrepancy import node_discrepancies
+from skcircuits.particles._discrepancy import coordinate_discrepancies
 from skcircuits.particles._fields import Field, make_field
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._kernel_sums import centred_rows
@@ -33,6 +33,9 @@ from skcircuits.particles._steps import (
 from skcircuits.protocols import DifferentiableTarget, FloatArray
 
 __all__ = ["SVGDProblem"]
+
+# Kernels whose discrepancies are measured at once have coordinates of about this size.
+BLOCK_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -127,13 +130,13 @@ class SVGDProblem:
 
         No option of the run changes the kernels, so runs can be compared.
         """
-        # In double precision whatever the run had: near zero the sums cancel.
-        coordinates = np.array(particles.T, dtype=np.float64, order="C")
-        rows = centred_rows(coordinates)
-        bandwidths = median_bandwidths(rows, self.graph)
-        scores = finite_scores(self.target.grad_log_prob, coordinates)
-        discrepancies = node_discrepancies(rows, scores, self.graph, bandwidths)
-        return discrepancies, bandwidths[self.graph.kernel_of_node]
+        coordinates = np.ascontiguousarray(particles.T)
+        scores = finite_scores(self.target.grad_log_prob, coordinates.astype(np.float64))
+        per_coordinate, bandwidths = _coordinate_discrepancies(self.graph, coordinates, scores)
+        return (
+            _sum_by_node(self.graph, per_coordinate),
+            bandwidths[self.graph.kernel_of_node],
+        )
 
     def _field(self, seed: int, n_jobs: int | None) -> Field:
         return make_field(
@@ -155,7 +158,31 @@ class SVGDProblem:
 
 def _total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray) -> float:
     """Squared Stein discrepancy of (n_coordinates, n_particles), in double precision."""
-    rows = centred_rows(coordinates.astype(np.float64))
-    bandwidths = median_bandwidths(rows, graph)
-    scores = np.ascontiguousarray(scores, dtype=np.float64)
-    return float(node_discrepancies(rows, scores, graph, bandwidths).sum())
+    per_coordinate, _ = _coordinate_discrepancies(graph, coordinates, scores)
+    return float(_sum_by_node(graph, per_coordinate).sum())
+
+
+def _coordinate_discrepancies(
+    graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Discrepancy of each coordinate, (d,), and bandwidth of each kernel, block by block.
+
+    In double precision whatever the run had, as near zero the sums cancel; only a block at a time
+    is held in it.
+    """
+    discrepancies, bandwidths = np.empty(graph.n_coordinates), np.empty(graph.n_kernels)
+    max_kernels = max(1, BLOCK_BYTES // (8 * coordinates.shape[1]))
+    for local, part, block in graph.blocks(max_kernels):
+        rows = centred_rows(coordinates[local].astype(np.float64))
+        widths = median_bandwidths(rows, block)
+        local_scores = np.ascontiguousarray(scores[local], dtype=np.float64)
+        found = coordinate_discrepancies(rows, local_scores, block, widths)
+        discrepancies[part.owned] = found[block.buckets[0].owned]
+        bandwidths[part.kernels] = widths
+    return discrepancies, bandwidths
+
+
+def _sum_by_node(graph: Neighborhoods, per_coordinate: FloatArray) -> FloatArray:
+    totals = np.zeros(graph.n_nodes)
+    np.add.at(totals, graph.node_of_coordinate, per_coordinate)
+    return totals

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.parallel import row_slices
 from skcircuits.particles._fields import Field
 from skcircuits.particles._kernel_sums import centred_rows, row_scales
 from skcircuits.particles._optimizers import Optimizer
@@ -39,6 +40,8 @@ GROWTH = 2.0
 STEP_CUT = 0.3
 # Discrepancies this close are equal: the particles of smaller force are the better ones.
 TIE = 0.02
+# Particles whose scores are computed in one call take no more than this.
+BATCH_BYTES = 2**27
 # Annealing starts from the target raised to this power.
 FIRST_POWER = 0.01
 
@@ -156,14 +159,21 @@ def svgd_steps(
         # All nodes move from the same state (a Jacobi sweep), so node order is no matter.
         velocity = field.velocity(rows, scores, iteration)
         force = relative_force(rows, velocity)
-        # A new array each time: states that were yielded never change.
-        moved = coordinates + optimizer.displacement(velocity, scale * schedule.step(iteration))
+        is_left = False
         if discrepancy is not None and schedule.is_look(iteration):
             now = discrepancy(coordinates, scores)
             best.look(coordinates, now, force)
-            if best.is_left_by(now, force):
-                moved, force, optimizer = best.particles, best.force, deepcopy(unused)
-                scale *= STEP_CUT
+            is_left = best.is_left_by(now, force)
+        # Arrays of millions of coordinates do not lie about for longer than they are needed.
+        del scores
+        if is_left:
+            moved, force, optimizer = best.particles, best.force, deepcopy(unused)
+            scale *= STEP_CUT
+        else:
+            # A new array each time: states that were yielded never change.
+            moved = optimizer.displacement(velocity, scale * schedule.step(iteration))
+            moved += coordinates
+        del velocity
         moved.flags.writeable = False
         settled = schedule.settled(iteration, force)
         state = moved.T, iteration + 1, force, settled, best.discrepancy
@@ -175,7 +185,15 @@ def finite_scores(
     grad_log_prob: Callable[[FloatArray], FloatArray], coordinates: FloatArray
 ) -> FloatArray:
     """Evaluate the score on the inner layout and refuse NaN and infinity."""
-    scores = scores_at(grad_log_prob, coordinates.T).T
+    n_coordinates, n_particles = coordinates.shape
+    batch = max(1, BATCH_BYTES // max(1, n_coordinates * coordinates.itemsize))
+    if batch >= n_particles:
+        scores = scores_at(grad_log_prob, coordinates.T).T
+    else:
+        # A few particles at a time: targets make temporary arrays of their own.
+        scores = np.empty_like(coordinates)
+        for part in row_slices(n_particles, batch):
+            scores[:, part] = scores_at(grad_log_prob, coordinates[:, part].T).T
     # One NaN would spread to all particles within an iteration, silently.
     if not np.isfinite(scores).all():
         coordinate, particle = np.argwhere(~np.isfinite(scores))[0]

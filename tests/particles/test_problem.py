@@ -8,6 +8,7 @@ from skcircuits.particles._discrepancy import node_discrepancies
 from skcircuits.particles._kernel_sums import centred_rows, row_scales
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
+from skcircuits.particles._steps import StepSchedule
 
 
 class AnyNormal:
@@ -99,3 +100,32 @@ def test_right_graphs_have_no_violations():
     score = AnyNormal().grad_log_prob
     X = np.random.default_rng(0).normal(size=(1, 5))
     assert nodes_outside_blankets(score, graph, X, np.random.default_rng(0)).size == 0
+
+
+def test_blocks_and_batches_change_nothing(monkeypatch):
+    """Runs that hold a part of the coordinates at a time are those that hold all of them."""
+    d, rng = 40, np.random.default_rng(0)
+    neighbors = [
+        [j for j in (i - 1, i + 1, (i * 7) % d) if 0 <= j < d and j != i] for i in range(d)
+    ]
+    start = rng.normal(size=(12, d)).astype(np.float32)
+
+    class Chain:
+        def grad_log_prob(self, X):
+            scores = -2.0 * X
+            scores[:, 1:] += 0.9 * X[:, :-1]
+            scores[:, :-1] += 0.9 * X[:, 1:]
+            return scores
+
+    def run():
+        schedule = StepSchedule(max_iter=20)
+        problem = SVGDProblem(Chain(), d, neighbors=neighbors, linear_weight=0.1, schedule=schedule)
+        *_, last = problem.steps(start, 0)
+        return last.particles, last.discrepancy, *problem.measure(last.particles)
+
+    whole = run()
+    monkeypatch.setattr("skcircuits.particles._problem.BLOCK_BYTES", 8 * 12 * 3)
+    monkeypatch.setattr("skcircuits.particles._steps.BATCH_BYTES", 4 * d * 5)
+    monkeypatch.setattr("skcircuits.particles._optimizers.PART_BYTES", 4 * 12 * 7)
+    for ours, theirs in zip(run(), whole):
+        np.testing.assert_array_equal(ours, theirs)

@@ -1,0 +1,80 @@
+"""Five Bayesian models: short chains before and after weighting, and particles, against long runs.
+
+``python -m benchmarks.bayesian_models [--seeds 3] [--models "eight schools" ...]`` needs the extra
+``jax``. A short chain is four NUTS chains of 100 draws after 50 steps of warm-up. Errors are root
+mean squares over the coordinates, in standard deviations of the posterior, and of the variance
+about its mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+
+import jax
+import numpy as np
+import numpyro
+from numpyro.infer import MCMC, NUTS
+
+from benchmarks._bayesian_models import five_models
+from skcircuits import BBISWeighter, GraphicalSVGDSampler
+from skcircuits.targets import from_numpyro
+
+N_CHAINS = 4
+
+
+def run_nuts(target, model, args, n_warmup, n_draws, seed, accept=0.8):
+    """Draws in unconstrained coordinates, chain after chain."""
+    chain = MCMC(
+        NUTS(model, target_accept_prob=accept),
+        num_warmup=n_warmup,
+        num_samples=n_draws,
+        num_chains=N_CHAINS,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    chain.run(jax.random.PRNGKey(seed), *args)
+    return target.from_sites(chain.get_samples())
+
+
+def errors(truth, X, weights):
+    """Errors of the means and of the second moments."""
+    center, scale = truth.mean(axis=0), truth.std(axis=0)
+    first = (weights @ X - center) / scale
+    second = weights @ ((X - center) / scale) ** 2 - 1.0
+    return np.sqrt([(first**2).mean(), (second**2).mean()])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--models", nargs="*", default=list(five_models()))
+    options = parser.parse_args()
+    numpyro.enable_x64()
+    print(f"{'':22s} short chain     weighted (ratio)          particles (sites)")
+    for name in options.models:
+        model, args = five_models()[name]
+        target = from_numpyro(model, *args)
+        truth = run_nuts(target, model, args, 1000, 4000, seed=1000, accept=0.9)
+        before, after = np.zeros(2), np.zeros(2)
+        for seed in range(options.seeds):
+            X = run_nuts(target, model, args, 50, 100, seed)
+            weights = BBISWeighter(target=target).fit(X).weights_
+            before += errors(truth, X, np.full(len(X), 1.0 / len(X))) / options.seeds
+            after += errors(truth, X, weights) / options.seeds
+        start = target.draw_start(100, np.random.default_rng(0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            particles = GraphicalSVGDSampler(target=target, random_state=0).fit(start).particles_
+        moved = errors(truth, particles, np.full(100, 0.01))
+        sites = ", ".join(target.to_sites(particles))
+        ratio = after / before
+        print(
+            f"{name:22s} {before[0]:.3f} {before[1]:.3f}     {after[0]:.3f} {after[1]:.3f} "
+            f"({ratio[0]:.2f} {ratio[1]:.2f})   {moved[0]:.3f} {moved[1]:.3f} ({sites})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
