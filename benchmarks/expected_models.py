@@ -83,9 +83,10 @@ class Encoder(TransformerMixin, BaseEstimator):
 def encoder():
     """What stands before a model that gets complete rows."""
     categories = make_column_selector(dtype_include="category")
-    numbers = make_column_selector(dtype_exclude="category")
     one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    return make_column_transformer((one_hot, categories), (StandardScaler(), numbers))
+    columns = make_column_transformer((one_hot, categories), remainder="passthrough")
+    # One-hot columns are scaled, too, as behind the imputers: all methods have the same model
+    return make_pipeline(columns, StandardScaler())
 
 
 def methods(model, is_classes, setting, indicators):

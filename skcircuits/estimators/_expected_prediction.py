@@ -26,6 +26,7 @@ from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensi
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.numerics._arrays import float_array
+from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._draws import MIN_DRAWS, DrawBudget
@@ -50,6 +51,9 @@ EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
+
+
+BLOCK_ROWS = 2**15
 
 
 class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimator):
@@ -341,17 +345,19 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             answer = response.of_table(own)
             variance = np.zeros_like(answer) if with_variance else None
             parts.append((complete, Expectation.exact(answer, variance)))
-        if len(incomplete):
-            expected = self._expected_response(method)
+        expected = self._expected_response(method)
+        # Answers need several copies of their rows: blocks bound the memory
+        for block in row_slices(len(incomplete), BLOCK_ROWS):
             moments = self._or_without_evidence(
                 lambda rows: expected(rows, with_variance=with_variance),
-                self._rows(encoded[incomplete]),
+                self._rows(encoded[incomplete[block]]),
             )
             if method == "predict_proba":
                 # Rounding may leave a sum of probabilities above one
                 moments = replace(moments, mean=np.clip(moments.mean, 0.0, 1.0))
-            self._warn_of_errors(moments.error)
-            parts.append((incomplete, moments))
+            parts.append((incomplete[block], moments))
+        if len(incomplete):
+            self._warn_of_errors(np.concatenate([part.error for _, part in parts]))
         return Expectation.put_together(len(encoded), parts)
 
     def _rows(self, cells):

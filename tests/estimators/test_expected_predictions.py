@@ -36,6 +36,7 @@ from skcircuits import (
     GaussianMixtureDensity,
 )
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
+from skcircuits.estimators import _expected_prediction
 
 NAN = np.nan
 DENSITY = GaussianMixtureDensity(n_components=2)
@@ -186,7 +187,7 @@ def test_a_warning_tells_the_error_where_the_budget_ends(numbers):
         model.predict(hide(X))
 
 
-def test_predictions_depend_on_the_row_and_the_seed_alone(numbers):
+def test_predictions_depend_on_the_row_and_the_seed_alone(numbers, monkeypatch):
     X, y = numbers
     model = regressor(KNeighborsRegressor()).fit(X, y)
     incomplete = hide(X)
@@ -196,6 +197,8 @@ def test_predictions_depend_on_the_row_and_the_seed_alone(numbers):
     np.testing.assert_allclose(model.predict(incomplete[7:9]), predicted[7:9], rtol=1e-12)
     with sklearn.config_context(working_memory=0.01):
         np.testing.assert_allclose(model.predict(incomplete), predicted, rtol=1e-10)
+    monkeypatch.setattr(_expected_prediction, "BLOCK_ROWS", 7)
+    np.testing.assert_allclose(model.predict(incomplete), predicted, rtol=1e-12)
     doubled = np.vstack([incomplete, incomplete])
     np.testing.assert_array_equal(*np.split(model.predict(doubled), 2))
 
