@@ -2,11 +2,15 @@
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import skcircuits
+from skcircuits import GaussianMixtureDensity
 
 ROOT = Path(skcircuits.__path__[0])
 PAGE = ROOT.parent / "doc" / "architecture.md"
@@ -73,3 +77,52 @@ def test_tests_mirror_the_folders():
         inside = folder.relative_to(tests)
         if inside.parts and inside.parts[0] not in others:
             assert (ROOT / inside).is_dir(), inside
+
+
+def walks():
+    """Files named in each walk of the page."""
+    text = PAGE.read_text("utf-8").split("## Two walks")[1].split("\n## ")[0]
+    return [
+        re.findall(r"^([\w/]+\.py)", w, re.M) for w in re.findall(r"```text\n(.*?)```", text, re.S)
+    ]
+
+
+def files_passed(call):
+    """Files of the package in the order in which a call enters them first, without tools."""
+    found = {}
+
+    def enter(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
+            found.setdefault(str(Path(frame.f_code.co_filename).relative_to(ROOT)))
+
+    sys.setprofile(enter)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return [file for file in found if not file.startswith("numerics/") and file != "parallel.py"]
+
+
+def predict_a_row_with_a_missing_value():
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    density = GaussianMixtureDensity(n_components=2, covariance_type="full", random_state=0)
+    model = skcircuits.ExpectedPredictionSVR(density=density).fit(X, X[:, 0] + X[:, 1] ** 2)
+    # The first call compiles what every later one finds
+    model.predict(X[:1])
+    return lambda: model.predict([[0.3, np.nan, -1.0]])
+
+
+def fit_a_column_of_counts():
+    table = pd.DataFrame({"visits": np.random.default_rng(0).poisson(3, 300)})
+    density = skcircuits.WMISPNDensity()
+    return lambda: density.fit(table)
+
+
+@pytest.mark.parametrize(
+    ("walk", "prepare"),
+    list(zip(walks(), [predict_a_row_with_a_missing_value, fit_a_column_of_counts], strict=True)),
+    ids=["predict", "fit"],
+)
+def test_the_page_walks_through_the_files_that_are_passed(walk, prepare):
+    assert len(set(walk)) == len(walk)
+    assert walk == files_passed(prepare())
