@@ -3,8 +3,8 @@
 Samples that are not from the target are weighted under every setting of a grid over collapsed
 fraction, ridge and scale of the kernel. Printed per model: Spearman's rank correlation of minus
 the score with the true error (marginals of discrete models, means and variances of continuous
-ones), and the error of uniform weights, of the defaults, of what ``GridSearchCV`` picks, and of
-the best setting.
+ones), of averages over the runs and of single runs; and the error of uniform weights, of the
+defaults, of what ``GridSearchCV`` picks, and of the best setting.
 
     python -m benchmarks.stein_scores [--n 100] [--seeds 3]
 """
@@ -101,7 +101,7 @@ def _draws(model, n, seed):
 
 
 def compare(model, X, error, grid):
-    """Rank correlation, and errors without weights, by default, chosen and best."""
+    """Scores and errors of all settings; errors without weights, by default, chosen and best."""
     base = BBISWeighter(target=model, random_state=0)
     scores, errors = [], []
     for setting in ParameterGrid(grid):
@@ -114,8 +114,14 @@ def compare(model, X, error, grid):
     default = base.fit(X)
     uniform = error(default, np.full(len(X), 1 / len(X)))
     chosen = error(search.best_estimator_)
-    rank = spearmanr(-np.array(scores), errors).statistic
-    return [rank, uniform, error(default), chosen, min(errors)]
+    return np.array([scores, errors]), [uniform, error(default), chosen, min(errors)]
+
+
+def ranks(runs):
+    """Rank correlation of the averages over runs, and the average of those of single runs."""
+    logs = np.log([[np.maximum(-scores, 1e-300), errors] for scores, errors in runs])
+    single = [spearmanr(*run).statistic for run in logs]
+    return [spearmanr(*logs.mean(axis=0)).statistic, np.mean(single)]
 
 
 def main():
@@ -124,14 +130,17 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(f"{'':22s}" + "".join(f"{c:>10s}" for c in ("rank", "none", "default", "search", "best")))
+    columns = ("rank", "one run", "none", "default", "search", "best")
+    print(f"{'':22s}" + "".join(f"{column:>10s}" for column in columns))
     models = itertools.chain(
         ((name, model, discrete_problem) for name, model in discrete_models()),
         ((name, model, continuous_problem) for name, model in continuous_models()),
     )
     for name, model, pose in models:
-        rows = [compare(model, *pose(model, arguments.n, s)) for s in range(arguments.seeds)]
-        print(f"{name:22s}" + "".join(f"{v:10.3f}" for v in np.mean(rows, axis=0)), flush=True)
+        found = [compare(model, *pose(model, arguments.n, s)) for s in range(arguments.seeds)]
+        runs, errors = zip(*found)
+        values = [*ranks(runs), *np.mean(errors, axis=0)]
+        print(f"{name:22s}" + "".join(f"{v:10.3f}" for v in values), flush=True)
 
 
 if __name__ == "__main__":
