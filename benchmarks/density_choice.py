@@ -11,6 +11,7 @@ the error of imputed numbers and categories instead.
 
 import json
 import os
+import resource
 import sys
 import time
 import warnings
@@ -81,20 +82,27 @@ def compare(kind):
 
 
 def _words(chosen):
-    return ", ".join(
-        f"{row['pool']} x {row['covariance_type']}"
-        + (f"({row['n_factors']})" if row["n_factors"] else "")
-        + f" K={row['n_components']}"
-        for row in chosen
-    )
+    return ", ".join(f"{row['pool']} x {_word(row)}" for row in chosen)
+
+
+def _word(row):
+    if row["family"] != "gaussian_mixture":
+        return f"{row['family']} {row.get('n_latent_states', '')}"
+    factors = f"({row['n_factors']})" if row["n_factors"] else ""
+    return f"{row['covariance_type']}{factors} K={row['n_components']}"
 
 
 def large():
     """A million rows in bounded memory."""
     X, missing = low_rank(1_000_000, 20, 4, 0.3)
     X[missing] = np.nan
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds, imputer = timed(CircuitImputer(random_state=0).fit, X)
-    print(f"1,000,000 x 20: fit {seconds:.1f} s, {_words(imputer.density_.selection_[:1])}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(
+        f"1,000,000 x 20: fit {seconds:.1f} s, {_words(imputer.density_.selection_[:1])};"
+        f" memory {before / 1e6:.2f} GB with the table, at most {peak / 1e6:.2f} GB in the fit"
+    )
 
 
 def mixed(n_rows=400):

@@ -280,3 +280,15 @@ def test_small_numbers_are_imputed_or_refused():
     assert not np.isnan(CircuitImputer().fit_transform(X * 1e-149)).any()
     with pytest.raises(ValueError, match="Numbers of column 0 must be all the same or differ"):
         CircuitImputer().fit(X * 1e-155)
+
+
+def test_new_categories_are_less_likely_than_known_ones_and_tell_nothing_else():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"kind": rng.choice(["a", "b", "c"], 60), "x": rng.normal(size=60)})
+    table.loc[0, "kind"] = "once"
+    density = GaussianMixtureDensity(n_components=1, random_state=0).fit(table)
+    rows = pd.DataFrame({"kind": ["a", "new", None], "x": 0.5})
+    known, new, missing = density.score_samples(rows)
+    assert new < known < missing
+    # one category of 60 rows was seen once: (1 + 1/2) / (60 + 1)
+    assert new - missing == pytest.approx(np.log(1.5 / 61.0))

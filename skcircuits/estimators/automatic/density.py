@@ -22,6 +22,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 )
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.learning.univariate._columns import FEW_VALUES
 
 __all__ = ["AutomaticDensity"]
 
@@ -178,8 +179,7 @@ class AutomaticDensity(CircuitDensity):
         )
         if "gaussian_mixture" not in families:
             return choose_rivals(table, comparison, rivals)
-        n_columns = len(table.cardinalities)
-        if table.n_cells > _MAX_CELLS or not 1 < n_columns <= _MAX_RIVAL_COLUMNS:
+        if not _suits_rivals(table):
             rivals = ()
         return choose_pool(table, CandidateSpace(), comparison, rivals)
 
@@ -197,6 +197,15 @@ class AutomaticDensity(CircuitDensity):
                 )
             )
         return tuple(self.families)
+
+
+def _suits_rivals(table):
+    """Whether other families than Gaussian mixtures are worth their time: on mixed tables."""
+    n_columns = len(table.cardinalities)
+    if table.n_cells > _MAX_CELLS or not 1 < n_columns <= _MAX_RIVAL_COLUMNS:
+        return False
+    n_values = [len(np.unique(column[~np.isnan(column)])) for column in table.numbers.T]
+    return bool(table.category_counts.any()) or min(n_values) <= FEW_VALUES
 
 
 def _learn_circuit(family, size, schema, X, weights, seed):

@@ -119,6 +119,7 @@ class BaseDensity(
         check_observed(X, sample_weight)
         generator = self._make_generator()
         rows = TrainingRows.of(X, sample_weight)
+        self._log_unseen_mass = _log_unseen_mass(rows, self._schema.cardinalities)
         self._prepare_rows(rows)
         rows = self._add_validation(self._view_rows(rows), validation, generator)
         self._fit_rows(rows, generator)
@@ -161,8 +162,21 @@ class BaseDensity(
         -------
         ndarray of shape (n_samples,)
             Log density; ``-inf`` where the row is impossible.
+
+        Notes
+        -----
+        A category that fit has not seen is no missing cell: with ``handle_unknown="missing"`` it
+        tells nothing about the other cells, and has itself the probability that the next row
+        brings a new category of its column, (s + 1/2) / (n + 1) where s of the n observed cells
+        were the only ones of their category (Good, 1953, "The Population Frequencies of Species
+        and the Estimation of Population Parameters"). Known categories keep their probabilities
+        given that they are known.
         """
-        return self._log_density(self._read_table(X))
+        log_density = self._log_density(self._read_table(X))
+        if self.is_categorical_.any():
+            for column, (rows, _) in self._schema.unseen_categories(X).items():
+                log_density[rows] += self._log_unseen_mass[column]
+        return log_density
 
     def score(self, X, y=None):
         """Mean log density of the rows.
@@ -365,6 +379,17 @@ class CircuitDensity(BaseDensity):
 
     def _target(self):
         return self.circuit_
+
+
+def _log_unseen_mass(rows, cardinalities):
+    """Log probability that a cell has a category not seen before, shape (d,); 0 for numbers."""
+    log_mass = np.zeros(len(cardinalities))
+    for j in np.flatnonzero(cardinalities):
+        seen = ~np.isnan(rows.X[:, j])
+        counts = np.bincount(rows.X[seen, j].astype(np.intp), rows.weight[seen])
+        n_single = np.count_nonzero((counts > 0) & (counts <= 1))
+        log_mass[j] = np.log((n_single + 0.5) / (counts.sum() + 1.0))
+    return log_mass
 
 
 def check_observed(X, sample_weight=None):

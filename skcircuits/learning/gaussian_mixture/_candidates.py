@@ -59,6 +59,7 @@ _MANY_ROWS = 1000
 _TRIAL_TOL = 4e-3
 _TRIAL_STEPS = 20
 _LEAST_GAIN = 0.01  # of the loss, or in nats, that several components must make
+_LARGE_GAIN = 0.3  # nats per row
 _POOL_CELLS = 30_000  # tables of more cells get a smaller pool: they need it less
 _MAX_POOL = 6
 _START_ROWS = 1500  # a mixture of many more rows starts as one of these
@@ -211,6 +212,16 @@ class Comparison:
                 return True
         return False
 
+    def is_promising(self, simple: RivalPool, complex_: RivalPool) -> bool:
+        """Whether more like the second pool are worth a look: it is better, or far more likely.
+
+        Skewed columns show in log densities long before errors of hidden cells tell.
+        """
+        if self.is_sure(simple, complex_):
+            return True
+        gains = self.losses(simple, "log_likelihood") - self.losses(complex_, "log_likelihood")
+        return bool(gains.mean() > max(_LARGE_GAIN, 3.0 * gains.std() / np.sqrt(len(gains))))
+
     def _predict(self, candidate: Candidate | Rival) -> list[Predictions]:
         if candidate not in self._predictions:
             self._predictions[candidate] = [
@@ -257,7 +268,7 @@ def choose_pool(
     if single and not len(table.category_counts):
         # a few components, quickly: most tables of numbers either gain at once or never
         first = _several_components(table, space, comparison.n_rows, n_factors, few=True)
-        if not any(comparison.is_sure({single: 1}, {c: 1}) for c in first):
+        if not any(comparison.is_promising({single: 1}, {c: 1}) for c in first):
             return {single: 1}
     several = _several_components(table, space, comparison.n_rows, n_factors)
     if not several:
@@ -338,9 +349,9 @@ def _several_components(
     if space.covariance_type is not None:
         library = [(space.covariance_type, _ALL_SIZES)]
     elif few:
-        library = [("tied" if dense else "factor", (8,))]
+        library = [("full", (2,)), ("tied", (8,))] if dense else [("factor", (8,))]
     elif not len(table.category_counts) and table.n_cells > _POOL_CELLS * _MAX_POOL:
-        library = [("shrunk" if dense else "factor", (8,))]
+        library = [("full", (4,)), ("shrunk", (8,))] if dense else [("factor", (8,))]
     elif n_rows >= _MANY_ROWS:
         library = [(shape, (*sizes, 2 * sizes[-1])) for shape, sizes in library]
     most = n_rows // _ROWS_PER_COMPONENT
