@@ -1,4 +1,4 @@
-"""Look at every page of the built site as a reader does: `python doc/check_site.py <site>`.
+"""Look at the built site as a reader does: `python doc/check_site.py <site> [page ...]`.
 
 On a phone and on a desktop: nothing is wider than the window, no picture is empty, the console
 is silent, nothing is fetched from the network; every link within the site leads somewhere, and
@@ -123,12 +123,11 @@ def fruitless_searches(browser, root):
             yield f"search.html: nothing found for {words!r}"
 
 
-def main(site):
-    """Print all faults and count them."""
+def main(site, *pages):
+    """Print the faults of all pages, or of some, and count them."""
     site = Path(site).resolve()
-    pages = sorted(
-        str(p.relative_to(site)) for p in site.rglob("*.html") if "_static" not in p.parts
-    )
+    found = (page for page in site.rglob("*.html") if "_static" not in page.parts)
+    pages = pages or sorted(str(page.relative_to(site)) for page in found)
     root = serve(site)
     with sync_playwright() as playwright:
         browser = launch(playwright)
@@ -136,10 +135,11 @@ def main(site):
         faults += broken_links(root, site, links, anchors)
         faults += fruitless_searches(browser, root)
         browser.close()
-    print(*faults, sep="\n")
+    for fault in faults:
+        print(fault)
     print(f"{len(pages)} pages at {' and '.join(map(str, WIDTHS))} px: {len(faults)} faults")
     return len(faults)
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(sys.argv[1]), 1))
+    sys.exit(min(main(*sys.argv[1:]), 1))

@@ -11,6 +11,7 @@ import skcircuits
 
 matplotlib.use("Agg")
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
 sys.path.insert(0, str(HERE))  # gallery_setup
 
 project = "skcircuits"
@@ -53,7 +54,7 @@ numpydoc_xref_param_type = False
 
 # The gallery: examples run while the documentation is built
 sphinx_gallery_conf = {
-    "examples_dirs": str(HERE.parent / "examples"),
+    "examples_dirs": str(EXAMPLES),
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"plot_",
     "download_all_examples": False,
@@ -103,8 +104,17 @@ def escape_underscores(app, what, name, obj, options, lines):
             lines[i] = re.sub(r"(\w)_(?=[,)])", r"\1\\_", line)
 
 
+def forget_removed_examples(app):
+    """Delete what an earlier build generated from examples that are gone."""
+    for page in Path(app.srcdir, "auto_examples").glob("*/plot_*.rst"):
+        if not (EXAMPLES / page.parent.name / f"{page.stem}.py").exists():
+            page.unlink()
+
+
 def setup(app):
     """Connect the events of Sphinx."""
+    # Before the gallery looks
+    app.connect("builder-inited", forget_removed_examples, priority=100)
     app.connect("autodoc-skip-member", leave_out)
     # Before numpydoc reads the docstring
     app.connect("autodoc-process-docstring", escape_underscores, priority=400)
