@@ -9,7 +9,7 @@ import pandas as pd
 
 __all__ = ["FOLDER", "Records", "record"]
 
-FOLDER = Path(__file__).parent / "results"
+FOLDER = Path(__file__).parent / "papers"  # beside the code: the page is drawn from them
 
 
 class Records:

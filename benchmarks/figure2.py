@@ -13,7 +13,7 @@ removes cells one by one as published, ``feature`` whole raw features. "original
 circuit that was published with the regressions; "chosen" is the density that gives hidden
 cells of held-out training rows the largest probability. "*" marks the least error of a
 column, "=" those within one standard error of the paired difference to it. Errors are kept in
-``benchmarks/results/figure2.jsonl`` and not computed again.
+``benchmarks/papers/figure2.jsonl`` and not computed again.
 """
 
 import argparse

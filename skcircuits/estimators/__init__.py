@@ -3,6 +3,7 @@
 from skcircuits.estimators.automatic.density import AutomaticDensity
 from skcircuits.estimators.bbis import BBISWeighter
 from skcircuits.estimators.chow_liu import ChowLiuDensity
+from skcircuits.estimators.continuous_mixture import ContinuousMixtureDensity
 from skcircuits.estimators.expected_prediction_classifier import ExpectedPredictionClassifier
 from skcircuits.estimators.expected_prediction_regressor import ExpectedPredictionRegressor
 from skcircuits.estimators.expected_prediction_svr import ExpectedPredictionSVR
@@ -20,6 +21,7 @@ __all__ = [
     "BBISWeighter",
     "ChowLiuDensity",
     "CircuitImputer",
+    "ContinuousMixtureDensity",
     "ExpectedPredictionClassifier",
     "ExpectedPredictionRegressor",
     "ExpectedPredictionSVR",

@@ -22,7 +22,7 @@ from skcircuits.estimators._base import (
     check_weights,
     route_fit_parameters,
 )
-from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.numerics._arrays import float_array

@@ -17,7 +17,7 @@ from skcircuits.estimators._base import (
     check_weights,
     fit_context,
 )
-from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.shared._impossible_evidence import with_possible_evidence
 from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin

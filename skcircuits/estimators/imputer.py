@@ -17,7 +17,7 @@ from skcircuits.estimators._base import (
     feature_names,
     fit_context,
 )
-from skcircuits.estimators._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.imputation._bounds import imputation_bounds
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal

@@ -25,6 +25,7 @@ from skcircuits import (
     BBISWeighter,
     ChowLiuDensity,
     CircuitImputer,
+    ContinuousMixtureDensity,
     ExpectedPredictionClassifier,
     ExpectedPredictionRegressor,
     ExpectedPredictionSVR,
@@ -65,6 +66,10 @@ ESTIMATORS = {
     "BBISWeighter": (BBISWeighter(target=StandardNormal()), {"regularization": [0.0, 0.1]}),
     "ChowLiuDensity": (ChowLiuDensity(), {"n_components": [1, 2]}),
     "CircuitImputer": (CircuitImputer(), {"strategy": ["mean", "mpe"]}),
+    "ContinuousMixtureDensity": (
+        ContinuousMixtureDensity(n_components=4, max_iter=5, n_hidden_units=8),
+        {"n_components": [1, 2]},
+    ),
     "ExpectedPredictionClassifier": (
         ExpectedPredictionClassifier(
             LogisticRegression(), density=GaussianMixtureDensity(max_components=2)

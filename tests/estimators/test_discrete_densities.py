@@ -11,7 +11,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, MoATDensity, StrudelDensity
+from skcircuits import (
+    ChowLiuDensity,
+    ContinuousMixtureDensity,
+    HiddenChowLiuDensity,
+    MoATDensity,
+    StrudelDensity,
+)
 from skcircuits.circuits import (
     divide,
     entropy,
@@ -25,6 +31,9 @@ DENSITIES = {
     "trees": ChowLiuDensity(n_components=3, random_state=0),
     "strudel": StrudelDensity(max_iter=15, random_state=0),
     "strudels": StrudelDensity(max_iter=5, n_components=2, random_state=0),
+    "continuous": ContinuousMixtureDensity(
+        n_components=16, max_iter=40, batch_size=32, learning_rate=0.01, random_state=0
+    ),
     "hidden": HiddenChowLiuDensity(n_latent_states=3, max_iter=15, random_state=0),
 }
 every_density = pytest.mark.parametrize("name", DENSITIES)

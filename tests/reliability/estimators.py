@@ -8,6 +8,7 @@ from skcircuits.graphical import IsingModel
 
 SMALL = {
     "ChowLiuDensity": {},
+    "ContinuousMixtureDensity": {"n_components": 4, "max_iter": 5},
     "GaussianMixtureDensity": {"n_components": 2},
     "HiddenChowLiuDensity": {"n_latent_states": 3},
     "StrudelDensity": {"max_iter": 5},

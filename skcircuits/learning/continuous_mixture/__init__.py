@@ -1,0 +1,1 @@
+"""Continuous mixtures of tree-shaped circuits."""

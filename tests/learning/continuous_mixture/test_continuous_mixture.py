@@ -1,0 +1,81 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from skcircuits.learning.continuous_mixture._decoder import Decoder
+from skcircuits.learning.continuous_mixture._learner import learn_continuous_mixture
+from skcircuits.learning.continuous_mixture._tree_features import TreeFeatures
+from skcircuits.trees import StateLayout, chow_liu_tree
+
+CARDINALITIES = [2, 3, 1, 4, 2]
+PARENTS = np.array([-1, 0, 1, 1, 3])
+
+
+@pytest.fixture
+def features():
+    return TreeFeatures(StateLayout(CARDINALITIES), PARENTS)
+
+
+def every_row():
+    return np.array(list(itertools.product(*map(range, CARDINALITIES))))
+
+
+def test_features_are_linear_in_the_tables(features):
+    log_cells = np.random.default_rng(0).normal(size=(features.n_cells, 3))
+    rows = every_row()
+    scores = features.of_rows(rows) @ (features.coefficients @ log_cells)
+    expected = np.zeros((len(rows), 3))
+    for variable, start in enumerate(features.offsets[:-1]):
+        above = rows[:, PARENTS[variable]] if PARENTS[variable] >= 0 else 0
+        expected += log_cells[start + above * CARDINALITIES[variable] + rows[:, variable]]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_gradient_of_the_decoder(features):
+    rng = np.random.default_rng(1)
+    decoder = Decoder(features, np.zeros(features.n_cells), [2, 5, 5], rng)
+    decoder.layers = [(w.astype(float), b.astype(float)) for w, b in decoder.layers]
+    points, toward = rng.normal(size=(2, 4)), rng.normal(size=(features.n_cells, 4))
+    steps = []
+
+    class Recorder:
+        def ascend(self, parameters, gradient, rate):
+            steps.append((parameters, gradient))
+
+    decoder._optimisers = [(Recorder(), Recorder())] * len(decoder.layers)
+    log_cells, inputs = decoder.log_cells(points)
+    decoder.ascend(inputs, log_cells, toward, 1.0)
+    for parameters, gradient in steps:
+        index = tuple(rng.integers(parameters.shape))
+        before, values = parameters[index], []
+        for change in (1e-5, -1e-5):
+            parameters[index] = before + change
+            values.append((decoder.log_cells(points)[0] * toward).sum())
+        parameters[index] = before
+        assert (values[0] - values[1]) / 2e-5 == pytest.approx(gradient[index], rel=1e-4, abs=1e-7)
+
+
+def test_mixture_is_its_circuit_and_beats_one_tree():
+    rng = np.random.default_rng(2)
+    position = rng.random((800, 1))
+    rows = (rng.random((800, 6)) < np.where(np.arange(6) < 3, position, 1 - position)).astype(int)
+    layout = StateLayout([2] * 6)
+    *_, last = learn_continuous_mixture(
+        rows,
+        np.zeros(rows.shape, dtype=bool),
+        layout,
+        20,
+        rng,
+        sample_weight=np.ones(800),
+        n_hidden_units=16,
+        learning_rate=0.01,
+        batch_size=64,
+        n_epochs=8,
+    )
+    assert last.converged
+    every = np.array(list(itertools.product(*[range(2)] * 6)))
+    log_prob = last.log_prob(every)
+    assert np.exp(log_prob).sum() == pytest.approx(1, abs=1e-5)
+    np.testing.assert_allclose(last.circuit.log_prob(every.astype(float)), log_prob, atol=1e-4)
+    assert last.log_prob(rows).mean() > chow_liu_tree(rows, layout).log_prob(rows).mean() + 0.05
