@@ -28,8 +28,7 @@ test-all: $(VENV)/.installed-test
 
 # Cases tried, failures and seconds by class; other seeds every time, which the table names.
 reliability: $(VENV)/.installed-test
-	RELIABILITY_SEED=$${RELIABILITY_SEED:-$$(date +%s)} $(ONE_THREAD) $(BIN)/python -m pytest -q -m "slow or not slow" \
-		tests/reliability tests/estimators/test_failed_fits.py
+	RELIABILITY_SEED=$${RELIABILITY_SEED:-$$(date +%s)} $(ONE_THREAD) $(BIN)/python -m pytest -q -m "slow or not slow" tests/reliability
 
 lint: $(VENV)/.installed-dev $(VENV)/.installed-test
 	$(BIN)/ruff check skcircuits tests examples benchmarks

@@ -26,6 +26,8 @@ PACKAGES = ("skcircuits/circuits", "skcircuits/kernels")
 TESTS = ("tests/circuits", "tests/kernels", "tests/reliability/test_exactness.py")
 # Constants that trade time for time: no result depends on them
 SKIPPED = ("skcircuits/circuits/engine/_policy.py",)
+# Tests that stand outside of the mirrored folder
+ELSEWHERE = {"tests/circuits/inputs/restriction": ["tests/circuits/queries/test_restricted.py"]}
 SECONDS = 60  # of the processor
 # Tests of one change: the mirrored test folder first, then others that run the line.
 MAX_TESTS = 150
@@ -141,9 +143,10 @@ def chosen_tests(mutant, runners, rng):
     folder = "tests/" + str(Path(mutant.path).parent.relative_to("skcircuits"))
     runners = sorted(runners)
     if not runners:
+        others = ELSEWHERE.get(folder, [])
         while not (ROOT / folder).exists():
             folder = str(Path(folder).parent)
-        return [folder]
+        return [*others, folder]
     order = rng.permutation(len(runners))
     near = [runners[i] for i in order if runners[i].startswith(folder)]
     far = [runners[i] for i in order if not runners[i].startswith(folder)]
