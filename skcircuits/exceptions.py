@@ -1,4 +1,4 @@
-"""The errors skcircuits raises, and the one sentence pattern they share."""
+"""The errors skcircuits raises, and their common sentence pattern."""
 
 from __future__ import annotations
 

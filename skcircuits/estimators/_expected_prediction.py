@@ -1,4 +1,4 @@
-"""What expected predictions of regressors and of classifiers share: fit and the moments."""
+"""What expected predictions of regressors and classifiers have in common: fit and moments."""
 
 import warnings
 from dataclasses import replace

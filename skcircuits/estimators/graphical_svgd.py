@@ -124,7 +124,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     optimizer : {"rmsprop", "adam", "adagrad", "sgd"}, default="rmsprop"
         Rule that turns directions into steps; "sgd" follows the direction itself.
     annealing : float, default=0.0
-        Share of the iterations over which the target is raised from a hundredth of its exponent
+        Fraction of the iterations over which the target is raised from a hundredth of its exponent
         to its own, so that particles cross between modes before they settle.
     n_init : int, default=1
         Number of independent runs; the particles with the least Stein discrepancy stay.

@@ -84,7 +84,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     that are no state in fit count as missing. Other numerical columns have histograms on
     quantiles of the column, with exponential tails and point masses where values repeat
     heavily. Numbers count with the probability of the interval that they were recorded in, so
-    that values which many rows share earn no unbounded density; how far counts spread to
+    that values of many rows earn no unbounded density; how far counts spread to
     neighbouring intervals is chosen by leaving out each row of a latent state.
 
     References

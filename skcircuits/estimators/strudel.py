@@ -232,5 +232,5 @@ def _validation_score(model):
 
 
 def _structure_of(model):
-    """Give the single circuit whose structure the components of a mixture share."""
+    """Give the single circuit whose structure all components of a mixture have."""
     return model if isinstance(model, StrudelStep) else model.structure.step

@@ -172,8 +172,8 @@ class DensityDisplay:
         """Points over a column's range, off its point masses."""
         seen = self._X[:, self._positions[which]]
         low, high = np.nanmin(seen), np.nanmax(seen)
-        margin = 0.05 * (high - low) or 1.0
-        grid = np.linspace(low - margin, high + margin, n)
+        padding = 0.05 * (high - low) or 1.0
+        grid = np.linspace(low - padding, high + padding, n)
         # A grid point on a point mass would show a probability as a density
         return np.where(np.isin(grid, self._atoms(which)), np.nextafter(grid, np.inf), grid)
 

@@ -11,7 +11,7 @@ pattern of missing cells with conditional covariance V,
 
     R_ab = exp(-(a - b)ᵀ C (a - b)),   C = ½ Γ^½ (I - (I + 4 Γ^½ V Γ^½)⁻¹) Γ^½,
 
-which no observed value enters: all rows of a pattern share it. Where C is small, R is expanded
+which no observed value enters: it is one for all rows of a pattern. Where C is small, R is expanded
 in few monomials. Other circuits integrate pair by pair.
 """
 
@@ -57,7 +57,7 @@ __all__ = ["expansion_variance"]
 Functions = dict[int, RBF | MismatchKernel]
 
 _ROWS = 64  # per task where pairs are integrated one by one
-_PATTERN_ROWS = 256  # per task where rows share patterns
+_PATTERN_ROWS = 256  # per task where rows have equal patterns
 _PAIRS = 4096  # of points at once
 _N_DRAWS = 100  # completions of a row where support points are random too
 # Monomials that add less to every entry of R are left out.

@@ -159,7 +159,7 @@ def _groups(circuits: Sequence[Circuit]) -> list[_Group]:
 
 
 def _signature(plan: Plan) -> Hashable:
-    """What two plans must share to be one structure with two sets of weights."""
+    """What two plans must have in common to be one structure with two sets of weights."""
     units = [
         (type(unit), unit.scope, *(np.asarray(v).tobytes() for v in unit.parameters().values()))
         for unit in plan.units

@@ -306,7 +306,7 @@ def _point_tasks(plan: PointPlan, rows: _Rows, other: _Rows) -> list[_Task]:
 def _cut(
     rows: _Rows, chosen: IntArray, chunks: Iterable[slice]
 ) -> list[tuple[IntArray, FloatArray]]:
-    """Cut some rows into tables, which all tasks share."""
+    """Cut some rows into tables, one of each for all tasks."""
     return [(chosen[chunk], rows.X[chosen[chunk]]) for chunk in chunks]
 
 

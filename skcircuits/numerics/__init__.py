@@ -1,1 +1,1 @@
-"""What several packages share: log space, small factorisations, Gaussians with missing cells."""
+"""What several packages use: log space, small factorisations, Gaussians with missing cells."""

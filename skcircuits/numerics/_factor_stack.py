@@ -27,7 +27,7 @@ __all__ = ["FactorBlock", "FactorStack", "factor_blocks"]
 class FactorStack(GaussianStack):
     """K Gaussians x = mean_k + W z + e with standard normal factors z and independent noise e.
 
-    Components share G distinct pairs of loadings W (G, d, q) and noise variances (G, d);
+    Components use G distinct pairs of loadings W (G, d, q) and noise variances (G, d);
     ``shape`` (K,) names the pair of each. Dense covariances are made when asked for.
     """
 

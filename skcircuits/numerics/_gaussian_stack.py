@@ -13,7 +13,7 @@ __all__ = ["GaussianStack"]
 
 
 class GaussianStack:
-    """K Gaussians with means (K, d) that share G distinct covariances (G, d, d).
+    """K Gaussians with means (K, d) over G distinct covariances (G, d, d).
 
     ``shape`` (K,) names the covariance of each; by default each has its own. Factors are
     computed once per distinct covariance.

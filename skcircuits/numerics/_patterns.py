@@ -1,4 +1,4 @@
-"""Rows that share something: equal rows, and rows with the same cells missing."""
+"""Rows that have something in common: equal rows, and rows with the same cells missing."""
 
 from __future__ import annotations
 

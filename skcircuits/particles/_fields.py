@@ -22,7 +22,7 @@ __all__ = ["Field", "KernelField", "LinearField", "RandomField", "SumField", "ma
 # Bandwidths follow the spread of the particles, which changes slowly, and their median
 # costs more than an iteration.
 ITERATIONS_PER_BANDWIDTH = 10
-# Shares of the local and the global kernel in kernel="combine" (section 4.1 of the paper).
+# Weights of the local and the global kernel in kernel="combine" (section 4.1 of the paper).
 LOCAL_WEIGHT = 0.5
 
 

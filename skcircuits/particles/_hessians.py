@@ -1,6 +1,6 @@
 """Hessians of a log density from differences of its score, as few as the graph allows.
 
-Source: Curtis, Powell and Reid (1974). Coordinates of one colour share no row of the Hessian,
+Source: Curtis, Powell and Reid (1974). Coordinates of one colour have no common row of the Hessian,
 so one difference of scores gives all their columns.
 """
 

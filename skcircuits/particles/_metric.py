@@ -166,7 +166,7 @@ def has_several_modes(
     metric: Metric,
     start: FloatArray,
 ) -> bool:
-    """Climb from a few particles and see whether all arrive at one mode."""
+    """Ascend from a few particles and see whether all arrive at one mode."""
     chosen = np.linspace(0, len(start) - 1, min(N_CLIMBS, len(start))).astype(np.int64)
     with np.errstate(all="ignore"):
         ends = [_ascend(grad_log_prob, probe, metric, point) for point in start[chosen]]

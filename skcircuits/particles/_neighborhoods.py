@@ -1,7 +1,7 @@
 """Which coordinates each kernel sees and which it moves, grouped into buckets of equal shape.
 
 A graphical model has nodes; a node owns a block of coordinates and its kernel sees the
-closed neighbourhood C_i = {i} ∪ N_i. Nodes whose kernels see the same coordinates share
+closed neighbourhood C_i = {i} ∪ N_i. Nodes whose kernels see the same coordinates have
 one kernel, so a complete graph costs one kernel and is vanilla SVGD. Kernels of about
 equal size lie in one `Bucket`, so that a whole bucket is a few batched matrix products.
 """
@@ -59,13 +59,13 @@ class Neighborhoods:
         neighbors: Sequence[ArrayLike],
         blocks: Sequence[ArrayLike] | None = None,
         *,
-        share: bool = True,
+        merge: bool = True,
     ) -> Neighborhoods:
         """Build the closed neighbourhoods of a Markov graph."""
         lists = index_lists(neighbors, "neighbors")
         adjacency = _incidence(lists, len(lists), "neighbors")
         # j in the blanket of i means a factor of both, so i is in the blanket of j.
-        return cls._from_adjacency(adjacency + adjacency.T, blocks, share)
+        return cls._from_adjacency(adjacency + adjacency.T, blocks, merge)
 
     @classmethod
     def from_scopes(
@@ -73,11 +73,11 @@ class Neighborhoods:
         scopes: Sequence[ArrayLike],
         blocks: Sequence[ArrayLike] | None = None,
         *,
-        share: bool = True,
+        merge: bool = True,
     ) -> Neighborhoods:
         """Build kernels over any neighbourhoods, symmetric or not."""
         lists = index_lists(scopes, "scopes")
-        return cls._from_adjacency(_incidence(lists, len(lists), "scopes"), blocks, share)
+        return cls._from_adjacency(_incidence(lists, len(lists), "scopes"), blocks, merge)
 
     @classmethod
     def complete(
@@ -134,7 +134,7 @@ class Neighborhoods:
 
     @classmethod
     def _from_adjacency(
-        cls, adjacency: sparse.csr_array, blocks: Sequence[ArrayLike] | None, share: bool
+        cls, adjacency: sparse.csr_array, blocks: Sequence[ArrayLike] | None, merge: bool
     ) -> Neighborhoods:
         n_nodes = adjacency.shape[0]
         membership = _membership(blocks, n_nodes)
@@ -150,7 +150,7 @@ class Neighborhoods:
         # C_i = {i} ∪ N_i as nodes, then as the coordinates that these nodes own.
         closed = adjacency + sparse.eye_array(n_nodes, format="csr")
         scopes = _sorted_csr(closed @ membership)
-        representatives, kernel_of_node = _distinct_rows(scopes, share)
+        representatives, kernel_of_node = _distinct_rows(scopes, merge)
         return cls(scopes[representatives], membership, kernel_of_node)
 
 
@@ -234,10 +234,10 @@ def _owners(blocks: sparse.csr_array) -> IntArray:
     return owners
 
 
-def _distinct_rows(matrix: sparse.csr_array, share: bool) -> tuple[IntArray, IntArray]:
+def _distinct_rows(matrix: sparse.csr_array, merge: bool) -> tuple[IntArray, IntArray]:
     """Give one row per distinct set of columns, and each row's place among them."""
     n_rows = matrix.shape[0]
-    if not share:
+    if not merge:
         return np.arange(n_rows), np.arange(n_rows)
     sizes = np.diff(matrix.indptr)
     representatives: list[IntArray] = []

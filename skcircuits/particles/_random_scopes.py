@@ -39,7 +39,7 @@ class RandomScopes:
         self._neighbors[self._exists] = np.concatenate(lists)
         self._n_others = min(n_neighbors - 1, self._exists.shape[1])
         self._seed = seed
-        self._alone = Neighborhoods.from_scopes([[]] * len(lists), blocks, share=False)
+        self._alone = Neighborhoods.from_scopes([[]] * len(lists), blocks, merge=False)
         self._blocks = _padded_blocks(self._alone)
 
     def draw(self, iteration: int) -> Neighborhoods:

@@ -87,13 +87,13 @@ def _resolve_kernels(
         raise ValueError(must("bandwidths", "be positive and finite", bandwidths=bandwidths))
     if not isinstance(neighborhoods, Neighborhoods):
         # Nodes may share a kernel only where they also have the same bandwidth.
-        neighborhoods = Neighborhoods.from_scopes(neighborhoods, share=bandwidths.ndim == 0)
+        neighborhoods = Neighborhoods.from_scopes(neighborhoods, merge=bandwidths.ndim == 0)
     per_node = np.broadcast_to(bandwidths, (neighborhoods.n_nodes,))
     # Of nodes that share a kernel the last one counts; the check below asks for agreement.
     per_kernel = np.empty(neighborhoods.n_kernels)
     per_kernel[neighborhoods.kernel_of_node] = per_node
     if np.any(per_kernel[neighborhoods.kernel_of_node] != per_node):
         raise ValueError(
-            must("bandwidths", "be equal for nodes that share a kernel", "Build with share=False.")
+            must("bandwidths", "be equal for nodes that share a kernel", "Build with merge=False.")
         )
     return neighborhoods, per_kernel

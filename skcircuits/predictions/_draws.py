@@ -92,7 +92,7 @@ class _RunningMoments:
         shape = n_rows, n_outputs
         self.n_draws = np.zeros((n_rows, 1))
         self.mean = np.zeros(shape)
-        self._squares = np.zeros(shape)  # of deviations from the mean
+        self._squares = np.zeros(shape)  # of differences from the mean
         self._spread = np.zeros(shape)  # variance of the mean, times n_draws squared
 
     def add(self, rows: IntArray, answers: FloatArray) -> None:

@@ -1,4 +1,4 @@
-"""What all ways to an expected prediction share: incomplete rows, models, moments."""
+"""What all ways to an expected prediction need: incomplete rows, models, moments."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["energy_residuals", "scaled_features", "with_energy"]
 
 # Weight of Stein's identity for the energy, beside one for the kernel. A tenth of it helps
 # the mean energy half as much, ten times as much takes from collapsed single marginals.
-_SHARE = 0.01
+_FRACTION = 0.01
 
 
 def energy_residuals(target: DiscreteTarget, X: FloatArray) -> FloatArray:
@@ -36,7 +36,7 @@ def energy_residuals(target: DiscreteTarget, X: FloatArray) -> FloatArray:
 
 
 def scaled_features(
-    diagonal: FloatArray, residuals: FloatArray, counts: IntArray, share: float = _SHARE
+    diagonal: FloatArray, residuals: FloatArray, counts: IntArray, fraction: float = _FRACTION
 ) -> FloatArray | None:
     """Scale residuals, (n,) or (n, k), so that their squares add to a form with that diagonal.
 
@@ -45,7 +45,7 @@ def scaled_features(
     # Both parts on the scale of their diagonals, as independent samples would have them.
     squares = residuals**2 if residuals.ndim == 1 else (residuals**2).sum(axis=1)
     own, others = counts @ squares, counts @ diagonal
-    return None if own == 0 else np.sqrt(share * others / own) * residuals
+    return None if own == 0 else np.sqrt(fraction * others / own) * residuals
 
 
 def with_energy(K: FloatArray, residuals: FloatArray, counts: IntArray) -> FloatArray:

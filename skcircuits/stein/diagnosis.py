@@ -79,8 +79,8 @@ def stein_diagnosis(
     """Test Stein's identity for the moves of each variable: where have samples not mixed?
 
     The Stein kernel is a sum over the variables, and each term has mean zero under the target
-    by itself. P-values come from a wild bootstrap whose signs all parts share, so that they can
-    be adjusted by the distribution of the largest excess (Westfall and Young 1993).
+    by itself. P-values come from a wild bootstrap with the same signs for all parts, so that
+    they can be adjusted by the distribution of the largest excess (Westfall and Young 1993).
 
     Parameters
     ----------

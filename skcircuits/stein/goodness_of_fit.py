@@ -25,7 +25,7 @@ class SteinTestResult(NamedTuple):
     statistic : float
         Squared Stein discrepancy of the sample, its U-statistic.
     pvalue : float
-        Share of bootstrap statistics at least as large; small where X is not from p, and
+        Fraction of bootstrap statistics at least as large; small where X is not from p, and
         zero where p excludes a sample.
 
     Examples

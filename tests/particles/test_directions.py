@@ -201,5 +201,5 @@ def test_wrong_arguments_say_what_is_wrong(arguments, message):
 
 def test_a_shared_kernel_has_one_bandwidth():
     shared = Neighborhoods.from_graph([[1], [0]])
-    with pytest.raises(ValueError, match="share=False"):
+    with pytest.raises(ValueError, match="merge=False"):
         svgd_direction(np.ones((2, 2)), np.ones((2, 2)), shared, [1.0, 2.0])

@@ -30,7 +30,7 @@ def test_equals_the_v_statistic(cloud):
     particles, scores = cloud
     scopes = [[0, 1], [0, 1, 2], [1, 2, 3], [2, 3], [4]]
     bandwidths = np.array([1.0, 2.0, 0.5, 4.0, 3.0])
-    graph = Neighborhoods.from_scopes(scopes, share=False)
+    graph = Neighborhoods.from_scopes(scopes, merge=False)
     found = coordinate_discrepancies(
         centred_rows(np.ascontiguousarray(particles.T)),
         np.ascontiguousarray(scores.T),

@@ -39,7 +39,7 @@ class PairRules(Protocol[Result]):
     ) -> Result:
         """Combine the results of pairs of terms; a side that is no sum has weights one.
 
-        Pairs that share no row are left out: what they would give must not matter.
+        Pairs without a common row are left out: what they would give must not matter.
         """
 
 

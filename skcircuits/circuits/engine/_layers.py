@@ -54,7 +54,7 @@ class SumWeights:
         return self.log.ndim > 1
 
     def with_own_matrices(self) -> SumWeights:
-        """Share the weights with layers that lie elsewhere in a buffer."""
+        """Use the same weights for layers that lie elsewhere in a buffer."""
         shared = SumWeights(self.log)
         shared.linear = self.linear
         return shared

@@ -129,7 +129,7 @@ def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> 
 
 
 def _by_completion(stack: GaussianStack, X: FloatArray, columns: FloatArray) -> FloatArray:
-    """Log densities by way of completed rows: one factorisation for all that share it.
+    """Log densities by way of completed rows: one factorisation for all with equal covariances.
 
     A row's squared Mahalanobis distance over its observed cells is that of the row completed
     by its conditional mean.

@@ -327,7 +327,7 @@ class InputLayer(ABC):
         """
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
-        """Do once for all rows what their batches share.
+        """Do once for all rows what all batches need.
 
         Parameters
         ----------

@@ -108,8 +108,8 @@ class LinearCircuit:
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (1,) rows."""
         log_masses = np.array([np.logaddexp.reduce(own) for own in self._log_masses])
-        shares = np.exp(log_masses - self.log_mass())
-        numbers = rng.multinomial(int(counts[0]), shares / shares.sum())
+        fractions = np.exp(log_masses - self.log_mass())
+        numbers = rng.multinomial(int(counts[0]), fractions / fractions.sum())
         drawn = [part.sample(int(n), rng) for part, n in zip(self._parts, numbers) if n]
         return np.concatenate(drawn) if drawn else np.empty((0, self._plan.n_columns))
 
@@ -119,7 +119,7 @@ class LinearCircuit:
 
     @cached_property
     def _weights(self) -> FloatArray:
-        """Share of every row of every part."""
+        """Weight of every row of every part."""
         weights: FloatArray = np.exp(self._all_log_masses - self.log_mass())
         return weights
 
@@ -139,8 +139,8 @@ class _Exact:
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw n rows."""
         log_mass = self.log_mass()
-        shares = np.exp(log_mass - log_mass.max())
-        return self.circuit.sample(rng.multinomial(n, shares / shares.sum()), rng)
+        fractions = np.exp(log_mass - log_mass.max())
+        return self.circuit.sample(rng.multinomial(n, fractions / fractions.sum()), rng)
 
 
 def _alternative(
@@ -365,8 +365,8 @@ class _Slices:
         masses = np.zeros(n_nodes + len(self._atoms))
         masses[self._kept] = np.exp(log_mass - log_mass.max())
         panels = masses[:n_nodes].reshape(-1, N_NODES)
-        shares = np.append(panels.sum(axis=1), masses[n_nodes:])
-        chosen = rng.choice(len(shares), size=n, p=shares / shares.sum())
+        fractions = np.append(panels.sum(axis=1), masses[n_nodes:])
+        chosen = rng.choice(len(fractions), size=n, p=fractions / fractions.sum())
         values = np.empty(n)
         is_atom = chosen >= len(panels)
         values[is_atom] = self._atoms[chosen[is_atom] - len(panels)]

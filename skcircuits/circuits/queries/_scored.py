@@ -2,7 +2,8 @@
 
 The forward pass fills polynomials (`_score_polynomials`); a backward pass tells for every input
 unit how likely it takes part with each part of its variable, and a trace that carries the score
-still to be collected draws rows: sums choose a child that can reach it, products share it out.
+still to be collected draws rows: sums choose a child that can reach it,
+products divide it among their factors.
 """
 
 from __future__ import annotations
@@ -72,14 +73,14 @@ class ScoredCircuit:
             own_mean = np.where(flows[..., None] > 0.0, own_mean, 0.0)
             parts.append((restricted.layer, flows[..., None], own_mean, own_variance))
         for layer, flows, own_mean, _ in parts:
-            shares = (flows * own_mean).sum(axis=1, keepdims=True)
-            mean += _per_column(layer, shares, n_columns)
+            terms = (flows * own_mean).sum(axis=1, keepdims=True)
+            mean += _per_column(layer, terms, n_columns)
         for layer, flows, own_mean, own_variance in parts:
             distance = own_mean - mean[layer.scopes].transpose(0, 2, 1)
             is_used = (flows > 0.0) & np.isfinite(distance)
             spread = np.where(is_used, own_variance + distance**2, 0.0)
-            shares = (flows * spread).sum(axis=1, keepdims=True)
-            total += _per_column(layer, shares, n_columns)
+            terms = (flows * spread).sum(axis=1, keepdims=True)
+            total += _per_column(layer, terms, n_columns)
         outside = np.setdiff1d(np.arange(n_columns), self._plan.units[-1].scope)
         mean[outside] = total[outside] = np.nan
         return mean.T, total.T
@@ -177,7 +178,7 @@ class ScoredCircuit:
         collected: IntArray,
         rng: np.random.Generator,
     ) -> IntArray:
-        """Share the score of products out among their factors, the last factor first."""
+        """Divide the score of products among their factors, the last factor first."""
         values = self._polynomials.values
         own = units - step.units.start
         factors = step.children.T

@@ -16,9 +16,9 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     Candidate,
     CandidateSpace,
     Comparison,
-    Rival,
+    Peer,
+    choose_peers,
     choose_pool,
-    choose_rivals,
 )
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
@@ -171,17 +171,17 @@ class AutomaticDensity(CircuitDensity):
         families = self._checked_families()
         factor = 2 if len(table.weights) >= _MANY_ROWS else 1
         sizes = {"latent_tree": [factor * n for n in _LATENT_STATES], "wmispn": [0]}
-        rivals = tuple(
-            Rival(family, size, partial(_learn_circuit, family, size, self._schema))
+        peers = tuple(
+            Peer(family, size, partial(_learn_circuit, family, size, self._schema))
             for family in sizes
             if family in families
             for size in sizes[family]
         )
         if "gaussian_mixture" not in families:
-            return choose_rivals(table, comparison, rivals)
-        if not _suits_rivals(table):
-            rivals = ()
-        return choose_pool(table, CandidateSpace(), comparison, rivals)
+            return choose_peers(table, comparison, peers)
+        if not _suits_peers(table):
+            peers = ()
+        return choose_pool(table, CandidateSpace(), comparison, peers)
 
     def _checked_families(self):
         if isinstance(self.families, str):
@@ -199,7 +199,7 @@ class AutomaticDensity(CircuitDensity):
         return tuple(self.families)
 
 
-def _suits_rivals(table):
+def _suits_peers(table):
     """Whether other families than Gaussian mixtures are worth their time: on mixed tables."""
     n_columns = len(table.cardinalities)
     if table.n_cells > _MAX_CELLS or not 1 < n_columns <= _MAX_RIVAL_COLUMNS:
@@ -230,12 +230,12 @@ def _members(pool, seeds, fits):
         density = GaussianMixtureDensity(random_state=next(seeds))
         density._given_pool, density._given_fits = mixtures, fits
         members.append((density, sum(mixtures.values())))
-    for rival, times in pool.items():
-        if isinstance(rival, Rival):
+    for peer, times in pool.items():
+        if isinstance(peer, Peer):
             # a sum-product network has no restarts: it counts more often
-            n_restarts = 1 if rival.family == "wmispn" else times
+            n_restarts = 1 if peer.family == "wmispn" else times
             restarts = [
-                _new_density(rival.family, rival.size, next(seeds)) for _ in range(n_restarts)
+                _new_density(peer.family, peer.size, next(seeds)) for _ in range(n_restarts)
             ]
             members += [(density, times / n_restarts) for density in restarts]
     return members

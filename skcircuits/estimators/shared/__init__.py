@@ -1,1 +1,1 @@
-"""What several estimators share."""
+"""What several estimators have in common."""

@@ -1,4 +1,4 @@
-"""What all densities share: scoring, sampling, information criteria and probabilities."""
+"""What all densities have in common: scoring, sampling, information criteria and probabilities."""
 
 from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager

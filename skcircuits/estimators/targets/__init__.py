@@ -1,1 +1,1 @@
-"""What the Stein estimators share: targets, kernels and weighted samples."""
+"""What the Stein estimators have in common: targets, kernels and weighted samples."""

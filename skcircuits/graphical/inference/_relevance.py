@@ -19,7 +19,7 @@ __all__ = ["Posteriors"]
 
 # Below, one tree of all variables is quicker solved than smaller ones are found.
 _MAX_SINGLE_CELLS = 2**20
-# Rows with missing values share few patterns and come again.
+# Rows with missing values have few patterns and come again.
 _MAX_KEPT = 1024
 
 

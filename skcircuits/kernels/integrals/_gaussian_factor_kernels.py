@@ -123,7 +123,7 @@ def _write_values(
 ) -> None:
     """Write the values of the components with one distinct covariance."""
     block, local, g, smoothed = part
-    # consecutive rows share patterns
+    # consecutive rows have equal patterns
     patterns, pattern = np.unique(block.pattern[local], return_inverse=True)
     roots = smoothed.roots[patterns]
     observed = block.observed[local]

@@ -158,7 +158,7 @@ class Region:
 
 @dataclass(frozen=True)
 class PairPlan:
-    """The regions two circuits share, smallest scopes first; the last holds the roots."""
+    """The common regions of two circuits, smallest scopes first; the last holds the roots."""
 
     left: Plan
     right: Plan

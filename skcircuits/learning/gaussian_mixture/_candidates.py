@@ -29,11 +29,11 @@ __all__ = [
     "Candidate",
     "CandidateSpace",
     "Comparison",
+    "Peer",
+    "PeerPool",
     "Pool",
-    "Rival",
-    "RivalPool",
+    "choose_peers",
     "choose_pool",
-    "choose_rivals",
     "learn_pool",
 ]
 
@@ -85,7 +85,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Rival:
+class Peer:
     """A density of another family: its name, its size, and how a circuit is learned of rows.
 
     `learn(X, weights, seed)`: rows (n, d) as the table was prepared from, weights (n,).
@@ -99,7 +99,7 @@ class Rival:
 #: Mixtures and how many restarts of each are pooled.
 Pool = dict[Candidate, int]
 #: The same with densities of other families among them.
-RivalPool = dict[Candidate | Rival, int]
+PeerPool = dict[Candidate | Peer, int]
 
 
 @dataclass(frozen=True)
@@ -159,13 +159,13 @@ class Comparison:
         self.splits = list(_splits(table, np.random.default_rng(seed)))
         self.n_rows = len(self.splits[0][0].weights) if self.splits else 0
         self.fits: dict[Candidate, MixtureState] = {}
-        self._predictions: dict[Candidate | Rival, list[Predictions]] = {}
+        self._predictions: dict[Candidate | Peer, list[Predictions]] = {}
         self._losses: dict[
-            tuple[tuple[tuple[Candidate | Rival, int], ...], Criterion], FloatArray
+            tuple[tuple[tuple[Candidate | Peer, int], ...], Criterion], FloatArray
         ] = {}
 
     @property
-    def candidates(self) -> list[Candidate | Rival]:
+    def candidates(self) -> list[Candidate | Peer]:
         """Candidates tried so far."""
         return list(self._predictions)
 
@@ -174,7 +174,7 @@ class Comparison:
         """Gaussian mixtures tried so far."""
         return [c for c in self._predictions if isinstance(c, Candidate)]
 
-    def losses(self, pool: RivalPool, criterion: Criterion | None = None) -> FloatArray:
+    def losses(self, pool: PeerPool, criterion: Criterion | None = None) -> FloatArray:
         """Losses of an equal mixture of candidates in all held-out rows."""
         criterion = criterion or self.criterion
         key = (tuple(sorted(pool.items(), key=str)), criterion)
@@ -186,7 +186,7 @@ class Comparison:
             self._losses[key] = np.concatenate(parts)
         return self._losses[key]
 
-    def loss(self, pool: RivalPool) -> float:
+    def loss(self, pool: PeerPool) -> float:
         """Mean loss of an equal mixture of candidates."""
         return float(self.losses(pool).mean())
 
@@ -194,7 +194,7 @@ class Comparison:
         """The candidate with the lowest loss."""
         return min(candidates, key=lambda candidate: self.loss({candidate: 1}))
 
-    def is_sure(self, simple: RivalPool, complex_: RivalPool) -> bool:
+    def is_sure(self, simple: PeerPool, complex_: PeerPool) -> bool:
         """Whether a pool is better than a simpler one by more than a trifle and by chance.
 
         Squared errors have heavy tails, log densities do not: either may tell it from chance.
@@ -212,7 +212,7 @@ class Comparison:
                 return True
         return False
 
-    def is_promising(self, simple: RivalPool, complex_: RivalPool) -> bool:
+    def is_promising(self, simple: PeerPool, complex_: PeerPool) -> bool:
         """Whether more like the second pool are worth a look: it is better, or far more likely.
 
         Skewed columns show in log densities long before errors of hidden cells tell.
@@ -222,7 +222,7 @@ class Comparison:
         gains = self.losses(simple, "log_likelihood") - self.losses(complex_, "log_likelihood")
         return bool(gains.mean() > max(_LARGE_GAIN, 3.0 * gains.std() / np.sqrt(len(gains))))
 
-    def _predict(self, candidate: Candidate | Rival) -> list[Predictions]:
+    def _predict(self, candidate: Candidate | Peer) -> list[Predictions]:
         if candidate not in self._predictions:
             self._predictions[candidate] = [
                 self._ask(candidate, part, held_out) for part, held_out in self.splits
@@ -230,11 +230,11 @@ class Comparison:
         return self._predictions[candidate]
 
     def _ask(
-        self, candidate: Candidate | Rival, part: MixtureTable, held_out: HeldOutCells
+        self, candidate: Candidate | Peer, part: MixtureTable, held_out: HeldOutCells
     ) -> Predictions:
         if isinstance(candidate, Candidate):
             return held_out.predict(self._fit(candidate, part))
-        assert self.X is not None, "rivals are learned from the table itself"
+        assert self.X is not None, "peers are learned from the table itself"
         circuit = candidate.learn(self.X[part.source], part.weights, self.seed)
         return held_out.predict_by(circuit, self.X)
 
@@ -249,8 +249,8 @@ def choose_pool(
     table: MixtureTable,
     space: CandidateSpace,
     comparison: Comparison,
-    rivals: tuple[Rival, ...] = (),
-) -> RivalPool:
+    peers: tuple[Peer, ...] = (),
+) -> PeerPool:
     """Choose what to fit to all rows; densities of other families may be among it."""
     fixed = space.fixed()
     if fixed is not None:
@@ -274,19 +274,17 @@ def choose_pool(
     if not several:
         return {single or Candidate("tied", 0, 1): 1}
     size = space.pool or _pool_size(table)
-    pool = _greedy(comparison, [*several, *([single] if single else []), *rivals], size)
+    pool = _greedy(comparison, [*several, *([single] if single else []), *peers], size)
     if single and not comparison.is_sure({single: 1}, pool):
         return {single: 1}
     return pool
 
 
-def choose_rivals(
-    table: MixtureTable, comparison: Comparison, rivals: tuple[Rival, ...]
-) -> RivalPool:
+def choose_peers(table: MixtureTable, comparison: Comparison, peers: tuple[Peer, ...]) -> PeerPool:
     """Choose among densities of other families alone."""
     if not comparison.splits:
-        return {rivals[0]: 1}
-    return _greedy(comparison, list(rivals), _pool_size(table))
+        return {peers[0]: 1}
+    return _greedy(comparison, list(peers), _pool_size(table))
 
 
 def _pool_size(table: MixtureTable) -> int:
@@ -381,9 +379,9 @@ def _by_cells(
     return [Candidate("tied", 0, k, by_cells=True) for k in sizes]
 
 
-def _greedy(comparison: Comparison, candidates: list[Candidate | Rival], size: int) -> RivalPool:
+def _greedy(comparison: Comparison, candidates: list[Candidate | Peer], size: int) -> PeerPool:
     """Add what lowers the loss of the pool most, again and again."""
-    chosen: Counter[Candidate | Rival] = Counter()
+    chosen: Counter[Candidate | Peer] = Counter()
     best, best_loss = chosen, np.inf
     for _ in range(size):
         trials = [chosen + Counter([candidate]) for candidate in candidates]

@@ -1,6 +1,6 @@
 """Gaussian components whose covariances are low-rank plus diagonal: factor analysis by EM.
 
-All components share loadings and noise ("factor"), or have independent columns with noise of
+All components have the same loadings and noise ("factor"), or independent columns with noise of
 their own ("diag", no factors). The maximisation solves for loadings and means at once, column by
 column: with the moments of factors and rows summed over the observed cells of each column, a
 regression with q + K coefficients whose part for the means is diagonal.

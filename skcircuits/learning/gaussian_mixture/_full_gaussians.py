@@ -8,7 +8,7 @@
 A mean has a prior of some rows at the mean of the table. A covariance is drawn towards a target
 by a number of rows that is learned (``adapt``): towards the diagonal where there is one
 covariance, towards the shared one ("shrunk"), or towards that of a single component at an equal
-share of its volume ("full"; Fraley and Raftery, 2007, "Bayesian Regularization for Normal
+fraction of its volume ("full"; Fraley and Raftery, 2007, "Bayesian Regularization for Normal
 Mixture Estimation and Model-Based Clustering").
 """
 

@@ -51,8 +51,8 @@ def shrinkage_odds(products: FloatArray, counts: FloatArray) -> float:
     """
     upper = np.triu_indices(len(products), 1)
     mean_products = products / np.maximum(counts, 1e-300)
-    deviations = np.sqrt(np.maximum(np.diag(mean_products), 1e-200))
-    correlations = (mean_products / np.outer(deviations, deviations))[upper]
+    scales = np.sqrt(np.maximum(np.diag(mean_products), 1e-200))
+    correlations = (mean_products / np.outer(scales, scales))[upper]
     errors = (1.0 - np.minimum(correlations**2, 1.0)) ** 2 / np.maximum(counts[upper], 1.0)
     fraction = errors.sum() / max(float(np.square(correlations).sum()), 1e-300)
     most = _MOST_ODDS / (1.0 + _MOST_ODDS)

@@ -48,7 +48,7 @@ def fit_parameters(
     ----------
     circuit : Circuit
         Smooth and decomposable; its structure stays, zero weights stay zero and units that
-        several parents share stay shared. Its present parameters are where the search
+        several parents have stay one. Its present parameters are where the search
         starts: equal components of a sum would stay equal.
     X : array-like of shape (n, n_columns)
         Rows; NaN cells are marginalised (their statistics are expectations).

@@ -183,7 +183,7 @@ class Conditioning:
         return self._products[node]
 
     def _sum(self, node: SumNode, *, copy_all: bool) -> SumNode | None:
-        """Copy a sum and move its rows; share it where nothing has to change."""
+        """Copy a sum and move its rows; keep it where nothing has to change."""
         if not copy_all and not self.shape.contains(node.variable, self.variable):
             return node
         if node not in self._sums:

@@ -1,7 +1,7 @@
 """Numerical columns read in cells, and smoothing of counts of cells.
 
 The cells of a column are its point masses, intervals that cover its range, and what lies beyond
-either end. A value that several rows share has an interval of its own, as wide as the column's
+either end. A value of several rows has an interval of its own, as wide as the column's
 resolution, so that values count with the probability of the interval that they were recorded in.
 Counts of cells become a histogram after smoothing: a part of each count stays, the rest spreads
 to cells of similar rank. How much and how far is chosen by leaving out each row.
@@ -187,7 +187,7 @@ class ColumnCells:
 
 
 def _edges(values: FloatArray, weights: FloatArray, resolution: float) -> FloatArray:
-    """Ends of the intervals: values that rows share apart, others in groups of equal weight."""
+    """Ends of the intervals: values of several rows apart, others in groups of equal weight."""
     distinct, place = np.unique(values, return_inverse=True)
     counts = np.bincount(place, weights)
     half = resolution / 2

@@ -1,6 +1,6 @@
 """Stein kernels of collapsed rows when every row collapses its own variables.
 
-Two rows then share no structure, so their measures are compared on the joint states of
+Two rows then have no common structure, so their measures are compared on the joint states of
 all variables: one side as a sparse vector (its support is small), the other multiplied
 with the kernel table of every variable, which makes it dense.
 """

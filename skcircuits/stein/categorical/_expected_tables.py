@@ -103,6 +103,6 @@ def _pair_pass(
             labels = [0, 1, *(ours[a] for a in axes), *(theirs[a] for a in axes)]
             operands += [messages[child], labels]
         output = [0, 1, *ours[1:], *theirs[1:]]
-        # Tables that all rows share have length one and broadcast.
+        # Tables of all rows have length one and broadcast.
         messages.append(np.einsum(*operands, output, optimize="greedy"))
     return messages[-1]

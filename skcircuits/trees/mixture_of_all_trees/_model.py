@@ -20,7 +20,7 @@ class MixtureOfAllTrees:
     """The mixture of the tree distributions of all spanning trees.
 
     Every spanning tree T of the complete graph over the variables weighs ``Π_{uv∈T} w_uv``, and
-    its distribution has the one set of pair tables that all trees share:
+    its distribution has the one set of pair tables that all trees have in common:
 
         p(x) = (1/Z) Σ_T Π_{uv∈T} w_uv · Π_u P_u(x_u) Π_{uv∈T} P_uv(x_u, x_v) / (P_u P_v)
 

@@ -38,7 +38,7 @@ _INDICATORS_AT_ONCE = 2**20
 _MIN_PRODUCT_ROWS = 64
 _ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
 _MIN_PIVOT = 1e-7  # relative to the degree: a smaller one has lost the digits below 1e-9
-_PRODUCT_SLICES = 8  # pieces of one large product that threads share
+_PRODUCT_SLICES = 8  # pieces of one large product, divided among threads
 
 
 def reduced_laplacian(weights: FloatArray, root: int | None = None) -> tuple[FloatArray, IntArray]:

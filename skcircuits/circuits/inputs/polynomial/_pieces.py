@@ -207,7 +207,7 @@ class PolynomialPieces:
         pieces : ndarray of shape (m,)
             Pieces of positive mass.
         fractions : ndarray of shape (m,)
-            Share of the piece's mass left of the result, in [0, 1).
+            Fraction of the piece's mass left of the result, in [0, 1).
 
         Returns
         -------

@@ -100,7 +100,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return values
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
-        """Do once for all rows what their batches share."""
+        """Do once for all rows what all batches need."""
         if not self._is_sorted:
             return super().prepare_boxes(box)
         intervals = ManyIntervals if len(box.lower) >= MANY_POINTS else FewIntervals

@@ -273,7 +273,7 @@ class _PolynomialIntervals(RestrictedIntervals):
     def _interval_draws(
         self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
     ) -> FloatArray:
-        # Pairs that share unit and interval share their table
+        # Pairs of equal unit and interval have one table
         key = np.stack([units, low, high])
         (own, lower, upper), inverse = np.unique(key, axis=1, return_inverse=True)
         inverse = inverse.reshape(-1)

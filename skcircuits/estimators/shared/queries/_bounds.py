@@ -32,8 +32,8 @@ def probability_bounds(boxes, observed, log_evidence, schema, moments, tol):
             mass = float(np.exp(log_evidence(own, observed[i : i + 1])[0]))
             lower, upper = lower + mass, upper + mass
             continue
-        share = tol / len(boxes)
-        found = _Refinement(own, observed[i], log_evidence, schema, moments).bounds(share)
+        fraction = tol / len(boxes)
+        found = _Refinement(own, observed[i], log_evidence, schema, moments).bounds(fraction)
         lower, upper = lower + found[0], upper + found[1]
     return lower, min(upper, 1.0)
 
