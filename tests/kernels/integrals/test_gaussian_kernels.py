@@ -4,6 +4,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
 from skcircuits.kernels.integrals._gaussian_kernels import bytes_per_row, log_expected_rbf
+from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from tests.numerics.conftest import conditional, log_rbf_of_difference, random_rows, random_stack
 
@@ -30,6 +31,41 @@ def test_against_the_dense_formula(n_columns, share):
         reference(stack, X, points, gammas),
         rtol=1e-10,
         atol=1e-11,
+    )
+
+
+@pytest.mark.parametrize("shape", [[0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 0]], ids=str)
+@pytest.mark.parametrize("n_columns", [4, 24])
+def test_components_with_a_covariance_in_common(shape, n_columns):
+    own, X = random_stack(2, n_columns), random_rows(24, n_columns, 0.4)
+    rng = np.random.default_rng(2)
+    means, points = rng.normal(size=(4, n_columns)), rng.normal(size=(7, n_columns))
+    gammas = rng.random(n_columns)
+    shared = GaussianStack(means, own.covariances, np.array(shape))
+    apart = GaussianStack(means, own.covariances[shape])
+    np.testing.assert_allclose(
+        log_expected_rbf(shared, X, points, gammas),
+        log_expected_rbf(apart, X, points, gammas),
+        rtol=1e-10,
+        atol=1e-11,
+    )
+
+
+@pytest.mark.parametrize("n_factors", [1, 3, 10])
+@pytest.mark.parametrize("shape", [[0, 1, 0], [0, 1, 2]], ids=str)
+def test_factors_and_dense_covariances_agree(n_factors, shape):
+    rng = np.random.default_rng(0)
+    n_distinct = max(shape) + 1
+    means, points = rng.normal(size=(3, 12)), rng.normal(size=(7, 12))
+    loadings = rng.normal(size=(n_distinct, 12, n_factors))
+    noise = rng.random((n_distinct, 12)) + 0.1
+    factors = FactorStack(means, loadings, noise, np.array(shape))
+    X, gammas = random_rows(30, 12, 0.4), rng.random(12)
+    np.testing.assert_allclose(
+        log_expected_rbf(factors, X, points, gammas),
+        reference(GaussianStack(means, factors.covariances), X, points, gammas),
+        rtol=1e-9,
+        atol=1e-10,
     )
 
 
