@@ -88,7 +88,14 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
-html_sidebars = {"index": [], "glossary": [], "architecture": [], "benchmarks": [], "changelog": []}
+html_sidebars = {
+    "index": [],
+    "glossary": [],
+    "architecture": [],
+    "benchmarks": [],
+    "reproductions": [],
+    "changelog": [],
+}
 
 
 def leave_out(app, what, name, member, skip, options):

@@ -76,7 +76,7 @@ def stein_diagnosis(
     n_jobs: int | None = None,
     random_state: Any = None,
 ) -> SteinDiagnosis:
-    """Test Stein's identity for the moves of each variable: where have samples not mixed?
+    """Test Stein's identity for the moves of each variable, which fails where chains do not mix.
 
     The Stein kernel is a sum over the variables, and each term has mean zero under the target
     by itself. P-values come from a wild bootstrap with the same signs for all parts, so that
