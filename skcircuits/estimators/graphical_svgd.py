@@ -85,9 +85,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Number of particles, where `fit` is not given the particles to start from.
     kernel : {"auto", "graphical", "global", "combine", "random"}, default="auto"
         RBF kernels over the blankets; one over everything (vanilla SVGD); over
-        `n_neighbors` nodes drawn from the blanket at every iteration, for dense graphs; or half
-        random, half global. ``"auto"``: over everything in preconditioned coordinates, else
-        over the blankets.
+        `n_neighbors` nodes drawn from the blanket at every iteration, for dense graphs; or a
+        weighted sum of random and global. ``"auto"``: over everything in preconditioned
+        coordinates, else over the blankets.
     preconditioner : {"auto", "hessian", "covariance"}, None or array, default="auto"
         Coordinates in which the particles move, with a matrix Q as metric. ``"hessian"``: Q is
         the negative Hessian of the log density averaged under the Gaussian that satisfies
@@ -110,6 +110,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         More gives better variances on nearly Gaussian targets; 0 is the published method.
     n_neighbors : int, default=5
         Nodes that a kernel sees in "random" and "combine", its own included.
+    local_weight : float, default=0.5
+        Weight of the random neighbourhoods in "combine"; the global kernel has the rest.
     max_iter : int, default=1000
         Number of iterations; the step size is constant for 60 % of them, then shrinks
         to a hundredth. Preconditioned runs stop when the discrepancy to the target does not
@@ -198,6 +200,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         "bandwidth_factor": [Interval(Real, 0, None, closed="neither")],
         "linear_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "local_weight": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "step_size": [Interval(Real, 0, None, closed="neither")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -221,6 +224,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         bandwidth_factor=1.0,
         linear_weight="auto",
         n_neighbors=5,
+        local_weight=0.5,
         max_iter=1000,
         step_size=0.05,
         tol=1e-4,
@@ -240,6 +244,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         self.bandwidth_factor = bandwidth_factor
         self.linear_weight = linear_weight
         self.n_neighbors = n_neighbors
+        self.local_weight = local_weight
         self.max_iter = max_iter
         self.step_size = step_size
         self.tol = tol
@@ -469,6 +474,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             bandwidth_factor=self.bandwidth_factor,
             linear_weight=0.1 if self.linear_weight == "auto" else self.linear_weight,
             n_neighbors=self.n_neighbors,
+            local_weight=self.local_weight,
             optimizer=self.optimizer,
             schedule=StepSchedule(self.step_size, self.max_iter, self.annealing, self.tol),
         )

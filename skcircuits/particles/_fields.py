@@ -22,8 +22,6 @@ __all__ = ["Field", "KernelField", "LinearField", "RandomField", "SumField", "ma
 # Bandwidths follow the spread of the particles, which changes slowly, and their median
 # costs more than an iteration.
 ITERATIONS_PER_BANDWIDTH = 10
-# Weights of the local and the global kernel in kernel="combine" (section 4.1 of the paper).
-LOCAL_WEIGHT = 0.5
 
 
 class Field(Protocol):
@@ -135,6 +133,7 @@ def make_field(
     *,
     bandwidth_factor: float = 1.0,
     linear_weight: float = 0.0,
+    local_weight: float = 0.5,
     n_jobs: int | None = None,
 ) -> Field:
     """Assemble the velocity field of a kernel."""
@@ -154,8 +153,8 @@ def make_field(
                 scopes=scopes,
             )
         )
-    # The global half sees the joint distribution, the local half keeps the variances.
-    local_weight = 1.0 if kernel == "random" else LOCAL_WEIGHT
+    # The global part sees the joint distribution, the local part keeps the variances.
+    local_weight = 1.0 if kernel == "random" else local_weight
     local = RandomField(
         scopes,
         kernel_weight=local_weight,

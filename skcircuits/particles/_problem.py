@@ -51,6 +51,7 @@ class SVGDProblem:
     bandwidth_factor: float = 1.0
     linear_weight: float = 0.0
     n_neighbors: int = 5
+    local_weight: float = 0.5
     optimizer: str = "rmsprop"
     schedule: StepSchedule = field(default_factory=StepSchedule)
 
@@ -145,6 +146,7 @@ class SVGDProblem:
             self._random_scopes(seed) if self.kernel in ("random", "combine") else None,
             bandwidth_factor=self.bandwidth_factor,
             linear_weight=self.linear_weight,
+            local_weight=self.local_weight,
             n_jobs=n_jobs,
         )
 

@@ -9,6 +9,7 @@ from skcircuits.particles._kernel_sums import centred_rows
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import GradientAscent
 from skcircuits.particles._problem import SVGDProblem
+from skcircuits.particles._random_scopes import RandomScopes
 from skcircuits.particles._steps import StepSchedule, svgd_steps
 
 
@@ -138,6 +139,20 @@ def test_fields_add():
     np.testing.assert_allclose(total, parts[0] + 0.3 * parts[1], rtol=1e-12)
     made = make_field("graphical", graph, linear_weight=0.3).velocity(rows, scores, 0)
     np.testing.assert_allclose(made, total, rtol=1e-12)
+
+
+def test_combine_divides_between_local_and_global(chain):
+    rows = starts(9, 8).T.copy()
+    scores = np.random.default_rng(1).normal(size=rows.shape)
+    graph = Neighborhoods.from_graph(chain.neighbors)
+    scopes = RandomScopes(chain.neighbors, n_neighbors=2, seed=0)
+    local = make_field("random", graph, scopes).velocity(rows, scores, 0)
+    everywhere = make_field("global", graph).velocity(rows, scores, 0)
+    for weight in (0.0, 0.25, 1.0):
+        field = make_field("combine", graph, scopes, local_weight=weight)
+        np.testing.assert_allclose(
+            field.velocity(rows, scores, 0), weight * local + (1 - weight) * everywhere, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("kernel", ["random", "combine", "laplace"])
