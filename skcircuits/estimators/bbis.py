@@ -543,11 +543,12 @@ class BBISWeighter(
     def score(self, X, y=None):
         """Measure how well samples represent the target when weighted as `fit` would.
 
+        The kernel of the discrepancy is the same whatever `kernel`, `regularization` and
+        `collapse` are (the one that ``kernel="auto"`` means), so that a search may choose them.
         Collapsed samples count as the mixture of their completions, of which there may be so many
-        that the score is an unbiased estimate from draws. The kernel of the
-        discrepancy is the same whatever `kernel`, `regularization` and `collapse` are (the one
-        that ``kernel="auto"`` means, for numbers with Stein's identities for the first two
-        moments), so that a search may choose them.
+        that the score is an unbiased estimate from draws. For numbers the discrepancy includes
+        Stein's identities for the first two moments, and what noise that the kernel does not
+        explain adds to a mean under the weights.
 
         Parameters
         ----------
@@ -583,18 +584,22 @@ class BBISWeighter(
         return -estimate_discrepancy(gram, totals, _fixed())
 
     def _reference_discrepancy(self):
-        """Measure the weighted samples as by default: kernel, coordinates and identities."""
-        self.kernel = "auto"
+        """Measure the weighted samples as by default: kernel, coordinates, identities and ridge."""
+        self.kernel = self.regularization = "auto"
         self._units = self._standardize(self.samples_)
         self.kernel_ = self._choose_kernel(self._stein_problem(self.samples_)[0])
         form, gram, which = self._stein_form(np.arange(len(self.samples_)))
-        totals = np.bincount(which, self.weights_)
+        totals, counts = np.bincount(which, self.weights_), np.bincount(which)
         distinct = self.samples_[_first_positions(which)]
-        features = self._identities(form.diagonal(), distinct, np.bincount(which))
-        moments = 0.0 if features is None else float(((totals @ features) ** 2).sum())
+        whole = self._with_identities(form, distinct, counts)
+        # What the kernel does not explain is noise to the weights: no kernel may gain by
+        # gathering them.
+        ridge = self._choose_regularization(whole, counts, distinct)
+        noise = ridge * float(whole.diagonal().mean()) * float((totals**2 / counts).sum())
         if gram is None:
-            return form.value(totals) + moments
-        return estimate_discrepancy(gram, totals, _fixed()) + moments
+            return whole.value(totals) + noise
+        moments = whole.value(totals) - form.value(totals)
+        return estimate_discrepancy(gram, totals, _fixed()) + moments + noise
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -686,20 +691,19 @@ class BBISWeighter(
         )
 
     def _with_identities(self, form, distinct, counts):
+        """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
         if not isinstance(self.kernel, str) or self.operator == "difference":
             return form
-        features = self._identities(form.diagonal(), distinct, counts)
-        return form if features is None else form.with_features(features)
-
-    def _identities(self, diagonal, distinct, counts):
-        """Give what a wide kernel hardly sees: energies of states, moments of numbers."""
         if not is_continuous(self.target_):
-            return scaled_features(diagonal, energy_residuals(self.target_, distinct), counts)
-        if not isinstance(self._units, Whitening):
-            return None
-        scores = self.target_.grad_log_prob(distinct)
-        residuals = self._units.moment_residuals(distinct, scores)
-        return scaled_features(diagonal, residuals, counts, _MOMENT_SHARE)
+            residuals = energy_residuals(self.target_, distinct)
+            features = scaled_features(form.diagonal(), residuals, counts)
+        elif isinstance(self._units, Whitening):
+            scores = self.target_.grad_log_prob(distinct)
+            residuals = self._units.moment_residuals(distinct, scores)
+            features = scaled_features(form.diagonal(), residuals, counts, _MOMENT_SHARE)
+        else:
+            return form
+        return form if features is None else form.with_features(features)
 
     def _standardize(self, samples):
         """Choose the coordinates in which the kernel compares samples; None for their own.
