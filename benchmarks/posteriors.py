@@ -162,7 +162,7 @@ def nuts(log_density, start, n_warmup, n_samples, seed=0):
     chain.run(jax.random.PRNGKey(seed), init_params=start)
     begin = time.process_time()
     chain.run(jax.random.PRNGKey(seed + 1), init_params=start)
-    draws = np.asarray(chain.get_samples())
+    draws = np.array(chain.get_samples())
     return draws, time.process_time() - begin
 
 
