@@ -1,0 +1,79 @@
+"""SVGD over very many coordinates: CPU time per iteration and peak memory.
+
+``python -m benchmarks.svgd_large [--coordinates 1000000] [--particles 100] [--iterations 2]``: a
+chain with precision 2 on and -0.9 beside the diagonal, in single precision. Prints setup, each
+iteration and the measurement at the end, in seconds of process CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+import warnings
+
+import numpy as np
+
+from skcircuits import GraphicalSVGDSampler
+
+
+class Chain:
+    """A Gaussian chain that computes in the precision of the particles."""
+
+    def __init__(self, n_coordinates):
+        nodes = np.arange(n_coordinates)
+        pairs = np.stack([nodes - 1, nodes + 1], axis=1)
+        self.neighbors = [pairs[0, 1:], *pairs[1:-1], pairs[-1, :1]]
+        self._n_coordinates = n_coordinates
+
+    def grad_log_prob(self, X):
+        scores = X * X.dtype.type(-2.0)
+        scores[:, 1:] += X.dtype.type(0.9) * X[:, :-1]
+        scores[:, :-1] += X.dtype.type(0.9) * X[:, 1:]
+        return scores
+
+    def draw_start(self, n_particles, rng):
+        return rng.standard_normal((n_particles, self._n_coordinates), dtype=np.float32)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--coordinates", type=int, default=1_000_000)
+    parser.add_argument("--particles", type=int, default=100)
+    parser.add_argument("--iterations", type=int, default=2)
+    parser.add_argument("--n-jobs", type=int, default=None)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    target = Chain(options.coordinates)
+    began = last = time.process_time()
+
+    class Timed(GraphicalSVGDSampler):
+        """A thousand iterations, of which the first few are run."""
+
+        def _run_once(self, problem, start, seed, units, metric):
+            report("setup")
+            for number, state in enumerate(problem.steps(start, seed, self.n_jobs, metric)):
+                report("iteration" if number else "first, bandwidths")
+                if number == options.iterations:
+                    return state
+
+    def report(what):
+        nonlocal last
+        now = time.process_time()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(f"{what:20s} {now - last:8.1f} s   peak {peak:.2f} GB", flush=True)
+        last = now
+
+    Timed(
+        target=target,
+        n_particles=options.particles,
+        dtype="float32",
+        n_jobs=options.n_jobs,
+        random_state=0,
+    ).fit()
+    report("measurement")
+    print(f"{'all':20s} {last - began:8.1f} s")
+
+
+if __name__ == "__main__":
+    main()
