@@ -108,6 +108,19 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         """
         return self._respond(X, self._responses[0]).error
 
+    def explain_method(self):
+        """Tell for each answer of the model which way leads to its expectation, and why.
+
+        Returns
+        -------
+        dict of str to str
+            By the name of a method: ``"exact: <closed form>"``, or ``"draws: <reason>"``
+            with the reason why there is no closed form. Rows that miss categories only, with
+            few ways to complete them, are exact in any case: all completions are weighed.
+        """
+        check_is_fitted(self)
+        return {method: self._way_of(method) for method in self._responses}
+
     def value_of_measuring(self, X, costs=None):
         """Tell by how much knowing each missing value would make the answer more certain.
 
@@ -191,6 +204,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
     def _find_closed_forms(self):
         """Look for an exact way per method of the model; tell which way is taken."""
         self._closed_forms, reasons = {}, {}
+        self._reasons = reasons
         for method in self._responses if self.method != "draws" else ():
             response = Response(self.estimators_, method, self._schema.decode)
             n_columns = len(self._schema.columns)
@@ -207,7 +221,11 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                     estimator=self.estimator,
                 )
             )
-        self.method_ = f"exact: {form.name}" if form else f"draws: {reasons.get(first, 'as asked')}"
+        self.method_ = self._way_of(first)
+
+    def _way_of(self, method):
+        form = self._closed_forms.get(method)
+        return f"exact: {form.name}" if form else f"draws: {self._reasons.get(method, 'as asked')}"
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "estimators_")

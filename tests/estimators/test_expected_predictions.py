@@ -12,6 +12,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import (
+    GradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -513,6 +514,19 @@ def test_the_way_to_the_expectation_is_told(numbers, classes):
     assert regressor().fit(X, y).method_ == "exact: expected kernels"
     nearest = classifier(KNeighborsClassifier()).fit(*classes)
     assert nearest.method_ == "draws: KNeighborsClassifier has no closed form"
+
+
+def test_each_answer_is_explained(numbers, classes):
+    y = np.where(classes[1] == "low", "low", "other")
+    boosting = GradientBoostingClassifier(n_estimators=2)
+    explained = classifier(boosting).fit(numbers[0], y).explain_method()
+    assert explained["decision_function"].startswith("exact: probabilities of leaves")
+    assert explained["predict_proba"].startswith("draws: ")
+    assert "link" in explained["predict_proba"]
+    three = classifier(LogisticRegression()).fit(*classes)
+    assert three.explain_method()["predict_proba"].startswith("exact: softmax link")
+    drawn = regressor(Ridge(), method="draws").fit(*numbers)
+    assert drawn.explain_method() == {"predict": "draws: as asked"}
 
 
 def test_models_without_closed_form_can_be_refused(numbers):

@@ -15,7 +15,7 @@ from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._passes import feedforward, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import MultivariateGaussianLayer
-from skcircuits.circuits.inputs._buffer_rows import as_run
+from skcircuits.circuits.inputs._buffer_rows import Rows, as_run
 from skcircuits.circuits.queries._moments import require_possible
 from skcircuits.kernels.families._structure import value_of
 from skcircuits.kernels.integrals._gaussian_kernels import bytes_per_row
@@ -65,11 +65,19 @@ def expected_kernels_at_points(
         values = np.empty((plan.n_units, len(rows), len(points)))
         for group in kernel.inputs:
             if group is streamed:
-                values[as_run(group.positions)] = np.exp(log_values_of_rows, out=log_values_of_rows)
+                _write_exponentials(log_values_of_rows, values, as_run(group.positions))
             else:
                 _write_inputs(kernel, group, X[rows], points, values)
         shared = SumWeights(weights.log[:, rows, None])
         yield rows, feedforward(plan, values, "linear", shared)[plan.root]
+
+
+def _write_exponentials(logs: FloatArray, values: FloatArray, positions: Rows) -> None:
+    """Write exponentials, which may take the place of the logarithms, to some units."""
+    if isinstance(positions, slice):
+        np.exp(logs, out=values[positions])
+    else:
+        values[positions] = np.exp(logs, out=logs)
 
 
 def _point_tables(kernel: PointPlan, points: FloatArray) -> PointTables | None:
