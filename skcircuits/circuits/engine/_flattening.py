@@ -100,6 +100,7 @@ class _Flattening:
         n_edges = sum(
             n_terms // len(terms) * sum(len(part) for _, part in terms) for terms in factors
         )
+        # Products of sums multiply their terms: chains stay as they are, small ones get shallow.
         if n_edges > MAX_EDGE_GROWTH * self._n_edges[id(product)]:
             factors = [
                 terms if len(terms) == 1 else [(1.0, (self.unit(factor),))]

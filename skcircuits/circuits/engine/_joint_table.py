@@ -123,6 +123,7 @@ class JointTableLayer(DiscreteInputLayer):
         self, table: FloatArray, reduce: Callable[..., FloatArray], no_state: float = -np.inf
     ) -> FloatArray:
         """Extend tables by unknown states and a column for what is no state."""
+        # Axis by axis: later ones see the unknown states of the earlier, so all patterns arise.
         for axis in range(1, table.ndim):
             table = np.concatenate([table, reduce(table, axis=axis, keepdims=True)], axis)
         return np.column_stack([table.reshape(len(self), -1), np.full(len(self), no_state)])
@@ -195,7 +196,7 @@ class JointTableLayer(DiscreteInputLayer):
         terms = self.log_masses.reshape(len(self), -1)[:, self._completions[1]]
         starts, lengths = self._completions[2:]
         best = np.repeat(np.maximum.reduceat(terms, starts, axis=1), lengths, axis=1)
-        # The first of the completions that tie
+        # The first of the completions that tie, as a trace would take
         numbers = np.where(terms == best, self._completions[1], len(self._states))
         return np.minimum.reduceat(numbers, starts, axis=1)
 

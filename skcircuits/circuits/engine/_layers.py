@@ -98,6 +98,7 @@ class ProductLayer:
     def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
         """Multiply the values of the factors."""
         out = values[self.units]
+        # Few values: one gather of all factors costs less than a call for each.
         if values[0].size < MANY_VALUES:
             np.multiply.reduce(values.take(self.children.T, axis=0), axis=0, out=out)
         else:
@@ -225,6 +226,7 @@ class SumLayer:
             sums = out.reshape(*self.block_shape[:2], -1)
             np.matmul(linear.reshape(self.block_shape), self.block_values(values), out=sums)
         elif not weights.is_batch and values[0].size >= MANY_VALUES:
+            # A sparse product reads each child once and writes no list of terms.
             matrix = weights.matrix(self, len(values))
             out[...] = (matrix @ values.reshape(len(values), -1)).reshape(out.shape)
         elif len(self.lengths) == 1:
@@ -245,6 +247,7 @@ class SumLayer:
         terms = self._terms(log_values, weights)
         own = log_values[self.units]
         terms -= np.repeat(np.where(np.isneginf(own), 0.0, own), self.lengths, axis=0)
+        # Logarithms this large have lost the digits of ratios: these are normalised again.
         if _has_large_logs(own):
             total = np.add.reduceat(np.exp(terms), self.starts, axis=0)
             terms -= np.repeat(np.log(np.where(total > 0.0, total, 1.0)), self.lengths, axis=0)

@@ -97,6 +97,7 @@ def linear_values(plan: Plan, X: FloatArray) -> FloatArray | None:
     """
     if not can_be_linear(plan):
         return None
+    # Factors taken out of a row are the same in every explanation: ratios do not see them.
     values = input_buffer(plan, lambda layer: layer.scaled_prob(X)[0], (len(X),))
     feedforward(plan, values, "linear")
     return values if (values[plan.root] >= MIN_ROOT).all() else None
@@ -112,6 +113,7 @@ def can_be_linear(plan: Plan) -> bool:
 
 
 def _can_be_linear(plan: Plan) -> bool:
+    # Without evidence every input is one, and scaled inputs are never more.
     nothing = np.full((1, plan.n_columns), np.nan)
     is_bounded = log_values(plan, nothing).max() < 1e-6
     return bool(is_bounded) and units_are_tractable(plan.units) and _densities_stand_alone(plan)

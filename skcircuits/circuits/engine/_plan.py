@@ -66,6 +66,7 @@ class Plan:
 
     def remember(self, key: Hashable, build: Callable[[], _Item]) -> _Item:
         """Derive something from the plan once."""
+        # Threads may both build it: what is derived is equal, so either may stay.
         if key not in self._memory:
             self._memory[key] = build()
         item: _Item = self._memory[key]
@@ -137,10 +138,12 @@ def compile_plan(root: Unit, *, fold: bool = True) -> Plan:
     leaves = [unit for unit in order if isinstance(unit, InputUnit)]
     builder.add_inputs(leaves)
     builder.require_common_measures()
+    # Level by level, so that all units of a layer find their children done.
     for units in _levels(order):
         products = [unit for unit in units if isinstance(unit, Product)]
         for same_arity in _groups(products, lambda unit: len(unit.children)):
             builder.add_products(same_arity)
+        # Sums come after products: within a level neither reads the other.
         sums = [unit for unit in units if isinstance(unit, Sum)]
         blocks, single = _find_blocks(sums) if fold else ([], sums)
         for same_shape in _groups(blocks, lambda block: (len(block), len(block[0].children))):
@@ -222,6 +225,7 @@ class _PlanBuilder:
     def plan(self) -> Plan:
         """Freeze what was collected."""
         weights = np.concatenate(self._weights) if self._weights else np.empty(0)
+        # Zero weights stay, as -inf: EM and conditioning keep the structure.
         with np.errstate(divide="ignore"):
             log_weights = np.log(weights)
         return Plan(
@@ -252,6 +256,7 @@ def _groups(items: Iterable[_Item], key: Callable[[_Item], Hashable]) -> list[li
 def _find_blocks(sums: list[Sum]) -> tuple[list[list[Sum]], list[Sum]]:
     """Split sums into blocks worth a matrix product and the rest."""
     blocks, single = [], []
+    # Only equal children in equal order make one matrix of the weights.
     for block in _groups(sums, lambda unit: tuple(id(child) for child in unit.children)):
         worthwhile = len(block) > 1 and len(block) * len(block[0].children) >= MIN_BLOCK
         if worthwhile:

@@ -46,6 +46,7 @@ def _tabulate(plan: Plan, move: Move, budget: TableBudget) -> Plan:
             break
     else:
         return plan
+    # Each round is one pass, whose rows hold the states of disjoint scopes side by side.
     fill = _sum_tables if move == "log" else _max_tables
     tables: dict[int, JointTable] = {}
     for scopes in rounds:
@@ -70,6 +71,7 @@ class _Border:
         while stack:
             position = stack.pop()
             unit = plan.units[position]
+            # The highest small units: what lies below them is never visited again.
             if unit.children and self.is_small(unit.scope):
                 self.tables[unit.scope].append(position)
                 continue

@@ -125,6 +125,7 @@ def _best_in_segments(
     """Choose among the edges of sums of different lengths."""
     edges, first = layer.edges_of(own)
     lengths = layer.lengths[own]
+    # Pairs lie one after the other, each a run of edges: maxima of runs, then the first hit.
     terms = values[layer.children[edges], np.repeat(rows, lengths)] + log_weights[edges]
     best = np.repeat(np.maximum.reduceat(terms, first), lengths)
     hits = np.flatnonzero(terms == best)

@@ -24,7 +24,6 @@ __all__ = [
     "Scores",
     "correlate",
     "fill_polynomials",
-    "log_score_distribution",
     "points_of",
 ]
 
@@ -44,14 +43,6 @@ class Scores:
     lower: FloatArray
     upper: FloatArray
     states: np.ndarray | None = None
-
-
-def log_score_distribution(plan: Plan, known: Evidence, scores: dict[int, Scores]) -> FloatArray:
-    """Log probability of one row of evidence together with each total, shape (degree + 1,)."""
-    _, polynomials = fill_polynomials(plan, known, scores)
-    with np.errstate(divide="ignore"):
-        values: FloatArray = np.log(polynomials.values[plan.root]) + polynomials.scales[plan.root]
-    return values
 
 
 def fill_polynomials(

@@ -130,6 +130,7 @@ def _one_against_many(spread: FloatArray, means: FloatArray, block: _Embeddings)
     half_log_determinants = log_diagonal(lower).reshape(n_components, -1)[:, block.pattern]
     factors = _per_row(lower.reshape(widened.shape), block.pattern)
     shape = (size, n_rows, n_components * n_columns)
+    # Forward substitution for all pairs of rows at once, one coordinate after the other.
     solution = (means[:, :, None, None] - block.means[:, None]).reshape(shape)
     distances = np.zeros(shape[1:])
     for j in range(size):
@@ -137,6 +138,7 @@ def _one_against_many(spread: FloatArray, means: FloatArray, block: _Embeddings)
             solution[j] -= contract("kn,kcn->cn", factors[j, :j], solution[:j])
         solution[j] /= factors[j, j]
         distances += solution[j] ** 2
+    # Minus from zero: equal points give 0, not -0.
     return 0.0 - distances.reshape(n_rows, n_components, n_columns) - half_log_determinants
 
 

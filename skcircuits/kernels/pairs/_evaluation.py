@@ -79,6 +79,7 @@ def expected_kernels(
     n_numbers = max(_numbers_per_pair(region, kernel, own) for region in rest)
     result = np.empty((len(left.X), len(right.X)))
     for rows, columns in cut_square(_numbers_of_block(rest) // n_numbers, *result.shape):
+        # The kernel is symmetric: the block across the diagonal is done.
         if left is right and columns.start < rows.start:
             result[rows, columns] = result[columns, rows].T
         else:
@@ -121,6 +122,7 @@ def _numbers_per_pair(region: Region, kernel: KernelPlan, side: Side) -> int:
 
 def _shared_values(regions: list[Region], kernel: KernelPlan, left: Side, right: Side) -> Values:
     """Values of the small regions for all pairs of circuits that differ there."""
+    # Circuits of one structure often agree below small scopes: rows with equal cells there.
     shared: Values = {}
     uses = _uses(regions, left.tables)
     n_pairs = len(left.X) * len(right.X)
@@ -183,6 +185,7 @@ class _Block:
         scope = region.scope
         if scope in self._left.tables:
             return pair_tables(self._left.table_of(scope), self._right.table_of(scope))
+        # One side after the other: edges times bases, instead of edges times edges.
         mixed = mix_left(self._bases(region), region.left, self._left.matrices_of(scope))
         return mix_right(mixed, region.right, self._right.matrices_of(scope))
 
@@ -259,6 +262,7 @@ def pair_tables(left: FloatArray, right: FloatArray) -> FloatArray:
 
 def _combine(first: FloatArray, second: FloatArray, splits: PartSplits) -> FloatArray:
     """Multiply the parts of two disjoint scopes: Σ_t c_t first_i(t) second_j(t) per part."""
+    # Most kernels are products over the variables: one part, no sum over terms.
     if splits == [[(1.0, 0, 0)]]:
         return first * second
     shape = np.broadcast_shapes(first.shape[1:], second.shape[1:])

@@ -188,6 +188,7 @@ def compile_pairs(left: Plan, right: Plan, order: Mapping[int, int] | None = Non
         side.demand(side.plan.units[-1].scope, (side.plan.units[-1],))
     regions: dict[Scope, Region] = {}
     while sides[0].demanded:
+        # Largest first: when a region is compiled, all above it have said what they need.
         scope = max(sides[0].demanded, key=len)
         regions[scope] = _compile_region(scope, *sides, order or {})
     for region in regions.values():
@@ -293,6 +294,7 @@ def _name(node: Key | Sum) -> Hashable:
 
 def _resolve(key: Key) -> Key | Sum:
     """The sum a key stands for, or the base: an input unit or the factors of a product."""
+    # Products of products are one list of factors, however they were nested.
     while len(key) == 1 and isinstance(key[0], Product):
         key = key[0].children
     return key[0] if len(key) == 1 and isinstance(key[0], Sum) else key

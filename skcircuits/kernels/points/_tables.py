@@ -62,6 +62,7 @@ class PointTables:
             scope: np.empty((len(X), n, self._restrictions[scope].size))
             for scope, n in self._sizes.items()
         }
+        # Rows first: every step reads the weights of all its edges row by row.
         posteriors = np.ascontiguousarray(weights.linear.T)
         for step in self._steps:
             step.run(tables, X, posteriors)
@@ -72,6 +73,7 @@ class PointTables:
     def _add_inputs(self, kernel: PointPlan, group: InputGroup, points: FloatArray) -> None:
         """One step per variable and part of the kernel."""
         variable = int(group.layer.scopes[group.units[0], 0])
+        # Points of few values have few columns here, which is where the time is saved.
         values, inverse = np.unique(points[:, variable], return_inverse=True)
         self._restrictions.setdefault((variable,), Restriction.of(inverse.ravel()))
         function = kernel.structure.on_variable(group.part, variable)
