@@ -23,8 +23,10 @@ N_STEPS, STEP = 100, 0.7
 # Longest drift of a step, as where a funnel is narrow.
 MAX_DRIFT = 1.0
 # Bounds on what Stein's identity says, and standard errors of a mean that count as zero.
-VARIANCE_BOUND, SHIFT_BOUND = 1.4, 0.3
-IDENTITY_ERRORS = 4.0
+VARIANCE_BOUND, SHIFT_BOUND, MIDDLE_BOUND = 1.4, 0.3, 1.6
+IDENTITY_ERRORS = 3.0
+# Median absolute deviations of a normal distribution in a standard deviation.
+MEDIAN_DEVIATIONS = 1.4826
 # Standard errors of a variance that its change may have; among many coordinates some have three.
 SPREAD_ERRORS = 5.5
 
@@ -35,12 +37,14 @@ class Diagnosis:
 
     `shift`: distance of the mean from the target's, in standard deviations; `variance_ratio`:
     the particles' variance over the target's, both by Stein's identity for linear functions,
-    in preconditioned coordinates exact for Gaussian targets; `spread`: variance after Langevin
-    steps from the particles over that before.
+    in preconditioned coordinates exact for Gaussian targets; `middle`: the like of it from the
+    identity for a bounded function, which particles far out in heavy tails do not hide; `spread`:
+    variance after Langevin steps from the particles over that before.
     """
 
     shift: FloatArray  # (d,)
     variance_ratio: FloatArray  # (d,)
+    middle: FloatArray  # (d,)
     spread: FloatArray  # (d,)
     n_particles: int
 
@@ -53,6 +57,9 @@ class Diagnosis:
                 f"the means of {_some(far)} are off by up to "
                 f"{np.abs(self.shift[far]).max():.2g} standard deviations"
             )
+        narrow = np.flatnonzero(self.middle * MIDDLE_BOUND < 1.0)
+        if narrow.size:
+            found.append(f"most particles are too close together in {_some(narrow)}")
         # Both estimate the particles' variance over the target's, the second from below.
         ratios = np.stack([self.variance_ratio, 1.0 / np.maximum(self.spread, 1e-300)])
         noise = np.exp(SPREAD_ERRORS * np.sqrt(2.0 / self.n_particles))
@@ -92,7 +99,18 @@ def diagnose(
     after = _langevin(grad_log_prob, particles, metric, rng).var(axis=0)
     spread = np.divide(after, before, where=before > 0, out=np.ones(d))
     spread = np.where(np.isfinite(spread), spread, np.inf)
-    return Diagnosis(shift, ratio, spread, len(particles))
+    return Diagnosis(shift, ratio, _middle(scores, particles), spread, len(particles))
+
+
+def _middle(scores: FloatArray, particles: FloatArray) -> FloatArray:
+    """Test ``E[s_i f(z_i)] + E[f'(z_i)] = 0``, f = tanh, z_i measured by median deviations."""
+    centered = particles - np.median(particles, axis=0)
+    widths = MEDIAN_DEVIATIONS * np.median(np.abs(centered), axis=0)
+    widths[widths == 0] = 1.0
+    bounded = np.tanh(centered / widths)
+    slopes = 1.0 - bounded**2
+    missing = _clear_mean(-scores * widths * bounded - slopes, 0.0)
+    return 1.0 + missing / slopes.mean(axis=0)
 
 
 def _clear_mean(values: FloatArray, expected: float) -> FloatArray:

@@ -481,6 +481,18 @@ def test_a_funnel_is_told_to_be_too_wide(preconditioner):
         sampler.fit(np.random.default_rng(0).normal(size=(100, 10)))
 
 
+def test_particles_in_heavy_tails_do_not_hide_the_others():
+    class StudentT:
+        @staticmethod
+        def grad_log_prob(X):
+            return -6.0 * X / (5.0 + X**2)
+
+    start = np.random.default_rng(0).normal(size=(100, 10))
+    sampler = GraphicalSVGDSampler(target=StudentT(), random_state=0, max_iter=300)
+    with pytest.warns(ConvergenceWarning, match="most particles are too close together"):
+        sampler.fit(start)
+
+
 def test_collapsed_variances_are_told():
     field = next(long_range_fields())
     sampler = GraphicalSVGDSampler(target=field, preconditioner=None, random_state=0, max_iter=200)
