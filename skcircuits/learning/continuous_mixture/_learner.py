@@ -153,9 +153,9 @@ def _drawn_again(
 ) -> IntArray:
     """Complete rows again: what a mixture knows is more than one tree does."""
     incomplete = missing.any(axis=1)
-    holes = np.where(missing, np.nan, codes)[incomplete]
+    known = np.where(missing, np.nan, codes)[incomplete]
     codes = codes.copy()
-    codes[incomplete] = circuit.sample(1, X=holes, random_state=rng)[0].astype(np.int64)
+    codes[incomplete] = circuit.sample(1, X=known, random_state=rng)[0].astype(np.int64)
     return codes
 
 
