@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from importlib.util import find_spec
 
-import jax
 import numpy as np
-import numpyro
-from numpyro.infer import MCMC, NUTS
 
-from benchmarks._bayesian_models import five_models
 from skcircuits import BBISWeighter, GraphicalSVGDSampler
 from skcircuits.targets import from_numpyro
 
@@ -25,6 +22,9 @@ N_CHAINS = 4
 
 def run_nuts(target, model, args, n_warmup, n_draws, seed, accept=0.8):
     """Draws in unconstrained coordinates, chain after chain."""
+    import jax
+    from numpyro.infer import MCMC, NUTS
+
     chain = MCMC(
         NUTS(model, target_accept_prob=accept),
         num_warmup=n_warmup,
@@ -46,6 +46,13 @@ def errors(truth, X, weights):
 
 
 def main():
+    if find_spec("numpyro") is None:
+        print("not run: pip install 'skcircuits[jax]'")
+        return
+    import numpyro
+
+    from benchmarks._bayesian_models import five_models
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--models", nargs="*", default=list(five_models()))
