@@ -23,7 +23,14 @@ demo: $(VENV)/.installed-plot
 test: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
 
-test-all: $(VENV)/.installed-test
+# The libraries that targets and chains may come from, each where pip has it.
+$(VENV)/.optional: $(BIN)/python pyproject.toml
+	for extra in jax torch arviz pymc stan; do \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$$extra]" \
+		|| echo "not tested: $$extra"; done
+	touch $@
+
+test-all: $(VENV)/.installed-test $(VENV)/.optional
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "slow or not slow"
 
 # Cases tried, failures and seconds by class; other seeds every time, which the table names.
