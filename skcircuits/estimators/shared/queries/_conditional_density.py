@@ -31,6 +31,8 @@ class ConditionalDensity(QueriesMixin):
         Number of columns.
     """
 
+    _is_conditional = True
+
     def __init__(self, parent, weighed, columns):
         self._parent, self._base, self._columns = parent, weighed.conditions, columns
         self._log_base = float(weighed.log_total[0])

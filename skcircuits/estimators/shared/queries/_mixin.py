@@ -23,7 +23,7 @@ from skcircuits.estimators.shared.queries._information import (
 )
 from skcircuits.estimators.shared.queries._quantiles import bisect_quantiles, shortest_intervals
 from skcircuits.estimators.shared.queries._totals import members
-from skcircuits.estimators.shared.queries._weighed import require_possible, weigh
+from skcircuits.estimators.shared.queries._weighed import log_totals, require_possible, weigh
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.tabular import Boxes, compile_queries
@@ -39,6 +39,8 @@ class QueriesMixin:
     A density defines the hooks ``_log_evidence(boxes, observed)``, of shape (n_boxes,), and
     ``_restricted(boxes, observed)``, a `RestrictedCircuit`; ``_schema`` describes its columns.
     """
+
+    _is_conditional = False
 
     def probability(
         self, query, given=None, method="exact", *, n_samples=100_000, random_state=None, tol=0.01
@@ -121,6 +123,12 @@ class QueriesMixin:
             condition = "be a list of texts, mappings or objects made by col"
             raise ValueError(must("queries", condition, "probability takes one.", queries=queries))
         boxes = self._compile(list(queries))
+        if given is None and not self._is_conditional:
+            # What is asked most needs no pairs of conditions and queries
+            boxes = boxes.around_integers(self._model_schema.is_integral)
+            nothing = np.full(boxes.lower.shape, np.nan)
+            log_mass = self._log_evidence(boxes, nothing) if len(boxes) else np.empty(0)
+            return np.exp(np.minimum(log_totals(boxes, log_mass), 0.0))
         conditions = self._conditions(given)
         joint = conditions.with_queries(boxes)
         if self._is_certain(conditions):
