@@ -11,6 +11,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import train_test_split
 
 from skcircuits import GaussianMixtureDensity
+from skcircuits.circuits import FactorGaussian, MultivariateGaussian
 
 
 def two_groups(n_rows=300, seed=0):
@@ -190,3 +191,17 @@ def test_a_clone_may_keep_what_was_chosen():
     assert not any("loss" in row for row in kept.selection_)
     # a second fit of the density itself chooses again
     assert any("loss" in row for row in density.fit(X[:200]).selection_)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("n_factors", "unit"), [(2, FactorGaussian), (3, MultivariateGaussian)])
+def test_many_factors_are_evaluated_as_dense_covariances(n_factors, unit):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5)) @ rng.normal(size=(5, 5))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    density = GaussianMixtureDensity(
+        n_components=1, covariance_type="factor", n_factors=n_factors, max_iter=5, random_state=0
+    )
+    circuit = density.fit(X).circuit_
+    assert type(circuit.root) is unit
+    np.testing.assert_allclose(circuit.root.covariance, density.covariances_[0], rtol=1e-9)

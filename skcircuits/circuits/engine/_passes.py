@@ -51,8 +51,9 @@ def run_steps(
     write: Callable[[Any, FloatArray], None] | None = None,
 ) -> None:
     """Carry out steps in order: inner layers make their move, ``write`` fills in input steps."""
+    name = f"forward_{move}"
     for step in steps:
-        forward = getattr(step, f"forward_{move}", None)
+        forward = getattr(step, name, None)
         if forward is not None:
             forward(values, weights)
         else:
