@@ -70,6 +70,7 @@ def launch(playwright):
 def open_tab(browser, root, width):
     """Tab of a window, and the list that takes what its console and its network say."""
     tab = browser.new_page(viewport={"width": width, "height": 900})
+    tab.set_default_timeout(120_000)
     said = []
 
     def listen(request):
