@@ -115,7 +115,8 @@ class GaussianMixtureDensity(CircuitDensity):
     n_components_ : int
         Number of components, over all that are pooled.
     selection_ : list of dict
-        One row per candidate that was tried, the chosen ones first: ``covariance_type``,
+        One row per candidate that was tried, the chosen ones first: ``family``,
+        ``covariance_type``,
         ``location_model``, ``n_factors``, ``n_components``, the mean held-out ``loss`` with its
         ``standard_error``, and the number of restarts in the ``pool``.
     bic_ : dict of int to float
@@ -239,7 +240,7 @@ class GaussianMixtureDensity(CircuitDensity):
         comparison = Comparison(table, self.selection, settings, seed)
         pool = self._given_pool or choose_pool(table, self._space(), comparison)
         self._pool = pool
-        self.selection_ = _report(comparison, pool)
+        self.selection_ = comparison.report(pool)
         n_members = sum(pool.values())
         result = drive(
             self,
@@ -356,25 +357,6 @@ class GaussianMixtureDensity(CircuitDensity):
         }
         units = _numeric_units(states, parts, numeric_columns)
         return {**attributes, "circuit_": _as_circuit(attributes, units)}
-
-
-def _report(comparison, pool):
-    """One row per candidate, the chosen ones first, then by loss."""
-    rows = []
-    for candidate in {*comparison.candidates, *pool}:
-        row = {
-            "covariance_type": candidate.covariance_type,
-            "location_model": candidate.by_cells,
-            "n_factors": candidate.n_factors or None,
-            "n_components": candidate.n_components,
-            "pool": pool.get(candidate, 0),
-        }
-        if candidate in comparison.candidates:
-            losses = comparison.losses({candidate: 1})
-            row["loss"] = float(losses.mean())
-            row["standard_error"] = float(losses.std() / np.sqrt(len(losses)))
-        rows.append(row)
-    return sorted(rows, key=lambda row: (-row["pool"], row.get("loss", 0.0)))
 
 
 def _moments(state, table):

@@ -140,7 +140,7 @@ class AutomaticDensity(CircuitDensity):
         comparison = Comparison(table, self.selection, settings, seed, rows.X)
         pool = self._given_pool or self._choose(table, comparison)
         self._pool = pool
-        self.selection_ = _report(comparison, pool)
+        self.selection_ = comparison.report(pool)
         seeds = iter(generator.integers(np.iinfo(np.int32).max, size=sum(pool.values())).tolist())
         members = _members(pool, seeds, comparison.fits)
         self._fit_members([density for density, _ in members], rows)
@@ -246,30 +246,3 @@ def _mixed(circuits, weights):
     if len(circuits) == 1:
         return circuits[0]
     return Circuit(Sum([circuit.root for circuit in circuits], weights=weights))
-
-
-def _report(comparison, pool):
-    """One row per candidate, the chosen ones first, then by loss."""
-    rows = []
-    for candidate in {*comparison.candidates, *pool}:
-        row = {**_described(candidate), "pool": pool.get(candidate, 0)}
-        if candidate in comparison.candidates:
-            losses = comparison.losses({candidate: 1})
-            row["loss"] = float(losses.mean())
-            row["standard_error"] = float(losses.std() / np.sqrt(len(losses)))
-        rows.append(row)
-    return sorted(rows, key=lambda row: (-row["pool"], row.get("loss", 0.0)))
-
-
-def _described(candidate):
-    if isinstance(candidate, Candidate):
-        return {
-            "family": "gaussian_mixture",
-            "covariance_type": candidate.covariance_type,
-            "n_factors": candidate.n_factors or None,
-            "n_components": candidate.n_components,
-            "location_model": candidate.by_cells,
-        }
-    if candidate.family == "latent_tree":
-        return {"family": candidate.family, "n_latent_states": candidate.size}
-    return {"family": candidate.family}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,16 @@ class Candidate:
         """Whether all restarts end as one mixture."""
         return self.n_components == 1
 
+    def described(self) -> dict[str, Any]:
+        """What it is, for users."""
+        return {
+            "family": "gaussian_mixture",
+            "covariance_type": self.covariance_type,
+            "location_model": self.by_cells,
+            "n_factors": self.n_factors or None,
+            "n_components": self.n_components,
+        }
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -94,6 +105,11 @@ class Peer:
     family: str
     size: int
     learn: Callable[[FloatArray, FloatArray, int], Circuit] = field(repr=False, compare=False)
+
+    def described(self) -> dict[str, Any]:
+        """What it is, for users."""
+        sizes = {"n_latent_states": self.size} if self.family == "latent_tree" else {}
+        return {"family": self.family, **sizes}
 
 
 #: Mixtures and how many restarts of each are pooled.
@@ -193,6 +209,18 @@ class Comparison:
     def best(self, candidates: list[Candidate]) -> Candidate:
         """The candidate with the lowest loss."""
         return min(candidates, key=lambda candidate: self.loss({candidate: 1}))
+
+    def report(self, pool: PeerPool) -> list[dict[str, Any]]:
+        """One row per candidate, the chosen ones first, then by loss."""
+        rows = []
+        for candidate in {*self.candidates, *pool}:
+            row = {**candidate.described(), "pool": pool.get(candidate, 0)}
+            if candidate in self._predictions:
+                losses = self.losses({candidate: 1})
+                row["loss"] = float(losses.mean())
+                row["standard_error"] = float(losses.std() / np.sqrt(len(losses)))
+            rows.append(row)
+        return sorted(rows, key=lambda row: (-row["pool"], row.get("loss", 0.0)))
 
     def is_sure(self, simple: PeerPool, complex_: PeerPool) -> bool:
         """Whether a pool is better than a simpler one by more than a trifle and by chance.

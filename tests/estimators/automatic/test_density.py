@@ -6,7 +6,7 @@ from sklearn.base import clone
 from skcircuits import AutomaticDensity, CircuitImputer, GaussianMixtureDensity
 
 
-def curved(n_rows=220, seed=0):
+def curved(n_rows=130, seed=0):
     """A number that bends with another, and a category that tells which branch."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-2, 2, n_rows)
