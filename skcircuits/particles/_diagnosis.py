@@ -57,9 +57,6 @@ class Diagnosis:
                 f"the means of {_some(far)} are off by up to "
                 f"{np.abs(self.shift[far]).max():.2g} standard deviations"
             )
-        narrow = np.flatnonzero(self.middle * MIDDLE_BOUND < 1.0)
-        if narrow.size:
-            found.append(f"most particles are too close together in {_some(narrow)}")
         # Both estimate the particles' variance over the target's, the second from below.
         ratios = np.stack([self.variance_ratio, 1.0 / np.maximum(self.spread, 1e-300)])
         noise = np.exp(SPREAD_ERRORS * np.sqrt(2.0 / self.n_particles))
@@ -71,6 +68,10 @@ class Diagnosis:
                     f"the variances of {_some(np.flatnonzero(wrong))} are too {name}, by about "
                     f"{excess[:, wrong].max():.2g} x"
                 )
+        # Where the variances do not tell it already: particles far out may hide the others.
+        narrow = np.flatnonzero(self.middle * MIDDLE_BOUND < 1.0)
+        if narrow.size and not any("too small" in fault for fault in found):
+            found.append(f"most particles are too close together in {_some(narrow)}")
         return found
 
 
