@@ -133,7 +133,8 @@ class _SingleThreadedBlas(AbstractContextManager[None]):
 
     def __init__(self) -> None:
         self._controller = ThreadpoolController()
-        self._lock = threading.Lock()
+        # a thread that was interrupted while it held the lock must not wait for itself
+        self._lock = threading.RLock()
         self._n_inside = 0
 
     def __enter__(self) -> None:
