@@ -7,6 +7,7 @@ import skcircuits
 from skcircuits.graphical import IsingModel
 
 SMALL = {
+    "AutomaticDensity": {"families": ["gaussian_mixture"]},
     "ChowLiuDensity": {},
     "ContinuousMixtureDensity": {"n_components": 4, "max_iter": 5},
     "GaussianMixtureDensity": {"n_components": 2},
