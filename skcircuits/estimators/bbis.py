@@ -44,6 +44,7 @@ from skcircuits.graphical import FactorGraph
 from skcircuits.kernels import Hamming
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
+from skcircuits.protocols import MAX_CELL
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
 from skcircuits.stein._columns import SteinColumns
 from skcircuits.stein._energy import energy_residuals, scaled_features
@@ -714,7 +715,10 @@ class BBISWeighter(
             return None
         columns = own_columns(self.target_, samples.shape[1])
         if isinstance(self.kernel, str) and len(columns) == samples.shape[1] <= _MAX_WHITENED:
-            return Whitening.of(samples)
+            whitening = Whitening.of(samples)
+            scores = whitening.transform_scores(self.target_.grad_log_prob(samples))
+            # Samples astronomically far from the target: squares would be no numbers.
+            return whitening if np.abs(scores).max() < MAX_CELL else None
         is_learned = self.target is None or hasattr(self.target, "fit")
         return ColumnUnits.of(samples) if is_learned or isinstance(self.kernel, str) else None
 
