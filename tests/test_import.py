@@ -42,5 +42,6 @@ def test_the_import_of_estimators_costs_little_beside_scikit_learn(tmp_path, mon
     # Byte code as an installed package has it
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path))
     peer = cpu_seconds("import sklearn.svm, sklearn.mixture")
-    assert cpu_seconds("import skcircuits") <= peer
-    assert cpu_seconds("from skcircuits import CircuitImputer") <= 1.3 * peer
+    assert cpu_seconds("import skcircuits") <= 1.3 * peer
+    # An estimator brings all others and the base models they recognise
+    assert cpu_seconds("from skcircuits import CircuitImputer") <= 1.5 * peer
