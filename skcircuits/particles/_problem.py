@@ -132,7 +132,7 @@ class SVGDProblem:
         No option of the run changes the kernels, so runs can be compared.
         """
         coordinates = np.ascontiguousarray(particles.T)
-        scores = finite_scores(self.target.grad_log_prob, coordinates.astype(np.float64))
+        scores = finite_scores(self.target.grad_log_prob, coordinates, np.float64)
         per_coordinate, bandwidths = _coordinate_discrepancies(self.graph, coordinates, scores)
         return (
             _sum_by_node(self.graph, per_coordinate),

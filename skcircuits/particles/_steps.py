@@ -182,18 +182,22 @@ def svgd_steps(
 
 
 def finite_scores(
-    grad_log_prob: Callable[[FloatArray], FloatArray], coordinates: FloatArray
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    coordinates: FloatArray,
+    dtype: type | np.dtype | None = None,
 ) -> FloatArray:
     """Evaluate the score on the inner layout and refuse NaN and infinity."""
+    dtype = coordinates.dtype if dtype is None else np.dtype(dtype)
     n_coordinates, n_particles = coordinates.shape
-    batch = max(1, BATCH_BYTES // max(1, n_coordinates * coordinates.itemsize))
+    batch = max(1, BATCH_BYTES // max(1, n_coordinates * dtype.itemsize))
     if batch >= n_particles:
-        scores = scores_at(grad_log_prob, coordinates.T).T
+        scores = scores_at(grad_log_prob, coordinates.T.astype(dtype, copy=False)).T
     else:
         # A few particles at a time: targets make temporary arrays of their own.
-        scores = np.empty_like(coordinates)
+        scores = np.empty(coordinates.shape, dtype=dtype)
         for part in row_slices(n_particles, batch):
-            scores[:, part] = scores_at(grad_log_prob, coordinates[:, part].T).T
+            points = coordinates[:, part].T.astype(dtype, copy=False)
+            scores[:, part] = scores_at(grad_log_prob, points).T
     # One NaN would spread to all particles within an iteration, silently.
     if not np.isfinite(scores).all():
         coordinate, particle = np.argwhere(~np.isfinite(scores))[0]
