@@ -26,6 +26,7 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import (
     _check_feature_names_in,
     _check_sample_weight,
+    _num_samples,
     check_array,
     check_is_fitted,
     has_fit_parameter,
@@ -119,10 +120,11 @@ def check_weights(sample_weight, X):
     if sample_weight is None:
         return None
     given = float_array(sample_weight, "sample_weight")
-    if given.ndim == 0 or given.shape != (len(X),):
+    n_rows = _num_samples(X)
+    if given.shape != (n_rows,):
         if not isinstance(sample_weight, Number):  # one weight for all rows
             raise ValueError(must("sample_weight", "have one weight per row", shape=given.shape))
-        given = np.full(len(X), float(given))
+        given = np.full(n_rows, float(given))
     weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     if not weights.max() < MAX_CELL / len(weights):
         raise ValueError(

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray
 from skcircuits.stein._targets import is_continuous, log_probabilities, without_other_columns
@@ -124,7 +125,7 @@ def check_test_arguments(
     X: ArrayLike, target: Any, n_bootstrap: int, change_probability: float
 ) -> FloatArray:
     """Give the samples of a test as numbers, and refuse arguments that mean nothing."""
-    rows = np.asarray(X, dtype=np.float64)
+    rows = float_array(X, "X")
     if rows.ndim != 2 or len(rows) < 2:
         raise ValueError(must("X", "have at least two rows", shape=rows.shape))
     if not 0 < change_probability <= 0.5:
