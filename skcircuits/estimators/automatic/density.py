@@ -30,7 +30,7 @@ _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _LATENT_STATES = (8, 16)
 _MANY_ROWS = 2000  # from here on trees with more states are tried
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
-_MAX_RIVAL_COLUMNS = 60  # trees over more columns take longer than they gain
+_MAX_PEER_COLUMNS = 60  # trees over more columns take longer than they gain
 
 
 class AutomaticDensity(CircuitDensity):
@@ -202,7 +202,7 @@ class AutomaticDensity(CircuitDensity):
 def _suits_peers(table):
     """Whether other families than Gaussian mixtures are worth their time: on mixed tables."""
     n_columns = len(table.cardinalities)
-    if table.n_cells > _MAX_CELLS or not 1 < n_columns <= _MAX_RIVAL_COLUMNS:
+    if table.n_cells > _MAX_CELLS or not 1 < n_columns <= _MAX_PEER_COLUMNS:
         return False
     n_values = [len(np.unique(column[~np.isnan(column)])) for column in table.numbers.T]
     return bool(table.category_counts.any()) or min(n_values) <= FEW_VALUES
