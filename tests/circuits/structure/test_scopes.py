@@ -86,12 +86,13 @@ def chain(n_variables, seed):
 def seconds_of_properties(n_variables):
     p, q = chain(n_variables, 0), chain(n_variables, 1)
     gc.disable()  # its passes look at all objects of the whole test run
-    start = time.process_time()
-    assert are_compatible(p, q)
-    assert is_structured_decomposable(p)
-    seconds = time.process_time() - start
-    gc.enable()
-    return seconds
+    try:
+        start = time.process_time()
+        assert are_compatible(p, q)
+        assert is_structured_decomposable(p)
+        return time.process_time() - start
+    finally:
+        gc.enable()
 
 
 def test_long_chains_take_time_in_proportion():
