@@ -158,7 +158,7 @@ def _moments(unit: InputUnit) -> tuple[FloatArray, FloatArray]:
 
 
 def _mean_and_std(unit: InputUnit) -> tuple[float, float]:
-    """Mean and standard centered, whose square may be no float, of one variable."""
+    """Mean and standard deviation, whose square may be no float, of one variable."""
     if isinstance(unit, Gaussian):
         return unit.mean, unit.std
     mean, covariance = _moments(unit)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 
 __all__ = ["GivenGradients"]
@@ -12,7 +13,7 @@ class GivenGradients:
     """The score function as a table: rows that it does not list are refused."""
 
     def __init__(self, samples, gradients):
-        gradients = np.asarray(gradients, dtype=np.float64)
+        gradients = float_array(gradients, "gradients")
         if gradients.shape != samples.shape:
             raise ValueError(must("gradients", "have the shape of X", shape=gradients.shape))
         if not np.isfinite(gradients).all():

@@ -55,6 +55,9 @@ _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
     ("full", (2, 4)),
 )
 _ALL_SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # where the shape is given
+# Tables of more rows are not offered location models: these take cells x rows x numbers, and what
+# few rows cannot teach, many can
+_MAX_LOCATION_ROWS = 10_000
 _CLASSES = (2, 4, 8)  # latent classes of each combination of categories
 _MANY_ROWS = 1000
 _TRIAL_TOL = 4e-3
@@ -401,7 +404,8 @@ def _by_cells(
 ) -> list[Candidate]:
     """Location models with some numbers of latent classes, for categories beside numbers."""
     has_both = len(table.category_counts) > 0 and table.numbers.shape[1] > 0
-    if not (has_both or space.by_cells) or space.by_cells is False or not space.allows("tied"):
+    suits = has_both and len(table.weights) <= _MAX_LOCATION_ROWS
+    if not (suits or space.by_cells) or space.by_cells is False or not space.allows("tied"):
         return []
     sizes = classes if space.n_components is None else (space.n_components,)
     return [Candidate("tied", 0, k, by_cells=True) for k in sizes]
