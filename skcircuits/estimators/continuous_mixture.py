@@ -8,7 +8,7 @@ import numpy as np
 from skcircuits.estimators._base import Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.shared._validation import ValidationMixin
+from skcircuits.estimators.shared._training_rows import ValidationMixin
 from skcircuits.learning.continuous_mixture._learner import (
     complete_by_latent_tree,
     learn_continuous_mixture,

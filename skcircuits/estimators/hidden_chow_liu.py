@@ -8,7 +8,7 @@ import numpy as np
 from skcircuits.estimators._base import Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.shared._validation import ValidationMixin
+from skcircuits.estimators.shared._training_rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.univariate._columns import FEW_VALUES
 from skcircuits.trees import complete_rows

@@ -18,7 +18,6 @@ from skcircuits.estimators._base import (
     fit_context,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
-from skcircuits.estimators.imputation._bounds import imputation_bounds
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
 from skcircuits.exceptions import must
@@ -194,7 +193,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         weights = None if sample_weight is None else check_weights(sample_weight, X)
         encoded = self._learn_density(X, self.missing_values, weights)
         self._training = encoded, weights
-        self._bounds = imputation_bounds(self.min_value, self.max_value, encoded, self._schema)
+        self._bounds = _imputation_bounds(self.min_value, self.max_value, encoded, self._schema)
         missing = np.isnan(encoded)
         kept = self.keep_empty_features | ~missing.all(axis=0)
         self._kept = np.flatnonzero(kept)
@@ -373,6 +372,46 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         ]
         indicators = [Column(name, None, True) for name in names[len(columns) :]]
         return replace(self._schema, columns=(*columns, *indicators))
+
+
+def _imputation_bounds(min_value, max_value, X, schema):
+    """Lower and upper bounds of what is imputed per column, each of shape (d,).
+
+    `X` are encoded training rows; categorical and unbounded columns have infinite bounds.
+
+    Raises
+    ------
+    ValueError
+        If a bound has another shape, or a lower one exceeds the upper one.
+    """
+    low = _bound("min_value", min_value, X, schema, -np.inf, np.fmin)
+    high = _bound("max_value", max_value, X, schema, np.inf, np.fmax)
+    crossed = np.flatnonzero(low > high)
+    if len(crossed):
+        raise ValueError(
+            must(
+                "min_value",
+                f"not exceed max_value in column {schema.names[crossed[0]]!r}",
+                min_value=float(low[crossed[0]]),
+                max_value=float(high[crossed[0]]),
+            )
+        )
+    return low, high
+
+
+def _bound(name, value, X, schema, open_end, extreme):
+    n_columns = X.shape[1]
+    if value is None:
+        return np.full(n_columns, open_end)
+    if isinstance(value, str):
+        bound = extreme.reduce(X, axis=0)
+    else:
+        bound = np.asarray(value, dtype=np.float64)
+        if bound.shape not in ((), (n_columns,)):
+            raise ValueError(
+                must(name, f"be a number or have shape ({n_columns},)", shape=bound.shape)
+            )
+    return np.where(schema.is_categorical | np.isnan(bound), open_end, bound)
 
 
 def _bootstrap_weights(sample_weight, n_rows, seed):

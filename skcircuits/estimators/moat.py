@@ -12,12 +12,11 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators.shared._column_states import ColumnStates
 from skcircuits.estimators.shared._density import BaseDensity, check_observed
+from skcircuits.estimators.shared._discrete import ColumnStates
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._moat_queries import TreeQueriesMixin
-from skcircuits.estimators.shared._training_rows import TrainingRows
-from skcircuits.estimators.shared._validation import ValidationMixin
+from skcircuits.estimators.shared._training_rows import TrainingRows, ValidationMixin
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,

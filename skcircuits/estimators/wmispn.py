@@ -13,11 +13,11 @@ from skcircuits.estimators.shared._fitting import drive
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning.sum_product._learner import (
     SplitSettings,
+    held_out_scores,
     learn_structure,
     structure_to_unit,
 )
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
-from skcircuits.learning.sum_product._selection import held_out_scores
 from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.learning.univariate._polynomials import PolynomialSettings
 from skcircuits.tabular import column_mask

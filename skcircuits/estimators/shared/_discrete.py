@@ -1,12 +1,78 @@
-"""Densities whose circuits are learned over states and then speak original units."""
+"""Densities whose circuits are learned over states of columns and then speak original units."""
+
+import dataclasses
 
 import numpy as np
 
-from skcircuits.estimators.shared._column_states import ColumnStates
+from skcircuits.circuits import Categorical, Circuit, Indicator, PiecewisePolynomial
+from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.learning import expectation_maximization
+from skcircuits.learning.parameters._rebuild import rebuild
+from skcircuits.tabular import Discretizer
+from skcircuits.trees import StateLayout
 
-__all__ = ["DiscreteDensity"]
+__all__ = ["ColumnStates", "DiscreteDensity"]
+
+# Integers up to this are the states of a categorical unit themselves
+_MAX_STATES = 1024
+
+
+class ColumnStates:
+    """The states of the columns of a table, and the way back to original units.
+
+    Parameters: `discretizer`, which cuts numerical columns into states.
+    """
+
+    def __init__(self, discretizer):
+        self.discretizer = discretizer
+        self.layout = StateLayout(discretizer.cardinalities)
+
+    @classmethod
+    def learn(cls, X, cardinalities, sample_weight, max_categories=32):
+        """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns."""
+        discretizer = Discretizer.fit(
+            X, cardinalities, max_categories=max_categories, sample_weight=sample_weight
+        )
+        return cls(discretizer)
+
+    def encode_rows(self, rows):
+        """Add the states of the cells to training rows."""
+        return dataclasses.replace(rows, states=self.discretizer.encode(rows.X))
+
+    def known(self, X):
+        """Integers that are no state count as missing, as unseen categories do."""
+        return np.where(np.isnan(self.discretizer.encode(X)), np.nan, X)
+
+    def original_unit(self, column, probabilities):
+        """Input unit of a column in original units, from the probabilities of its states."""
+        edges, values = self.discretizer.bin_edges[column], self.discretizer.values[column]
+        if edges is not None:
+            return PiecewisePolynomial(column, edges, probabilities)
+        is_code = (values == np.floor(values)) & (values >= 0) & (values < _MAX_STATES)
+        if not is_code.all():
+            # Any other numbers are points with a mass of their own; no piece has any.
+            ends = [values[0], values[0] + max(1.0, abs(values[0]))]
+            return PiecewisePolynomial(column, ends, [0.0], values, probabilities)
+        masses = np.zeros(int(values[-1]) + 1)
+        masses[values.astype(np.int64)] = probabilities
+        if masses.max() == 1.0:
+            return Indicator(column, int(masses.argmax()), len(masses))
+        return Categorical(column, masses)
+
+    def in_original_units(self, circuit):
+        """Replace units over states by units over the numbers behind them."""
+        made = {}
+
+        def original(leaf):
+            if not isinstance(leaf, DiscreteUnit):
+                return leaf
+            key = leaf.variable, leaf.probabilities.tobytes()
+            if key not in made:
+                made[key] = self.original_unit(leaf.variable, leaf.probabilities)
+            return made[key]
+
+        return Circuit(rebuild(circuit.root, original))
 
 
 class DiscreteDensity(CircuitDensity):

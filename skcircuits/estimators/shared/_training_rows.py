@@ -1,12 +1,16 @@
-"""Rows as a density learns from them: encoded, of positive weight, with validation rows."""
+"""Rows as a density learns from them: encoded, of positive weight, some of them held out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Real
+from typing import ClassVar
 
 import numpy as np
 
-__all__ = ["TrainingRows"]
+from skcircuits.estimators._base import Interval, fit_context
+
+__all__ = ["TrainingRows", "ValidationMixin"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +65,38 @@ class TrainingRows:
         order = generator.permutation(len(self.X))
         held_out = self.take(np.sort(order[:n_held_out]))
         return replace(self.take(np.sort(order[n_held_out:])), validation=held_out)
+
+
+class ValidationMixin:
+    """Hold out a ``validation_fraction`` of the rows, or take validation rows in ``fit``."""
+
+    _validation_constraints: ClassVar[dict] = {
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+    }
+
+    @fit_context
+    def fit(self, X, y=None, sample_weight=None, *, X_val=None):
+        """Fit the density.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Training rows; cells may be missing.
+        y : Ignored
+            Present by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; None gives all the same.
+        X_val : dataframe or array-like of shape (n_validation, n_features), default=None
+            Validation rows; None holds out a `validation_fraction` of X.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
+        return self._fit(X, sample_weight, X_val)
+
+    def _add_validation(self, rows, validation, generator):
+        if validation is not None:
+            return super()._add_validation(rows, validation, generator)
+        return rows.hold_out(self.validation_fraction, generator)

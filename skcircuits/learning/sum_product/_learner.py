@@ -7,15 +7,15 @@ product, or else into two groups of similar rows, a sum (Gens and Domingos, 2013
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri, xlogy
 
-from skcircuits.circuits import Product, Sum
+from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning.sum_product._independence import (
     g_test,
@@ -28,7 +28,7 @@ from skcircuits.learning.sum_product._row_clusters import split_rows
 from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Region", "SplitSettings", "learn_structure", "structure_to_unit"]
+__all__ = ["Region", "SplitSettings", "held_out_scores", "learn_structure", "structure_to_unit"]
 
 # Levels of numbers in the G-test, which needs this many rows per pair of levels.
 N_LEVELS = 3
@@ -105,6 +105,32 @@ def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -
             parts = [built[id(part)] for part in region.parts]
             built[id(region)] = _mixture(parts, sizes / sizes.sum())
     return built[id(root)]
+
+
+def held_out_scores(
+    table: MixedTable,
+    candidates: Sequence[tuple[SplitSettings, LeafSettings]],
+    n_folds: int,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Mean log density (n_candidates,) of rows left out in turn, one fold at a time.
+
+    All candidates see the same folds, and the columns' point masses are those of the whole
+    table, so that their densities refer to one measure.
+    """
+    fold = rng.permutation(len(table.X)) % n_folds
+    totals = np.zeros(len(candidates))
+    for number in range(n_folds):
+        held_out = (fold == number) & (table.weights > 0)
+        training = replace(table, weights=np.where(held_out, 0.0, table.weights))
+        if not held_out.any() or not (training.weights > 0).any():
+            continue
+        for i, (splits, leaves) in enumerate(candidates):
+            # The same random numbers for all candidates
+            *_, root = learn_structure(training, splits, np.random.default_rng(number))
+            circuit = Circuit(structure_to_unit(training, root, leaves))
+            totals[i] += table.weights[held_out] @ circuit.log_prob(table.X[held_out])
+    return totals / table.weights.sum()
 
 
 def _mixture(parts: list[Unit], fractions: FloatArray) -> Sum:

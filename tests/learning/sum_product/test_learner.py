@@ -6,6 +6,7 @@ import pytest
 from skcircuits.circuits import Circuit, is_decomposable, is_smooth
 from skcircuits.learning.sum_product._learner import (
     SplitSettings,
+    held_out_scores,
     learn_structure,
     structure_to_unit,
 )
@@ -153,3 +154,32 @@ def test_few_rows_are_tested_by_ranks():
     *_, of_dependent = learn_structure(mixed_table(dependent, [0, 0]), SplitSettings(), rng)
     *_, of_alone = learn_structure(mixed_table(alone, [0, 0]), SplitSettings(), rng)
     assert (of_dependent.kind, of_alone.kind) == ("sum", "product")
+
+
+def test_dependence_wins_where_there_is_some():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    dependent = np.column_stack([x, x + 0.1 * rng.normal(size=300)])
+    independent = rng.normal(size=(300, 2))
+    candidates = [(SplitSettings(alpha), LeafSettings()) for alpha in (0.0, 1.0)]
+    gains = []
+    for X in (dependent, independent):
+        scores = held_out_scores(mixed_table(X, [0, 0]), candidates, 3, rng)
+        gains.append(scores[1] - scores[0])
+    assert gains[0] > 0.5
+    assert gains[1] < 0.0
+
+
+def test_rows_of_weight_zero_count_nowhere():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 2))
+    weights = np.r_[np.ones(30), np.zeros(10)]
+    other = np.where(weights[:, None] > 0, X, 1e6)
+    candidates = [(SplitSettings(), LeafSettings())]
+    one, two = (
+        held_out_scores(
+            mixed_table(table, [0, 0], weights), candidates, 3, np.random.default_rng(0)
+        )
+        for table in (X, other)
+    )
+    np.testing.assert_array_equal(one, two)
