@@ -18,27 +18,26 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators.targets._column_units import ColumnUnits
-from skcircuits.estimators.targets._given_gradients import GivenGradients
+from skcircuits.estimators.targets._coordinates import ColumnUnits, Whitening
 from skcircuits.estimators.targets._inference_data import (
     draws_of_rows,
     is_inference_data,
     read_draws,
     rows_of_sites,
+    summarize,
     to_inference_data,
 )
 from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
-from skcircuits.estimators.targets._learned_target import learn_target
-from skcircuits.estimators.targets._resampling import check_method, systematic_rows
-from skcircuits.estimators.targets._scores import collapsed_discrepancy
-from skcircuits.estimators.targets._summary import summarize
+from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
 from skcircuits.estimators.targets._target_labels import align_labels
 from skcircuits.estimators.targets._weighted_samples import (
+    check_method,
+    collapsed_discrepancy,
     complete_rows,
     possible_rows,
     refuse_missing,
+    systematic_rows,
 )
-from skcircuits.estimators.targets._whitening import Whitening
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph
 from skcircuits.kernels import Hamming
@@ -48,8 +47,7 @@ from skcircuits.protocols import MAX_CELL
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
 from skcircuits.stein._columns import SteinColumns
 from skcircuits.stein._energy import energy_residuals, scaled_features
-from skcircuits.stein._forms import DenseForm
-from skcircuits.stein._low_rank import estimate_discrepancy, low_rank_form
+from skcircuits.stein._forms import DenseForm, estimate_discrepancy, low_rank_form
 from skcircuits.stein._ridge import (
     choose_ridge,
     coordinate_functions,

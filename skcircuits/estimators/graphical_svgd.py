@@ -23,15 +23,17 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.targets._column_units import ColumnUnits
+from skcircuits.estimators.targets._coordinates import ColumnUnits
 from skcircuits.estimators.targets._inference_data import draws_of_rows, to_inference_data
-from skcircuits.estimators.targets._learned_target import StandardizedTarget
+from skcircuits.estimators.targets._learned_targets import (
+    StandardizedTarget,
+    learn_standardized_field,
+)
 from skcircuits.estimators.targets._particle_warnings import (
     warn_of_faults,
     warn_of_shrinkage,
     warn_of_wrong_graph,
 )
-from skcircuits.estimators.targets._sparse_field import learn_standardized_field
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas

@@ -13,25 +13,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.particles._kernel_sums import for_each_chunk, kernel_sums
+from skcircuits.particles._kernels import for_each_chunk, kernel_sums
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray
 
-__all__ = ["coordinate_discrepancies", "node_discrepancies"]
-
-
-def node_discrepancies(
-    rows: FloatArray,
-    scores: FloatArray,
-    neighborhoods: Neighborhoods,
-    bandwidths: FloatArray,
-    n_jobs: int | None = None,
-) -> FloatArray:
-    """Compute every node's part of the squared Stein discrepancy."""
-    per_coordinate = coordinate_discrepancies(rows, scores, neighborhoods, bandwidths, n_jobs)
-    totals = np.zeros(neighborhoods.n_nodes)
-    np.add.at(totals, neighborhoods.node_of_coordinate, per_coordinate)
-    return totals
+__all__ = ["coordinate_discrepancies"]
 
 
 def coordinate_discrepancies(

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from skcircuits.exceptions import must
 from skcircuits.parallel import row_slices
-from skcircuits.protocols import IntArray
+from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["Bucket", "Neighborhoods", "index_lists"]
 
@@ -120,6 +120,10 @@ class Neighborhoods:
                     ),
                 )
                 yield local, part, other
+
+    def sum_by_node(self, values: FloatArray) -> FloatArray:
+        """Add up what coordinates have, (n_coordinates,), to what nodes have, (n_nodes,)."""
+        return np.bincount(self.node_of_coordinate, values, minlength=self.n_nodes)
 
     def scope_matrix(self) -> sparse.csr_array:
         """Give the scopes as zeros and ones of shape (n_kernels, n_coordinates)."""

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from skcircuits.particles._fields import Field, KernelField, LinearField, SumField
 from skcircuits.particles._hessians import HessianProbe
-from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._metric import Metric
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import Optimizer

@@ -9,11 +9,10 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.particles._bandwidths import median_bandwidths
 from skcircuits.particles._discrepancy import coordinate_discrepancies
-from skcircuits.particles._fields import Field, make_field
+from skcircuits.particles._fields import Field, RandomScopes, make_field
 from skcircuits.particles._hessians import HessianProbe
-from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._kernels import centred_rows, median_bandwidths
 from skcircuits.particles._metric import Metric, fit_metric, has_several_modes
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import make_optimizer
@@ -22,7 +21,6 @@ from skcircuits.particles._preconditioned import (
     preconditioned_field,
     preconditioned_steps,
 )
-from skcircuits.particles._random_scopes import RandomScopes
 from skcircuits.particles._steps import (
     StepSchedule,
     SVGDState,
@@ -135,7 +133,7 @@ class SVGDProblem:
         scores = finite_scores(self.target.grad_log_prob, coordinates, np.float64)
         per_coordinate, bandwidths = _coordinate_discrepancies(self.graph, coordinates, scores)
         return (
-            _sum_by_node(self.graph, per_coordinate),
+            self.graph.sum_by_node(per_coordinate),
             bandwidths[self.graph.kernel_of_node],
         )
 
@@ -161,7 +159,7 @@ class SVGDProblem:
 def _total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray) -> float:
     """Squared Stein discrepancy of (n_coordinates, n_particles), in double precision."""
     per_coordinate, _ = _coordinate_discrepancies(graph, coordinates, scores)
-    return float(_sum_by_node(graph, per_coordinate).sum())
+    return float(graph.sum_by_node(per_coordinate).sum())
 
 
 def _coordinate_discrepancies(
@@ -182,9 +180,3 @@ def _coordinate_discrepancies(
         discrepancies[part.owned] = found[block.buckets[0].owned]
         bandwidths[part.kernels] = widths
     return discrepancies, bandwidths
-
-
-def _sum_by_node(graph: Neighborhoods, per_coordinate: FloatArray) -> FloatArray:
-    totals = np.zeros(graph.n_nodes)
-    np.add.at(totals, graph.node_of_coordinate, per_coordinate)
-    return totals

@@ -11,7 +11,7 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.parallel import row_slices
 from skcircuits.particles._fields import Field
-from skcircuits.particles._kernel_sums import centred_rows, row_scales
+from skcircuits.particles._kernels import centred_rows, row_scales
 from skcircuits.particles._optimizers import Optimizer
 from skcircuits.protocols import FloatArray
 

@@ -8,7 +8,7 @@ from scipy.special import expit
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 from skcircuits.stein._targets import full_conditionals
 
-__all__ = ["energy_residuals", "scaled_features", "with_energy"]
+__all__ = ["energy_residuals", "scaled_features"]
 
 # Weight of Stein's identity for the energy, beside one for the kernel. A tenth of it helps
 # the mean energy half as much, ten times as much takes from collapsed single marginals.
@@ -46,9 +46,3 @@ def scaled_features(
     squares = residuals**2 if residuals.ndim == 1 else (residuals**2).sum(axis=1)
     own, others = counts @ squares, counts @ diagonal
     return None if own == 0 else np.sqrt(fraction * others / own) * residuals
-
-
-def with_energy(K: FloatArray, residuals: FloatArray, counts: IntArray) -> FloatArray:
-    """Add Stein's identity for the energy to the form that weights minimise."""
-    feature = scaled_features(K.diagonal(), residuals, counts)
-    return K if feature is None else K + np.outer(feature, feature)

@@ -1,17 +1,18 @@
-"""Targets from plain functions."""
+"""Targets from log densities: functions of NumPy, JAX or PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
-from skcircuits.targets._target import FunctionTarget
+from skcircuits.targets._target import FunctionTarget, import_extra
 
-__all__ = ["from_function"]
+__all__ = ["from_function", "from_jax", "from_torch"]
 
 # The cube root of the rounding error, in units of the coordinate: central differences.
 STEP = 6e-6
@@ -85,3 +86,113 @@ def _differences(log_prob: Callable[[FloatArray], ArrayLike], X: FloatArray) -> 
         difference = np.asarray(log_prob(ahead)) - np.asarray(log_prob(behind))
         gradient[:, j] = difference / (ahead[:, j] - behind[:, j])
     return gradient
+
+
+def from_jax(
+    log_density: Callable[[Any], Any],
+    *,
+    neighbors: Sequence[ArrayLike] | None = None,
+    blocks: Sequence[ArrayLike] | None = None,
+) -> FunctionTarget:
+    """Make a target of a log density in JAX.
+
+    It is differentiated, batched over rows and compiled once per number of rows, in double
+    precision whatever the configuration of JAX.
+
+    Parameters
+    ----------
+    log_density : callable
+        Log density of one point up to a constant, a scalar of an array of shape (d,).
+    neighbors : sequence of array-like of int, default=None
+        Markov blanket of each node.
+    blocks : sequence of array-like of int, default=None
+        Coordinates of each node; one each by default.
+
+    Returns
+    -------
+    target : object
+        With ``log_prob_unnormalized(X)``, ``grad_log_prob(X)``, ``neighbors`` and ``blocks``.
+
+    Raises
+    ------
+    ImportError
+        If JAX is not installed.
+
+    Examples
+    --------
+    >>> from skcircuits import GraphicalSVGDSampler
+    >>> from skcircuits.targets import from_jax
+    >>> target = from_jax(lambda x: -0.5 * (x**2).sum())  # doctest: +SKIP
+    >>> GraphicalSVGDSampler(target=target).fit(start)  # doctest: +SKIP
+    """
+    try:
+        import jax
+    except ImportError as error:
+        raise import_extra("jax", "jax") from error
+
+    def in_double_precision(function: Callable[[Any], Any]) -> Callable[[FloatArray], FloatArray]:
+        batched = jax.jit(jax.vmap(function))
+
+        def evaluate(X: FloatArray) -> FloatArray:
+            with jax.enable_x64(True):
+                return np.asarray(batched(jax.numpy.asarray(X, dtype=np.float64)))
+
+        return evaluate
+
+    return FunctionTarget(
+        in_double_precision(log_density),
+        in_double_precision(jax.grad(log_density)),
+        neighbors,
+        blocks,
+    )
+
+
+def from_torch(
+    log_density: Callable[[Any], Any],
+    *,
+    neighbors: Sequence[ArrayLike] | None = None,
+    blocks: Sequence[ArrayLike] | None = None,
+) -> FunctionTarget:
+    """Make a target of a log density in PyTorch.
+
+    Parameters
+    ----------
+    log_density : callable
+        Log densities of rows up to a constant: a tensor of shape (n,) of a tensor of shape
+        (n, d) in double precision, each value depending on its own row alone.
+    neighbors : sequence of array-like of int, default=None
+        Markov blanket of each node.
+    blocks : sequence of array-like of int, default=None
+        Coordinates of each node; one each by default.
+
+    Returns
+    -------
+    target : object
+        With ``log_prob_unnormalized(X)``, ``grad_log_prob(X)``, ``neighbors`` and ``blocks``.
+
+    Raises
+    ------
+    ImportError
+        If PyTorch is not installed.
+
+    Examples
+    --------
+    >>> from skcircuits.targets import from_torch
+    >>> target = from_torch(lambda x: -0.5 * (x**2).sum(dim=1))  # doctest: +SKIP
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise import_extra("torch", "torch") from error
+
+    def log_prob(X: FloatArray) -> FloatArray:
+        with torch.no_grad():
+            return log_density(torch.as_tensor(X)).numpy()
+
+    def grad_log_prob(X: FloatArray) -> FloatArray:
+        rows = torch.tensor(X, requires_grad=True)
+        # The sum over rows has the gradient of each row in that row.
+        (gradient,) = torch.autograd.grad(log_density(rows).sum(), rows)
+        return gradient.numpy()
+
+    return FunctionTarget(log_prob, grad_log_prob, neighbors, blocks)

@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Circuit, MultivariateGaussian
-from skcircuits.estimators.targets._scores import collapsed_discrepancy
+from skcircuits.estimators.targets._weighted_samples import collapsed_discrepancy
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
@@ -572,7 +572,7 @@ def test_draws_of_completions_score_without_bias(monkeypatch):
     samples = BBISWeighter(target=model, collapse=[0, 1, 2, 6, 7, 8]).fit(X).samples_
     weights = np.random.default_rng(1).dirichlet(np.ones(20))
     exact = collapsed_discrepancy(model, Hamming(20.0), samples, weights)
-    monkeypatch.setattr("skcircuits.estimators.targets._scores.MAX_ROWS", 100)
+    monkeypatch.setattr("skcircuits.estimators.targets._weighted_samples.MAX_ROWS", 100)
     draws = model.sample
 
     def estimate(seed):

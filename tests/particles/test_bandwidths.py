@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from skcircuits.particles._bandwidths import median_bandwidths
-from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._kernels import centred_rows, median_bandwidths
 from skcircuits.particles._neighborhoods import Neighborhoods
 
 

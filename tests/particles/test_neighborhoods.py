@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from skcircuits.particles._fields import RandomScopes
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles._random_scopes import RandomScopes
 
 
 def scopes_by_coordinate(neighborhoods):

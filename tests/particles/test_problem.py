@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles._bandwidths import median_bandwidths
 from skcircuits.particles._diagnosis import nodes_outside_blankets
-from skcircuits.particles._discrepancy import node_discrepancies
-from skcircuits.particles._kernel_sums import centred_rows, row_scales
+from skcircuits.particles._discrepancy import coordinate_discrepancies
+from skcircuits.particles._kernels import centred_rows, median_bandwidths, row_scales
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
 from skcircuits.particles._steps import StepSchedule
@@ -60,7 +59,8 @@ def test_measuring_is_the_discrepancy_under_median_bandwidths():
     expected = median_bandwidths(rows, graph)
     np.testing.assert_allclose(bandwidths, expected[graph.kernel_of_node])
     scores = np.ascontiguousarray(field.grad_log_prob(particles).T)
-    np.testing.assert_allclose(per_node, node_discrepancies(rows, scores, graph, expected))
+    per_coordinate = coordinate_discrepancies(rows, scores, graph, expected)
+    np.testing.assert_allclose(per_node, graph.sum_by_node(per_coordinate))
     single, _ = problem.measure(particles.astype(np.float32))
     np.testing.assert_allclose(single, per_node, rtol=1e-4)
 

@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles._fields import KernelField, LinearField, SumField, make_field
-from skcircuits.particles._kernel_sums import centred_rows
+from skcircuits.particles._fields import (
+    KernelField,
+    LinearField,
+    RandomScopes,
+    SumField,
+    make_field,
+)
+from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import GradientAscent
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._random_scopes import RandomScopes
 from skcircuits.particles._steps import StepSchedule, svgd_steps
 
 

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.stein._energy import energy_residuals, with_energy
+from skcircuits.stein._energy import energy_residuals, scaled_features
+from skcircuits.stein._forms import DenseForm
 
 
 def states_and_probabilities(graph, columns):
@@ -80,9 +81,10 @@ def test_form_gains_one_dimension_on_the_scale_of_its_diagonal():
     rng = np.random.default_rng(0)
     factor = rng.normal(size=(6, 4))
     K, residuals, counts = factor @ factor.T, rng.normal(size=6), np.array([1, 2, 1, 3, 1, 1])
-    added = with_energy(K, residuals, counts) - K
+    features = scaled_features(K.diagonal(), residuals, counts)
+    added = DenseForm(K).with_features(features).K - K
     assert np.linalg.matrix_rank(added) == 1
     assert_allclose(counts @ added.diagonal(), 0.01 * (counts @ K.diagonal()))
     assert_allclose(added / np.outer(residuals, residuals), added[0, 0] / residuals[0] ** 2)
     # A flat target has no energy to speak of.
-    assert with_energy(K, np.zeros(6), counts) is K
+    assert scaled_features(K.diagonal(), np.zeros(6), counts) is None

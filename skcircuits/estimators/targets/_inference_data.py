@@ -1,4 +1,4 @@
-"""The boundary to ArviZ: draws in, draws with weights out."""
+"""The boundary to ArviZ: draws in, draws with weights and their summaries out."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +14,7 @@ __all__ = [
     "is_inference_data",
     "read_draws",
     "rows_of_sites",
+    "summarize",
     "to_inference_data",
 ]
 
@@ -112,3 +113,31 @@ def to_inference_data(draws, weights=None, **attributes):
 
 def _by_chain(sites, shape):
     return {name: values.reshape(*shape, *values.shape[1:]) for name, values in sites.items()}
+
+
+def summarize(draws, weights, quantiles):
+    """Make a dataframe with a row for every number of every site."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise import_extra("pandas", "arviz") from error
+    raw = np.full(len(weights), 1.0 / len(weights))
+    rows = {}
+    for site, values in draws.sites.items():
+        flat = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+        corrected, plain = _moments(flat, weights, quantiles), _moments(flat, raw, quantiles)
+        for j, name in enumerate(draws.names(site)):
+            rows[name] = [*corrected[:, j], *plain[:, j]]
+    columns = ["mean", "sd", *(f"{100 * q:g}%" for q in quantiles)]
+    return pd.DataFrame.from_dict(
+        rows, orient="index", columns=[*columns, *(f"raw_{column}" for column in columns)]
+    )
+
+
+def _moments(values, weights, quantiles):
+    """Mean, standard deviation and quantiles of columns, (2 + n_quantiles, n_columns)."""
+    mean = weights @ values
+    sd = np.sqrt(weights @ (values - mean) ** 2)
+    # The only definition of quantiles that numpy has for weights.
+    points = np.quantile(values, quantiles, axis=0, weights=weights, method="inverted_cdf")
+    return np.vstack([mean, sd, points])

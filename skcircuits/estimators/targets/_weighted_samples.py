@@ -1,11 +1,21 @@
-"""Which samples a target allows, and what collapsed samples stand for."""
+"""What weighted samples stand for: complete rows, discrepancies, draws of equal weight."""
 
 import numpy as np
 
 from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.stein import stein_discrepancy
 from skcircuits.stein._targets import is_continuous, log_probabilities
+from skcircuits.stein.gram import distinct_gram
 
-__all__ = ["complete_rows", "count_completions", "possible_rows", "refuse_missing"]
+__all__ = [
+    "check_method",
+    "collapsed_discrepancy",
+    "complete_rows",
+    "count_completions",
+    "possible_rows",
+    "refuse_missing",
+    "systematic_rows",
+]
 
 # Completions of a row that are enumerated.
 _MAX_COMPLETIONS = 4096
@@ -90,3 +100,52 @@ def _enumerate_states(row, cardinalities):
     completed = np.tile(row, (n_states, 1))
     completed[:, hidden] = np.indices(shape).reshape(len(hidden), n_states).T
     return completed
+
+
+# Completions of all samples that are listed or drawn, and fewest draws of one sample.
+MAX_ROWS, MIN_DRAWS = 4000, 2
+
+
+def collapsed_discrepancy(target, kernel, samples, weights, n_jobs=None):
+    """Squared Stein discrepancy of a mixture of exact conditional distributions.
+
+    Where there are too many completions it is estimated, without bias, from draws of them.
+    """
+    used = weights != 0
+    samples, weights = samples[used], weights[used]
+    if count_completions(target, samples) <= MAX_ROWS:
+        rows, probabilities = complete_rows(target, samples, weights)
+        return stein_discrepancy(rows, target, kernel, probabilities, n_jobs=n_jobs)
+    n_draws = max(MIN_DRAWS, MAX_ROWS // len(samples))
+    # The same draws for equal arguments, so that settings are compared on equal terms.
+    drawn = target.sample(n_draws, X=samples, random_state=0).transpose(1, 0, 2)
+    K, which = distinct_gram(drawn.reshape(-1, samples.shape[1]), target, kernel, n_jobs=n_jobs)
+    totals = np.bincount(which, np.repeat(weights / n_draws, n_draws), minlength=len(K))
+    # A draw paired with itself says nothing of two draws from the same sample: leave it out.
+    own = which.reshape(len(samples), n_draws)
+    blocks = K[own[:, :, None], own[:, None, :]]
+    within = blocks.sum(axis=(1, 2)) / n_draws**2
+    pairs = blocks.sum(axis=(1, 2)) - np.trace(blocks, axis1=1, axis2=2)
+    without = pairs / (n_draws * (n_draws - 1))
+    return float(totals @ K @ totals + weights**2 @ (without - within))
+
+
+RESAMPLING_METHODS = ("systematic", "thinning", "regularized_thinning")
+
+
+def systematic_rows(weights, n_samples, rng):
+    """Draw rows by their weights with one random number, ascending.
+
+    Every row comes up ``n_samples * weight`` times, rounded up or down: draws on a regular grid
+    vary less than independent ones.
+    """
+    points = (rng.random() + np.arange(n_samples)) / n_samples
+    # Rounding may leave the sum just below the last point.
+    rows = np.searchsorted(np.cumsum(weights), points, side="right")
+    return np.minimum(rows, np.flatnonzero(weights)[-1])
+
+
+def check_method(method):
+    """Refuse what is no method of resampling."""
+    if method not in RESAMPLING_METHODS:
+        raise ValueError(must("method", f"be one of {RESAMPLING_METHODS}", method=method))

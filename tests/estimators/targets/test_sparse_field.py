@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
 
-from skcircuits.estimators.targets._sparse_field import learn_sparse_field, learn_standardized_field
+from skcircuits.estimators.targets._learned_targets import (
+    learn_sparse_field,
+    learn_standardized_field,
+)
 
 
 @pytest.fixture

@@ -1,0 +1,161 @@
+"""Targets where none is given: learned from the samples, or their gradients alone."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.covariance import GraphicalLassoCV
+from sklearn.exceptions import ConvergenceWarning
+
+from skcircuits.estimators.targets._coordinates import ColumnUnits
+from skcircuits.exceptions import must
+from skcircuits.graphical import FactorGraph, GaussianMRF
+from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._patterns import unique_rows
+from skcircuits.trees import StateLayout, chow_liu_tree
+
+__all__ = [
+    "GivenGradients",
+    "SparseField",
+    "StandardizedTarget",
+    "learn_sparse_field",
+    "learn_standardized_field",
+    "learn_target",
+]
+
+
+class GivenGradients:
+    """The score function as a table: rows that it does not list are refused."""
+
+    def __init__(self, samples, gradients):
+        gradients = float_array(gradients, "gradients")
+        if gradients.shape != samples.shape:
+            raise ValueError(must("gradients", "have the shape of X", shape=gradients.shape))
+        if not np.isfinite(gradients).all():
+            row = int(np.isfinite(gradients).all(axis=1).argmin())
+            raise ValueError(must("gradients", "be finite", row=row))
+        first, which = unique_rows(samples)
+        if not np.array_equal(gradients[first][which], gradients):
+            row = int((gradients[first][which] != gradients).any(axis=1).argmax())
+            raise ValueError(must("gradients", "be equal where rows of X are", row=row))
+        self._samples, self._gradients = samples[first], gradients[first]
+
+    def grad_log_prob(self, X):
+        """Look rows up, (n, d)."""
+        n_known = len(self._samples)
+        first, which = unique_rows(np.concatenate([self._samples, X]))
+        # Known rows come first, so they stand for those that are equal.
+        position = first[which[n_known:]]
+        if (position >= n_known).any():
+            raise ValueError(
+                must(
+                    "a target",
+                    "be given to evaluate rows that fit has not seen",
+                    "The gradients given to fit are all that is known.",
+                    target=None,
+                )
+            )
+        return self._gradients[position]
+
+
+# Penalties to choose from, on the scale of correlations.
+PENALTIES = np.geomspace(0.01, 0.8, 8)
+# Fewer rows leave none to hold out.
+MIN_ROWS_FOR_LINKS = 4
+
+
+@dataclass(frozen=True)
+class SparseField:
+    """A Gaussian field over standardised columns, and the way back."""
+
+    units: ColumnUnits
+    standardized: GaussianMRF
+
+    def in_original_units(self):
+        """Give the field of the columns as they came."""
+        scale = self.units.standard_deviation
+        precision = self.standardized.precision / np.outer(scale, scale)
+        return GaussianMRF(precision, precision @ self.units.mean)
+
+
+def learn_sparse_field(X):
+    """Learn a sparse Gaussian field in the units of the table."""
+    return learn_standardized_field(X).in_original_units()
+
+
+def learn_standardized_field(X):
+    """Learn mean and sparse precision by the graphical lasso, penalty by cross-validation."""
+    if len(X) < 2:
+        raise ValueError(must("X", "have at least 2 rows to learn a field", n_samples=len(X)))
+    units = ColumnUnits.of(X)
+    standardized = units.transform(X)
+    precision = np.eye(X.shape[1])
+    # Constant columns have no spread in any unit
+    varying = np.flatnonzero(standardized.std(axis=0) > 0.5)
+    if varying.size > 1 and len(X) >= MIN_ROWS_FOR_LINKS:
+        precision[np.ix_(varying, varying)] = _lasso_precision(standardized[:, varying])
+    return SparseField(units, GaussianMRF(precision, np.zeros(X.shape[1])))
+
+
+def _lasso_precision(standardized):
+    """Give the sparse precision of standardised columns."""
+    n_folds = min(5, len(standardized) // 2)
+    lasso = GraphicalLassoCV(alphas=PENALTIES, cv=n_folds, assume_centered=True)
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        # Small penalties may not converge on near-collinear columns, or diverge where a fold
+        # has an outlier; they then lose the cross-validation, which is all that is asked.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        precision = lasso.fit(standardized).precision_
+    return (precision + precision.T) / 2
+
+
+@dataclass(frozen=True)
+class StandardizedTarget:
+    """A continuous target in standardised coordinates."""
+
+    target: Any
+    units: ColumnUnits
+
+    def grad_log_prob(self, Z):
+        """Compute the score in these coordinates."""
+        return self.units.standard_deviation * self.target.grad_log_prob(
+            self.units.inverse_transform(Z)
+        )
+
+
+def learn_target(samples, is_categorical, cardinalities):
+    """Learn a sparse Gaussian field of numbers, a Chow-Liu tree of labels."""
+    if not is_categorical.any():
+        return learn_sparse_field(samples)
+    if not is_categorical.all():
+        raise ValueError(
+            must(
+                "columns",
+                "be all numeric or all categorical",
+                "Pass a target for mixed tables.",
+                n_categorical=int(is_categorical.sum()),
+            )
+        )
+    return _tree_graph(chow_liu_tree(samples.astype(np.int64), StateLayout(cardinalities)))
+
+
+def _tree_graph(tree):
+    """Write a tree distribution as factors: ``p(root) prod p(child | parent)``."""
+    # As factors rather than as a circuit: collapsed samples need the graph.
+    factors = []
+    for child, parent in enumerate(tree.parents.tolist()):
+        own = _states_of(tree.layout, child)
+        if parent < 0:
+            factors.append(((child,), tree.statistics.nodes[own]))
+            continue
+        above = _states_of(tree.layout, parent)
+        # The pseudo-count keeps every state of the parent possible.
+        joint = tree.statistics.pairs[above, own]
+        factors.append(((parent, child), joint / tree.statistics.nodes[above][:, None]))
+    return FactorGraph(factors, tree.layout.cardinalities)
+
+
+def _states_of(layout, variable):
+    start = layout.offsets[variable]
+    return slice(start, start + layout.cardinalities[variable])
