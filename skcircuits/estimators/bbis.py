@@ -18,7 +18,6 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators.targets._coordinates import ColumnUnits, Whitening
 from skcircuits.estimators.targets._inference_data import (
     draws_of_rows,
     is_inference_data,
@@ -30,51 +29,27 @@ from skcircuits.estimators.targets._inference_data import (
 from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
 from skcircuits.estimators.targets._target_labels import align_labels
+from skcircuits.estimators.targets._weighing import WeighingProblem, first_positions
 from skcircuits.estimators.targets._weighted_samples import (
     check_method,
-    collapsed_discrepancy,
     complete_rows,
-    possible_rows,
     refuse_missing,
     systematic_rows,
 )
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph
-from skcircuits.kernels import Hamming
 from skcircuits.numerics._arrays import float_array
-from skcircuits.numerics._patterns import unique_rows
-from skcircuits.protocols import MAX_CELL
-from skcircuits.stein import InverseMultiquadric, stein_discrepancy
-from skcircuits.stein._columns import SteinColumns
-from skcircuits.stein._energy import energy_residuals, scaled_features
-from skcircuits.stein._forms import DenseForm, estimate_discrepancy, low_rank_form
-from skcircuits.stein._ridge import (
-    choose_ridge,
-    coordinate_functions,
-    spread_rows,
-    state_functions,
-)
-from skcircuits.stein._targets import is_continuous, meets_zeros, own_columns, state_counts
+from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.stein.categorical._collapsed import estimated_seconds
-from skcircuits.stein.goodness_of_fit import median_gamma
-from skcircuits.stein.gram import collapse_cells, distinct_gram
+from skcircuits.stein.gram import collapse_cells
 from skcircuits.stein.thinning import positive_curvatures, thin_columns
 
 __all__ = ["BBISWeighter"]
 
 # Estimated time for which a fraction of the variables is collapsed.
 _MAX_COLLAPSE_SECONDS = 10.0
-# Ridge where the samples do not tell, before the fraction that is collapsed.
-_PRIOR_RIDGE = 0.3
 # Effective sample sizes below this, and below this part of the distinct samples, are too few.
 _FEW_SAMPLES, _FEW_PART = 5.0, 10
-# Completions of collapsed samples that a score looks at.
-_MAX_SCORED_ROWS = 4000
-# Weight of Stein's identity for moments beside one for the kernel, and the columns beyond which
-# correlations cost more than they tell.
-_MOMENT_SHARE, _MAX_WHITENED = 2.0, 1000
-# Distinct samples beyond which the Gram matrix is approximated, and its rank then.
-_MAX_DENSE_ROWS, _AUTOMATIC_RANK = 5000, 300
 
 
 class BBISWeighter(
@@ -262,41 +237,26 @@ class BBISWeighter(
     def _weigh(self, samples):
         """Set everything that depends on the samples, given the target."""
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
-        self._units = self._standardize(samples)
-        self.kernel_ = self._choose_kernel(self._stein_problem(samples)[0])
-        possible = possible_rows(self.target_, self.samples_)
-        form, gram, which = self._stein_form(possible)
-        # Equal samples are one point of the problem and divide its weight.
-        counts = np.bincount(which)
-        uniform_discrepancy = form.value(counts / len(which))
-        distinct = self.samples_[possible[_first_positions(which)]]
-        minimised = self._with_identities(form, distinct, counts)
-        self.regularization_ = self._choose_regularization(minimised, counts, distinct)
-        totals = minimised.minimise(counts, self.regularization_)
-        self.weights_ = np.zeros(len(samples))
-        self.weights_[possible] = (totals / counts)[which]
-        self.stein_discrepancy_ = (
-            form.value(totals) if gram is None else estimate_discrepancy(gram, totals, _fixed())
+        self._problem = self._pose_problem()
+        found = self._problem.solve()
+        self.kernel_ = self._problem.base_kernel
+        self.weights_, self.regularization_ = found.weights, found.regularization
+        self.stein_discrepancy_ = found.discrepancy
+        self.effective_sample_size_ = found.effective_sample_size
+        self._report(found)
+        self._warn_of_few(found.n_distinct)
+
+    def _pose_problem(self):
+        return WeighingProblem(
+            self.target_,
+            self.samples_,
+            self.kernel,
+            None if self.operator == "auto" else self.operator,
+            self.regularization,
+            self.n_components,
+            self.n_jobs,
+            is_learned=self.target is None or hasattr(self.target, "fit"),
         )
-        self.effective_sample_size_ = float(1.0 / (self.weights_**2).sum())
-        self._report(uniform_discrepancy, len(counts))
-        self._warn_of_few(len(counts))
-
-    def _stein_form(self, rows):
-        """Give the form that weights minimise; its Gram matrix where that is not held as a whole.
-
-        Also the distinct row of each row.
-        """
-        samples, target = self._stein_problem(self.samples_[rows])
-        options = {"operator": self._operator(), "n_jobs": self.n_jobs}
-        rank = self.n_components
-        if rank == "auto":
-            rank = _AUTOMATIC_RANK if len(unique_rows(samples)[0]) > _MAX_DENSE_ROWS else None
-        if rank is None:
-            K, which = distinct_gram(samples, target, self.kernel_, **options)
-            return DenseForm(K), None, which
-        gram = SteinColumns.of(samples, target, self.kernel_, **options)
-        return low_rank_form(gram, rank, _fixed()), gram, gram.which
 
     def summary(self, quantiles=(0.05, 0.5, 0.95)):
         """Compare weighted estimates with those of the samples as they came.
@@ -451,16 +411,13 @@ class BBISWeighter(
         using maximum mean discrepancy. AISTATS.
         """
         check_is_fitted(self)
-        possible = possible_rows(self.target_, self.samples_)
-        samples, target = self._stein_problem(self.samples_[possible])
-        gram = SteinColumns.of(
-            samples, target, self.kernel_, operator=self._operator(), n_jobs=self.n_jobs
-        )
+        problem = self._problem
+        gram = problem.columns
         log_prob = curvature = None
         if regularized:
-            distinct = self.samples_[possible][_first_positions(gram.which)]
+            distinct = problem.distinct_samples(gram.which)
             log_prob = self._log_densities(distinct, "regularized thinning")
-            axes = np.eye(distinct.shape[1]) if self._units is None else self._units.axes
+            axes = np.eye(distinct.shape[1]) if problem.units is None else problem.units.axes
             curvature = positive_curvatures(self.target_, distinct, axes)
         chosen = thin_columns(
             gram,
@@ -470,7 +427,7 @@ class BBISWeighter(
             batch_size=batch_size,
             rng=make_generator(self.random_state),
         )
-        return possible[_first_positions(gram.which)[chosen]]
+        return problem.possible[first_positions(gram.which)[chosen]]
 
     def fit_resample(self, X, y=None, *, method="systematic", n_samples=None, gradients=None):
         """Weight the samples and give some of them, each with the same weight.
@@ -564,41 +521,7 @@ class BBISWeighter(
         other = copy(self)
         other.verbose = 0
         other._weigh(self._read_samples(X))
-        if np.isnan(other.samples_).any() and len(other.samples_) <= _MAX_DENSE_ROWS // 2:
-            reference = _automatic_kernel(other.target_, other.samples_)
-            arguments = other.target_, reference, other.samples_, other.weights_
-            return -collapsed_discrepancy(*arguments, n_jobs=self.n_jobs)
-        if is_continuous(other.target_):
-            return -other._reference_discrepancy()
-        rows, probabilities = complete_rows(
-            other.target_, other.samples_, other.weights_, max_rows=_MAX_SCORED_ROWS
-        )
-        reference = _automatic_kernel(other.target_, rows)
-        if len(rows) <= _MAX_DENSE_ROWS:
-            return -stein_discrepancy(
-                rows, other.target_, reference, probabilities, n_jobs=self.n_jobs
-            )
-        gram = SteinColumns.of(rows, other.target_, reference, n_jobs=self.n_jobs)
-        totals = np.bincount(gram.which, probabilities)
-        return -estimate_discrepancy(gram, totals, _fixed())
-
-    def _reference_discrepancy(self):
-        """Measure the weighted samples as by default: kernel, coordinates, identities and ridge."""
-        self.kernel = self.regularization = "auto"
-        self._units = self._standardize(self.samples_)
-        self.kernel_ = self._choose_kernel(self._stein_problem(self.samples_)[0])
-        form, gram, which = self._stein_form(np.arange(len(self.samples_)))
-        totals, counts = np.bincount(which, self.weights_), np.bincount(which)
-        distinct = self.samples_[_first_positions(which)]
-        whole = self._with_identities(form, distinct, counts)
-        # What the kernel does not explain is noise to the weights: no kernel may gain by
-        # gathering them.
-        ridge = self._choose_regularization(whole, counts, distinct)
-        noise = ridge * float(whole.diagonal().mean()) * float((totals**2 / counts).sum())
-        if gram is None:
-            return whole.value(totals) + noise
-        moments = whole.value(totals) - form.value(totals)
-        return estimate_discrepancy(gram, totals, _fixed()) + moments + noise
+        return -other._problem.measure(other.weights_)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -656,81 +579,6 @@ class BBISWeighter(
         posterior = self.target_.posterior(np.sort(collapsed))
         return estimated_seconds(posterior, shape[0], counts) > _MAX_COLLAPSE_SECONDS
 
-    def _choose_kernel(self, samples):
-        if not isinstance(self.kernel, str):
-            return self.kernel
-        return _automatic_kernel(self.target_, samples)
-
-    def _choose_regularization(self, form, counts, distinct):
-        """Hold weights back by what they cannot explain of functions of the samples."""
-        if not isinstance(self.regularization, str):
-            return float(self.regularization)
-        # What is summed out exactly has no noise to be held back by.
-        share_sampled = float(1.0 - np.isnan(distinct).mean())
-        prior = max(_PRIOR_RIDGE * share_sampled**4, 1e-6)
-        rows = spread_rows(len(distinct))
-        seen = distinct[rows]
-        return choose_ridge(
-            form.matrix(rows),
-            counts[rows],
-            self._ridge_functions(seen),
-            prior=prior,
-            is_broken=not is_continuous(self.target_) and meets_zeros(self.target_, seen),
-        )
-
-    def _ridge_functions(self, distinct):
-        """Give what the weights are mostly asked for: moments and marginals of one and two."""
-        if is_continuous(self.target_):
-            return coordinate_functions(distinct)
-        if np.isnan(distinct).any():
-            return state_functions(self.target_.conditional_marginals(distinct))
-        counts = state_counts(self.target_, distinct.shape[1])
-        return state_functions(
-            [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
-        )
-
-    def _with_identities(self, form, distinct, counts):
-        """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
-        if not isinstance(self.kernel, str) or self.operator == "difference":
-            return form
-        if not is_continuous(self.target_):
-            residuals = energy_residuals(self.target_, distinct)
-            features = scaled_features(form.diagonal(), residuals, counts)
-        elif isinstance(self._units, Whitening):
-            scores = self.target_.grad_log_prob(distinct)
-            residuals = self._units.moment_residuals(distinct, scores)
-            features = scaled_features(form.diagonal(), residuals, counts, _MOMENT_SHARE)
-        else:
-            return form
-        return form if features is None else form.with_features(features)
-
-    def _standardize(self, samples):
-        """Choose the coordinates in which the kernel compares samples; None for their own.
-
-        The automatic kernel does not depend on units, nor on how columns correlate.
-        """
-        if not is_continuous(self.target_):
-            return None
-        columns = own_columns(self.target_, samples.shape[1])
-        if isinstance(self.kernel, str) and len(columns) == samples.shape[1] <= _MAX_WHITENED:
-            whitening = Whitening.of(samples)
-            scores = whitening.transform_scores(self.target_.grad_log_prob(samples))
-            # Samples astronomically far from the target: squares would be no numbers.
-            return whitening if np.abs(scores).max() < MAX_CELL else None
-        is_learned = self.target is None or hasattr(self.target, "fit")
-        return ColumnUnits.of(samples) if is_learned or isinstance(self.kernel, str) else None
-
-    def _stein_problem(self, samples):
-        """Give samples and target in the coordinates of the kernel."""
-        if self._units is None:
-            return samples, self.target_
-        points = self._units.transform(samples)
-        scores = self._units.transform_scores(self.target_.grad_log_prob(samples))
-        return points, GivenGradients(points, scores)
-
-    def _operator(self):
-        return None if self.operator == "auto" else self.operator
-
     def _weights_or(self, weights):
         check_is_fitted(self)
         if weights is None:
@@ -749,12 +597,12 @@ class BBISWeighter(
             )
         return weights
 
-    def _report(self, uniform_discrepancy, n_distinct):
+    def _report(self, found):
         if self.verbose:
             print(
-                f"[BBISWeighter] {len(self.weights_)} samples, {n_distinct} distinct: squared "
-                f"Stein discrepancy {uniform_discrepancy:.3e} -> {self.stein_discrepancy_:.3e}, "
-                f"effective sample size {self.effective_sample_size_:.1f}"
+                f"[BBISWeighter] {len(self.weights_)} samples, {found.n_distinct} distinct: "
+                f"squared Stein discrepancy {found.uniform_discrepancy:.3e} -> {found.discrepancy:.3e}, "
+                f"effective sample size {found.effective_sample_size:.1f}"
             )
 
     def _warn_of_few(self, n_distinct):
@@ -768,21 +616,3 @@ class BBISWeighter(
                 UserWarning,
                 stacklevel=4,
             )
-
-
-def _first_positions(which):
-    """Give the first row of each of the distinct rows."""
-    return np.unique(which, return_index=True)[1]
-
-
-def _automatic_kernel(target, samples):
-    if is_continuous(target):
-        # Heavy tails: points far from all others still count (Gorham and Mackey 2017).
-        return InverseMultiquadric(scale=median_gamma(samples) ** -0.5)
-    # Wide kernels have few degrees of freedom that matter, so few samples pin them.
-    return Hamming(scale=16.0 * samples.shape[1])
-
-
-def _fixed():
-    """Give random numbers that are the same in every fit: approximations repeat."""
-    return np.random.default_rng(0)

@@ -1,7 +1,7 @@
 """Quadratic forms that weights minimise: a whole matrix, or one of low rank plus a diagonal.
 
-For very many samples ``K ≈ F Fᵀ + diag(residual)``, F by randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber
-2024). What is left over, ``R = K - F Fᵀ``, is positive semi-definite, so that
+For very many samples ``K ≈ F Fᵀ + diag(residual)``, F by randomly pivoted Cholesky (Chen, Epperly,
+Tropp and Webber 2024). What is left over, ``R = K - F Fᵀ``, is positive semi-definite, so that
 
     |w F|² <= wᵀ K w <= |w F|² + (Σ_i |w_i| √R_ii)²  for all weights w.
 

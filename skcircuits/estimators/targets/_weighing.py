@@ -1,0 +1,258 @@
+"""The problem that weights solve: samples, a target, and a form in coordinates of the kernel."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from skcircuits.estimators.targets._coordinates import ColumnUnits, Whitening
+from skcircuits.estimators.targets._learned_targets import GivenGradients
+from skcircuits.estimators.targets._weighted_samples import (
+    collapsed_discrepancy,
+    complete_rows,
+    possible_rows,
+)
+from skcircuits.kernels import Hamming
+from skcircuits.numerics._patterns import unique_rows
+from skcircuits.protocols import MAX_CELL
+from skcircuits.stein import InverseMultiquadric, stein_discrepancy
+from skcircuits.stein._columns import SteinColumns
+from skcircuits.stein._energy import energy_residuals, scaled_features
+from skcircuits.stein._forms import DenseForm, estimate_discrepancy, low_rank_form
+from skcircuits.stein._ridge import (
+    choose_ridge,
+    coordinate_functions,
+    spread_rows,
+    state_functions,
+)
+from skcircuits.stein._targets import is_continuous, meets_zeros, own_columns, state_counts
+from skcircuits.stein.goodness_of_fit import median_gamma
+from skcircuits.stein.gram import distinct_gram
+
+__all__ = ["WeighedSamples", "WeighingProblem", "first_positions"]
+
+# Ridge where the samples do not tell, before the fraction that is collapsed.
+PRIOR_RIDGE = 0.3
+# Completions of collapsed samples that a score looks at.
+MAX_SCORED_ROWS = 4000
+# Weight of Stein's identity for moments beside one for the kernel, and the columns beyond which
+# correlations cost more than they tell.
+MOMENT_SHARE, MAX_WHITENED = 2.0, 1000
+# Distinct samples beyond which the Gram matrix is approximated, and its rank then.
+MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
+
+
+@dataclass(frozen=True)
+class WeighedSamples:
+    """Weights and what they achieve: squared discrepancies in the coordinates of the kernel."""
+
+    weights: np.ndarray  # (n,), on the simplex
+    discrepancy: float
+    uniform_discrepancy: float
+    regularization: float
+    n_distinct: int
+
+    @property
+    def effective_sample_size(self):
+        """As many samples of equal weight have the same sum of squared weights."""
+        return float(1.0 / (self.weights**2).sum())
+
+
+@dataclass(frozen=True)
+class WeighingProblem:
+    """Samples, (n, d), NaN where collapsed, with all that their weights depend on."""
+
+    target: Any
+    samples: np.ndarray
+    kernel: Any = "auto"  # or a kernel object
+    operator: str | None = None
+    regularization: float | str = "auto"
+    n_components: int | str | None = "auto"
+    n_jobs: int | None = None
+    # Any kernel compares standardised columns then: the target has the units of the samples.
+    is_learned: bool = False
+
+    @property
+    def is_automatic(self):
+        """Whether the kernel is chosen here."""
+        return isinstance(self.kernel, str)
+
+    @cached_property
+    def units(self):
+        """Coordinates in which the kernel compares samples; None for their own.
+
+        The automatic kernel does not depend on units, nor on how columns correlate.
+        """
+        if not is_continuous(self.target):
+            return None
+        n_columns = self.samples.shape[1]
+        columns = own_columns(self.target, n_columns)
+        if self.is_automatic and len(columns) == n_columns <= MAX_WHITENED:
+            whitening = Whitening.of(self.samples)
+            scores = whitening.transform_scores(self.target.grad_log_prob(self.samples))
+            # Samples astronomically far from the target: squares would be no numbers.
+            return whitening if np.abs(scores).max() < MAX_CELL else None
+        return ColumnUnits.of(self.samples) if self.is_learned or self.is_automatic else None
+
+    def transform(self, samples):
+        """Give samples and target in the coordinates of the kernel."""
+        if self.units is None:
+            return samples, self.target
+        points = self.units.transform(samples)
+        scores = self.units.transform_scores(self.target.grad_log_prob(samples))
+        return points, GivenGradients(points, scores)
+
+    @cached_property
+    def base_kernel(self):
+        """The kernel in use."""
+        if not self.is_automatic:
+            return self.kernel
+        return automatic_kernel(self.target, self.transform(self.samples)[0])
+
+    @cached_property
+    def possible(self):
+        """Rows that may have a weight."""
+        return possible_rows(self.target, self.samples)
+
+    @cached_property
+    def columns(self):
+        """Columns of the Gram matrix of the distinct possible samples."""
+        samples, target = self.transform(self.samples[self.possible])
+        return SteinColumns.of(
+            samples, target, self.base_kernel, operator=self.operator, n_jobs=self.n_jobs
+        )
+
+    def distinct_samples(self, which):
+        """Samples that rows of the Gram matrix stand for."""
+        return self.samples[self.possible[first_positions(which)]]
+
+    def solve(self):
+        """Find the weights."""
+        form, gram, which = self._form()
+        # Equal samples are one point of the problem and divide its weight.
+        counts = np.bincount(which)
+        distinct = self.distinct_samples(which)
+        minimised = self._with_identities(form, distinct, counts)
+        ridge = self._choose_ridge(minimised, counts, distinct)
+        totals = minimised.minimise(counts, ridge)
+        weights = np.zeros(len(self.samples))
+        weights[self.possible] = (totals / counts)[which]
+        return WeighedSamples(
+            weights,
+            form.value(totals) if gram is None else estimate_discrepancy(gram, totals, _fixed()),
+            form.value(counts / len(which)),
+            ridge,
+            len(counts),
+        )
+
+    def measure(self, weights):
+        """Squared discrepancy of the weighted samples, under what is not for a search to choose."""
+        if np.isnan(self.samples).any() and len(self.samples) <= MAX_DENSE_ROWS // 2:
+            reference = automatic_kernel(self.target, self.samples)
+            arguments = self.target, reference, self.samples, weights
+            return collapsed_discrepancy(*arguments, n_jobs=self.n_jobs)
+        if is_continuous(self.target):
+            return replace(self, kernel="auto", regularization="auto")._measure_numbers(weights)
+        rows, probabilities = complete_rows(
+            self.target, self.samples, weights, max_rows=MAX_SCORED_ROWS
+        )
+        reference = automatic_kernel(self.target, rows)
+        if len(rows) <= MAX_DENSE_ROWS:
+            return stein_discrepancy(
+                rows, self.target, reference, probabilities, n_jobs=self.n_jobs
+            )
+        gram = SteinColumns.of(rows, self.target, reference, n_jobs=self.n_jobs)
+        return estimate_discrepancy(gram, np.bincount(gram.which, probabilities), _fixed())
+
+    def _measure_numbers(self, weights):
+        """Measure by default coordinates, kernel, identities and ridge."""
+        form, gram, which = self._form()
+        totals, counts = np.bincount(which, weights[self.possible]), np.bincount(which)
+        distinct = self.distinct_samples(which)
+        whole = self._with_identities(form, distinct, counts)
+        # What the kernel does not explain is noise to the weights: no kernel may gain by
+        # gathering them.
+        ridge = self._choose_ridge(whole, counts, distinct)
+        noise = ridge * float(whole.diagonal().mean()) * float((totals**2 / counts).sum())
+        if gram is None:
+            return whole.value(totals) + noise
+        moments = whole.value(totals) - form.value(totals)
+        return estimate_discrepancy(gram, totals, _fixed()) + moments + noise
+
+    def _form(self):
+        """Give the form of the distinct possible samples, and the distinct row of each sample.
+
+        Between them the columns of the Gram matrix where that is not held as a whole, else None.
+        """
+        samples, target = self.transform(self.samples[self.possible])
+        rank = self.n_components
+        if rank == "auto":
+            rank = AUTOMATIC_RANK if len(unique_rows(samples)[0]) > MAX_DENSE_ROWS else None
+        if rank is None:
+            options = {"operator": self.operator, "n_jobs": self.n_jobs}
+            K, which = distinct_gram(samples, target, self.base_kernel, **options)
+            return DenseForm(K), None, which
+        return low_rank_form(self.columns, rank, _fixed()), self.columns, self.columns.which
+
+    def _choose_ridge(self, form, counts, distinct):
+        """Hold weights back by what they cannot explain of functions of the samples."""
+        if not isinstance(self.regularization, str):
+            return float(self.regularization)
+        # What is summed out exactly has no noise to be held back by.
+        share_sampled = float(1.0 - np.isnan(distinct).mean())
+        prior = max(PRIOR_RIDGE * share_sampled**4, 1e-6)
+        rows = spread_rows(len(distinct))
+        seen = distinct[rows]
+        return choose_ridge(
+            form.matrix(rows),
+            counts[rows],
+            self._ridge_functions(seen),
+            prior=prior,
+            is_broken=not is_continuous(self.target) and meets_zeros(self.target, seen),
+        )
+
+    def _ridge_functions(self, distinct):
+        """Give what the weights are mostly asked for: moments and marginals of one and two."""
+        if is_continuous(self.target):
+            return coordinate_functions(distinct)
+        if np.isnan(distinct).any():
+            return state_functions(self.target.conditional_marginals(distinct))
+        counts = state_counts(self.target, distinct.shape[1])
+        return state_functions(
+            [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
+        )
+
+    def _with_identities(self, form, distinct, counts):
+        """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
+        if not self.is_automatic or self.operator == "difference":
+            return form
+        if not is_continuous(self.target):
+            residuals = energy_residuals(self.target, distinct)
+            features = scaled_features(form.diagonal(), residuals, counts)
+        elif isinstance(self.units, Whitening):
+            scores = self.target.grad_log_prob(distinct)
+            residuals = self.units.moment_residuals(distinct, scores)
+            features = scaled_features(form.diagonal(), residuals, counts, MOMENT_SHARE)
+        else:
+            return form
+        return form if features is None else form.with_features(features)
+
+
+def automatic_kernel(target, samples):
+    """Choose a kernel for samples in its coordinates."""
+    if is_continuous(target):
+        # Heavy tails: points far from all others still count (Gorham and Mackey 2017).
+        return InverseMultiquadric(scale=median_gamma(samples) ** -0.5)
+    # Wide kernels have few degrees of freedom that matter, so few samples pin them.
+    return Hamming(scale=16.0 * samples.shape[1])
+
+
+def first_positions(which):
+    """Give the first row of each of the distinct rows."""
+    return np.unique(which, return_index=True)[1]
+
+
+def _fixed():
+    """Give random numbers that are the same in every fit: approximations repeat."""
+    return np.random.default_rng(0)
