@@ -601,8 +601,8 @@ class BBISWeighter(
         if self.verbose:
             print(
                 f"[BBISWeighter] {len(self.weights_)} samples, {found.n_distinct} distinct: "
-                f"squared Stein discrepancy {found.uniform_discrepancy:.3e} -> {found.discrepancy:.3e}, "
-                f"effective sample size {found.effective_sample_size:.1f}"
+                f"squared Stein discrepancy {found.uniform_discrepancy:.3e} -> "
+                f"{found.discrepancy:.3e}, effective sample size {found.effective_sample_size:.1f}"
             )
 
     def _warn_of_few(self, n_distinct):
