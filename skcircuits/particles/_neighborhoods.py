@@ -123,7 +123,9 @@ class Neighborhoods:
 
     def sum_by_node(self, values: FloatArray) -> FloatArray:
         """Add up what coordinates have, (n_coordinates,), to what nodes have, (n_nodes,)."""
-        return np.bincount(self.node_of_coordinate, values, minlength=self.n_nodes)
+        totals = np.zeros(self.n_nodes)
+        np.add.at(totals, self.node_of_coordinate, values)
+        return totals
 
     def scope_matrix(self) -> sparse.csr_array:
         """Give the scopes as zeros and ones of shape (n_kernels, n_coordinates)."""
