@@ -14,8 +14,11 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 from skcircuits.learning.gaussian_mixture._categories import Categories
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
-from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
-from skcircuits.learning.gaussian_mixture._start import cluster_rows
+from skcircuits.learning.gaussian_mixture._learner import (
+    EMSettings,
+    cluster_rows,
+    learn_gaussian_mixture,
+)
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 NUMBERS = np.zeros(4, dtype=np.int64)

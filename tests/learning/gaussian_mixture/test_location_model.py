@@ -4,6 +4,7 @@ from scipy.optimize import minimize
 from scipy.stats import dirichlet_multinomial, multinomial
 
 from skcircuits import GaussianMixtureDensity
+from skcircuits.learning.gaussian_mixture._full_gaussians import shrinkage_odds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._location_model import Cells
 from skcircuits.learning.gaussian_mixture._log_linear import (
@@ -11,7 +12,6 @@ from skcircuits.learning.gaussian_mixture._log_linear import (
     dependence_gains,
     fit_margins,
 )
-from skcircuits.learning.gaussian_mixture._prior import shrinkage_odds
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 CARDINALITIES = np.array([0, 3, 0, 4, 2])
