@@ -9,8 +9,7 @@ from typing import Any, Literal
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.files._drawing import SMALL, Drawing, draw_regions, draw_units
 from skcircuits.exceptions import must
-from skcircuits.inspection._axes import fit_labels, make_axes
-from skcircuits.inspection._fitted import check_has
+from skcircuits.inspection._display import check_has, fit_labels, make_axes
 
 __all__ = ["CircuitDisplay"]
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial, Product, Sum
 from skcircuits.exceptions import must
-from skcircuits.inspection._axes import make_axes
-from skcircuits.inspection._fitted import check_has
+from skcircuits.inspection._display import check_has, make_axes
 
 __all__ = ["DensityDisplay", "describe_density"]
 
@@ -31,12 +30,12 @@ class DensityDisplay:
     ----------
     density : fitted density
         One of this package with ``circuit_``.
-    columns : sequence of str or int
+    columns : str, int or list
         One or two columns.
     rows : dataframe or ndarray of shape (n, d), default=None
         Rows that set the range, and the histogram behind a single curve.
-    given : dict, default=None
-        Values of other columns to condition on.
+    given : str, dict, Query or row, default=None
+        Condition on any columns, as of the density's ``probability``.
 
     Attributes
     ----------
@@ -59,10 +58,10 @@ class DensityDisplay:
     def __init__(
         self,
         density: Any,
-        columns: Sequence[str | int],
+        columns: str | int | Sequence[str | int],
         *,
         rows: Any = None,
-        given: dict | None = None,
+        given: Any = None,
     ) -> None:
         self.density = density
         self.columns = columns
@@ -76,9 +75,10 @@ class DensityDisplay:
         X: Any = None,
         y: Any = None,
         *,
-        columns: Sequence[str | int],
-        given: dict | None = None,
+        columns: str | int | Sequence[str | int],
+        given: Any = None,
         ax: Any = None,
+        **artist_kw: Any,
     ) -> DensityDisplay:
         """Draw what a fitted density says.
 
@@ -91,27 +91,33 @@ class DensityDisplay:
             density by default.
         y : Ignored
             Present by convention.
-        columns : sequence of str or int
+        columns : str, int or list
             One or two columns.
-        given : dict, default=None
-            Values of other columns to condition on.
+        given : str, dict, Query or row, default=None
+            Condition on any columns, as of the density's ``probability``.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **artist_kw : object
+            Keywords of what is drawn, as of matplotlib's ``plot``, ``bar``, ``contourf`` or
+            ``imshow``.
 
         Returns
         -------
         DensityDisplay
             The display, drawn.
         """
-        return cls(estimator, columns, rows=X, given=given).plot(ax)
+        return cls(estimator, columns, rows=X, given=given).plot(ax, **artist_kw)
 
-    def plot(self, ax: Any = None) -> DensityDisplay:
+    def plot(self, ax: Any = None, **artist_kw: Any) -> DensityDisplay:
         """Draw.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **artist_kw : object
+            Keywords of what is drawn, as of matplotlib's ``plot``, ``bar``, ``contourf`` or
+            ``imshow``.
 
         Returns
         -------
@@ -121,57 +127,44 @@ class DensityDisplay:
         Raises
         ------
         ValueError
-            If the density has no circuit, or not these columns, or they are the same.
+            If the density has no circuit, or not these columns.
         """
         self._prepare()
         self.ax_ = make_axes(ax)
         self.figure_ = self.ax_.figure
-        labels = [self._categories[j] is not None for j in self._positions]
-        if len(labels) == 1:
-            (self._draw_bars if labels[0] else self._draw_curve)()
-        elif all(labels):
-            self._draw_heat_map()
-        elif any(labels):
-            self._draw_curves(labels.index(True))
-        else:
-            self._draw_contours()
+        kinds = [column.categories is not None for column in self._schema.columns]
+        drawings = {
+            (True,): self._draw_bars,
+            (False,): self._draw_curve,
+            (True, True): self._draw_heat_map,
+            (False, False): self._draw_contours,
+        }
+        drawings.get(tuple(kinds), self._draw_curves)(artist_kw)
         return self
 
     def _prepare(self) -> None:
-        """Find the columns, their ranges and the circuit of what is drawn."""
+        """Condition the density, and find the ranges of what is drawn."""
         self._circuit = _circuit_of(self.density)
-        schema = self.density._schema
-        self._categories = schema.categories
-        if not 1 <= len(self.columns) <= 2:
-            raise ValueError(must("columns", "be one or two", columns=list(self.columns)))
-        self._positions = [_position(column, schema.names) for column in self.columns]
-        if len(set(self._positions)) < len(self._positions):
-            raise ValueError(
-                must("columns", "differ", "Name one column once.", columns=list(self.columns))
-            )
-        rows = self.density.sample(1000, random_state=0) if self.rows is None else self.rows
-        self._X = self.density._read_table(rows)
-        evidence = np.full((1, len(schema.columns)), np.nan)
-        for column, value in (self.given or {}).items():
-            j = _position(column, schema.names)
-            cell = np.array([value], dtype=object)
-            evidence[0, j] = schema.columns[j].encode(cell, refuse_unknown=True)[0]
-        self._evidence = evidence
-        self._log_evidence = float(self._circuit.log_prob(evidence)[0])
+        self._conditional = self.density.marginal(self.columns, given=self.given)
+        self._positions = self._conditional._columns
+        if len(self._positions) > 2:
+            raise ValueError(must("columns", "be one or two", columns=self.columns))
+        self._schema = self._conditional._schema
+        if self.rows is None:
+            drawn = self._conditional.sample(1000, random_state=0)
+            self._X = self._schema.encode(drawn)
+        else:
+            self._X = self.density._read_table(self.rows)[:, self._positions]
 
     def _density(self, *cells: Any) -> Any:
         """Conditional density at values of the columns, of the broadcast shape."""
         cells = np.broadcast_arrays(*cells)
-        X = np.repeat(self._evidence, cells[0].size, axis=0)
-        for j, values in zip(self._positions, cells):
-            X[:, j] = values.ravel()
-        log_prob = self._circuit.log_prob(X) - self._log_evidence
-        return np.exp(log_prob).reshape(cells[0].shape)
+        rows = self._schema.decode(np.column_stack([values.ravel() for values in cells]))
+        return np.exp(self._conditional.score_samples(rows)).reshape(cells[0].shape)
 
     def _grid(self, which: int, n: int = N_GRID) -> Any:
         """Points over a column's range, off its point masses."""
-        seen = self._X[:, self._positions[which]]
-        low, high = np.nanmin(seen), np.nanmax(seen)
+        low, high = np.nanmin(self._X[:, which]), np.nanmax(self._X[:, which])
         padding = 0.05 * (high - low) or 1.0
         grid = np.linspace(low - padding, high + padding, n)
         # A grid point on a point mass would show a probability as a density
@@ -187,20 +180,19 @@ class DensityDisplay:
         return np.unique(np.concatenate(own)) if own else np.empty(0)
 
     def _name(self, which: int) -> str:
-        return self.density._schema.columns[self._positions[which]].text_name
+        return self._schema.columns[which].text_name
 
     def _labels(self, which: int) -> list[str]:
-        return [str(label) for label in self._categories[self._positions[which]]]
+        return [str(label) for label in self._schema.categories[which]]
 
-    def _draw_curve(self) -> None:
+    def _draw_curve(self, line_kw: dict[str, Any]) -> None:
         grid, atoms = self._grid(0), self._atoms(0)
-        seen = self._X[:, self._positions[0]]
-        seen = seen[~np.isnan(seen)]
+        seen = self._X[~np.isnan(self._X[:, 0]), 0]
         if self.rows is not None and self.given is None:
             counts, edges = np.histogram(seen[~np.isin(seen, atoms)], bins=40)
             heights = counts / max(1, len(seen)) / np.diff(edges)
             self.ax_.stairs(heights, edges, fill=True, alpha=0.3, label="rows")
-        self.ax_.plot(grid, self._density(grid), label="density")
+        self.ax_.plot(grid, self._density(grid), **{"label": "density", **line_kw})
         if len(atoms):
             stems = self.ax_.twinx()
             stems.stem(atoms, self._density(atoms), linefmt="C1-", markerfmt="C1o", basefmt=" ")
@@ -208,22 +200,23 @@ class DensityDisplay:
         self.ax_.set(xlabel=self._name(0), ylabel="density")
         self.ax_.legend()
 
-    def _draw_bars(self) -> None:
+    def _draw_bars(self, bar_kw: dict[str, Any]) -> None:
         labels = self._labels(0)
-        self.ax_.bar(labels, self._density(np.arange(float(len(labels)))))
+        self.ax_.bar(labels, self._density(np.arange(float(len(labels)))), **bar_kw)
         self.ax_.set(xlabel=self._name(0), ylabel="probability")
 
-    def _draw_curves(self, label_at: int) -> None:
+    def _draw_curves(self, line_kw: dict[str, Any]) -> None:
+        """Curves of the one numerical column, for each category of the other."""
+        label_at = int(self._schema.columns[1].categories is not None)
         grid = self._grid(1 - label_at)
         for code, label in enumerate(self._labels(label_at)):
             cells = [grid, np.full(len(grid), float(code))]
-            self.ax_.plot(
-                grid, self._density(*(cells[::-1] if label_at == 0 else cells)), label=label
-            )
+            heights = self._density(*(cells[::-1] if label_at == 0 else cells))
+            self.ax_.plot(grid, heights, **{"label": label, **line_kw})
         self.ax_.set(xlabel=self._name(1 - label_at), ylabel="joint density")
         self.ax_.legend(title=self._name(label_at))
 
-    def _draw_contours(self) -> None:
+    def _draw_contours(self, contour_kw: dict[str, Any]) -> None:
         x, y = self._grid(0, N_GRID // 2), self._grid(1, N_GRID // 2)
         heights = self._density(x, y[:, None])
         # Levels that hold equal fractions of the drawn mass
@@ -233,14 +226,16 @@ class DensityDisplay:
         levels = np.unique(ordered[np.searchsorted(mass, fractions).clip(max=len(mass) - 1)])
         self.ax_.set(xlabel=self._name(0), ylabel=self._name(1))
         if len(levels) > 1:
-            shades = self.ax_.contourf(x, y, heights, levels=levels, extend="max")
+            style = {"levels": levels, "extend": "max", **contour_kw}
+            shades = self.ax_.contourf(x, y, heights, **style)
             unit = f"density per unit of {self._name(0)} and of {self._name(1)}"
             self.figure_.colorbar(shades, ax=self.ax_, label=unit, format="%.2g")
 
-    def _draw_heat_map(self) -> None:
+    def _draw_heat_map(self, image_kw: dict[str, Any]) -> None:
         rows, columns = self._labels(1), self._labels(0)
         codes = np.arange(float(len(columns))), np.arange(float(len(rows)))[:, None]
-        image = self.ax_.imshow(self._density(*codes), origin="lower", aspect="auto", vmin=0)
+        style = {"origin": "lower", "aspect": "auto", "vmin": 0, **image_kw}
+        image = self.ax_.imshow(self._density(*codes), **style)
         self.figure_.colorbar(image, ax=self.ax_, label="probability")
         self.ax_.set_xticks(range(len(columns)), columns)
         self.ax_.set_yticks(range(len(rows)), rows)
@@ -312,12 +307,3 @@ def _circuit_of(density: Any) -> Circuit:
             )
         )
     return density.circuit_
-
-
-def _position(column: str | int, names: list[str | int]) -> int:
-    """Position of a column."""
-    if column in names:
-        return names.index(column)
-    raise ValueError(
-        must("A column", "be a column of the table", f"They are {names}.", column=column)
-    )

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.inspection._axes import make_axes
-from skcircuits.inspection._fitted import check_has
+from skcircuits.inspection._display import check_has, make_axes
 from skcircuits.protocols import FloatArray
 
 __all__ = ["EdgeMarginalsDisplay"]
@@ -43,12 +42,17 @@ class EdgeMarginalsDisplay:
     """
 
     def __init__(self, edge_marginals: FloatArray, feature_names: Sequence[str]) -> None:
+        edge_marginals = np.asarray(edge_marginals, dtype=float)
+        n_columns = len(feature_names)
+        if edge_marginals.shape != (n_columns, n_columns):
+            condition = f"be a probability for each pair of the {n_columns} columns"
+            raise ValueError(must("edge_marginals", condition, shape=edge_marginals.shape))
         self.edge_marginals = edge_marginals
         self.feature_names = feature_names
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, kind: str = "heatmap", ax: Any = None
+        cls, estimator: Any, *, kind: str = "heatmap", ax: Any = None, **artist_kw: Any
     ) -> EdgeMarginalsDisplay:
         """Draw the edges of a fitted `MoATDensity`.
 
@@ -60,6 +64,9 @@ class EdgeMarginalsDisplay:
             Kind of picture.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **artist_kw : object
+            Keywords of the heat map, as of matplotlib's ``imshow``, or of the lines, as of
+            ``plot``.
 
         Returns
         -------
@@ -71,9 +78,9 @@ class EdgeMarginalsDisplay:
         edges = np.tensordot(estimator.weights_, estimator.edge_marginals_, axes=1)
         default = [f"x{column}" for column in range(len(edges))]
         names = getattr(estimator, "feature_names_in_", default)
-        return cls(edges, list(names)).plot(kind, ax)
+        return cls(edges, list(names)).plot(kind, ax, **artist_kw)
 
-    def plot(self, kind: str = "heatmap", ax: Any = None) -> EdgeMarginalsDisplay:
+    def plot(self, kind: str = "heatmap", ax: Any = None, **artist_kw: Any) -> EdgeMarginalsDisplay:
         """Draw.
 
         Parameters
@@ -83,6 +90,9 @@ class EdgeMarginalsDisplay:
             is probable.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **artist_kw : object
+            Keywords of the heat map, as of matplotlib's ``imshow``, or of the lines, as of
+            ``plot``.
 
         Returns
         -------
@@ -97,26 +107,24 @@ class EdgeMarginalsDisplay:
         _check_kind(kind)
         self.ax_ = make_axes(ax)
         self.figure_ = self.ax_.figure
-        if kind == "graph":
-            self._draw_graph()
-        else:
-            self._draw_heatmap()
+        (self._draw_graph if kind == "graph" else self._draw_heatmap)(artist_kw)
         return self
 
-    def _draw_heatmap(self) -> None:
-        image = self.ax_.imshow(self.edge_marginals, cmap="Blues", vmin=0, vmax=1)
+    def _draw_heatmap(self, image_kw: dict[str, Any]) -> None:
+        style = {"cmap": "Blues", "vmin": 0, "vmax": 1, **image_kw}
+        image = self.ax_.imshow(self.edge_marginals, **style)
         places = range(len(self.feature_names))
         self.ax_.set_xticks(places, self.feature_names, rotation=90)
         self.ax_.set_yticks(places, self.feature_names)
         self.figure_.colorbar(image, ax=self.ax_, label="probability of the edge", shrink=0.8)
 
-    def _draw_graph(self) -> None:
+    def _draw_graph(self, line_kw: dict[str, Any]) -> None:
         n_columns = len(self.feature_names)
         angles = 2 * np.pi * np.arange(n_columns) / n_columns
         points = np.column_stack([np.cos(angles), np.sin(angles)])
         for u, v in zip(*np.triu_indices(n_columns, 1), strict=True):
-            width = 8 * self.edge_marginals[u, v]
-            self.ax_.plot(*points[[u, v]].T, color="tab:blue", linewidth=width, alpha=0.7)
+            style = {"color": "C0", "alpha": 0.7, **line_kw}
+            self.ax_.plot(*points[[u, v]].T, linewidth=8 * self.edge_marginals[u, v], **style)
         self.ax_.scatter(*points.T, s=200, color="white", edgecolor="black", zorder=2)
         for name, point in zip(self.feature_names, points, strict=True):
             side = "center" if abs(point[0]) < 0.1 else "left" if point[0] > 0 else "right"

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from skcircuits.inspection._axes import make_axes
+from skcircuits.estimators.shared.queries._features import column_indices
+from skcircuits.exceptions import must
+from skcircuits.inspection._display import make_axes
 from skcircuits.protocols import FloatArray
 from skcircuits.tabular import TableSchema
 
 __all__ = ["ExpectedPredictionDisplay"]
 
+_SCORE_NAMES = {r2_score: "R²", accuracy_score: "accuracy"}
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
@@ -66,6 +71,10 @@ class ExpectedPredictionDisplay:
         xlabel: str = "",
         ylabel: str = "",
     ) -> None:
+        for name, heights in {**curves, **(spreads or {})}.items():
+            if len(heights) != len(x):
+                condition = f"have one height for each of the {len(x)} places of x"
+                raise ValueError(must(f"curve {name!r}", condition, n_heights=len(heights)))
         self.x = x
         self.curves = curves
         self.spreads = {} if spreads is None else spreads
@@ -83,6 +92,7 @@ class ExpectedPredictionDisplay:
         n_repeats: int = 3,
         random_state: Any = None,
         ax: Any = None,
+        **line_kw: Any,
     ) -> ExpectedPredictionDisplay:
         """Draw the score against the fraction of values that are missing at random.
 
@@ -102,6 +112,8 @@ class ExpectedPredictionDisplay:
             Source of the masks.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **line_kw : object
+            Keywords of the curves, as of matplotlib's ``plot``.
 
         Returns
         -------
@@ -109,27 +121,99 @@ class ExpectedPredictionDisplay:
             The display, drawn.
         """
         check_is_fitted(estimator)
+        _check_rates(rates)
         generator = check_random_state(random_state)
         schema = TableSchema.learn(X)
         encoded = schema.encode(X)
-        scores = np.empty((len(rates), n_repeats))
-        for row, rate in zip(scores, rates):
-            for repeat in range(n_repeats):
-                hidden = generator.random_sample(encoded.shape) < rate
-                table = schema.decode(np.where(hidden, np.nan, encoded))
-                row[repeat] = estimator.score(table, y)
-        display = cls(
+
+        def predict_masked(rate: float) -> Any:
+            hidden = generator.random_sample(encoded.shape) < rate
+            return estimator.predict(schema.decode(np.where(hidden, np.nan, encoded)))
+
+        predictions = [[predict_masked(rate) for _ in range(n_repeats)] for rate in rates]
+        score = accuracy_score if is_classifier(estimator) else r2_score
+        return cls._of_scores(y, {"score": predictions}, rates, score).plot(ax, **line_kw)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_pred: Any,
+        *,
+        rates: Sequence[float] = RATES,
+        score: Callable[..., float] | None = None,
+        ax: Any = None,
+        **line_kw: Any,
+    ) -> ExpectedPredictionDisplay:
+        """Draw scores of predictions that were made before, of one model or of several.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Targets.
+        y_pred : array-like of shape (n_rates, n_samples) or (n_rates, n_repeats, n_samples), \
+                or dict of str to such arrays
+            Predictions at each fraction of missing values; a dict has a curve for each model.
+        rates : sequence of float, default=(0.0, 0.1, ..., 0.9)
+            The fractions.
+        score : callable, default=None
+            ``score(y_true, y_pred)``; None takes R² where targets or predictions have fractional
+            parts, else the accuracy.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a new figure.
+        **line_kw : object
+            Keywords of the curves, as of matplotlib's ``plot``.
+
+        Returns
+        -------
+        ExpectedPredictionDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        ValueError
+            If there is not one row of predictions per fraction.
+        """
+        _check_rates(rates)
+        by_model = y_pred if isinstance(y_pred, Mapping) else {"score": y_pred}
+        if score is None:
+            answers = [y_true, *(np.ravel(predictions) for predictions in by_model.values())]
+            # Targets such as counts are integers, predictions of them hardly
+            numbers = any(type_of_target(values) == "continuous" for values in answers)
+            score = r2_score if numbers else accuracy_score
+        return cls._of_scores(y_true, by_model, rates, score).plot(ax, **line_kw)
+
+    @classmethod
+    def _of_scores(
+        cls, y_true: Any, by_model: Mapping[str, Any], rates: Sequence[float], score: Any
+    ) -> ExpectedPredictionDisplay:
+        """Means and standard deviations of scores over the repeats, a curve for each model."""
+        scores = {}
+        for name, predictions in by_model.items():
+            predictions = np.asarray(predictions)
+            if predictions.ndim == 2:
+                predictions = predictions[:, None]
+            if predictions.shape[::2] != (len(rates), len(y_true)):
+                condition = f"have shape (n_rates, n_samples) = {(len(rates), len(y_true))}"
+                raise ValueError(must("y_pred", condition, shape=np.shape(by_model[name])))
+            scores[name] = np.array([[score(y_true, p) for p in row] for row in predictions])
+        return cls(
             rates,
-            {"score": scores.mean(axis=1)},
-            {"score": scores.std(axis=1)},
+            {name: values.mean(axis=1) for name, values in scores.items()},
+            {name: values.std(axis=1) for name, values in scores.items() if values.shape[1] > 1},
             xlabel="fraction of missing values",
-            ylabel="accuracy" if is_classifier(estimator) else "R²",
+            ylabel=_SCORE_NAMES.get(score, getattr(score, "__name__", "score").replace("_", " ")),
         )
-        return display.plot(ax)
 
     @classmethod
     def from_row(
-        cls, estimator: Any, X: Any, *, order: Sequence[int] | None = None, ax: Any = None
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        order: Sequence[str | int] | None = None,
+        ax: Any = None,
+        **line_kw: Any,
     ) -> ExpectedPredictionDisplay:
         """Draw the prediction of a row while its values are hidden one after another.
 
@@ -139,10 +223,13 @@ class ExpectedPredictionDisplay:
             A fitted one.
         X : dataframe or array-like of shape (1, n_features)
             The row.
-        order : sequence of int, default=None
-            Columns in the order in which they are hidden; None takes them from left to right.
+        order : sequence of str or int, default=None
+            Columns, by name or position, as they are hidden one after another; None takes them
+            from left to right.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **line_kw : object
+            Keywords of the curves, as of matplotlib's ``plot``.
 
         Returns
         -------
@@ -153,7 +240,9 @@ class ExpectedPredictionDisplay:
         check_is_fitted(estimator)
         schema = TableSchema.learn(X)
         row = schema.encode(X)
-        order = range(row.shape[1]) if order is None else order
+        if len(row) != 1:
+            raise ValueError(must("X", "be a single row", "Pass X[:1].", n_rows=len(row)))
+        order = range(row.shape[1]) if order is None else column_indices(order, schema)
         hidden = np.repeat(row, len(order) + 1, axis=0)
         for step, column in enumerate(order, start=1):
             hidden[step:, column] = np.nan
@@ -167,15 +256,18 @@ class ExpectedPredictionDisplay:
             mean, std = estimator.predict(table, return_std=True)
             curves, spreads = {"prediction": mean}, {"prediction": std}
         ylabel = "probability" if is_classifier(estimator) else "prediction"
-        return cls(x, curves, spreads, xlabel="hidden, from left to right", ylabel=ylabel).plot(ax)
+        xlabel = "hidden, from left to right"
+        return cls(x, curves, spreads, xlabel=xlabel, ylabel=ylabel).plot(ax, **line_kw)
 
-    def plot(self, ax: Any = None) -> ExpectedPredictionDisplay:
+    def plot(self, ax: Any = None, **line_kw: Any) -> ExpectedPredictionDisplay:
         """Draw.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **line_kw : object
+            Keywords of the curves, as of matplotlib's ``plot``.
 
         Returns
         -------
@@ -187,10 +279,13 @@ class ExpectedPredictionDisplay:
         self.lines_, self.bands_ = [], []
         places = np.arange(len(self.x)) if isinstance(self.x[0], str) else np.asarray(self.x)
         for label, heights in self.curves.items():
-            self.lines_ += self.ax_.plot(places, heights, marker="o", label=label)
+            self.lines_ += self.ax_.plot(
+                places, heights, **{"marker": "o", "label": label, **line_kw}
+            )
             if label in self.spreads:
                 spread = self.spreads[label]
                 band = self.ax_.fill_between(places, heights - spread, heights + spread, alpha=0.2)
+                band.set_color(self.lines_[-1].get_color())
                 self.bands_.append(band)
         if isinstance(self.x[0], str):
             self.ax_.set_xticks(places, self.x, rotation=45, ha="right")
@@ -198,3 +293,8 @@ class ExpectedPredictionDisplay:
         if len(self.curves) > 1:
             self.ax_.legend()
         return self
+
+
+def _check_rates(rates: Sequence[float]) -> None:
+    if not len(rates) or not all(0.0 <= rate <= 1.0 for rate in rates):
+        raise ValueError(must("rates", "be fractions between 0 and 1", rates=rates))

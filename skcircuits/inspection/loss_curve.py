@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.inspection._axes import make_axes
-from skcircuits.inspection._fitted import check_has
+from skcircuits.exceptions import must
+from skcircuits.inspection._display import check_has, make_axes
 
 __all__ = ["LossCurveDisplay"]
 
@@ -49,12 +49,14 @@ class LossCurveDisplay:
         *,
         step: str = "pass over the rows",
     ) -> None:
+        if not len(loss_curve) and not len(validation_scores):
+            raise ValueError(must("loss_curve", "hold a loss per pass", loss_curve=loss_curve))
         self.loss_curve = loss_curve
         self.validation_scores = validation_scores
         self.step = step
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> LossCurveDisplay:
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **line_kw: Any) -> LossCurveDisplay:
         """Draw the curves of a fitted estimator.
 
         Parameters
@@ -64,6 +66,8 @@ class LossCurveDisplay:
             `HiddenChowLiuDensity`, `StrudelDensity`.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **line_kw : object
+            Keywords of the curves, as of matplotlib's ``plot``.
 
         Returns
         -------
@@ -76,15 +80,17 @@ class LossCurveDisplay:
         check_has(estimator, known, way_out)
         step = "split" if hasattr(estimator, "n_splits_") else "pass over the rows"
         loss, scores = (getattr(estimator, name, ()) for name in curves)
-        return cls(loss, scores, step=step).plot(ax)
+        return cls(loss, scores, step=step).plot(ax, **line_kw)
 
-    def plot(self, ax: Any = None) -> LossCurveDisplay:
+    def plot(self, ax: Any = None, **line_kw: Any) -> LossCurveDisplay:
         """Draw.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **line_kw : object
+            Keywords of the curves, as of matplotlib's ``plot``.
 
         Returns
         -------
@@ -95,7 +101,7 @@ class LossCurveDisplay:
         self.figure_ = self.ax_.figure
         curves = {"training": -np.asarray(self.loss_curve), "validation": self.validation_scores}
         self.lines_ = [
-            self.ax_.plot(np.arange(1, len(curve) + 1), curve, label=label)[0]
+            self.ax_.plot(np.arange(1, len(curve) + 1), curve, **{"label": label, **line_kw})[0]
             for label, curve in curves.items()
             if len(curve)
         ]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.inspection._axes import make_axes
+from skcircuits.inspection._display import make_axes
 from skcircuits.stein import SteinDiagnosis, stein_diagnosis
 
 __all__ = ["SteinDiagnosisDisplay"]
@@ -134,13 +134,15 @@ class SteinDiagnosisDisplay:
             )
         return cls.from_samples(samples, estimator.target_, parts=parts, ax=ax, **options)
 
-    def plot(self, ax: Any = None) -> SteinDiagnosisDisplay:
+    def plot(self, ax: Any = None, **bar_kw: Any) -> SteinDiagnosisDisplay:
         """Draw.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
+        **bar_kw : object
+            Keywords of the bars, as of matplotlib's ``barh``.
 
         Returns
         -------
@@ -153,7 +155,9 @@ class SteinDiagnosisDisplay:
         self.figure_ = self.ax_.figure
         names = [found.names[i] + (" ?" if found.names[i] in found.unmoved else "") for i in order]
         colors = ["C3" if found.pvalues[i] < LEVEL else "C0" for i in order]
-        self.bars_ = self.ax_.barh(range(len(order)), found.excess[order], color=colors)
+        self.bars_ = self.ax_.barh(
+            range(len(order)), found.excess[order], **{"color": colors, **bar_kw}
+        )
         self.ax_.set_yticks(range(len(order)), names)
         self.ax_.invert_yaxis()
         self.ax_.set_xlabel("squared Stein discrepancy, bootstrap standard deviations")

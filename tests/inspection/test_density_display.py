@@ -77,14 +77,14 @@ def test_colours_have_a_scale(density):
 
 
 def test_errors(density):
-    with pytest.raises(ValueError, match=r"be a column of the table.*'wage'"):
+    with pytest.raises(ValueError, match=r"wages.*'wage'"):
         DensityDisplay.from_estimator(density, columns=["wages"])
     with pytest.raises(ValueError, match="be one or two"):
         DensityDisplay.from_estimator(density, columns=["job", "wage", "gain"])
 
 
 def test_a_column_is_not_drawn_against_itself(density):
-    with pytest.raises(ValueError, match=r"columns must differ; got columns=\['wage', 'wage'\]"):
+    with pytest.raises(ValueError, match=r"columns must be distinct.*\['wage', 'wage'\]"):
         DensityDisplay.from_estimator(density, columns=["wage", "wage"])
 
 
@@ -105,3 +105,32 @@ def test_description(density):
     assert "independent groups of columns" in text
     assert "job, wage: mixture of 2" in text
     assert "PiecewisePolynomial" in text and "Categorical" in text
+
+
+def test_conditions_are_those_of_the_queries(density):
+    given = "job == 'nurse' and not left"
+    display = DensityDisplay.from_estimator(density, columns="wage", given=given)
+    x, heights = display.ax_.lines[0].get_data()
+    mean = density.expectation(given=given, columns=["wage"])
+    assert np.trapezoid(x * heights, x) == pytest.approx(np.squeeze(mean), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "columns, style, drawn",
+    [
+        (["wage"], {"color": "red"}, lambda ax: ax.lines[0].get_color() == "red"),
+        (["job"], {"hatch": "/"}, lambda ax: ax.patches[0].get_hatch() == "/"),
+        (["job", "wage"], {"linestyle": ":"}, lambda ax: ax.lines[0].get_linestyle() == ":"),
+        (["job", "left"], {"vmax": 2.0}, lambda ax: ax.images[0].get_clim() == (0, 2)),
+        (["wage", "gain"], {"alpha": 0.5}, lambda ax: ax.collections[0].get_alpha() == 0.5),
+    ],
+)
+def test_keywords_style_what_is_drawn(density, columns, style, drawn):
+    assert drawn(DensityDisplay.from_estimator(density, columns=columns, **style).ax_)
+
+
+def test_axes_are_axes(density):
+    display = DensityDisplay(density, ["wage"])
+    for ax in (plt.figure(), plt.subplots(1, 2)[1]):
+        with pytest.raises(TypeError, match=r"ax must be matplotlib Axes.*pass a single one"):
+            display.plot(ax)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import mean_absolute_error
 
 from skcircuits import (
     ExpectedPredictionClassifier,
@@ -66,3 +67,62 @@ def test_probabilities_of_a_row(table):
     assert list(display.curves) == ["down", "up"]
     np.testing.assert_allclose(display.curves["up"] + display.curves["down"], 1.0)
     assert display.ax_.get_legend() is not None
+
+
+def test_scores_of_predictions():
+    y = np.array([0.0, 1.0, 2.0, 3.0])
+    worse = [[y, y], [1.5 - 0.5 * (y - 1.5), 1.5 + 0.5 * (y - 1.5)]]
+    display = ExpectedPredictionDisplay.from_predictions(
+        y, {"forest": [y, y], "ridge": worse}, rates=(0.0, 0.5), linestyle="--"
+    )
+    assert display.ax_.get_ylabel() == "R²"
+    np.testing.assert_allclose(display.lines_[0].get_ydata(), [1.0, 1.0])
+    np.testing.assert_allclose(display.lines_[1].get_ydata(), [1.0, 1.0 - (1.5**2 + 0.5**2) / 2])
+    assert [line.get_label() for line in display.lines_] == ["forest", "ridge"]
+    assert display.lines_[0].get_linestyle() == "--"
+    # One prediction per fraction has no spread
+    assert list(display.spreads) == ["ridge"]
+    labels = np.array(["a", "b", "b"])
+    classes = ExpectedPredictionDisplay.from_predictions(labels, [["a", "b", "a"]], rates=[0.1])
+    assert classes.ax_.get_ylabel() == "accuracy"
+    assert classes.lines_[0].get_ydata()[0] == pytest.approx(2 / 3)
+    errors = ExpectedPredictionDisplay.from_predictions(
+        y, [y + 2.0], rates=[0.1], score=mean_absolute_error
+    )
+    assert errors.lines_[0].get_ydata()[0] == 2.0
+    assert errors.ax_.get_ylabel() == "mean absolute error"
+
+
+def test_predictions_and_models_score_alike(table):
+    X, y = table
+    model = ExpectedPredictionRegressor(Ridge(), density=DENSITY, random_state=0).fit(X, y)
+    options = {"rates": (0.0, 0.3), "random_state": 0}
+    drawn = ExpectedPredictionDisplay.from_estimator(model, X, y, n_repeats=1, **options)
+    hidden = X.mask(np.random.RandomState(0).random_sample((2, *X.shape))[1] < 0.3)
+    predictions = [model.predict(X), model.predict(hidden)]
+    again = ExpectedPredictionDisplay.from_predictions(y, predictions, rates=(0.0, 0.3))
+    np.testing.assert_allclose(again.curves["score"], drawn.curves["score"])
+
+
+@pytest.mark.parametrize(
+    "y_pred, rates, message",
+    [
+        ([[1.0, 2.0]], (0.0, 0.5), r"y_pred must have shape .* \(2, 2\)"),
+        ([[1.0]], (0.0,), "y_pred must have shape"),
+        ([[1.0, 2.0]], (1.5,), "rates must be fractions between 0 and 1"),
+    ],
+)
+def test_predictions_of_another_shape(y_pred, rates, message):
+    with pytest.raises(ValueError, match=message):
+        ExpectedPredictionDisplay.from_predictions([1.5, 2.0], y_pred, rates=rates)
+
+
+def test_columns_are_hidden_by_name(table):
+    X, y = table
+    model = ExpectedPredictionRegressor(Ridge(), density=DENSITY, random_state=0).fit(X, y)
+    display = ExpectedPredictionDisplay.from_row(model, X[:1], order=["c", "a"])
+    assert display.x == ["nothing", "c", "a"]
+    with pytest.raises(ValueError, match=r"X must be a single row; got n_rows=150\. Pass X"):
+        ExpectedPredictionDisplay.from_row(model, X)
+    with pytest.raises(ValueError, match="curve 'a' must have one height"):
+        ExpectedPredictionDisplay([0.1], {"a": np.zeros(2)})

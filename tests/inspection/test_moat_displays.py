@@ -112,3 +112,19 @@ def test_without_matplotlib(density, monkeypatch):
         LossCurveDisplay.from_estimator(density)
     with pytest.raises(ImportError, match=r"skcircuits\[plot\]"):
         CircuitDisplay.from_circuit(Circuit(Bernoulli(0, 0.5)))
+
+
+def test_keywords_style_what_is_drawn(density):
+    curves = LossCurveDisplay.from_estimator(density, linewidth=5.0)
+    assert [line.get_linewidth() for line in curves.lines_] == [5.0, 5.0]
+    heat_map = EdgeMarginalsDisplay.from_estimator(density, cmap="Reds")
+    assert heat_map.ax_.images[0].get_cmap().name == "Reds"
+    graph = EdgeMarginalsDisplay.from_estimator(density, kind="graph", color="red")
+    assert {line.get_color() for line in graph.ax_.lines} == {"red"}
+
+
+def test_what_cannot_be_drawn():
+    with pytest.raises(ValueError, match="loss_curve must hold a loss per pass"):
+        LossCurveDisplay([])
+    with pytest.raises(ValueError, match=r"edge_marginals must .* 3 columns; got shape=\(2, 2\)"):
+        EdgeMarginalsDisplay(np.zeros((2, 2)), ["a", "b", "c"])

@@ -1,12 +1,15 @@
-"""Axes to draw on, with matplotlib imported late."""
+"""What displays have in common: axes, labels that fit, and what they need of an estimator."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["fit_labels", "make_axes"]
+from skcircuits.exceptions import must
+
+__all__ = ["check_has", "fit_labels", "make_axes"]
 
 # Points; smaller letters are not read.
 SMALLEST_FONT = 4.5
@@ -15,26 +18,11 @@ MAX_ROUNDS = 5
 
 
 def make_axes(ax: Any = None, size: tuple[float, float] | None = None) -> Any:
-    """Give the axes to draw on.
-
-    Parameters
-    ----------
-    ax : matplotlib Axes, default=None
-        Axes of the user; None makes a new figure.
-    size : (float, float), default=None
-        Inches of a new figure; None takes matplotlib's own.
-
-    Returns
-    -------
-    matplotlib Axes
-        Axes.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    """
+    """Axes of the user, or of a new figure of so many inches; matplotlib is imported here."""
     if ax is not None:
+        if not hasattr(ax, "plot"):
+            way_out = "Of the axes that plt.subplots() gives, pass a single one."
+            raise TypeError(must("ax", "be matplotlib Axes", way_out, ax=ax))
         return ax
     try:
         import matplotlib.pyplot as plt
@@ -45,17 +33,20 @@ def make_axes(ax: Any = None, size: tuple[float, float] | None = None) -> Any:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
-def fit_labels(ax: Any, labels: list[Any], extras: list[Any] = ()) -> None:
-    """Shrink labels until none covers another; leave out what could not be read.
+def check_has(estimator: Any, attribute: str, way_out: str) -> None:
+    """Refuse an estimator that is not fitted, or that lacks an attribute after fit."""
+    check_is_fitted(estimator)
+    if not hasattr(estimator, attribute):
+        if hasattr(estimator, "best_estimator_"):
+            way_out = "Pass the best_estimator_ of the search."
+        condition = f"have {attribute} after fit"
+        raise ValueError(must("estimator to inspect", condition, way_out, estimator=estimator))
 
-    Parameters
-    ----------
-    ax : matplotlib Axes
-        Where they are; all else has been drawn.
-    labels : list of matplotlib Text
-        What is kept longest.
-    extras : list of matplotlib Text, default=()
-        What is left out first.
+
+def fit_labels(ax: Any, labels: list[Any], extras: list[Any] = ()) -> None:
+    """Shrink the texts of a finished drawing until none covers another.
+
+    Those that could not be read then are left out, the extras first.
     """
     for shown in ([*labels, *extras], labels):
         if _shrink(ax.figure, shown):
