@@ -35,24 +35,15 @@ Result = TypeVar("Result")
 
 
 def working_memory_bytes() -> int:
-    """Give scikit-learn's ``working_memory`` setting in bytes.
-
-    Returns
-    -------
-    int
-        Bytes that temporary arrays may take.
-    """
+    """Bytes that temporary arrays may take: scikit-learn's ``working_memory`` setting."""
     return int(get_config()["working_memory"] * 2**20)
 
 
 def single_threaded_blas() -> AbstractContextManager[object]:
     """Keep BLAS to one thread, while several Python threads call it.
 
-    Returns
-    -------
-    context manager
-        Threads of BLAS inside threads of ours only get into each other's way. Contexts of
-        several threads may overlap: the last one to leave gives BLAS its threads back.
+    Threads of BLAS inside threads of ours only get into each other's way. Contexts of several
+    threads may overlap: the last one to leave gives BLAS its threads back.
     """
     return _blas()
 
@@ -65,25 +56,8 @@ def thread_map(
     For work of milliseconds, where even the threads of joblib would cost as much as the
     work: a call of ``Parallel`` takes ten milliseconds, this takes some tenths of one.
 
-    Parameters
-    ----------
-    function : callable
-        Releases the GIL most of the time.
-    items : sequence of tuple
-        Arguments of each call.
-    n_jobs : int, default=None
-        Number of threads as in joblib; None means one.
-
-    Returns
-    -------
-    list
-        Results in the order of the items.
-
-    Examples
-    --------
-    >>> from skcircuits.parallel import thread_map
-    >>> thread_map(pow, [(2, 3), (3, 2)], n_jobs=2)
-    [8, 9]
+    ``function``: releases the GIL most of the time; ``items``: arguments of each call; ``n_jobs``:
+    number of threads as in joblib; None means one. Returns results in the order of the items.
     """
     n_threads = max(1, min(effective_n_jobs(n_jobs), len(items)))
     if n_threads == 1:
@@ -164,17 +138,7 @@ if hasattr(os, "register_at_fork"):
 def row_slices(n_rows: int, chunk_size: int) -> list[slice]:
     """Cut ``range(n_rows)`` into slices of equal size (the last may be shorter).
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows to cut; 0 gives no slice.
-    chunk_size : int
-        Rows per slice.
-
-    Returns
-    -------
-    list of slice
-        Slices that cover the rows in order.
+    No rows give no slice.
     """
     starts = range(0, n_rows, chunk_size)
     return [slice(start, min(start + chunk_size, n_rows)) for start in starts]
@@ -188,19 +152,9 @@ def memory_bound_chunks(
     Chunks depend on the data and the configuration only, never on the number of
     workers, so that results are bitwise equal for every ``n_jobs``.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows to cut.
-    bytes_per_row : int
-        Bytes of temporary arrays one row needs.
-    at_most : int, default=None
-        Upper bound on the rows of a chunk, whatever the memory allows.
-
-    Yields
-    ------
-    slice
-        The next rows; at least one row each.
+    ``n_rows``: number of rows to cut; ``bytes_per_row``: bytes of temporary arrays one row needs;
+    ``at_most``: upper bound on the rows of a chunk, whatever the memory allows. Yields the next
+    rows; at least one row each.
     """
     size = max(1, working_memory_bytes() // max(1, bytes_per_row))
     if at_most is not None:

@@ -12,12 +12,18 @@ import numpy as np
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.files import _npz as files
 from skcircuits.circuits.files import _text as text
+from skcircuits.circuits.files._drawing import circuit_svg
 from skcircuits.circuits.files._psdd import read_psdd
-from skcircuits.circuits.files._svg import circuit_svg
 from skcircuits.circuits.queries import _conditioning as conditioning
 from skcircuits.circuits.queries._circuit_queries import CircuitQueries
-from skcircuits.circuits.structure._unit_lists import UnitList
-from skcircuits.circuits.structure.units import Sum, Unit, WeightedUnit, as_unit, topological_order
+from skcircuits.circuits.structure.units import (
+    Sum,
+    Unit,
+    UnitList,
+    WeightedUnit,
+    as_unit,
+    topological_order,
+)
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import integers
 

@@ -20,17 +20,8 @@ def knot_windows(breakpoints: FloatArray, degree: int) -> FloatArray:
     Its moments are those of a random convex combination of these knots with coefficients
     uniform on the simplex (Curry and Schoenberg, 1966): the mean is the mean of the knots.
 
-    Parameters
-    ----------
-    breakpoints : ndarray of shape (L, P + 1)
-        Increasing ends of the intervals.
-    degree : int
-        Degree p of the polynomials.
-
-    Returns
-    -------
-    ndarray of shape (L, P + p, p + 2)
-        Knots of each basis function.
+    ``breakpoints`` (L, P + 1): increasing ends of the intervals; ``degree``: degree p of the
+    polynomials. Returns (L, P + p, p + 2): knots of each basis function.
     """
     knots = _clamped_knots(breakpoints, degree)
     return np.lib.stride_tricks.sliding_window_view(knots, degree + 2, axis=1)
@@ -39,17 +30,9 @@ def knot_windows(breakpoints: FloatArray, degree: int) -> FloatArray:
 def uniform_weights(breakpoints: FloatArray, degree: int) -> FloatArray:
     """Weights of the basis functions that give the uniform density on the range.
 
-    Parameters
-    ----------
-    breakpoints : ndarray of shape (L, P + 1)
-        Increasing ends of the intervals.
-    degree : int
-        Degree p of the polynomials.
-
-    Returns
-    -------
-    ndarray of shape (L, P + p)
-        (t_{k+p+1} - t_k) / (p + 1), divided by the range; each row sums to one.
+    ``breakpoints`` (L, P + 1): increasing ends of the intervals; ``degree``: degree p of the
+    polynomials. Returns (L, P + p): (t_{k+p+1} - t_k) / (p + 1), divided by the range; each row
+    sums to one.
     """
     windows = knot_windows(breakpoints, degree)
     spans = breakpoints[:, -1:] - breakpoints[:, :1]
@@ -59,24 +42,12 @@ def uniform_weights(breakpoints: FloatArray, degree: int) -> FloatArray:
 def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray:
     """Cumulative distribution functions of the basis functions.
 
-    Parameters
-    ----------
-    x : ndarray of shape (L, m)
-        Where to evaluate, per spline; may lie outside the range.
-    breakpoints : ndarray of shape (L, P + 1)
-        Increasing ends of the intervals.
-    degree : int
-        Degree p of the polynomials.
+    ``x`` (L, m): where to evaluate, per spline; may lie outside the range; ``breakpoints`` (L, P +
+    1): increasing ends of the intervals; ``degree``: degree p of the polynomials. Returns (L, m, P
+    + p): integrals, from the left end to x, of the basis functions with integral one.
 
-    Returns
-    -------
-    ndarray of shape (L, m, P + p)
-        Integrals, from the left end to x, of the basis functions with integral one.
-
-    Notes
-    -----
-    The integral of function k is the sum of the unnormalised B-splines k+1, k+2, ... of
-    degree p + 1 (de Boor, 1978, chapter X, equation 33): positive terms only.
+    The integral of function k is the sum of the unnormalised B-splines k+1, k+2, ... of degree p +
+    1 (de Boor, 1978, chapter X, equation 33): positive terms only.
     """
     n_splines, n_pieces = breakpoints.shape[0], breakpoints.shape[1] - 1
     x = np.clip(x, breakpoints[:, :1], breakpoints[:, -1:])
@@ -94,18 +65,10 @@ def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray
 def density_pieces(breakpoints: FloatArray, weights: FloatArray) -> FloatArray:
     """Polynomial pieces of a weighted sum of basis functions with integral one.
 
-    Parameters
-    ----------
-    breakpoints : ndarray of shape (L, P + 1)
-        Increasing ends of the intervals.
-    weights : ndarray of shape (L, P + p)
-        Weights of the basis functions; their number sets the degree p.
-
-    Returns
-    -------
-    ndarray of shape (L, P, p + 1)
-        Coefficients of the powers of u in each interval, where u runs from 0 to 1 over it;
-        the polynomial is the density *per unit of u*.
+    ``breakpoints`` (L, P + 1): increasing ends of the intervals; ``weights`` (L, P + p): weights of
+    the basis functions; their number sets the degree p. Returns (L, P, p + 1): coefficients of the
+    powers of u in each interval, where u runs from 0 to 1 over it; the polynomial is the density
+    *per unit of u*.
     """
     n_pieces = breakpoints.shape[1] - 1
     degree = weights.shape[1] - n_pieces

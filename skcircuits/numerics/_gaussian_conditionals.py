@@ -41,18 +41,11 @@ class ConditionalBlock:
     Cases are pairs (component, pattern), components slowest; Gaussians with a covariance in
     common share the factors of their conditional ones.
 
-    Parameters
-    ----------
-    group : PatternGroup
-        P patterns with m missing cells each, and their n rows.
-    distinct_roots : ndarray of shape (m, m, G * P)
-        Lower triangular matrices W; the conditional covariances are WᵀW.
-    shape : ndarray of shape (K,)
-        Distinct covariance of each component.
-    distinct_half_log_precisions : ndarray of shape (G * P,)
-        Half log determinants of their inverses, the blocks Lambda_mm.
-    centered : ndarray of shape (m, K, n)
-        Conditional means less the means of the components.
+    ``group``: p patterns with m missing cells each, and their n rows; ``distinct_roots`` (m, m, G *
+    P): lower triangular matrices W; the conditional covariances are WᵀW; ``shape`` (K,): distinct
+    covariance of each component; ``distinct_half_log_precisions`` (G * P,): half log determinants
+    of their inverses, the blocks Lambda_mm; ``centered`` (m, K, n): conditional means less the
+    means of the components.
     """
 
     group: PatternGroup
@@ -94,14 +87,9 @@ class ConditionalBlock:
 class CompletedRows:
     """Rows completed by each component: Gaussian vectors, observed cells without spread.
 
-    Parameters
-    ----------
-    means : ndarray of shape (d, K, n)
-        Conditional means; observed cells are repeated.
-    covariances : ndarray of shape (d, d, K, P)
-        Conditional covariances of each pattern; the first pattern has nothing missing.
-    pattern : ndarray of shape (n,)
-        Pattern of each row.
+    ``means`` (d, K, n): conditional means; observed cells are repeated; ``covariances`` (d, d, K,
+    P): conditional covariances of each pattern; the first pattern has nothing missing; ``pattern``
+    (n,): pattern of each row.
     """
 
     means: FloatArray
@@ -112,17 +100,8 @@ class CompletedRows:
 def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
     """Compute the first two moments of all rows given their observed cells.
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells.
-
-    Returns
-    -------
-    CompletedRows
-        Means per row, covariances per pattern of missing cells.
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns means
+    per row, covariances per pattern of missing cells.
     """
     groups = group_patterns(np.isnan(X))
     shape = (stack.n_columns, stack.n_columns, stack.n_components)
@@ -149,26 +128,8 @@ def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
 def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
     """Replace missing cells by their conditional means.
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells.
-
-    Returns
-    -------
-    ndarray of shape (K, n, d)
-        Conditional means; observed cells are repeated.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.numerics._gaussian_conditionals import conditional_mean
-    >>> from skcircuits.numerics._gaussian_stack import GaussianStack
-    >>> stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.5, 1.0]]]))
-    >>> conditional_mean(stack, np.array([[2.0, np.nan]]))
-    array([[[2., 1.]]])
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns (K, n,
+    d): conditional means; observed cells are repeated.
     """
     result = np.repeat(X[None], stack.n_components, axis=0)
     for block in conditional_blocks(stack, X):
@@ -181,17 +142,8 @@ def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
 def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
     """Conditional variances of the missing cells given the observed ones.
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells.
-
-    Returns
-    -------
-    ndarray of shape (K, n, d)
-        Variances; 0 where a cell is observed.
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns (K, n,
+    d): variances; 0 where a cell is observed.
     """
     result = np.zeros((stack.n_components, *X.shape))
     for block in conditional_blocks(stack, X):
@@ -208,21 +160,9 @@ def sample_conditional(
 ) -> FloatArray:
     """Draw the missing cells of each row from one component given its observed cells.
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    component : ndarray of shape (n,)
-        The component each row is drawn from.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells.
-    rng : RandomNumbers
-        Source of the n d standard normal numbers.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
-        Completed rows.
+    ``stack``: K Gaussians over d columns; ``component`` (n,): the component each row is drawn from;
+    ``X`` (n, d): rows, NaN for missing cells; ``rng``: source of the n d standard normal numbers.
+    Returns (n, d): completed rows.
     """
     noise = rng.standard_normal(X.shape)
     result = X.copy()
@@ -275,19 +215,9 @@ def conditional_blocks(
 
     Each pattern is factorised once per component, whatever number of rows it has.
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells.
-    groups : list of PatternGroup, optional
-        ``group_patterns(np.isnan(X))`` where it is known already.
-
-    Yields
-    ------
-    ConditionalBlock
-        The next patterns; complete rows are in no block.
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; ``groups``:
+    ``group_patterns(np.isnan(X))`` where it is known already. Yields the next patterns; complete
+    rows are in no block.
     """
     distinct = stack.distinct
     n_distinct = distinct.n_components

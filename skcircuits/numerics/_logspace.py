@@ -18,24 +18,8 @@ def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
     Unlike :func:`scipy.special.logsumexp` this makes one temporary array, and a
     slice of ``-inf`` gives ``-inf`` without a warning.
 
-    Parameters
-    ----------
-    values : ndarray
-        Logarithms; ``-inf`` stands for zero.
-    axis : int, default=0
-        The axis to sum over.
-
-    Returns
-    -------
-    ndarray
-        Logarithms of the sums, without `axis`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.numerics._logspace import logsumexp
-    >>> np.exp(logsumexp(np.log([[0.25], [0.5]])))
-    array([0.75])
+    ``values``: logarithms; ``-inf`` stands for zero; ``axis``: the axis to sum over. Returns
+    logarithms of the sums, without `axis`.
     """
     values = np.asarray(values, dtype=np.float64)
     peak = values.max(axis=axis, keepdims=True)
@@ -49,26 +33,10 @@ def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
 def log1mexp(values: FloatArray) -> FloatArray:
     """Compute log(1 - exp(v)) for v <= 0 without cancellation.
 
-    Parameters
-    ----------
-    values : ndarray
-        Non-positive numbers.
+    ``values``: non-positive numbers. Returns ``log(1 - exp(values))``; ``-inf`` at zero.
 
-    Returns
-    -------
-    ndarray
-        ``log(1 - exp(values))``; ``-inf`` at zero.
-
-    Notes
-    -----
-    The two branches meet at -log 2, where both are accurate (Mächler, 2012,
-    "Accurately computing log(1 - exp(-|a|))", equation 7).
-
-    Examples
-    --------
-    >>> from skcircuits.numerics._logspace import log1mexp
-    >>> float(log1mexp(-1e-20))
-    -46.0517...
+    The two branches meet at -log 2, where both are accurate (Mächler, 2012, "Accurately computing
+    log(1 - exp(-|a|))", equation 7).
     """
     values = np.asarray(values, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -82,21 +50,8 @@ def log_ndtr_difference(lower: FloatArray, upper: FloatArray) -> FloatArray:
     Accurate relatively in both tails, where the difference of the two cumulative
     probabilities would cancel, and in intervals much narrower than one.
 
-    Parameters
-    ----------
-    lower, upper : ndarray
-        Bounds, infinite ones included; they broadcast.
-
-    Returns
-    -------
-    ndarray
-        ``log(Phi(upper) - Phi(lower))``; ``-inf`` where ``upper <= lower``.
-
-    Examples
-    --------
-    >>> from skcircuits.numerics._logspace import log_ndtr_difference
-    >>> float(log_ndtr_difference(40.0, 41.0))
-    -804.608...
+    ``lower``, ``upper``: bounds, infinite ones included; they broadcast. Returns ``log(Phi(upper) -
+    Phi(lower))``; ``-inf`` where ``upper <= lower``.
     """
     lower, upper = np.broadcast_arrays(
         np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)

@@ -18,16 +18,9 @@ _TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not 
 class PatternGroup:
     """Patterns with equally many missing cells, and the rows that have them.
 
-    Parameters
-    ----------
-    missing : ndarray of shape (n_patterns, n_missing)
-        Columns that are missing, ascending.
-    observed : ndarray of shape (n_patterns, n_observed)
-        Columns that are observed, ascending.
-    rows : ndarray of shape (n_rows,)
-        Row numbers, sorted by pattern.
-    pattern : ndarray of shape (n_rows,)
-        Pattern of each of these rows, ascending.
+    ``missing`` (n_patterns, n_missing): columns that are missing, ascending; ``observed``
+    (n_patterns, n_observed): columns that are observed, ascending; ``rows`` (n_rows,): row numbers,
+    sorted by pattern; ``pattern`` (n_rows,): pattern of each of these rows, ascending.
     """
 
     missing: IntArray
@@ -48,15 +41,8 @@ class PatternGroup:
     def take(self, chosen: BoolArray | IntArray | slice) -> PatternGroup:
         """Keep some patterns, in ascending order, and their rows.
 
-        Parameters
-        ----------
-        chosen : ndarray or slice
-            Boolean mask of the patterns, or their ascending positions.
-
-        Returns
-        -------
-        PatternGroup
-            The chosen patterns.
+        ``chosen``: boolean mask of the patterns, or their ascending positions. Returns the chosen
+        patterns.
         """
         kept = np.arange(self.n_patterns)[chosen]
         position = np.full(self.n_patterns, -1)
@@ -69,15 +55,7 @@ class PatternGroup:
     def blocks(self, n_patterns: int) -> Iterator[PatternGroup]:
         """Cut the group into smaller ones.
 
-        Parameters
-        ----------
-        n_patterns : int
-            Most patterns in each.
-
-        Yields
-        ------
-        PatternGroup
-            The next patterns and their rows.
+        ``n_patterns``: most patterns in each. Yields the next patterns and their rows.
         """
         if self.n_patterns <= n_patterns:
             yield self
@@ -96,24 +74,8 @@ class PatternGroup:
 def group_patterns(missing: BoolArray) -> list[PatternGroup]:
     """Group the rows of a table by which of their cells are missing.
 
-    Parameters
-    ----------
-    missing : ndarray of shape (n_rows, n_columns)
-        True where a cell is missing.
-
-    Returns
-    -------
-    list of PatternGroup
-        One group per number of missing cells, ascending.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.numerics._patterns import group_patterns
-    >>> missing = np.array([[0, 1], [0, 0], [1, 0], [0, 1]], dtype=bool)
-    >>> complete, incomplete = group_patterns(missing)
-    >>> incomplete.missing.ravel(), incomplete.rows
-    (array([0, 1]), array([2, 0, 3]))
+    ``missing`` (n_rows, n_columns): true where a cell is missing. Returns one group per number of
+    missing cells, ascending.
     """
     patterns, inverse = distinct_patterns(missing)
     n_missing = patterns.sum(axis=1)
@@ -143,25 +105,8 @@ def group_patterns(missing: BoolArray) -> list[PatternGroup]:
 def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
     """Find the different rows of a Boolean table.
 
-    Parameters
-    ----------
-    missing : ndarray of shape (n_rows, n_columns)
-        Any Boolean table.
-
-    Returns
-    -------
-    patterns : ndarray of shape (n_patterns, n_columns)
-        The different rows.
-    inverse : ndarray of shape (n_rows,)
-        ``missing == patterns[inverse]``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.numerics._patterns import distinct_patterns
-    >>> patterns, inverse = distinct_patterns(np.array([[True], [False], [True]]))
-    >>> inverse
-    array([1, 0, 1])
+    ``missing`` (n_rows, n_columns): any Boolean table. Returns ``patterns`` (n_patterns,
+    n_columns): the different rows; ``inverse`` (n_rows,): ``missing == patterns[inverse]``.
     """
     n_rows, n_columns = missing.shape
     if n_rows == 1:
@@ -182,24 +127,9 @@ def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
 def unique_rows(X: FloatArray) -> tuple[IntArray, IntArray]:
     """Find the different rows of a table, where NaN equals NaN.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_rows, n_columns)
-        Numbers, NaN for missing cells.
-
-    Returns
-    -------
-    first : ndarray of shape (n_distinct,)
-        Where each different row appears first, ascending: ``X[first]`` are the rows.
-    inverse : ndarray of shape (n_rows,)
-        ``X[first][inverse]`` equals X.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.numerics._patterns import unique_rows
-    >>> unique_rows(np.array([[1.0, np.nan], [2.0, 0.0], [1.0, np.nan]]))
-    (array([0, 1]), array([0, 1, 0]))
+    ``X`` (n_rows, n_columns): numbers, NaN for missing cells. Returns ``first`` (n_distinct,):
+    where each different row appears first, ascending: ``X[first]`` are the rows; ``inverse``
+    (n_rows,): ``X[first][inverse]`` equals X.
     """
     cells = np.array(X, dtype=np.float64, order="C")
     cells += 0.0  # -0.0 equals 0.0

@@ -32,22 +32,7 @@ class RowStreams:
     Equal rows (NaN equals NaN) have streams of their own, in the order in which they come;
     the first of them has that of a row without equals.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Rows.
-    seed : int
-        Seed shared by all rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.numerics._row_streams import RowStreams
-    >>> X = np.array([[0.0, np.nan], [1.0, 2.0]])
-    >>> there = RowStreams(X, seed=7).at(np.array([0, 1]), draw=0, place=3).random(2)
-    >>> back = RowStreams(X[::-1], seed=7).at(np.array([1, 0]), draw=0, place=3).random(2)
-    >>> bool((there == back).all())
-    True
+    ``X`` (n, d): rows; ``seed``: seed shared by all rows.
     """
 
     def __init__(self, X: FloatArray, seed: int) -> None:
@@ -65,15 +50,7 @@ class RowStreams:
     def take(self, rows: slice) -> Self:
         """Give the streams of some rows.
 
-        Parameters
-        ----------
-        rows : slice
-            Rows to keep.
-
-        Returns
-        -------
-        RowStreams
-            Their streams.
+        ``rows``: rows to keep. Returns their streams.
         """
         part = copy(self)
         part.keys = self.keys[rows]
@@ -82,19 +59,9 @@ class RowStreams:
     def at(self, rows: IntArray, draw: IntArray | int, place: IntArray | int) -> KeyedDraws:
         """Open streams at a place.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (m,)
-            Whose streams.
-        draw : ndarray of shape (m,) or int
-            Number of the draw, for repeated draws of one row.
-        place : ndarray of shape (m,) or int
-            What is drawn, for example the number of a unit.
-
-        Returns
-        -------
-        KeyedDraws
-            Source of random numbers, one row of them per entry.
+        ``rows`` (m,): whose streams; ``draw`` (m,): number of the draw, for repeated draws of one
+        row; ``place`` (m,): what is drawn, for example the number of a unit. Returns source of
+        random numbers, one row of them per entry.
         """
         keys = _mix(self.keys[rows] + GOLDEN * np.asarray(draw).astype(np.uint64))
         return KeyedDraws(_mix(keys + GOLDEN * np.asarray(place).astype(np.uint64)))
@@ -121,10 +88,7 @@ class LatticeStreams(RowStreams):
 class KeyedDraws:
     """Random numbers for some rows; a ``RandomNumbers``.
 
-    Parameters
-    ----------
-    keys : ndarray of shape (m,)
-        Key of each row; the same key gives the same numbers.
+    ``keys`` (m,): key of each row; the same key gives the same numbers.
     """
 
     def __init__(self, keys: UInt64Array) -> None:
@@ -133,30 +97,14 @@ class KeyedDraws:
     def random(self, size: int) -> FloatArray:
         """Draw uniform numbers in [0, 1), one per row.
 
-        Parameters
-        ----------
-        size : int
-            Number of rows m.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Uniform numbers.
+        ``size``: number of rows m. Returns (m,): uniform numbers.
         """
         return self._uniform(1)[:size, 0]
 
     def standard_normal(self, size: int | tuple[int, int]) -> FloatArray:
         """Draw standard normal numbers, one or several per row.
 
-        Parameters
-        ----------
-        size : int or tuple of int
-            ``m`` or ``(m, k)``.
-
-        Returns
-        -------
-        ndarray of shape (m,) or (m, k)
-            Normal numbers, by inversion.
+        ``size``: ``m`` or ``(m, k)``. Returns (m,) or (m, k): normal numbers, by inversion.
         """
         n_columns = 1 if isinstance(size, int) else size[1]
         # Half a step away from 0, where the inverse is infinite
@@ -192,20 +140,9 @@ class _LatticeDraws(KeyedDraws):
 def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice) -> DrawSource:
     """Give the random numbers of a block of rows, drawn several times each.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator or RowStreams
-        One generator for all, or one stream per row.
-    rows : slice
-        Rows of the block.
-    draws : slice
-        Numbers of the draws.
-
-    Returns
-    -------
-    callable
-        ``source(pairs, places)``, the ``RandomNumbers`` of some pairs; pair ``i`` is draw
-        ``i // n_rows`` of row ``i % n_rows``.
+    ``rng``: one generator for all, or one stream per row; ``rows``: rows of the block; ``draws``:
+    numbers of the draws. Returns ``source(pairs, places)``, the ``RandomNumbers`` of some pairs;
+    pair ``i`` is draw ``i // n_rows`` of row ``i % n_rows``.
     """
     if isinstance(rng, np.random.Generator):
         return lambda pairs, places: rng

@@ -33,29 +33,12 @@ BLOCK_BYTES = 1 << 21
 def cholesky(trapezoid: FloatArray) -> FloatArray:
     """Factorise symmetric matrices in place and solve for right-hand sides on the way.
 
-    Parameters
-    ----------
-    trapezoid : ndarray of shape (d + r, d, n)
-        Rows below d hold the lower triangles of n positive definite matrices A; the r
-        further rows hold right-hand sides b. The upper triangles are not read.
+    ``trapezoid`` (d + r, d, n): rows below d hold the lower triangles of n positive definite
+    matrices A; the r further rows hold right-hand sides b. The upper triangles are not read.
+    Returns (d + r, d, n): the same array: L with A = L Lᵀ, then the solutions of L w = b.
 
-    Returns
-    -------
-    ndarray of shape (d + r, d, n)
-        The same array: L with A = L Lᵀ, then the solutions of L w = b.
-
-    Notes
-    -----
-    A pivot that rounding made non-positive (condition numbers beyond 1e15) is raised to
-    machine precision times its diagonal element.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.numerics._small_cholesky import cholesky
-    >>> A = np.array([[4.0, 2.0], [2.0, 5.0], [2.0, 3.0]])
-    >>> cholesky(A[:, :, None].copy())[:, :, 0][[0, 1, 2], [0, 1, 1]]
-    array([2., 2., 1.])
+    A pivot that rounding made non-positive (condition numbers beyond 1e15) is raised to machine
+    precision times its diagonal element.
     """
     n_columns = trapezoid.shape[1]
     tiny = np.finfo(np.float64).eps
@@ -72,15 +55,8 @@ def cholesky(trapezoid: FloatArray) -> FloatArray:
 def invert_lower(lower: FloatArray) -> FloatArray:
     """Invert lower triangular matrices.
 
-    Parameters
-    ----------
-    lower : ndarray of shape (d, d, n)
-        The matrices; their upper triangles are not read.
-
-    Returns
-    -------
-    ndarray of shape (d, d, n)
-        Inverses, with zeros in the upper triangles.
+    ``lower`` (d, d, n): the matrices; their upper triangles are not read. Returns (d, d, n):
+    inverses, with zeros in the upper triangles.
     """
     inverse = np.zeros_like(lower)
     for i in range(len(lower)):
@@ -94,15 +70,8 @@ def invert_lower(lower: FloatArray) -> FloatArray:
 def gram_of_lower(lower: FloatArray) -> FloatArray:
     """Multiply lower triangular matrices by their transposes from the left, WᵀW.
 
-    Parameters
-    ----------
-    lower : ndarray of shape (d, d, n)
-        The matrices W; their upper triangles are not read.
-
-    Returns
-    -------
-    ndarray of shape (d, d, n)
-        Symmetric products.
+    ``lower`` (d, d, n): the matrices W; their upper triangles are not read. Returns (d, d, n):
+    symmetric products.
     """
     product = np.empty_like(lower)
     for i in range(len(lower)):
@@ -114,17 +83,7 @@ def gram_of_lower(lower: FloatArray) -> FloatArray:
 def multiply(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
     """Multiply matrices by vectors.
 
-    Parameters
-    ----------
-    matrices : ndarray of shape (d, d, n)
-        The matrices.
-    vectors : ndarray of shape (d, n)
-        The vectors.
-
-    Returns
-    -------
-    ndarray of shape (d, n)
-        Products.
+    ``matrices`` (d, d, n): the matrices; ``vectors`` (d, n): the vectors. Returns (d, n): products.
     """
     return contract("ijn,jn->in", matrices, vectors)
 
@@ -132,17 +91,8 @@ def multiply(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
 def multiply_transposed(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
     """Multiply transposed matrices by vectors.
 
-    Parameters
-    ----------
-    matrices : ndarray of shape (d, d, n)
-        The matrices, before transposition.
-    vectors : ndarray of shape (d, n)
-        The vectors.
-
-    Returns
-    -------
-    ndarray of shape (d, n)
-        Products.
+    ``matrices`` (d, d, n): the matrices, before transposition; ``vectors`` (d, n): the vectors.
+    Returns (d, n): products.
     """
     return contract("jin,jn->in", matrices, vectors)
 
@@ -150,15 +100,7 @@ def multiply_transposed(matrices: FloatArray, vectors: FloatArray) -> FloatArray
 def log_diagonal(lower: FloatArray) -> FloatArray:
     """Sum the logarithms of the diagonals: half of the log determinants of L Lᵀ.
 
-    Parameters
-    ----------
-    lower : ndarray of shape (d + r, d, n)
-        Factors as `cholesky` gives them.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Half log determinants.
+    ``lower`` (d + r, d, n): factors as `cholesky` gives them. Returns (n,): half log determinants.
     """
     size = lower.shape[1]
     diagonal = lower[np.arange(size), np.arange(size)]
@@ -172,17 +114,8 @@ def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray
     the terms one after the other; for a single one it would sum along another axis, in
     another order.
 
-    Parameters
-    ----------
-    subscripts : str
-        As in ``np.einsum``; the last axis of `right` and of the result are the same.
-    left, right : ndarray
-        The factors.
-
-    Returns
-    -------
-    ndarray
-        Sums of products.
+    ``subscripts``: as in ``np.einsum``; the last axis of `right` and of the result are the same;
+    ``left``, ``right``: the factors. Returns sums of products.
     """
     if right.shape[-1] != 1:
         return np.einsum(subscripts, left, right, optimize=False)
@@ -196,21 +129,10 @@ def gather_symmetric(
 ) -> FloatArray:
     """Pick submatrices of a stack of symmetric matrices, one per case.
 
-    Parameters
-    ----------
-    matrices : ndarray of shape (n_components, d, d)
-        Symmetric matrices.
-    index : ndarray of shape (m, n_cases)
-        Rows (and columns) each case picks.
-    component : ndarray of shape (n_cases,)
-        The matrix each case picks from.
-    n_sides : int, default=0
-        Number of uninitialised rows to append for right-hand sides.
-
-    Returns
-    -------
-    ndarray of shape (m + n_sides, m, n_cases)
-        Lower triangles; the upper ones are uninitialised.
+    ``matrices`` (n_components, d, d): symmetric matrices; ``index`` (m, n_cases): rows (and
+    columns) each case picks; ``component`` (n_cases,): the matrix each case picks from;
+    ``n_sides``: number of uninitialised rows to append for right-hand sides. Returns (m + n_sides,
+    m, n_cases): lower triangles; the upper ones are uninitialised.
     """
     size, n_cases = index.shape
     table = np.ascontiguousarray(matrices).reshape(-1)
@@ -225,16 +147,8 @@ def gather_symmetric(
 def cases_per_block(size: int, n_components: int) -> int:
     """Choose how many cases are worked on at once.
 
-    Parameters
-    ----------
-    size : int
-        Rows of the matrices.
-    n_components : int
-        Matrices per case (a row, or a pattern of missing cells).
-
-    Returns
-    -------
-    int
-        As many as have matrices of ``BLOCK_BYTES``, or 64 matrices where these take more.
+    ``size``: rows of the matrices; ``n_components``: matrices per case (a row, or a pattern of
+    missing cells). Returns as many as have matrices of ``BLOCK_BYTES``, or 64 matrices where these
+    take more.
     """
     return max(64, BLOCK_BYTES // (8 * size**2)) // n_components + 1

@@ -26,18 +26,10 @@ __all__ = ["Column", "holds_categories", "is_missing", "learn_column", "refuse_e
 class Column:
     """What a table's column holds.
 
-    Attributes
-    ----------
-    name : str or int
-        Name in a dataframe, position in an array.
-    categories : ndarray of shape (k,) or None
-        Categories in the order of their codes; None for a numerical column.
-    is_integral : bool
-        True where all numbers seen were integers.
-    is_ordered : bool
-        True where the categories were declared in an order that compares them.
-    dates : Dates or None
-        How dates are read as numbers; None where cells are no dates.
+    ``name``: name in a dataframe, position in an array; ``categories`` (k,): categories in the
+    order of their codes; None for a numerical column; ``is_integral``: true where all numbers seen
+    were integers; ``is_ordered``: true where the categories were declared in an order that compares
+    them; ``dates``: how dates are read as numbers; None where cells are no dates.
     """
 
     name: str | int

@@ -31,12 +31,8 @@ class Discretizer:
     range seen. Guard bins hold no training row; a smoothed model gives them a little mass,
     so that a new number slightly out of range is improbable and not impossible.
 
-    Attributes
-    ----------
-    values : tuple of ndarray or None
-        Per column the number behind each state (its code in a categorical column); None for bins.
-    bin_edges : tuple of ndarray or None
-        Per column the increasing edges of its bins; None for columns of values.
+    ``values``: per column the number behind each state (its code in a categorical column); None for
+    bins; ``bin_edges``: per column the increasing edges of its bins; None for columns of values.
     """
 
     values: tuple[FloatArray | None, ...]

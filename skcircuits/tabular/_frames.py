@@ -33,18 +33,11 @@ __all__ = [
 class RawColumn:
     """The cells of one column as they came, and what their container says about them.
 
-    Attributes
-    ----------
-    name : str or int
-        Name in a dataframe, position in an array.
-    values : ndarray of shape (n,)
-        Numbers (missing: NaN) or objects (missing: None, NaN or a library's own NA).
-    is_categorical : bool or None
-        What the dtype says: categories, numbers, or None where only the cells can tell.
-    declared : list or None
-        Categories that the dtype declares, in their order.
-    is_ordered : bool
-        Whether it declares that this order compares them.
+    ``name``: name in a dataframe, position in an array; ``values`` (n,): numbers (missing: NaN) or
+    objects (missing: None, NaN or a library's own NA); ``is_categorical``: what the dtype says:
+    categories, numbers, or None where only the cells can tell; ``declared``: categories that the
+    dtype declares, in their order; ``is_ordered``: whether it declares that this order compares
+    them.
     """
 
     name: str | int

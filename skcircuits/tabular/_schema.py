@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.tabular._column_mask import column_mask
 from skcircuits.tabular._columns import Column, holds_categories, is_missing, learn_column
 from skcircuits.tabular._frames import (
     RawColumn,
@@ -20,6 +19,7 @@ from skcircuits.tabular._frames import (
     read_columns,
     select_columns,
 )
+from skcircuits.tabular._names import column_mask
 
 __all__ = ["TableSchema", "UnseenCells"]
 
@@ -34,15 +34,9 @@ class TableSchema:
     Made by `TableSchema.learn`. A table is a dataframe (pandas, polars, ...) or a
     two-dimensional array of numbers, strings or objects.
 
-    Attributes
-    ----------
-    columns : tuple of Column
-        What each column holds, in order.
-    prototype : dataframe or None
-        The fitted dataframe without rows, None for an array: it holds the dtypes that
-        `decode` restores.
-    missing_value : object
-        A cell that counts as missing, beside None, NaN and a library's own NA.
+    ``columns``: what each column holds, in order; ``prototype``: the fitted dataframe without rows,
+    None for an array: it holds the dtypes that `decode` restores; ``missing_value``: a cell that
+    counts as missing, beside None, NaN and a library's own NA.
     """
 
     columns: tuple[Column, ...]

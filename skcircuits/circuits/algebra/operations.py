@@ -202,12 +202,8 @@ _ZERO = _Result(None, -np.inf)
 class _Multiplication:
     """Rules for products and quotients; every unit of the result is normalised.
 
-    Parameters
-    ----------
-    rule : callable
-        Product or quotient of two input units.
-    exponent : {1.0, -1.0}
-        Power of the weights of the right circuit.
+    ``rule``: product or quotient of two input units; ``exponent``: power of the weights of the
+    right circuit.
     """
 
     def __init__(self, rule: Callable[[InputUnit, InputUnit], Scaled], exponent: float) -> None:

@@ -24,15 +24,8 @@ _Terms = list[tuple[float, tuple[Unit, ...]]]
 def flatten(root: Unit) -> Unit:
     """Rewrite a circuit with fewer levels.
 
-    Parameters
-    ----------
-    root : Unit
-        The root of a smooth and decomposable circuit.
-
-    Returns
-    -------
-    Unit
-        The root of a circuit of the same function.
+    ``root``: the root of a smooth and decomposable circuit. Returns the root of a circuit of the
+    same function.
     """
     flattening = _Flattening(root)
     return flattening.unit(root)
@@ -41,10 +34,7 @@ def flatten(root: Unit) -> Unit:
 class _Flattening:
     """Every unit as a list of weighted products, and as a unit where it stays one.
 
-    Parameters
-    ----------
-    root : Unit
-        The root.
+    ``root``: the root.
     """
 
     def __init__(self, root: Unit) -> None:

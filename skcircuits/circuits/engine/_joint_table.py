@@ -1,69 +1,92 @@
 """Joint distributions over a few discrete variables, one number per joint state.
 
 No model is built from them: a table stands for the part of a circuit below a unit of small
-scope. Marginals, completions and draws are then one lookup instead of a pass.
+scope. Marginals, completions and draws are then one lookup instead of a pass. Unknown counts as
+a state: a `CodeBook` numbers the joint states with unknown ones among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from skcircuits.circuits.engine._code_book import CodeBook, code_strides
-from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
 from skcircuits.circuits.inputs.base import Box, DiscreteInputLayer, InputUnit, StateFlows
 from skcircuits.circuits.structure.units import Scope
-from skcircuits.numerics._random import RandomNumbers
+from skcircuits.numerics._random import InverseCdf, RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["JointTable", "JointTableLayer", "joint_states"]
+__all__ = ["CodeBook", "JointTable", "JointTableLayer", "code_strides", "joint_states"]
+
+# Larger than every code, whatever is added to it.
+NO_STATE = 1e9
+
+
+def code_strides(n_states: Sequence[int]) -> list[int]:
+    """What one state more of each variable adds to the code."""
+    return [prod(n + 1 for n in n_states[i + 1 :]) for i in range(len(n_states))]
+
+
+@dataclass(frozen=True)
+class CodeBook:
+    """Numbers the joint states of the variables of each table."""
+
+    variables: IntArray
+    n_states: FloatArray
+    strides: sparse.csr_matrix
+    n_codes: FloatArray
+
+    @classmethod
+    def of(cls, scopes: Sequence[Scope], cardinalities: Mapping[int, int]) -> CodeBook:
+        """Number the joint states of some scopes."""
+        variables = sorted({variable for scope in scopes for variable in scope})
+        column = {variable: i for i, variable in enumerate(variables)}
+        counts = [[cardinalities[variable] for variable in scope] for scope in scopes]
+        entries = [
+            (table, column[variable], stride)
+            for table, scope in enumerate(scopes)
+            for variable, stride in zip(scope, code_strides(counts[table]))
+        ]
+        tables, columns, strides = np.array(entries, dtype=np.float64).reshape(-1, 3).T
+        shape = (len(scopes), len(variables))
+        return cls(
+            np.array(variables, dtype=np.intp),
+            np.array([cardinalities[v] for v in variables], dtype=np.float64),
+            sparse.csr_matrix((strides, (tables.astype(int), columns.astype(int))), shape),
+            np.array([prod(n + 1 for n in count) for count in counts], dtype=np.float64),
+        )
+
+    def codes(self, X: FloatArray) -> IntArray:
+        """Code of each row in each table."""
+        cells = X.T[self.variables]
+        n_states = self.n_states[:, None]
+        states = np.fmin(cells, n_states)  # NaN becomes the state after the last
+        no_state = cells >= n_states
+        no_state |= cells < 0
+        no_state |= states != np.floor(states)
+        if no_state.any():
+            states[no_state] = NO_STATE
+        codes = np.minimum(self.strides @ states, self.n_codes[:, None])
+        return codes.astype(np.intp)
 
 
 def joint_states(shape: Sequence[int]) -> IntArray:
-    """List all joint states in the order of their numbers.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        Number of states of each variable.
-
-    Returns
-    -------
-    ndarray of shape (prod(shape), n_variables)
-        States; the last variable varies fastest.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits.engine._joint_table import joint_states
-    >>> joint_states([2, 2]).tolist()
-    [[0, 0], [0, 1], [1, 0], [1, 1]]
-    """
+    """All joint states (len(shape), prod(shape)); the last variable varies fastest."""
     return np.indices(tuple(shape)).reshape(len(shape), -1).T
 
 
 class JointTable(InputUnit):
     """A function of the joint states of some discrete variables.
 
-    Parameters
-    ----------
-    scope : sequence of int
-        Variables, sorted.
-    log_masses : ndarray of shape (n_states_1, n_states_2, ...)
-        Log mass of each joint state, one axis per variable; ``-inf`` where impossible.
-    modes : ndarray of int of shape (n_codes,), default=None
-        Number of the joint state that completes each code (joint states with unknown ones,
-        see ``CodeBook``); by default the most probable one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.circuits.engine._joint_table import JointTable
-    >>> table = JointTable([0, 3], np.log([[0.1, 0.2], [0.3, 0.4]]))
-    >>> np.exp(table.marginalize(frozenset({3})).log_masses)
-    array([0.3, 0.7])
+    ``scope``: variables, sorted; ``log_masses`` (n_states_1, n_states_2, ...): log mass of each
+    joint state, one axis per variable; ``-inf`` where impossible; ``modes`` (n_codes,): number of
+    the joint state that completes each code (joint states with unknown ones, see ``CodeBook``); by
+    default the most probable one.
     """
 
     def __init__(

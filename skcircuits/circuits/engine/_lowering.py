@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skcircuits.circuits.engine._code_book import CodeBook
+from skcircuits.circuits.engine._joint_table import CodeBook
 from skcircuits.circuits.engine._layers import BlockLayer, ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.engine._passes import MIN_ROOT, can_be_linear, run_steps
 from skcircuits.circuits.engine._plan import Plan

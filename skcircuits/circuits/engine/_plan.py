@@ -19,8 +19,7 @@ from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeight
 from skcircuits.circuits.engine._policy import BATCH_ROWS, MIN_BLOCK
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
-from skcircuits.circuits.structure._unit_lists import UnitList
-from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
+from skcircuits.circuits.structure.units import Product, Sum, Unit, UnitList, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
@@ -34,16 +33,9 @@ _Item = TypeVar("_Item")
 class Plan:
     """A compiled circuit.
 
-    Parameters
-    ----------
-    units : tuple of Unit
-        The symbolic units in buffer order; the root is last.
-    inputs : tuple of (slice, InputLayer)
-        Input layers and the positions of their units.
-    layers : tuple of ProductLayer or SumLayer
-        Inner layers, children before parents.
-    weights : SumWeights
-        Weights of all sum edges.
+    ``units``: the symbolic units in buffer order; the root is last; ``inputs``: input layers and
+    the positions of their units; ``layers``: inner layers, children before parents; ``weights``:
+    weights of all sum edges.
     """
 
     units: tuple[Unit, ...]

@@ -59,19 +59,10 @@ MAX_EDGE_GROWTH = 4
 class TableBudget(NamedTuple):
     """What tables of the units over a few discrete variables may cost.
 
-    Parameters
-    ----------
-    max_codes : tuple of int
-        Joint states of a table, unknown counted as a state: the first number that keeps the
-        other bounds is taken.
-    max_entries : int
-        Entries of all tables together.
-    max_rows : int
-        Rows that are evaluated to fill the tables.
-    min_units : int
-        Smaller plans stay as they are.
-    max_remaining : float
-        Fraction of the units of the plan that may be left.
+    ``max_codes``: joint states of a table, unknown counted as a state: the first number that keeps
+    the other bounds is taken; ``max_entries``: entries of all tables together; ``max_rows``: rows
+    that are evaluated to fill the tables; ``min_units``: smaller plans stay as they are;
+    ``max_remaining``: fraction of the units of the plan that may be left.
     """
 
     max_codes: tuple[int, ...]

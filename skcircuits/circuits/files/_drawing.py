@@ -1,16 +1,65 @@
-"""What a picture of a circuit shows: nodes with a place and words, and edges."""
+"""Pictures of circuits: nodes with a place and words, and edges; SVG for notebooks."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from html import escape
+from itertools import pairwise
 from typing import NamedTuple
 
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.structure._layered_graph import layered_positions
 from skcircuits.circuits.structure.units import Product, Sum, Unit
 
-__all__ = ["SMALL", "Drawing", "Node", "draw_regions", "draw_units", "name_variables"]
+__all__ = [
+    "SMALL",
+    "Drawing",
+    "Node",
+    "circuit_svg",
+    "draw_regions",
+    "draw_units",
+    "layered_positions",
+    "name_variables",
+]
+
+# Far less than the distance between two parents.
+SIBLING_GAP = 1e-6
+
+
+def layered_positions(
+    children: Mapping[Hashable, Sequence[Hashable]],
+) -> dict[Hashable, tuple[float, float]]:
+    """Place nodes below their parents, in the order of the parents.
+
+    ``children``: all nodes of an acyclic graph, parents before children. Returns x in (0, 1), the
+    nodes of a level evenly spaced; y = minus the length of the longest path from a root.
+    """
+    levels = _levels(children)
+    members: dict[int, list[Hashable]] = defaultdict(list)
+    for node, level in levels.items():
+        members[level].append(node)
+    # What the parents of a node say about its place; siblings keep their order.
+    wishes: dict[Hashable, list[float]] = {node: [] for node in children}
+    places: dict[Hashable, tuple[float, float]] = {}
+    for level in sorted(members):
+        means = {n: sum(wishes[n]) / max(1, len(wishes[n])) for n in members[level]}
+        ordered = sorted(members[level], key=means.__getitem__)
+        for rank, node in enumerate(ordered):
+            x = (rank + 0.5) / len(ordered)
+            places[node] = (x, 0.0 - level)
+            for i, child in enumerate(children[node]):
+                wishes[child].append(x + SIBLING_GAP * i)
+    return places
+
+
+def _levels(children: Mapping[Hashable, Sequence[Hashable]]) -> dict[Hashable, int]:
+    """Length of the longest path from a root to each node."""
+    levels = dict.fromkeys(children, 0)
+    for node, below in children.items():
+        for child in below:
+            levels[child] = max(levels[child], levels[node] + 1)
+    return levels
+
 
 # Circuits up to this many units are drawn unit by unit.
 SMALL = 60
@@ -19,16 +68,8 @@ SMALL = 60
 class Node(NamedTuple):
     """A unit, or a region: all units with one scope.
 
-    Attributes
-    ----------
-    label : str
-        Lines of words.
-    kind : {"sum", "product", "input", "region"}
-        What it is.
-    x, y : float
-        Place; x in (0, 1), y = minus the level.
-    size : int
-        Number of units.
+    ``label``: lines of words; ``kind``: what it is; ``x``, ``y``: place; x in (0, 1), y = minus the
+    level; ``size``: number of units.
     """
 
     label: str
@@ -97,3 +138,87 @@ def _label(unit: Unit, names: Sequence[str] | None) -> str:
     if unit.children:
         return "+" if isinstance(unit, Sum) else "×"
     return f"{type(unit).__name__}\n{name_variables(unit.scope, names)}"
+
+
+# Beyond these a drawing is neither readable nor fast; the text says what there is.
+MAX_NODES, MAX_UNITS = 200, 20_000
+COLORS = {"sum": "#fff3d6", "product": "#dbe9f6", "input": "#e6f2e1", "region": "#dbe9f6"}
+FONT, LEVEL, GAP = 11, 70, 12
+
+
+def circuit_svg(plan: Plan, text: str) -> str:
+    """Draw units of small circuits, regions of larger ones, below a line of text."""
+    heading = f"<pre>{escape(text)}</pre>"
+    if len(plan.units) > MAX_UNITS:
+        return heading
+    drawing = draw_units(plan) if len(plan.units) <= SMALL else draw_regions(plan)
+    if len(drawing.nodes) > MAX_NODES:
+        return heading
+    width = max(_level_widths(drawing))
+    places = [(node.x * width, LEVEL * (0.5 - node.y)) for node in drawing.nodes]
+    height = max(y for _, y in places) + LEVEL / 2
+    shapes = [_edge(places[i], places[j], weight) for i, j, weight in drawing.edges]
+    shapes += _weights(places, drawing)
+    shapes += [_box(node, *place) for node, place in zip(drawing.nodes, places)]
+    return (
+        f'{heading}<div style="overflow-x:auto"><svg xmlns="http://www.w3.org/2000/svg" '
+        f'width="{width:.0f}" height="{height:.0f}" font-family="sans-serif" '
+        f'font-size="{FONT}" text-anchor="middle">{"".join(shapes)}</svg></div>'
+    )
+
+
+def _box_width(node: Node) -> float:
+    return 14 + 0.62 * FONT * max(map(len, node.label.split("\n")))
+
+
+def _level_widths(drawing: Drawing) -> list[float]:
+    """Width that each level needs: nodes of a level are evenly spaced."""
+    levels: dict[float, list[Node]] = {}
+    for node in drawing.nodes:
+        levels.setdefault(node.y, []).append(node)
+    widths = []
+    for nodes in levels.values():
+        boxes = [_box_width(node) for node in sorted(nodes, key=lambda node: node.x)]
+        neighbours = max((a + b for a, b in pairwise(boxes)), default=0.0)
+        widths.append(len(nodes) * (max(neighbours / 2, boxes[0], boxes[-1]) + GAP))
+    return widths
+
+
+def _edge(upper: tuple[float, float], lower: tuple[float, float], weight: float | None) -> str:
+    """Draw a line; the pointer shows its weight."""
+    ends = f'x1="{upper[0]:.1f}" y1="{upper[1]:.1f}" x2="{lower[0]:.1f}" y2="{lower[1]:.1f}"'
+    title = "" if weight is None else f"<title>{weight:.4g}</title>"
+    return f'<line {ends} stroke="#999">{title}</line>'
+
+
+def _weights(places: list[tuple[float, float]], drawing: Drawing) -> list[str]:
+    """Write weights nearer to the lower nodes, where edges are further apart.
+
+    One that would cover another is left to the pointer.
+    """
+    written: list[tuple[float, float]] = []
+    shapes = []
+    for i, j, weight in drawing.edges:
+        x, y = (0.4 * a + 0.6 * b for a, b in zip(places[i], places[j]))
+        near = any(abs(x - a) < 3.5 * FONT and abs(y - b) < 1.2 * FONT for a, b in written)
+        if weight is not None and not near:
+            written.append((x, y))
+            shapes.append(
+                f'<text x="{x:.1f}" y="{y:.1f}" stroke="white" stroke-width="3" '
+                f'paint-order="stroke" fill="#333">{weight:.2g}</text>'
+            )
+    return shapes
+
+
+def _box(node: Node, x: float, y: float) -> str:
+    lines = node.label.split("\n")
+    width, height = _box_width(node), 8 + 1.25 * FONT * len(lines)
+    top = y - height / 2
+    words = "".join(
+        f'<text x="{x:.1f}" y="{top + 1.25 * FONT * (i + 1):.1f}" fill="#111">{escape(line)}</text>'
+        for i, line in enumerate(lines)
+    )
+    return (
+        f'<rect x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'rx="5" fill="{COLORS[node.kind]}" stroke="#555"/>{words}'
+    )

@@ -22,8 +22,7 @@ from skcircuits.circuits.inputs.registry import (
     registered_names,
     require_registered,
 )
-from skcircuits.circuits.structure._unit_lists import INPUT, SUM, UnitList
-from skcircuits.circuits.structure.units import Unit, topological_order
+from skcircuits.circuits.structure.units import INPUT, SUM, Unit, UnitList, topological_order
 from skcircuits.exceptions import CircuitFileError
 
 __all__ = ["load", "save"]
@@ -36,12 +35,7 @@ GRAPH_ARRAYS = ("kinds", "n_children", "children", "weights")
 def save(root: Unit, path: str | PathLike[str]) -> None:
     """Write a circuit.
 
-    Parameters
-    ----------
-    root : Unit
-        The root.
-    path : str or path-like
-        File name; written exactly as given.
+    ``root``: the root; ``path``: file name; written exactly as given.
     """
     units = UnitList.of(topological_order(root))
     require_registered({type(unit) for unit in units.inputs})

@@ -38,23 +38,12 @@ def read_psdd(
 ) -> Unit:
     """Read a PSDD as a circuit over binary variables.
 
-    Parameters
-    ----------
-    psdd_path : str or path-like
-        The diagram, plain text or compressed with gzip.
-    vtree_path : str or path-like, default=None
-        Its vtree; when given, every node's scope must be that of a vtree node. (The numbers
-        of vtree nodes are not compared, as writers count them differently).
+    ``psdd_path``: the diagram, plain text or compressed with gzip; ``vtree_path``: its vtree; when
+    given, every node's scope must be that of a vtree node. (The numbers of vtree nodes are not
+    compared, as writers count them differently). Returns the root; variable i of the file is column
+    i - 1.
 
-    Returns
-    -------
-    Unit
-        The root; variable i of the file is column i - 1.
-
-    Raises
-    ------
-    CircuitFileError
-        If a file is not in the format or does not match its vtree.
+    Raises ``CircuitFileError`` if a file is not in the format or does not match its vtree.
     """
     scopes = None if vtree_path is None else set(_vtree_scopes(vtree_path).values())
     nodes: dict[int, Unit] = {}

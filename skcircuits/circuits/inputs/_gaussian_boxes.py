@@ -26,40 +26,17 @@ LogFunction = Callable[[FloatArray], FloatArray]
 def log_box_probability(stack: GaussianStack, lower: FloatArray, upper: FloatArray) -> FloatArray:
     """Log probability of boxes, one per row.
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    lower, upper : ndarray of shape (n, d)
-        Bounds; NaN or an infinite bound leaves that side open.
+    ``stack``: K Gaussians over d columns; ``lower``, ``upper`` (n, d): bounds; NaN or an infinite
+    bound leaves that side open. Returns (K, n): log probabilities, ``-inf`` for empty boxes. Exact
+    in one bounded column; in two and three the relative error is about 1e-10, in the tails too.
 
-    Returns
-    -------
-    ndarray of shape (K, n)
-        Log probabilities, ``-inf`` for empty boxes. Exact in one bounded column;
-        in two and three the relative error is about 1e-10, in the tails too.
+    Raises ``CircuitPropertyError`` if a row bounds more than three columns.
 
-    Raises
-    ------
-    CircuitPropertyError
-        If a row bounds more than three columns.
-
-    Notes
-    -----
-    The first bounded coordinate is integrated numerically over the log probability of
-    the box that the others have given it. That integrand is log-concave (Prékopa): its
-    peak is found by golden section, the points where it has fallen by 40 nats by
-    bisection, and a tanh-sinh rule on either side of the peak resolves edges of any
-    steepness, because a log-concave function is steep at the ends only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
-    >>> from skcircuits.numerics._gaussian_stack import GaussianStack
-    >>> stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.5, 1.0]]]))
-    >>> np.exp(log_box_probability(stack, np.array([[0.0, 0.0]]), np.array([[np.nan, np.inf]])))
-    array([[0.33333333]])
+    The first bounded coordinate is integrated numerically over the log probability of the box that
+    the others have given it. That integrand is log-concave (Prékopa): its peak is found by golden
+    section, the points where it has fallen by 40 nats by bisection, and a tanh-sinh rule on either
+    side of the peak resolves edges of any steepness, because a log-concave function is steep at the
+    ends only.
     """
     lower = np.where(np.isnan(lower), -np.inf, lower)
     upper = np.where(np.isnan(upper), np.inf, upper)

@@ -25,20 +25,9 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
     r"""Log density of each row under each Gaussian, missing cells integrated out.
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells.
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns (K,
+    n): log densities of the observed cells; 0 for rows without any.
 
-    Returns
-    -------
-    ndarray of shape (K, n)
-        Log densities of the observed cells; 0 for rows without any.
-
-    Notes
-    -----
     Rows that share their pattern with enough others are whitened by one matrix product
     per pattern. The remaining patterns cost one factorisation per row and component, of
     the smaller of two blocks: of Sigma_oo, or, with Lambda the inverse of Sigma and
@@ -48,15 +37,6 @@ def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
 
         (x-\mu)_o^T \Sigma_{oo}^{-1} (x-\mu)_o = \delta^T\Lambda\delta -
         |L^{-1}(\Lambda\delta)_m|^2, \quad L L^T = \Lambda_{mm}.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.circuits.inputs._gaussian_density import log_density
-    >>> from skcircuits.numerics._gaussian_stack import GaussianStack
-    >>> stack = GaussianStack(np.zeros((1, 2)), np.eye(2)[None])
-    >>> log_density(stack, np.array([[0.0, 0.0], [0.0, np.nan], [np.nan, np.nan]]))
-    array([[-1.837..., -0.918...,  0.        ]])
     """
     missing = np.isnan(X)
     columns = np.ascontiguousarray(X.T)
@@ -81,39 +61,17 @@ def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
 def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> FloatArray:
     r"""Weighted sum over the Gaussians of the gradients of their log densities.
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells; all are held in memory once per Gaussian.
-    weights : ndarray of shape (K, n)
-        Weights of the Gaussians at each row: responsibilities give the score function of a
-        mixture.
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; all are held
+    in memory once per Gaussian; ``weights`` (K, n): weights of the Gaussians at each row:
+    responsibilities give the score function of a mixture. Returns (d, n): weighted sums, one row
+    per column of X; 0 where a cell is missing.
 
-    Returns
-    -------
-    ndarray of shape (d, n)
-        Weighted sums, one row per column of X; 0 where a cell is missing.
-
-    Notes
-    -----
     With missing cells at their conditional means, one matrix per component serves all patterns:
 
     .. math::
 
         \Sigma^{-1} (\mu - x) = \begin{pmatrix}
         \Sigma_{oo}^{-1} (\mu_o - x_o) \\ 0 \end{pmatrix}.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.circuits.inputs._gaussian_density import weighted_score
-    >>> from skcircuits.numerics._gaussian_stack import GaussianStack
-    >>> stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.5, 1.0]]]))
-    >>> weighted_score(stack, np.array([[1.5, 0.0], [1.5, np.nan]]), np.ones((1, 2))).T
-    array([[-2. ,  1. ],
-           [-1.5,  0. ]])
     """
     centered = np.ascontiguousarray(X.T) - stack.means[:, :, None]  # (K, d, n)
     missing = np.isnan(X)

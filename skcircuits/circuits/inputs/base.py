@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits.inputs._buffer_rows import Rows
 from skcircuits.circuits.structure.units import LeafUnit
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -48,14 +48,9 @@ MIN_ERROR = 1e-300
 class Box:
     """One box per row: the product of an interval (or a set of states) per column.
 
-    Parameters
-    ----------
-    lower, upper : ndarray of shape (n, n_columns)
-        Bounds; NaN leaves that side open.
-    closed : {"both", "left", "right", "neither"}
-        Which ends belong to the intervals; matters for discrete variables.
-    states : mapping of int to ndarray of shape (n, n_states), default={}
-        Allowed states of categorical variables, True where allowed.
+    ``lower``, ``upper`` (n, n_columns): bounds; NaN leaves that side open; ``closed``: which ends
+    belong to the intervals; matters for discrete variables; ``states`` (n, n_states): allowed
+    states of categorical variables, True where allowed.
     """
 
     lower: FloatArray
@@ -64,35 +59,15 @@ class Box:
     states: Mapping[int, BoolArray] = field(default_factory=dict)
 
     def rows(self, rows: Rows) -> Box:
-        """Restrict to some rows.
-
-        Parameters
-        ----------
-        rows : slice or ndarray of int
-            Which rows.
-
-        Returns
-        -------
-        Box
-            The boxes of these rows.
-        """
+        """The boxes of some rows."""
         states = {variable: mask[rows] for variable, mask in self.states.items()}
         return Box(self.lower[rows], self.upper[rows], self.closed, states)
 
     def state_mask(self, variable: int, n_states: int) -> BoolArray:
         """Tell which states of a discrete variable lie in each row's box.
 
-        Parameters
-        ----------
-        variable : int
-            Column number.
-        n_states : int
-            Number of states of the variable.
-
-        Returns
-        -------
-        ndarray of shape (n, n_states)
-            True where the state satisfies both bounds and belongs to the set.
+        ``variable``: column number; ``n_states``: number of states of the variable. Returns (n,
+        n_states): true where the state satisfies both bounds and belongs to the set.
         """
         codes = np.arange(n_states)
         lower = self.lower[:, variable, None]
@@ -108,12 +83,7 @@ class Box:
 class BoxMasses:
     """Probabilities of boxes under the units of a layer, by any rows.
 
-    Parameters
-    ----------
-    layer : InputLayer
-        The units.
-    box : Box
-        One box per row.
+    ``layer``: the units; ``box``: one box per row.
     """
 
     def __init__(self, layer: InputLayer, box: Box) -> None:
@@ -122,24 +92,15 @@ class BoxMasses:
     def write(self, rows: Rows, masses: FloatArray) -> None:
         """Give probabilities to absolute accuracy (1e-15).
 
-        Parameters
-        ----------
-        rows : slice or ndarray of shape (m,)
-            Which boxes.
-        masses : ndarray of shape (n_units, m)
-            Receives the probabilities.
+        ``rows`` (m,): which boxes; ``masses`` (n_units, m): receives the probabilities.
         """
         np.exp(self._layer.log_box(self._box.rows(rows)), out=masses)
 
     def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
         """Give probabilities and what rounding may have done to them.
 
-        Parameters
-        ----------
-        rows : slice or ndarray of shape (m,)
-            Which boxes.
-        masses, errors : ndarray of shape (n_units, m)
-            Receive the probabilities and bounds of their errors; 0 where both are surely 0.
+        ``rows`` (m,): which boxes; ``masses``, ``errors`` (n_units, m): receive the probabilities
+        and bounds of their errors; 0 where both are surely 0.
         """
         log_masses = self._layer.log_box(self._box.rows(rows))
         np.exp(log_masses, out=masses)
@@ -479,28 +440,16 @@ class DifferentiableLayer(DensityLayer):
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         """Add the gradients of the units' log densities, each times the flow of the unit.
 
-        Parameters
-        ----------
-        score : ndarray of shape (n_columns, n)
-            Changed in place; what a unit cannot see, or is NaN, receives nothing.
-        flows : ndarray of shape (n_units, n)
-            Flows.
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN marginalised.
+        ``score`` (n_columns, n): changed in place; what a unit cannot see, or is NaN, receives
+        nothing; ``flows`` (n_units, n): flows; ``X`` (n, n_columns): rows, NaN marginalised.
         """
 
 
 class StateFlows(NamedTuple):
     """How the flows of a layer divide among the states of one variable.
 
-    Parameters
-    ----------
-    variable : int
-        Column number.
-    rows : ndarray of shape (m,)
-        Rows in which the variable is unknown.
-    flows : ndarray of shape (n_states, m)
-        Flow of each state in these rows.
+    ``variable``: column number; ``rows`` (m,): rows in which the variable is unknown; ``flows``
+    (n_states, m): flow of each state in these rows.
     """
 
     variable: int
@@ -524,57 +473,27 @@ class DiscreteInputLayer(InputLayer):
     ) -> Iterator[tuple[slice, tuple[int, ...], FloatArray]]:
         """Masses of the units of each scope at every code of a table.
 
-        Parameters
-        ----------
-        cardinalities : mapping of int to int
-            Number of states of each variable in the whole circuit.
-
-        Yields
-        ------
-        units : slice
-            Which units.
-        scope : tuple of int
-            Their variables.
-        masses : ndarray of shape (n_own_units, n_codes + 1)
-            One column per joint state, unknown counted as the last state of each variable
-            (the last variable varies fastest), and a column of zeros.
+        ``cardinalities``: number of states of each variable in the whole circuit. Yields ``units``:
+        which units; ``scope``: their variables; ``masses`` (n_own_units, n_codes + 1): one column
+        per joint state, unknown counted as the last state of each variable (the last variable
+        varies fastest), and a column of zeros.
         """
 
     @abstractmethod
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
         """Divide the flows of the units among the states of their unknown variables.
 
-        Parameters
-        ----------
-        flows : ndarray of shape (n_units, n)
-            Flows.
-        X : ndarray of shape (n, n_columns)
-            Rows, NaN for unknown.
-
-        Yields
-        ------
-        StateFlows
-            Per variable; a variable may come more than once.
+        ``flows`` (n_units, n): flows; ``X`` (n, n_columns): rows, NaN for unknown. Yields per
+        variable; a variable may come more than once.
         """
 
 
 def check_variable(variable: object) -> int:
     """Check a variable number.
 
-    Parameters
-    ----------
-    variable : object
-        Column number of the table.
+    ``variable``: column number of the table. Returns the number.
 
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    ValueError
-        If it is not a non-negative integer.
+    Raises ``ValueError`` if it is not a non-negative integer.
     """
     if isinstance(variable, bool) or not isinstance(variable, int | np.integer) or variable < 0:
         raise ValueError(

@@ -168,16 +168,9 @@ class DiscreteLayer(DiscreteInputLayer):
     The table has two columns more than there are states: one for codes that are no state
     (mass 0) and one for NaN (factor 1).
 
-    Parameters
-    ----------
-    variables : ndarray of shape (n_units,)
-        Column of each unit.
-    log_masses : ndarray of shape (n_units, max_states)
-        Log mass of each state, ``-inf`` beyond a unit's own states.
-    cardinalities : ndarray of shape (n_units,)
-        Number of states of each unit.
-    n_parameters : int
-        Free parameters of all units.
+    ``variables`` (n_units,): column of each unit; ``log_masses`` (n_units, max_states): log mass of
+    each state, ``-inf`` beyond a unit's own states; ``cardinalities`` (n_units,): number of states
+    of each unit; ``n_parameters``: free parameters of all units.
     """
 
     def __init__(
@@ -244,15 +237,8 @@ class DiscreteLayer(DiscreteInputLayer):
     def codes(self, X: FloatArray) -> IntArray:
         """Positions in the lookup table of the layer's columns.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_columns)
-            Rows of state codes, NaN for unknown.
-
-        Returns
-        -------
-        ndarray of shape (n_distinct_columns, n)
-            A state, or one past the last state for what is no state, or two for NaN.
+        ``X`` (n, n_columns): rows of state codes, NaN for unknown. Returns (n_distinct_columns, n):
+        a state, or one past the last state for what is no state, or two for NaN.
         """
         cells = X.T[self._columns]
         n_states = self.log_masses.shape[1]

@@ -15,7 +15,8 @@ from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussianLayer,
 )
 from skcircuits.exceptions import must
-from skcircuits.numerics._factor_conditionals import (
+from skcircuits.numerics._factor_stack import (
+    FactorStack,
     factor_draw,
     factor_log_density,
     factor_log_peak,
@@ -23,7 +24,6 @@ from skcircuits.numerics._factor_conditionals import (
     factor_score,
     factor_variance,
 )
-from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -35,12 +35,8 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
 
     What has no formula in the factors (boxes, pairs of units) sees dense covariances.
 
-    Parameters
-    ----------
-    variables : ndarray of shape (scope_size,)
-        Columns of all units.
-    gaussians : FactorStack
-        Means, loadings and noise variances of the units.
+    ``variables`` (scope_size,): columns of all units; ``gaussians``: means, loadings and noise
+    variances of the units.
     """
 
     gaussians: FactorStack

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._buffer_rows import Scatter
 from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
@@ -18,6 +17,7 @@ from skcircuits.circuits.inputs.base import (
     moments_of_columns,
 )
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import Scatter
 from skcircuits.numerics._logspace import log_ndtr_difference
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -28,12 +28,8 @@ __all__ = ["Gaussian", "GaussianLayer"]
 class GaussianLayer(DifferentiableLayer):
     """Many univariate Gaussian units.
 
-    Parameters
-    ----------
-    variables : ndarray of shape (n_units,)
-        Column of each unit.
-    means, stds : ndarray of shape (n_units,)
-        Parameters in the units of the column.
+    ``variables`` (n_units,): column of each unit; ``means``, ``stds`` (n_units,): parameters in the
+    units of the column.
     """
 
     def __init__(self, variables: IntArray, means: FloatArray, stds: FloatArray) -> None:

@@ -34,12 +34,8 @@ __all__ = ["MultivariateGaussian", "MultivariateGaussianLayer"]
 class MultivariateGaussianLayer(DifferentiableLayer):
     """Many Gaussian units over the same variables.
 
-    Parameters
-    ----------
-    variables : ndarray of shape (scope_size,)
-        Columns of all units.
-    gaussians : GaussianStack
-        Means and covariances of the units, with their factorisations.
+    ``variables`` (scope_size,): columns of all units; ``gaussians``: means and covariances of the
+    units, with their factorisations.
     """
 
     def __init__(self, variables: IntArray, gaussians: GaussianStack) -> None:

@@ -20,8 +20,8 @@ from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.engine._policy import BATCH_ROWS, MANY_ROWS
 from skcircuits.circuits.inputs import Box, BoxMasses
-from skcircuits.circuits.inputs._buffer_rows import Rows
 from skcircuits.circuits.queries._conditioning import marginalize
+from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -43,17 +43,8 @@ _Write = Callable[[BoxMasses, Rows, FloatArray], None]
 def log_box_probability(plan: Plan, box: Box) -> FloatArray:
     """Log probability of each box.
 
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit.
-    box : Box
-        One box per row.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Log probabilities.
+    ``plan``: a smooth and decomposable circuit; ``box``: one box per row. Returns (n,): log
+    probabilities.
     """
     patterns, pattern_of = distinct_patterns(_bounded(plan, box))
     log_whole = plan.remember("log_whole", lambda: float(_log_pass(plan, _unbounded(plan))[0]))

@@ -12,15 +12,22 @@ import numpy as np
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._boxes import log_box_probability
-from skcircuits.circuits.queries._completion import max_product_completion
-from skcircuits.circuits.queries._likelihood import log_partition, log_probability
+from skcircuits.circuits.queries._completion import (
+    max_product_completion,
+    sample,
+    sample_completions,
+)
+from skcircuits.circuits.queries._likelihood import (
+    log_density_gradient,
+    log_partition,
+    log_probability,
+    require_gradients,
+)
 from skcircuits.circuits.queries._moments import (
     conditional_marginals,
     conditional_mean,
     conditional_variance,
 )
-from skcircuits.circuits.queries._sampling import sample, sample_completions
-from skcircuits.circuits.queries._score import log_density_gradient, require_gradients
 from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
 from skcircuits.circuits.structure.units import Immutable, Unit
 from skcircuits.exceptions import CircuitPropertyError, must

@@ -1,18 +1,203 @@
-"""Most probable completions: a max-product pass and its trace."""
+"""Completions of rows: random ones, and the most probable.
+
+Both are a feedforward pass and a trace from the root down to one input unit per variable.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import methodcaller
+from typing import Any
 
-from skcircuits.circuits.engine._passes import feedforward, input_buffer
+import numpy as np
+
+from skcircuits.circuits.engine._layers import SumLayer
+from skcircuits.circuits.engine._passes import feedforward, input_buffer, linear_values, log_values
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._policy import MANY_ROWS
+from skcircuits.circuits.engine._policy import (
+    BATCH_DRAWS,
+    MANY_ROWS,
+    MAX_PAIRS,
+    MAX_TRACE_VALUES,
+    MIN_PAIRS,
+)
 from skcircuits.circuits.engine._tabulation import tabulated
-from skcircuits.circuits.engine._tracing import best_edges, trace
+from skcircuits.circuits.engine._tracing import EdgeChoice, best_edges, trace
 from skcircuits.circuits.queries._moments import require_possible
-from skcircuits.protocols import FloatArray
+from skcircuits.numerics._random import InverseCdf
+from skcircuits.numerics._row_streams import DrawSource, RowStreams, draw_source
+from skcircuits.parallel import row_slices
+from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["max_product_completion"]
+__all__ = ["max_product_completion", "sample", "sample_completions"]
+
+# Terms add up to their total up to rounding; a draw below it never takes an impossible edge.
+ALMOST_ONE = 1.0 - 1e-9
+
+
+def sample(plan: Plan, n_samples: int, rng: np.random.Generator | RowStreams) -> FloatArray:
+    """Draw rows."""
+    nothing = np.full((1, plan.n_columns), np.nan)
+    return sample_completions(plan, nothing, n_samples, rng)[:, 0]
+
+
+def sample_completions(
+    plan: Plan, X: FloatArray, n_samples: int, rng: np.random.Generator | RowStreams
+) -> FloatArray:
+    """Draw completions of the NaN cells of each row."""
+    # Whatever the number of rows: the draws of a row do not depend on the others
+    plan = tabulated(plan)
+    result = np.repeat(X[None], n_samples, axis=0)
+    n_pairs = min(MAX_PAIRS, max(MIN_PAIRS, MAX_TRACE_VALUES // plan.n_units))
+    for rows in row_slices(len(X), max(1, n_pairs // max(1, n_samples))):
+        posterior = _Posterior.after_pass(plan, X[rows], rows.start)
+        n_rows = rows.stop - rows.start
+        batch = BATCH_DRAWS if n_rows == 1 else n_pairs
+        for draws in row_slices(n_samples, max(1, batch // n_rows)):
+            source = draw_source(rng, rows, draws)
+            # Draw-major: pair i belongs to draw i // n_rows of row i % n_rows.
+            pairs = np.ascontiguousarray(result[draws, rows].reshape(-1, X.shape[1]))
+            n_draws = draws.stop - draws.start
+            _complete(plan, pairs, posterior.chooser(source, n_draws), source)
+            result[draws, rows] = pairs.reshape(-1, n_rows, X.shape[1])
+    return result
+
+
+def _complete(plan: Plan, pairs: FloatArray, choose: EdgeChoice, source: DrawSource) -> None:
+    """Draw the NaN cells of contiguous pairs of a row and a draw, in place."""
+    cells = pairs.reshape(-1)
+    for layer, units, at in trace(plan, len(pairs), choose):
+        scopes = layer.scopes[units]
+        places = scopes + (at * pairs.shape[1])[:, None]
+        # A row reaches one input unit per variable, so the variable names the draw
+        numbers = source(at, plan.n_units + scopes[:, 0])
+        cells[places] = layer.draw(units, cells[places], numbers)
+
+
+class _Posterior:
+    """Probabilities of the edges below sums, given the observed cells."""
+
+    def __init__(self, plan: Plan, values: FloatArray, is_log: bool) -> None:
+        self._plan = plan
+        self._values = values
+        self._is_log = is_log
+        self._shared: dict[int, InverseCdf] = {}
+
+    @classmethod
+    def after_pass(cls, plan: Plan, X: FloatArray, first_row: int) -> _Posterior:
+        """Evaluate some rows, on the linear scale if no value can underflow."""
+        if len(X) > 1:
+            values = linear_values(plan, X)
+            if values is not None:
+                return cls(plan, values, is_log=False)
+        values = log_values(plan, X)
+        require_possible(plan, values[plan.root], first_row)
+        return cls(plan, values, is_log=True)
+
+    def chooser(self, source: DrawSource, n_draws: int) -> EdgeChoice:
+        """Choose edges with probability proportional to their terms, for some draws per row."""
+
+        def choose(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
+            uniform = source(rows, layer.units.start + own).random(len(own)) * ALMOST_ONE
+            if self._values.shape[1] == 1:
+                return self._draw_shared(layer, own, uniform)
+            at = rows % self._values.shape[1]
+            if layer.block_shape is None and len(layer.lengths) > 1:
+                return self._draw_in_segments(layer, own, at, uniform)
+            # Whole rows have one place for each row and block: enough for one draw.
+            reads_rows = n_draws == 1 and 2 * len(own) >= self._n_places(layer)
+            draw = self._draw_in_rows if reads_rows else self._draw_in_blocks
+            return draw(layer, own, at, uniform)
+
+        return choose
+
+    def _draw_shared(self, layer: SumLayer, own: IntArray, uniform: FloatArray) -> IntArray:
+        """All rows share one posterior: its distribution functions are made once."""
+        if layer.units.start not in self._shared:
+            posteriors = layer.posteriors(self._values, self._plan.weights)[:, 0]
+            self._shared[layer.units.start] = InverseCdf(posteriors, layer.starts, layer.lengths)
+        return self._shared[layer.units.start].draw(own, uniform)
+
+    def _n_places(self, layer: SumLayer) -> int:
+        return len(layer.block_children) * self._values.shape[1]
+
+    def _draw_in_blocks(
+        self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
+    ) -> IntArray:
+        """Draw for sums whose children are shared within blocks."""
+        n_rows = self._values.shape[1]
+        blocks = own // (len(layer.lengths) // len(layer.block_children))
+        flat = self._values.ravel()
+        below = ((children * n_rows)[blocks] + at for children in layer.block_children.T)
+        return self._walk_blocks(layer, own, at, uniform, (flat[places] for places in below))
+
+    def _draw_in_rows(
+        self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
+    ) -> IntArray:
+        """Draw where most blocks explain most rows: rows of the buffer need no gather."""
+        n_rows = self._values.shape[1]
+        n_blocks = len(layer.block_children)
+        n_sums = len(layer.lengths) // n_blocks
+        place = own // n_sums * n_rows + at
+        everywhere = np.repeat(np.arange(n_blocks) * n_sums, n_rows)
+        everywhere[place] = own
+        spread = np.zeros(n_blocks * n_rows)
+        spread[place] = uniform
+        rows = np.tile(np.arange(n_rows), n_blocks)
+        values = layer.block_values(self._values)
+        return self._walk_blocks(layer, everywhere, rows, spread, values.transpose(1, 0, 2))[place]
+
+    def _walk_blocks(
+        self,
+        layer: SumLayer,
+        own: IntArray,
+        at: IntArray,
+        uniform: FloatArray,
+        below: Iterable[FloatArray],
+    ) -> IntArray:
+        """Walk over the children of all blocks at once until the draw is reached."""
+        weights = self._plan.weights.log if self._is_log else self._plan.weights.linear
+        columns = weights[layer.edges].reshape(len(layer.lengths), -1).T.copy()
+        totals = self._values[layer.units.start + own, at]
+        drawn = uniform if self._is_log else uniform * totals
+        steps = np.zeros(len(own))
+        # Bytes count fast; sums of more children are rare.
+        passed: Any = np.zeros(len(own), dtype=np.uint8 if len(columns) < 256 else np.intp)
+        terms = np.empty(len(own))
+        for column, values in zip(columns, below):
+            # mode="clip" lets NumPy write straight into the buffer
+            np.take(column, own, out=terms, mode="clip")
+            factors = terms.reshape(values.shape)
+            if self._is_log:
+                factors += values
+                terms -= np.where(np.isneginf(totals), 0.0, totals)
+                np.exp(terms, out=terms)
+            else:
+                factors *= values
+            steps += terms
+            passed += steps <= drawn
+        edges: IntArray = layer.starts[own] + passed
+        return edges
+
+    def _draw_in_segments(
+        self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
+    ) -> IntArray:
+        """Draw among the edges of sums of different lengths."""
+        edges, first = layer.edges_of(own)
+        lengths = layer.lengths[own]
+        below = self._values[layer.children[edges], np.repeat(at, lengths)]
+        if self._is_log:
+            values = np.repeat(self._values[layer.units.start + own, at], lengths)
+            terms = np.exp(below + self._plan.weights.log[layer.edges][edges] - values)
+        else:
+            terms = below * self._plan.weights.linear[layer.edges][edges]
+        terms /= np.repeat(np.add.reduceat(terms, first), lengths)
+        steps = np.cumsum(terms)
+        total = steps[first + lengths - 1]
+        before = np.append(0.0, total[:-1])
+        # Strictly below the end of the segment: its last possible edge, never the next sum.
+        drawn = np.minimum(before + uniform * (total - before), np.nextafter(total, 0.0))
+        return edges[np.searchsorted(steps, drawn, side="right")]
 
 
 def max_product_completion(plan: Plan, X: FloatArray) -> FloatArray:

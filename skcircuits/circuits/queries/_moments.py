@@ -28,22 +28,10 @@ __all__ = ["conditional_marginals", "conditional_mean", "conditional_variance", 
 def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
     """Fill NaN cells with E[x_j | observed cells].
 
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit.
-    X : ndarray of shape (n, n_columns)
-        Rows with NaN; columns that are no variable of the circuit are returned as they are.
+    ``plan``: a smooth and decomposable circuit; ``X`` (n, n_columns): rows with NaN; columns that
+    are no variable of the circuit are returned as they are. Returns (n, n_columns): completed rows.
 
-    Returns
-    -------
-    ndarray of shape (n, n_columns)
-        Completed rows.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If the observed cells of a row are impossible.
+    Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
     """
     result = X.copy()
     compact = _compact(plan, len(X))
@@ -56,23 +44,11 @@ def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
 def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
     """Var[x_j | observed cells] of every cell.
 
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit.
-    X : ndarray of shape (n, n_columns)
-        Rows with NaN.
+    ``plan``: a smooth and decomposable circuit; ``X`` (n, n_columns): rows with NaN. Returns (n,
+    n_columns): variances, 0 where observed; NaN where a column is no variable of the circuit and
+    the cell is missing.
 
-    Returns
-    -------
-    ndarray of shape (n, n_columns)
-        Variances, 0 where observed; NaN where a column is no variable of the circuit and
-        the cell is missing.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If the observed cells of a row are impossible.
+    Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
     """
     result = np.where(np.isnan(X), np.nan, 0.0)
     compact = _compact(plan, len(X))
@@ -98,22 +74,10 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
 def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
     """Distribution of every discrete variable given the observed cells.
 
-    Parameters
-    ----------
-    plan : Plan
-        A smooth and decomposable circuit.
-    X : ndarray of shape (n, n_columns)
-        Rows with NaN.
+    ``plan``: a smooth and decomposable circuit; ``X`` (n, n_columns): rows with NaN. Returns (n,
+    n_states): one entry per discrete variable; all mass on the observed state where there is one.
 
-    Returns
-    -------
-    dict of int to ndarray of shape (n, n_states)
-        One entry per discrete variable; all mass on the observed state where there is one.
-
-    Raises
-    ------
-    ZeroProbabilityError
-        If the observed cells of a row are impossible.
+    Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
     """
     result = {variable: np.zeros((len(X), n)) for variable, n in plan.cardinalities.items()}
     compact = _compact(plan, len(X))

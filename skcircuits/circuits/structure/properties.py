@@ -69,18 +69,7 @@ def is_decomposable(circuit: Rooted) -> bool:
 
 
 def units_are_tractable(units: Sequence[Unit]) -> bool:
-    """Tell whether all sums are smooth and all products decomposable.
-
-    Parameters
-    ----------
-    units : sequence of Unit
-        All units of a circuit.
-
-    Returns
-    -------
-    bool
-        True if marginals are exact.
-    """
+    """Whether all sums are smooth and all products decomposable: marginals are exact then."""
     return _are_smooth(units) and _are_decomposable(units)
 
 
@@ -167,19 +156,10 @@ def is_deterministic(circuit: Rooted) -> bool:
 def require_deterministic(circuit: Rooted, purpose: str, way_out: str = "") -> None:
     """Refuse a circuit that is not provably deterministic.
 
-    Parameters
-    ----------
-    circuit : Circuit
-        The circuit.
-    purpose : str
-        What determinism is needed for, as it ends the sentence "must be deterministic".
-    way_out : str, default=""
-        What to do instead.
+    ``circuit``: the circuit; ``purpose``: what determinism is needed for, as it ends the sentence
+    "must be deterministic"; ``way_out``: what to do instead.
 
-    Raises
-    ------
-    CircuitPropertyError
-        If it is not provably deterministic.
+    Raises ``CircuitPropertyError`` if it is not provably deterministic.
     """
     if not is_deterministic(circuit):
         raise CircuitPropertyError(

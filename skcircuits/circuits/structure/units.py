@@ -6,14 +6,18 @@ Units are shared by reference: using one object in two places makes a graph, not
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.protocols import BoolArray, FloatArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = [
+    "INPUT",
+    "PRODUCT",
+    "SUM",
     "Immutable",
     "LeafUnit",
     "Product",
@@ -21,6 +25,7 @@ __all__ = [
     "Scope",
     "Sum",
     "Unit",
+    "UnitList",
     "WeightedUnit",
     "as_unit",
     "linked_product",
@@ -112,12 +117,7 @@ class Rooted(Protocol):
 class WeightedUnit:
     """A unit with a factor in front, ``0.3 * p``: the terms sums are made of.
 
-    Parameters
-    ----------
-    weight : float
-        Non-negative factor.
-    unit : Unit
-        What is weighted.
+    ``weight``: non-negative factor; ``unit``: what is weighted.
     """
 
     def __init__(self, weight: float, unit: Unit) -> None:
@@ -170,20 +170,10 @@ def _terms(term: WeightedUnit | Unit) -> list[tuple[float, Unit]]:
 def as_unit(term: Unit | WeightedUnit) -> Unit:
     """Turn a weighted term into a unit: a sum with one child.
 
-    Parameters
-    ----------
-    term : Unit or WeightedUnit
-        What an expression of units evaluates to.
+    ``term``: what an expression of units evaluates to. Returns the unit itself, or ``Sum([unit],
+    weights=[weight])``.
 
-    Returns
-    -------
-    Unit
-        The unit itself, or ``Sum([unit], weights=[weight])``.
-
-    Raises
-    ------
-    TypeError
-        If ``term`` is neither.
+    Raises ``TypeError`` if ``term`` is neither.
     """
     if isinstance(term, Unit):
         return term
@@ -305,22 +295,10 @@ def _union_of_scopes(children: tuple[Unit, ...]) -> Scope:
 def scale_unit(unit: Unit, log_factor: float) -> Unit:
     """Multiply a unit by a number; one too large or small for a float goes into several sums.
 
-    Parameters
-    ----------
-    unit : Unit
-        The unit.
-    log_factor : float
-        Logarithm of the number.
+    ``unit``: the unit; ``log_factor``: logarithm of the number. Returns sums with one child each on
+    top of the unit; the unit itself for a factor of one.
 
-    Returns
-    -------
-    Unit
-        Sums with one child each on top of the unit; the unit itself for a factor of one.
-
-    Raises
-    ------
-    CircuitPropertyError
-        If the factor is out of all proportion.
+    Raises ``CircuitPropertyError`` if the factor is out of all proportion.
     """
     largest = MAX_SCALING_SUMS * MAX_LOG_WEIGHT
     if not abs(log_factor) <= largest:
@@ -350,15 +328,7 @@ def log_weighted_sum(children: Sequence[Unit], log_weights: FloatArray) -> Sum:
 def topological_order(root: Unit) -> list[Unit]:
     """List every unit below and including the root once, children before parents.
 
-    Parameters
-    ----------
-    root : Unit
-        Where to start.
-
-    Returns
-    -------
-    list of Unit
-        Each distinct unit once; the root is last.
+    ``root``: where to start. Returns each distinct unit once; the root is last.
     """
     order: list[Unit] = []
     seen: set[int] = set()
@@ -372,3 +342,57 @@ def topological_order(root: Unit) -> list[Unit]:
             stack.append((unit, True))
             stack.extend((child, False) for child in reversed(unit.children))
     return order
+
+
+SUM, PRODUCT, INPUT = 0, 1, 2
+
+
+class UnitList(NamedTuple):
+    """Units without links: a list, children before parents, that names children by their places.
+
+    What files and pickles hold of a circuit: linked units would be pickled by recursion, one level
+    of the circuit at a time.
+    """
+
+    kinds: IntArray
+    n_children: IntArray
+    children: IntArray
+    weights: FloatArray
+    inputs: Sequence[Unit]
+
+    @classmethod
+    def of(cls, units: Sequence[Unit]) -> UnitList:
+        """Take the links out."""
+        place = {id(unit): i for i, unit in enumerate(units)}
+        kinds = [_kind(unit) for unit in units]
+        return cls(
+            np.array(kinds, dtype=np.int16),
+            np.array([len(unit.children) for unit in units], dtype=np.int64),
+            np.array([place[id(c)] for unit in units for c in unit.children], dtype=np.int64),
+            np.concatenate(
+                [unit.weights for unit in units if isinstance(unit, Sum)] or [np.empty(0)]
+            ),
+            [unit for unit, kind in zip(units, kinds) if kind == INPUT],
+        )
+
+    def linked(self) -> list[Unit]:
+        """Build the units again around the input units."""
+        weights, inputs = iter(self.weights), iter(self.inputs)
+        ends = np.cumsum(self.n_children).tolist()
+        built: list[Unit] = []
+        for kind, size, end in zip(self.kinds.tolist(), self.n_children.tolist(), ends):
+            below = [built[place] for place in self.children[end - size : end]]
+            if kind == SUM:
+                built.append(Sum(below, weights=list(islice(weights, size))))
+            elif kind == PRODUCT:
+                built.append(Product(below))
+            else:
+                built.append(next(inputs))
+        return built
+
+
+def _kind(unit: Unit) -> int:
+    """Number that says what a unit is."""
+    if isinstance(unit, Sum):
+        return SUM
+    return PRODUCT if isinstance(unit, Product) else INPUT

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skcircuits.circuits.inputs._buffer_rows import Rows, as_run
 from skcircuits.kernels.integrals._gaussian_factor_kernels import factor_rbf_blocks
 from skcircuits.kernels.integrals._gaussian_quadratics import (
     MAX_PRODUCT_COLUMNS,
     ScaledPoints,
     quadratic_forms,
 )
+from skcircuits.numerics._arrays import Rows, as_run
 from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack

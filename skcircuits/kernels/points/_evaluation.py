@@ -15,7 +15,6 @@ from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._passes import feedforward, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import MultivariateGaussianLayer
-from skcircuits.circuits.inputs._buffer_rows import Rows, as_run
 from skcircuits.circuits.queries._moments import require_possible
 from skcircuits.kernels.families._structure import value_of
 from skcircuits.kernels.integrals._gaussian_kernels import bytes_per_row
@@ -28,6 +27,7 @@ from skcircuits.kernels.integrals.registry import (
 )
 from skcircuits.kernels.points._plan import InputGroup, PointPlan
 from skcircuits.kernels.points._tables import PointTables
+from skcircuits.numerics._arrays import Rows, as_run
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 

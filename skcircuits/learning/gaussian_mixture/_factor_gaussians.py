@@ -13,8 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
-from skcircuits.numerics._factor_conditionals import block_log_density
-from skcircuits.numerics._factor_stack import FactorBlock, FactorStack, factor_blocks
+from skcircuits.numerics._factor_stack import (
+    FactorBlock,
+    FactorStack,
+    block_log_density,
+    factor_blocks,
+)
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.numerics._small_cholesky import gram_of_lower
 from skcircuits.protocols import FloatArray, IntArray

@@ -30,19 +30,11 @@ MAX_BOXES = 2**20
 class Boxes:
     """Disjoint boxes whose unions are the queries.
 
-    Attributes
-    ----------
-    lower, upper : ndarray of shape (n_boxes, d)
-        Closed bounds of numbers, NaN where unbounded and in categorical columns; a strict bound
-        is the neighbouring float.
-    states : dict of int to ndarray of bool of shape (n_boxes, k)
-        Allowed codes of the categorical columns that are constrained.
-    query : ndarray of shape (n_boxes,)
-        Which query each box belongs to; one without any box is impossible.
-    n_queries : int
-        Number of queries.
-    totals : dict of int to tuple of (Total, NumberSet)
-        By box, what else must hold in it: weighted sums of columns that lie in sets.
+    ``lower``, ``upper`` (n_boxes, d): closed bounds of numbers, NaN where unbounded and in
+    categorical columns; a strict bound is the neighbouring float; ``states`` (n_boxes, k): allowed
+    codes of the categorical columns that are constrained; ``query`` (n_boxes,): which query each
+    box belongs to; one without any box is impossible; ``n_queries``: number of queries; ``totals``:
+    by box, what else must hold in it: weighted sums of columns that lie in sets.
     """
 
     lower: FloatArray
@@ -124,17 +116,7 @@ class Boxes:
 
 
 def compile_queries(queries: Sequence[Any], schema: TableSchema) -> Boxes:
-    """Turn queries (texts, mappings or `Query` objects) about a table into boxes.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from skcircuits.tabular import TableSchema, compile_queries
-    >>> X = pd.DataFrame({"age": [31.5, 40.0], "job": ["nurse", "cook"]})
-    >>> boxes = compile_queries([{"age": (30, None), "job": "nurse"}], TableSchema.learn(X))
-    >>> boxes.lower, boxes.upper, boxes.states
-    (array([[30., nan]]), array([[nan, nan]]), {1: array([[False,  True]])})
-    """
+    """Turn queries (texts, mappings or `Query` objects) about a table into boxes."""
     reader = _Reader(schema)
     cells = [(i, cell) for i, query in enumerate(queries) for cell in reader.cells(query)]
     return boxes_of_cells(cells, len(queries), schema)

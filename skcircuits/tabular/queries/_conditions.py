@@ -31,16 +31,10 @@ __all__ = ["Conditions", "read_conditions"]
 class Conditions:
     """Conditions as unions of boxes, some of whose cells are observed.
 
-    Attributes
-    ----------
-    boxes : Boxes
-        Condition i is query i.
-    observed : ndarray of shape (n_boxes, d)
-        Cells that are known exactly, NaN elsewhere: they weigh by their density.
-    is_single : bool
-        Whether one condition was given, so that the answer has no axis for them.
-    like : dataframe or None
-        The dataframe the conditions came in; it labels the answers.
+    ``boxes``: condition i is query i; ``observed`` (n_boxes, d): cells that are known exactly, NaN
+    elsewhere: they weigh by their density; ``is_single``: whether one condition was given, so that
+    the answer has no axis for them; ``like``: the dataframe the conditions came in; it labels the
+    answers.
     """
 
     boxes: Boxes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from skcircuits.circuits.engine._arithmetic import dense_log_sum, segment_log_sum
+from skcircuits.circuits.engine._layers import dense_log_sum, segment_log_sum
 
 
 def test_segments_agree_with_logsumexp():

@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits.engine._code_book import CodeBook
-from skcircuits.circuits.engine._joint_table import JointTable, JointTableLayer, joint_states
+from skcircuits.circuits.engine._joint_table import (
+    CodeBook,
+    JointTable,
+    JointTableLayer,
+    joint_states,
+)
 from skcircuits.circuits.inputs import Box
 
 SHAPE = (2, 3, 2)

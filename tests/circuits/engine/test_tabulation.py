@@ -17,7 +17,7 @@ from skcircuits.circuits.engine._plan import compile_plan
 from skcircuits.circuits.engine._policy import TRACE_TABLES
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.queries import _completion, _moments
-from skcircuits.circuits.queries._sampling import sample_completions
+from skcircuits.circuits.queries._completion import sample_completions
 from skcircuits.numerics._row_streams import RowStreams
 from tests.reference.enumeration import Completions
 from tests.reference.latent_trees import latent_tree

@@ -6,7 +6,7 @@ from scipy import stats
 
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
 from skcircuits.circuits.engine._passes import backward, linear_values, log_values
-from skcircuits.circuits.queries._sampling import _Posterior, sample_completions
+from skcircuits.circuits.queries._completion import _Posterior, sample_completions
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._row_streams import RowStreams
 from tests.reference.latent_trees import latent_tree

@@ -6,13 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.circuits.inputs._buffer_rows import Rows
 from skcircuits.circuits.inputs._distinct import distinct_numbers
 from skcircuits.circuits.inputs.base import MIN_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial._groups import (
     MAX_TABLE,
     PolynomialGroup,
 )
+from skcircuits.numerics._arrays import Rows
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["FewIntervals", "ManyIntervals"]
@@ -24,14 +24,8 @@ ROUNDING = 1e-15
 class ManyIntervals(BoxMasses):
     """Masses of many intervals, group by group; bounds that repeat are evaluated once.
 
-    Parameters
-    ----------
-    groups : list of PolynomialGroup
-        The units of each variable, neighbours in the layer.
-    bounds : ndarray of shape (n_groups, 2, n)
-        Lower and upper bounds, infinite ones included.
-    closed : {"both", "left", "right", "neither"}
-        Which ends belong to the intervals.
+    ``groups``: the units of each variable, neighbours in the layer; ``bounds`` (n_groups, 2, n):
+    lower and upper bounds, infinite ones included; ``closed``: which ends belong to the intervals.
     """
 
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
@@ -46,12 +40,7 @@ class ManyIntervals(BoxMasses):
     def write(self, rows: Rows, masses: FloatArray) -> None:
         """Give probabilities to absolute accuracy.
 
-        Parameters
-        ----------
-        rows : slice or ndarray of shape (m,)
-            Which rows.
-        masses : ndarray of shape (n_units, m)
-            Receives the probabilities.
+        ``rows`` (m,): which rows; ``masses`` (n_units, m): receives the probabilities.
         """
         for units, intervals in self._parts:
             intervals.write(rows, masses[units])
@@ -59,12 +48,8 @@ class ManyIntervals(BoxMasses):
     def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
         """Give probabilities and bounds of their errors.
 
-        Parameters
-        ----------
-        rows : slice or ndarray of shape (m,)
-            Which rows.
-        masses, errors : ndarray of shape (n_units, m)
-            Receive the probabilities and the bounds.
+        ``rows`` (m,): which rows; ``masses``, ``errors`` (n_units, m): receive the probabilities
+        and the bounds.
         """
         for units, intervals in self._parts:
             intervals.write_bounds(rows, masses[units], errors[units])
@@ -73,14 +58,8 @@ class ManyIntervals(BoxMasses):
 class FewIntervals(BoxMasses):
     """Masses of few intervals, all groups at once: few rows pay for the number of calls.
 
-    Parameters
-    ----------
-    groups : list of PolynomialGroup
-        The units of each variable, neighbours in the layer.
-    bounds : ndarray of shape (n_groups, 2, n)
-        Lower and upper bounds, infinite ones included.
-    closed : {"both", "left", "right", "neither"}
-        Which ends belong to the intervals.
+    ``groups``: the units of each variable, neighbours in the layer; ``bounds`` (n_groups, 2, n):
+    lower and upper bounds, infinite ones included; ``closed``: which ends belong to the intervals.
     """
 
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
@@ -89,12 +68,7 @@ class FewIntervals(BoxMasses):
     def write(self, rows: Rows, masses: FloatArray) -> None:
         """Give probabilities.
 
-        Parameters
-        ----------
-        rows : slice or ndarray of shape (m,)
-            Which rows.
-        masses : ndarray of shape (n_units, m)
-            Receives the probabilities.
+        ``rows`` (m,): which rows; ``masses`` (n_units, m): receives the probabilities.
         """
         pieces, x = self._places(rows)
         ends = self._groups[0].pieces.cumulative(pieces, x)
@@ -106,12 +80,8 @@ class FewIntervals(BoxMasses):
     def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
         """Give probabilities and bounds of their errors.
 
-        Parameters
-        ----------
-        rows : slice or ndarray of shape (m,)
-            Which rows.
-        masses, errors : ndarray of shape (n_units, m)
-            Receive the probabilities and the bounds.
+        ``rows`` (m,): which rows; ``masses``, ``errors`` (n_units, m): receive the probabilities
+        and the bounds.
         """
         pieces, x = self._places(rows)
         ends = self._groups[0].pieces.two_sided(pieces, x)
@@ -137,14 +107,8 @@ class FewIntervals(BoxMasses):
 class _GroupIntervals:
     """Masses of intervals under the units of one variable.
 
-    Parameters
-    ----------
-    group : PolynomialGroup
-        k units.
-    lower, upper : ndarray of shape (n,)
-        Bounds, infinite ones included.
-    closed : {"both", "left", "right", "neither"}
-        Which ends belong to the intervals.
+    ``group``: k units; ``lower``, ``upper`` (n,): bounds, infinite ones included; ``closed``: which
+    ends belong to the intervals.
     """
 
     def __init__(

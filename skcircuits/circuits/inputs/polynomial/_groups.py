@@ -1,16 +1,81 @@
-"""Piecewise polynomial units of one variable: densities, interval masses, modes, quantiles."""
+"""Piecewise polynomial units of one variable: densities, interval masses, modes, quantiles.
+
+The breakpoints of all units together cut the line into intervals on which every unit is one
+polynomial, or one tail. With a table of their coefficients per interval, a cumulative mass costs
+one binary search and Horner's scheme on contiguous rows of the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import comb
 
 import numpy as np
 
-from skcircuits.circuits.inputs.polynomial._cumulative_table import CumulativeTable
-from skcircuits.circuits.inputs.polynomial._pieces import PieceLocator, PolynomialPieces
+from skcircuits.circuits.inputs.polynomial._pieces import FAR_AWAY, PieceLocator, PolynomialPieces
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["MANY_POINTS", "MAX_TABLE", "PolynomialGroup"]
+__all__ = ["MANY_POINTS", "MAX_TABLE", "CumulativeTable", "PolynomialGroup"]
+
+
+class CumulativeTable:
+    """Cumulative masses of some functions as polynomials on common intervals.
+
+    ``pieces``: the functions; ``functions`` (k,): which of them; ``locate``: their locator.
+
+    On interval i, with v running from 0 to 1 over it, function f has collected Σ_m coefficients[m,
+    i, f] v^m + amplitudes[i, f] exp(slopes[i, f] (x - edges[i, f])).
+    """
+
+    def __init__(self, pieces: PolynomialPieces, functions: IntArray, locate: PieceLocator) -> None:
+        self._merged = locate.merged
+        # The outermost intervals are tails of all functions: there v does not matter
+        self._starts = np.concatenate([self._merged[:1], self._merged])
+        self._scales = 1.0 / np.concatenate([[1.0], np.diff(self._merged), [1.0]])
+        own = locate.table.T
+        shift = (self._starts[:, None] - pieces.starts[own]) / pieces.widths[own]
+        stretch = 1.0 / (self._scales[:, None] * pieces.widths[own])
+        powers = np.vstack([pieces.offsets[None], pieces.antiderivatives])[:, own]
+        powers[1:, pieces.is_tail[own]] = 0.0
+        # Σ_k a_k (shift + stretch v)^k, collected by powers of v
+        self._coefficients = [
+            sum(comb(k, m) * shift ** (k - m) * powers[k] for k in range(m, len(powers)))
+            * stretch**m
+            for m in range(len(powers))
+        ]
+        while len(self._coefficients) > 1 and not self._coefficients[-1].any():
+            self._coefficients.pop()
+        self._edges = pieces.starts[own]
+        self._slopes = np.where(pieces.is_left[own], 1.0, -1.0) * pieces.rates[own]
+        self._amplitudes = pieces.amplitudes[own]
+
+    @staticmethod
+    def n_bytes(pieces: PolynomialPieces, locate: PieceLocator) -> int:
+        """Memory that a table would take, in bytes."""
+        return 8 * locate.table.size * (len(pieces.coefficients) + 4)
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        """Masses left of points.
+
+        ``x`` (n,): points, infinite ones included. Returns (n, k): mass of each function left of
+        each point.
+        """
+        interval = np.searchsorted(self._merged, x, side="right")
+        x = np.clip(x, -FAR_AWAY, FAR_AWAY)
+        v = np.clip((x - self._starts[interval]) * self._scales[interval], 0.0, 1.0)[:, None]
+        value = np.take(self._coefficients[-1], interval, axis=0, mode="clip")
+        rows = np.empty_like(value)  # one buffer for all tables: it stays in cache
+        for coefficients in self._coefficients[-2::-1]:
+            value *= v
+            value += np.take(coefficients, interval, axis=0, out=rows, mode="clip")
+        beyond = x[:, None] - np.take(self._edges, interval, axis=0, out=rows, mode="clip")
+        with np.errstate(over="ignore"):
+            beyond *= np.take(self._slopes, interval, axis=0, out=rows, mode="clip")
+        np.exp(beyond, out=beyond)
+        beyond *= np.take(self._amplitudes, interval, axis=0, out=rows, mode="clip")
+        value += beyond
+        return value
+
 
 # A table of cumulative masses pays for this many points, up to this many bytes.
 MANY_POINTS = 512
@@ -20,23 +85,10 @@ MAX_TABLE = 2**26
 class PolynomialGroup:
     """The units of one variable, with the union of their point masses.
 
-    Parameters
-    ----------
-    variable : int
-        Column number.
-    units : ndarray of shape (k,)
-        Positions of the units in the layer, increasing.
-    atoms : sequence of k pairs of ndarray
-        Points where each unit has mass, and the masses.
-    pieces : PolynomialPieces
-        Polynomials and tails of all units of the layer.
-
-    Attributes
-    ----------
-    atoms : ndarray of shape (a,)
-        Points where any of the units has mass, increasing.
-    atom_masses : ndarray of shape (k, a)
-        Mass of each unit at each of them.
+    ``variable``: column number; ``units`` (k,): positions of the units in the layer, increasing;
+    ``atoms``: points where each unit has mass, and the masses; ``pieces``: polynomials and tails of
+    all units of the layer. ``atoms`` (a,): points where any of the units has mass, increasing;
+    ``atom_masses`` (k, a): mass of each unit at each of them.
     """
 
     def __init__(

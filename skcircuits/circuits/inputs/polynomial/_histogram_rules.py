@@ -42,35 +42,13 @@ def combine_histograms(
 ) -> tuple[PiecewisePolynomial | None, float]:
     """Multiply a histogram with a power of another one.
 
-    Parameters
-    ----------
-    left, right : PiecewisePolynomial
-        Units of degree zero; where both have a tail, they begin at one knot, and where one
-        has a point mass, the other has one or is zero.
-    exponent : {1.0, -1.0}
-        Power of the right unit; the quotient is 0 where the divisor is.
+    ``left``, ``right``: units of degree zero; where both have a tail, they begin at one knot, and
+    where one has a point mass, the other has one or is zero; ``exponent``: power of the right unit;
+    the quotient is 0 where the divisor is. Returns ``unit``: the result, normalised, on the knots
+    of both; None for the zero function; ``log_factor``: log of its integral.
 
-    Returns
-    -------
-    unit : PiecewisePolynomial or None
-        The result, normalised, on the knots of both; None for the zero function.
-    log_factor : float
-        Log of its integral.
-
-    Raises
-    ------
-    CircuitPropertyError
-        If the result is no piecewise polynomial unit, or cannot be integrated.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits import PiecewisePolynomial
-    >>> from skcircuits.circuits.inputs.polynomial._histogram_rules import combine_histograms
-    >>> wide = PiecewisePolynomial(0, knots=[0.0, 2.0], weights=[1.0])
-    >>> steps = PiecewisePolynomial(0, knots=[0.0, 1.0, 3.0], weights=[0.5, 0.5])
-    >>> unit, log_factor = combine_histograms(wide, steps, 1.0)
-    >>> unit.knots.tolist(), unit.weights.round(3).tolist()
-    ([0.0, 1.0, 2.0], [0.667, 0.333])
+    Raises ``CircuitPropertyError`` if the result is no piecewise polynomial unit, or cannot be
+    integrated.
     """
     action = "multiplied" if exponent > 0 else "divided"
     _require_histograms(left, right, action)
@@ -109,15 +87,7 @@ def combine_histograms(
 def histogram_entropy(unit: PiecewisePolynomial) -> float:
     """Entropy of a histogram, of its density beside the logarithms of its point masses.
 
-    Parameters
-    ----------
-    unit : PiecewisePolynomial
-        A unit of degree zero.
-
-    Returns
-    -------
-    float
-        Entropy in nats.
+    ``unit``: a unit of degree zero. Returns entropy in nats.
     """
     _require_histograms(unit, unit, "measured")
     widths = np.concatenate([np.diff(unit.knots), unit.tail_scales, np.ones(len(unit.atoms))])
@@ -132,21 +102,12 @@ def histogram_divergence(
 ) -> tuple[float, float]:
     """Integrate the left unit, and its log ratio to the right, over the right's support.
 
-    Parameters
-    ----------
-    left, right : PiecewisePolynomial
-        Units of degree zero; where both have a tail, they begin at one knot. A point mass
-        of the left unit lies in the right's support if that has one there, too.
+    ``left``, ``right``: units of degree zero; where both have a tail, they begin at one knot. A
+    point mass of the left unit lies in the right's support if that has one there, too. Returns
+    ``mass``, ``divergence``: ∫ left and ∫ left log(left / right) there.
 
-    Returns
-    -------
-    mass, divergence : float
-        ∫ left and ∫ left log(left / right) there.
-
-    Raises
-    ------
-    CircuitPropertyError
-        If a unit is no histogram, or a tail reaches over intervals of the other unit.
+    Raises ``CircuitPropertyError`` if a unit is no histogram, or a tail reaches over intervals of
+    the other unit.
     """
     _require_histograms(left, right, "compared")
     knots, atoms = _common_knots(left, right), np.union1d(left.atoms, right.atoms)

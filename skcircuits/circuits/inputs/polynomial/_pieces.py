@@ -30,32 +30,17 @@ FAR_AWAY = 1e300
 class PolynomialPieces:
     """Piecewise polynomial densities with exponential tails.
 
-    Parameters
-    ----------
-    breakpoints : sequence of U ndarray of shape (P_i + 1,)
-        Increasing ends of the polynomial pieces of each function.
-    weights : sequence of U ndarray of shape (P_i + p_i,)
-        Non-negative weights of the normalised B-splines of degree p_i.
-    tail_masses, tail_scales : ndarray of shape (U, 2)
-        Mass and mean excess of the left and the right exponential tail.
-
-    Attributes
-    ----------
-    first, last : ndarray of shape (U,)
-        Positions of each function's left and right tail in the flat arrays.
-    starts, widths : ndarray of shape (n_pieces,)
-        Left end and width of each polynomial; for tails the edge and 1.
-    coefficients : ndarray of shape (max_degree + 1, n_pieces)
-        Density per unit of u in [0, 1] as powers of u; zero for tails.
-    masses : ndarray of shape (n_pieces,)
-        Integral of each piece.
-    rates : ndarray of shape (n_pieces,)
-        Decay of each tail; zero for polynomials.
-    antiderivatives : ndarray of shape (max_degree + 1, n_pieces)
-        Coefficients of u, u², ... of the mass collected within each polynomial.
-    offsets, amplitudes : ndarray of shape (n_pieces,)
-        The mass left of a point is offset + antiderivative + amplitude exp(-rate distance),
-        the distance from the edge of a tail.
+    ``breakpoints`` (P_i + 1,): increasing ends of the polynomial pieces of each function;
+    ``weights`` (P_i + p_i,): non-negative weights of the normalised B-splines of degree p_i;
+    ``tail_masses``, ``tail_scales`` (U, 2): mass and mean excess of the left and the right
+    exponential tail. ``first``, ``last`` (U,): positions of each function's left and right tail in
+    the flat arrays; ``starts``, ``widths`` (n_pieces,): left end and width of each polynomial; for
+    tails the edge and 1; ``coefficients`` (max_degree + 1, n_pieces): density per unit of u in [0,
+    1] as powers of u; zero for tails; ``masses`` (n_pieces,): integral of each piece; ``rates``
+    (n_pieces,): decay of each tail; zero for polynomials; ``antiderivatives`` (max_degree + 1,
+    n_pieces): coefficients of u, u², ... of the mass collected within each polynomial; ``offsets``,
+    ``amplitudes`` (n_pieces,): the mass left of a point is offset + antiderivative + amplitude
+    exp(-rate distance), the distance from the edge of a tail.
     """
 
     def __init__(
@@ -124,17 +109,8 @@ class PolynomialPieces:
     def log_density(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Log density at points.
 
-        Parameters
-        ----------
-        pieces : ndarray of shape (k, n)
-            Piece of each function that holds each point.
-        x : ndarray of shape (n,)
-            Points.
-
-        Returns
-        -------
-        ndarray of shape (k, n)
-            Log densities; ``-inf`` where a density vanishes.
+        ``pieces`` (k, n): piece of each function that holds each point; ``x`` (n,): points. Returns
+        (k, n): log densities; ``-inf`` where a density vanishes.
         """
         widths = self.widths[pieces]
         values = self._horner(self.coefficients, pieces, (x - self.starts[pieces]) / widths)
@@ -155,17 +131,8 @@ class PolynomialPieces:
     ) -> FloatArray:
         """Log mass of intervals.
 
-        Parameters
-        ----------
-        low, high : ndarray of shape (k, n)
-            Pieces of each function that hold the bounds.
-        lower, upper : ndarray of shape (n,)
-            Bounds, infinite ones included.
-
-        Returns
-        -------
-        ndarray of shape (k, n)
-            Log masses; ``-inf`` where empty.
+        ``low``, ``high`` (k, n): pieces of each function that hold the bounds; ``lower``, ``upper``
+        (n,): bounds, infinite ones included. Returns (k, n): log masses; ``-inf`` where empty.
         """
         mass = self.mass(low, lower, high, upper)
         lost = np.nonzero((mass < MIN_DIFFERENCE) & (upper > lower))
@@ -182,17 +149,8 @@ class PolynomialPieces:
     ) -> FloatArray:
         """Mass of intervals, to absolute accuracy only; as `log_mass` otherwise.
 
-        Parameters
-        ----------
-        low, high : ndarray of shape (k, n)
-            Pieces of each function that hold the bounds.
-        lower, upper : ndarray of shape (n,)
-            Bounds, infinite ones included.
-
-        Returns
-        -------
-        ndarray of shape (k, n)
-            Masses.
+        ``low``, ``high`` (k, n): pieces of each function that hold the bounds; ``lower``, ``upper``
+        (n,): bounds, infinite ones included. Returns (k, n): masses.
         """
         mass = self.cumulative(high, upper)
         mass -= self.cumulative(low, lower)
@@ -202,17 +160,8 @@ class PolynomialPieces:
     def quantile(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
         """Invert the cumulative mass within pieces.
 
-        Parameters
-        ----------
-        pieces : ndarray of shape (m,)
-            Pieces of positive mass.
-        fractions : ndarray of shape (m,)
-            Fraction of the piece's mass left of the result, in [0, 1).
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Points.
+        ``pieces`` (m,): pieces of positive mass; ``fractions`` (m,): fraction of the piece's mass
+        left of the result, in [0, 1). Returns (m,): points.
         """
         fraction = np.where(self.is_left[pieces], fractions, 1.0 - fractions)
         # Of an exponential tail, the fraction is what lies farther out
@@ -265,17 +214,8 @@ class PolynomialPieces:
     def cumulative(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Mass left of points.
 
-        Parameters
-        ----------
-        pieces : ndarray of shape (k, n)
-            Pieces of each function that hold the points.
-        x : ndarray of shape (n,) or (k, n)
-            Points, infinite ones included.
-
-        Returns
-        -------
-        ndarray of shape (k, n)
-            Masses.
+        ``pieces`` (k, n): pieces of each function that hold the points; ``x`` (n,) or (k, n):
+        points, infinite ones included. Returns (k, n): masses.
         """
         mass = self._near_mass(pieces, x)
         mass += self._far.take(pieces)
@@ -287,19 +227,10 @@ class PolynomialPieces:
         Far out in either tail all digits of it are known, which differences of masses that
         are all counted from the left would lose.
 
-        Parameters
-        ----------
-        pieces : ndarray of shape (k, n)
-            Pieces of each function that hold the points.
-        x : ndarray of shape (n,) or (k, n)
-            Points, infinite ones included.
-
-        Returns
-        -------
-        ndarray of shape (3, k, n)
-            The mass to the left, or minus the mass to the right; what must be added to get
-            the mass to the left; and the level of the rounding errors of the first, in units
-            of the machine precision.
+        ``pieces`` (k, n): pieces of each function that hold the points; ``x`` (n,) or (k, n):
+        points, infinite ones included. Returns (3, k, n): the mass to the left, or minus the mass
+        to the right; what must be added to get the mass to the left; and the level of the rounding
+        errors of the first, in units of the machine precision.
         """
         near = self._near_mass(pieces, x)
         return np.stack([near, self._far.take(pieces), np.abs(near) + self._levels.take(pieces)])
@@ -384,19 +315,9 @@ class PolynomialPieces:
 class PieceLocator:
     """Finds the pieces of some functions that hold given points, by one binary search.
 
-    Parameters
-    ----------
-    pieces : PolynomialPieces
-        The functions.
-    functions : ndarray of shape (k,)
-        Which of them.
-
-    Attributes
-    ----------
-    merged : ndarray of shape (b,)
-        Breakpoints of all of them, increasing.
-    table : ndarray of shape (k, b + 1)
-        Piece of each function on each interval between them.
+    ``pieces``: the functions; ``functions`` (k,): which of them. ``merged`` (b,): breakpoints of
+    all of them, increasing; ``table`` (k, b + 1): piece of each function on each interval between
+    them.
     """
 
     def __init__(self, pieces: PolynomialPieces, functions: IntArray) -> None:
@@ -418,14 +339,7 @@ class PieceLocator:
     def __call__(self, x: FloatArray) -> IntArray:
         """Find pieces.
 
-        Parameters
-        ----------
-        x : ndarray of shape (n,)
-            Points, infinite ones included.
-
-        Returns
-        -------
-        ndarray of shape (k, n)
-            Position of the piece of each function.
+        ``x`` (n,): points, infinite ones included. Returns (k, n): position of the piece of each
+        function.
         """
         return self.table.take(self.merged.searchsorted(x, side="right"), axis=1)

@@ -33,10 +33,7 @@ class PiecewisePolynomialLayer(DensityLayer):
     unit without mass there is zero at it. So values of all units of a variable refer to one
     measure, length plus a count of these points, and mixtures of them are densities again.
 
-    Parameters
-    ----------
-    units : sequence of PiecewisePolynomial
-        Units over any variables.
+    ``units``: units over any variables.
     """
 
     def __init__(self, units: Sequence[PiecewisePolynomial]) -> None:

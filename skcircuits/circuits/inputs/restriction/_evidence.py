@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits.inputs._buffer_rows import Rows
 from skcircuits.circuits.inputs.base import Box, InputLayer
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 

@@ -14,11 +14,9 @@ from skcircuits.estimators.shared.queries._features import (
     Features,
     column_index,
     column_indices,
-    in_frame,
-)
-from skcircuits.estimators.shared.queries._information import (
     estimate_information,
     gaussian_information,
+    in_frame,
     mutual_information,
 )
 from skcircuits.estimators.shared.queries._quantiles import bisect_quantiles, shortest_intervals

@@ -13,20 +13,9 @@ _N_LEVELS = 200
 def bisect_quantiles(distribution, levels, start=0.0, scale=1.0):
     """Smallest numbers where a distribution function reaches levels.
 
-    Parameters
-    ----------
-    distribution : callable
-        ``distribution(x)``: probabilities (m, k) that each of m conditions leaves the column at
-        most at x (m, k).
-    levels : ndarray of shape (m, k)
-        Levels in (0, 1).
-    start, scale : ndarray of shape (m, 1), or float
-        A typical number, and a distance from it, to begin with.
-
-    Returns
-    -------
-    ndarray of shape (m, k)
-        The quantiles.
+    ``distribution``: ``distribution(x)``: probabilities (m, k) that each of m conditions leaves the
+    column at most at x (m, k); ``levels`` (m, k): levels in (0, 1); ``start``, ``scale`` (m, 1): a
+    typical number, and a distance from it, to begin with. Returns (m, k): the quantiles.
     """
     low = np.broadcast_to(start - scale, levels.shape).astype(float)
     high = np.broadcast_to(start + scale, levels.shape).astype(float)

@@ -47,21 +47,10 @@ class Weighed:
 def weigh(conditions, log_evidence, is_integral, may_be_exact=None):
     """Weigh conditions by the log probabilities of their boxes.
 
-    Parameters
-    ----------
-    conditions : Conditions
-        Of any form.
-    log_evidence : callable
-        ``log_evidence(boxes, observed)``, of shape (n_boxes,).
-    is_integral : ndarray of bool of shape (d,)
-        Columns whose intervals cover what rounds to the integers inside.
-    may_be_exact : ndarray of bool of shape (d,), default=None
-        Columns where a single number, of probability zero, counts by its density.
-
-    Returns
-    -------
-    Weighed
-        Without impossible boxes.
+    ``conditions``: of any form; ``log_evidence``: ``log_evidence(boxes, observed)``, of shape
+    (n_boxes,); ``is_integral`` (d,): columns whose intervals cover what rounds to the integers
+    inside; ``may_be_exact`` (d,): columns where a single number, of probability zero, counts by its
+    density. Impossible boxes are left out.
     """
     numbered = replace(conditions.boxes, query=np.arange(len(conditions.boxes)))
     rounded = numbered.around_integers(is_integral)

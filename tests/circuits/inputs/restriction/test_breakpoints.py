@@ -8,8 +8,7 @@ from skcircuits.circuits import (
     PiecewisePolynomial,
     Poisson,
 )
-from skcircuits.circuits.inputs.restriction._breakpoints import breakpoints
-from skcircuits.circuits.inputs.restriction._gaussian_forms import can_bound_forms
+from skcircuits.circuits.inputs.restriction._linear_forms import breakpoints, can_bound_forms
 from skcircuits.exceptions import CircuitPropertyError
 
 

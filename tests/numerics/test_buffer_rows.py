@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits.inputs._buffer_rows import Scatter, as_run
+from skcircuits.numerics._arrays import Scatter, as_run
 
 
 @pytest.mark.parametrize("targets", [[4, 5, 6], [6, 0, 3], [2, 2, 0, 2], [1]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from skcircuits.circuits.inputs._inverse_cdf import InverseCdf
+from skcircuits.numerics._random import InverseCdf
 
 
 def random_distributions(seed, n_distributions=50):
