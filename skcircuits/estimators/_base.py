@@ -5,6 +5,8 @@ tables that users pass; densities build on `skcircuits.estimators.shared._densit
 in `skcircuits.estimators.shared._fitting`.
 """
 
+import inspect
+import re
 from collections import Counter
 from functools import wraps
 from numbers import Number
@@ -52,6 +54,7 @@ __all__ = [
     "check_weights",
     "feature_names",
     "fit_context",
+    "inherit_documentation",
     "make_generator",
     "route_fit_parameters",
 ]
@@ -296,3 +299,39 @@ def _check_not_empty(frame):
             f"Found array with {n_rows} sample(s) and {n_columns} feature(s) "
             f"(shape={frame.shape}) while a minimum of 1 is required."
         )
+
+
+def inherit_documentation(cls):
+    """Add to a class's docstring the parameters and attributes that its bases describe."""
+    if cls.__doc__ is None:  # python -OO
+        return cls
+    documents = [inspect.cleandoc(base.__dict__.get("__doc__") or "") for base in cls.__mro__]
+    parameters, attributes = {}, {}
+    for document in reversed(documents):
+        parameters.update(_documented_entries(document, "Parameters"))
+        attributes.update(_documented_entries(document, "Attributes"))
+    parameters = {name: parameters[name] for name in inspect.signature(cls).parameters}
+    before, after = _section("(?:Parameters|Attributes)").split(documents[0], maxsplit=1)[::2]
+    after = _section("Attributes").sub("", after).lstrip("\n")
+    sections = [f"Parameters\n----------\n{_joined(parameters)}"]
+    if attributes:
+        sections.append(f"Attributes\n----------\n{_joined(attributes)}")
+    # A last line break, as before closing quotes
+    cls.__doc__ = "\n".join([before.rstrip("\n") + "\n", *sections, f"{after}\n"])
+    return cls
+
+
+def _joined(entries):
+    return "".join(f"{entry}\n" for entry in entries.values())
+
+
+def _section(name):
+    """Pattern of a section of a numpydoc docstring; its text is the first group."""
+    return re.compile(rf"^{name}\n-+\n((?:\S.*\n(?: .*\n)+)*)", re.M)
+
+
+def _documented_entries(document, section):
+    """Entries of a section by name, in their order."""
+    found = _section(section).search(f"{document}\n")
+    entries = re.findall(r"^\S.*(?:\n .*)+", found[1], re.M) if found else []
+    return {entry.split(" ", 1)[0]: entry for entry in entries}

@@ -6,9 +6,11 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
@@ -28,14 +30,14 @@ from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, mu
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
+from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
 from skcircuits.predictions._closed_forms import Problem
-from skcircuits.predictions._draws import MIN_DRAWS, DrawBudget
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import append_columns
 
-__all__ = ["EXPECTED_PREDICTION_CONSTRAINTS", "ExpectedPredictionMixin"]
+__all__ = ["EXPECTED_PREDICTION_CONSTRAINTS", "ExpectedPredictionMixin", "column_encoder"]
 
 EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     **DENSITY_CONSTRAINTS,
@@ -62,6 +64,60 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
     A subclass gives ``_default_estimator(y)``, ``_check_targets(y, X)`` (the target as columns
     (n, k) of numbers or codes, and a mask of the columns of codes) and ``_answer_scale(y)``
     (what an error of one is, per output).
+
+    Parameters
+    ----------
+    density : "auto", density estimator or Circuit, default="auto"
+        Distribution of the rows. ``"auto"`` chooses one for the table, an estimator is cloned
+        and fitted on X, a circuit is used as it is, one variable per column.
+    method : {"auto", "exact", "draws"}, default="auto"
+        ``"auto"`` computes expectations in closed form where model and density have one (see
+        `method_`), enumerates the completions of rows that miss few categories, and draws
+        elsewhere. ``"exact"`` refuses models without closed form, ``"draws"`` always draws.
+    n_draws : int, default=2000
+        Most draws per row.
+    n_completions : int, default=5
+        Number of completed copies of training rows with missing values, each for one clone of
+        the estimator. Missing values are drawn given the observed ones of the row and its
+        target. 0 hands the rows to the estimator as they are.
+    add_indicator : bool, default=False
+        Give the model one more column per column with missing values in fit: 1 where the
+        value is missing. The density is learned over these columns, too. For tables whose
+        missing values tell something.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Categorical columns: strings, booleans, categories and enumerations of a dataframe
+        or object array, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        Whether a category that fit has not seen counts as a missing value or is refused.
+    n_jobs : int, default=None
+        Number of parallel jobs for draws; results do not depend on it.
+    random_state : int, RandomState or None, default=None
+        Seed of the density and of the draws. Draws are keyed by the values of the row, so
+        that predictions do not depend on other rows.
+    verbose : int, default=0
+        Verbosity of the density.
+
+    Attributes
+    ----------
+    estimators_ : list of estimator
+        The fitted models, one per completed copy of the training rows; their predictions are
+        averaged.
+    estimator_ : estimator
+        The first of them, and the only one where the training rows were complete.
+    density_ : density estimator or None
+        The fitted density, None where a circuit was given.
+    circuit_ : Circuit
+        Its circuit, in original units and codes into ``categories_``.
+    method_ : str
+        How rows with missing values are predicted, and why not in closed form.
+    categories_ : list of ndarray or None
+        Categories per column in the order of their codes, None for numbers.
+    is_categorical_ : ndarray of shape (n_features_in_,)
+        Mask of the categorical columns.
+    n_features_in_ : int
+        Number of columns in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns in fit, where all are strings.
     """
 
     def __init__(
@@ -222,6 +278,11 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                 )
             )
         self.method_ = self._way_of(first)
+
+    @property
+    def _known_categorical(self):
+        """Mask of the categorical columns, once a table has been read."""
+        return self._schema.is_categorical if hasattr(self, "_schema") else np.zeros(0, dtype=bool)
 
     def _way_of(self, method):
         form = self._closed_forms.get(method)
@@ -456,3 +517,12 @@ def _range_of(encoded):
     largest = np.max(encoded, axis=0, where=seen, initial=-np.inf)
     empty = ~seen.any(axis=0)
     return np.where(empty, 0.0, least), np.where(empty, 0.0, largest)
+
+
+def column_encoder(is_categorical):
+    """Make the first step of a default model: standardised numbers, one-hot categories."""
+    numeric, categorical = np.flatnonzero(~is_categorical), np.flatnonzero(is_categorical)
+    one_hot = OneHotEncoder(handle_unknown="ignore")
+    return ColumnTransformer(
+        [("numeric", StandardScaler(), numeric), ("categorical", one_hot, categorical)]
+    )

@@ -2,7 +2,7 @@
 
 # Families of models register their closed forms
 from skcircuits.predictions._expected_response import ExpectedResponse, find_closed_form
-from skcircuits.predictions.models import _calibrated, _linear, _targets, _trees  # noqa: F401
+from skcircuits.predictions.models import _linear, _trees, _wrappers  # noqa: F401
 from skcircuits.predictions.models._kernel_expansions import KernelExpansion
 
 __all__ = ["ExpectedResponse", "KernelExpansion", "find_closed_form"]

@@ -11,6 +11,12 @@ import numpy as np
 from skcircuits.circuits import Circuit
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import memory_bound_chunks
+from skcircuits.predictions._any_model import (
+    DrawBudget,
+    expectation_by_draws,
+    expectation_by_enumeration,
+    has_few_completions,
+)
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
     NoClosedFormError,
@@ -18,8 +24,6 @@ from skcircuits.predictions._closed_forms import (
     closed_form,
     last_step,
 )
-from skcircuits.predictions._draws import DrawBudget, expectation_by_draws
-from skcircuits.predictions._enumeration import expectation_by_enumeration, has_few_completions
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray
 

@@ -478,7 +478,7 @@ def test_frozen_estimators_are_looked_into():
 
 def test_every_row_goes_its_best_way():
     """Equal rows, closed forms for some rows, enumeration and draws for others."""
-    from skcircuits.predictions._draws import DrawBudget
+    from skcircuits.predictions._any_model import DrawBudget
 
     circuit = gaussian_circuit()
     model = train(DecisionTreeRegressor(max_depth=3, random_state=0), circuit)

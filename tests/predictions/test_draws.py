@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian
-from skcircuits.predictions._draws import MIN_DRAWS, DrawBudget, expectation_by_draws
+from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget, expectation_by_draws
 from skcircuits.predictions._rows import IncompleteRows, Response
 
 NAN = np.nan

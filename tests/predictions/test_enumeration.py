@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.predictions._enumeration import (
+from skcircuits.predictions._any_model import (
     MAX_COMPLETIONS,
     expectation_by_enumeration,
     has_few_completions,

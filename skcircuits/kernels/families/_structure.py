@@ -211,7 +211,7 @@ class KernelStructure:
             found = self._product(
                 [self._split_power(node, power, left, right) for node, power in powers], 2
             )
-            self._splits[key] = [(weight, *pair) for pair, weight in found.items()]  # type: ignore[misc]
+            self._splits[key] = [(weight, own, other) for (own, other), weight in found.items()]
         return self._splits[key]
 
     def _split_power(self, number: int, power: int, left: int, right: int) -> _Terms:

@@ -387,9 +387,10 @@ def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
     return structure
 
 
-def check_positive(name: str, value: object) -> float:
+def check_positive(name: str, value: Any) -> float:
     """Check a positive finite kernel parameter."""
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (number and np.isfinite(value) and value > 0):  # type: ignore[call-overload, operator]
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    number = float(value) if is_number else np.nan
+    if not 0.0 < number < np.inf:
         raise ValueError(must(f"{name} of a kernel", "be a positive number", "", **{name: value}))
-    return float(value)  # type: ignore[arg-type]
+    return number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce, singledispatch
 from operator import mul
@@ -76,20 +77,16 @@ class KernelExpansion:
 
     def mean(self, X: FloatArray) -> FloatArray:
         """Expected value of rows, missing cells integrated out, shape (n, k)."""
-        settings = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
-        columns = [
-            expected_kernel_dot(X, self.points, factors, **settings)  # type: ignore[arg-type]
-            for factors in self.coefficients.T
-        ]
-        return np.column_stack(columns) + self.intercept
+        return self._of_outputs(expected_kernel_dot, X) + self.intercept
 
     def variance(self, X: FloatArray) -> FloatArray:
         """Variance given the observed cells, shape (n, k); the work grows with m²."""
+        return self._of_outputs(expansion_variance, X)
+
+    def _of_outputs(self, function: Callable[..., FloatArray], X: FloatArray) -> FloatArray:
+        """Columns of what a function of rows, points and coefficients gives per output."""
         settings = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
-        columns = [
-            expansion_variance(X, self.points, factors, **settings)  # type: ignore[arg-type]
-            for factors in self.coefficients.T
-        ]
+        columns = [function(X, self.points, own, **settings) for own in self.coefficients.T]
         return np.column_stack(columns)
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:

@@ -1,10 +1,13 @@
-"""Transformed targets: an affine function of a closed form is one."""
+"""Models around models: transformed targets and sigmoid calibration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.special import expit
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 
 from skcircuits.predictions._closed_forms import (
@@ -14,9 +17,13 @@ from skcircuits.predictions._closed_forms import (
     Problem,
     closed_form,
     last_step,
+    steps_of,
 )
+from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Expectation, IncompleteRows
+from skcircuits.predictions.models._additive import probe
 from skcircuits.predictions.models._linear import build_linear, build_log_linear
+from skcircuits.predictions.models._logistic import LogisticForm
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["AffineForm"]
@@ -52,7 +59,7 @@ class AffineForm:
 
 
 @closed_form.register
-def _build(model: TransformedTargetRegressor, problem: Problem) -> ClosedForm:
+def _of_transformed_target(model: TransformedTargetRegressor, problem: Problem) -> ClosedForm:
     inner = last_step(model.regressor_)
     if closed_form.dispatch(type(inner)) is build_linear:
         # Logarithms first: over few states the exponential is a polynomial as well
@@ -77,3 +84,40 @@ def _build_affine(single: Problem) -> ClosedForm:
     if not np.allclose(levels * factor + shift, back, rtol=1e-12, atol=1e-12 * np.abs(back).max()):
         raise NoClosedFormError("the transformation of the target is not affine")
     return AffineForm(closed_form(last_step(model.regressor_), inner), factor, shift)
+
+
+@closed_form.register
+def _of_calibrated(model: CalibratedClassifierCV, problem: Problem) -> ClosedForm:
+    if len(model.classes_) != 2:
+        raise NoClosedFormError("calibrated probabilities of several classes are no softmax")
+    forms = [
+        _of_copy(copy, single, steps_of(whole))
+        for single in problem.of_single_models()
+        for whole in single.response.models
+        for copy in last_step(whole).calibrated_classifiers_
+    ]
+    return forms[0] if len(forms) == 1 else AverageForm(forms)
+
+
+def _of_copy(copy: Any, single: Problem, steps: list[Any]) -> ClosedForm:
+    """Build the form of one copy, whose probability is a sigmoid of its decision function."""
+    (calibrator,) = copy.calibrators
+    if not hasattr(calibrator, "a_") or not hasattr(copy.estimator, "decision_function"):
+        raise NoClosedFormError("the calibration is no sigmoid of a decision function")
+
+    def to_table(X: FloatArray) -> Any:
+        table = single.response.to_table(X)
+        for step in steps:
+            table = step.transform(table)
+        return table
+
+    inner = replace(single.response, models=[copy.estimator], to_table=to_table)
+    decide = replace(inner, method="decision_function")
+
+    def score(X: FloatArray) -> FloatArray:
+        return -(calibrator.a_ * decide(X) + calibrator.b_)
+
+    trials = single.trial_rows()
+    expected = copy.predict_proba(to_table(trials))[:, 1:]
+    single.check(expit(score(trials)), np.asarray(expected), "a sigmoid calibration")
+    return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))
