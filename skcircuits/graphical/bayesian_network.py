@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -15,6 +14,7 @@ from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.graphical.files._bif import NetworkDescription, read_bif, write_bif
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_network
+from skcircuits.numerics._arrays import is_number
 
 __all__ = ["BayesianNetwork"]
 
@@ -173,7 +173,7 @@ class BayesianNetwork(FactorGraph):
         BayesianNetwork
             A positive network near this one.
         """
-        if not (isinstance(amount, float | Real) and 0 < amount <= 1):
+        if not (is_number(amount) and 0 < amount <= 1):
             raise ValueError(must("amount", "be in (0, 1]", amount=amount))
         # Rows, not whole tables: each conditional distribution stays normalised.
         tables = [np.exp(factor.log_table) for factor in self.factors]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from numbers import Real
 from os import PathLike
 from typing import Any, Self
 
@@ -29,6 +28,7 @@ from skcircuits.graphical.inference._gibbs import (
 )
 from skcircuits.graphical.inference._posterior import Posterior
 from skcircuits.graphical.inference._rows import Evidence, check_names
+from skcircuits.numerics._arrays import is_number
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -342,7 +342,7 @@ default="auto"
         FactorGraph
             A positive model near this one.
         """
-        if not (isinstance(amount, float | Real) and 0 < amount <= 1):
+        if not (is_number(amount) and 0 < amount <= 1):
             raise ValueError(must("amount", "be in (0, 1]", amount=amount))
         return FactorGraph(
             [factor.soften(amount) for factor in self.factors],

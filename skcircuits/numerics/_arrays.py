@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,12 @@ from scipy import sparse
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Rows", "Scatter", "as_run", "float_array", "integer_array", "integers"]
+__all__ = ["Rows", "Scatter", "as_run", "float_array", "integer_array", "integers", "is_number"]
+
+
+def is_number(value: object) -> bool:
+    """Whether something is a single number; type checkers do not know floats as `Real`."""
+    return isinstance(value, Real)
 
 
 def float_array(values: Any, name: str) -> FloatArray:

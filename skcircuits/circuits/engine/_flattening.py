@@ -22,20 +22,12 @@ _Terms = list[tuple[float, tuple[Unit, ...]]]
 
 
 def flatten(root: Unit) -> Unit:
-    """Rewrite a circuit with fewer levels.
-
-    ``root``: the root of a smooth and decomposable circuit. Returns the root of a circuit of the
-    same function.
-    """
-    flattening = _Flattening(root)
-    return flattening.unit(root)
+    """Rewrite a smooth and decomposable circuit with fewer levels."""
+    return _Flattening(root).unit(root)
 
 
 class _Flattening:
-    """Every unit as a list of weighted products, and as a unit where it stays one.
-
-    ``root``: the root.
-    """
+    """Every unit as a list of weighted products, and as a unit where it stays one."""
 
     def __init__(self, root: Unit) -> None:
         order = topological_order(root)

@@ -252,6 +252,7 @@ class JointTableLayer(DiscreteInputLayer):
         codes, completions, starts, lengths = self._completions
         totals = self._lookup[:, codes]
         terms = self.log_masses.reshape(len(self), -1)[:, completions]
+        # Distributions of impossible codes are never drawn from; they must not be NaN either
         masses = np.exp(terms - np.where(np.isneginf(totals), 0.0, totals))
         firsts = np.arange(len(self))[:, None] * len(codes) + starts
         return InverseCdf(masses.ravel(), firsts.ravel(), np.tile(lengths, len(self)))
@@ -300,6 +301,7 @@ class JointTableLayer(DiscreteInputLayer):
                 rows = np.flatnonzero(unknown[variable])
                 contexts = self._contexts[place].take(codes.take(rows))
                 reached = own_flows.take(rows, axis=1)
+                # State by state: all at once would need an array of states, units and rows
                 fractions = np.empty((self._shape[place], len(rows)))
                 for fraction, table in zip(fractions, self._conditionals[place]):
                     at = table[units].take(contexts, axis=1)

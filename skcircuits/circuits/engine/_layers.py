@@ -134,6 +134,7 @@ class SumWeights:
         """Give a layer's weights as a matrix from all units to its own, made at first use."""
         first = layer.edges.start
         if first not in self._matrices:
+            # Columns are all units, so that the product reads the buffer without a gather
             indptr = np.append(layer.starts, len(layer.children))
             parts = self.linear[layer.edges], layer.children, indptr
             shape = len(layer.lengths), n_units
@@ -159,6 +160,7 @@ class ProductLayer:
     def forward_log(self, values: FloatArray, weights: SumWeights) -> None:
         """Add the log values of the factors."""
         out = values[self.units]
+        # mode="clip" lets NumPy write straight into the buffer; indices are never out of bounds
         np.take(values, self.children[:, 0], axis=0, out=out, mode="clip")
         for factor in self.children.T[1:]:
             out += values[factor]
@@ -219,6 +221,7 @@ class SumLayer:
 
     def edges_of(self, own: IntArray) -> tuple[IntArray, IntArray]:
         """List the edges of some sums one after the other."""
+        # One flat list whatever the lengths: no loop over the sums
         lengths = self.lengths[own]
         first = np.cumsum(lengths) - lengths
         edges = np.arange(lengths.sum()) + np.repeat(self.starts[own] - first, lengths)
@@ -257,6 +260,7 @@ class SumLayer:
         """Log of weight times child at each edge, shape (n_edges, *batch)."""
         log_weights = weights.log[self.edges]
         terms = values[self.children]
+        # Weights of one circuit serve all rows; a batch of weights has one set for each
         terms += log_weights.reshape(log_weights.shape + (1,) * (terms.ndim - log_weights.ndim))
         return terms
 
@@ -317,6 +321,7 @@ class SumLayer:
         """Logarithm of ``posteriors``, shape (n_edges, *batch)."""
         terms = self._terms(log_values, weights)
         own = log_values[self.units]
+        # An impossible sum has impossible terms: -inf - 0 stays -inf, where -inf + inf is NaN
         terms -= np.repeat(np.where(np.isneginf(own), 0.0, own), self.lengths, axis=0)
         # Logarithms this large have lost the digits of ratios: these are normalised again.
         if _has_large_logs(own):
@@ -344,6 +349,7 @@ class SumLayer:
         scaled = self._scaled_blocks(flows, log_values, weights)
         if scaled is not None:
             matrices, ratios, children = scaled
+            # Rows are summed by the product itself: no array has an axis for edges and rows
             return (ratios @ children.transpose(0, 2, 1) * matrices).ravel()
         posteriors = self.posteriors(log_values, weights)
         counts: FloatArray = np.einsum("en,en->e", posteriors, flows[self.sum_of_edge])
@@ -367,6 +373,7 @@ class SumLayer:
         peak[np.isneginf(peak)] = 0.0
         own = log_values[self.units].reshape(n_blocks, n_sums, -1)
         flow = flows[self.units].reshape(own.shape)
+        # Sums that are not reached may be impossible: their ratio would be 0 / 0
         exponent = np.where(flow > 0, peak - own, 0.0)
         if exponent.max(initial=0.0) > MAX_EXPONENT or _has_large_logs(own):
             return None

@@ -96,6 +96,7 @@ class LoweredPlan:
                 out[...], own_scale = step.layer.scaled_prob(X)
                 log_scale += own_scale
 
+        # Every step writes all its rows before another reads them
         values = np.empty((self.n_rows, len(X)))
         run_steps(self.steps, values, "linear", self.weights, write)
         exact = values[self.root] >= MIN_ROOT
@@ -127,6 +128,7 @@ def _lower(plan: Plan) -> LoweredPlan:
     nodes = [*_input_nodes(plan, scopes), *_inner_nodes(plan)]
     producer = {unit: node for node in nodes for unit in node.units}
     for node in nodes:
+        # Each once, in the order of reading: a set would make the order of steps a matter of chance
         node.needs = list({id(producer[unit]): producer[unit] for unit in node.reads}.values())
     order = _depth_first(producer[plan.root])
     start_of, n_rows = _allocate(order)
@@ -256,6 +258,7 @@ def _allocate(nodes: list[_Node]) -> tuple[dict[int, int], int]:
     """First row of each node in a buffer whose rows are used again, and its size."""
     last_use: dict[int, int] = defaultdict(lambda: -1)
     last_use.update((id(below), i) for i, node in enumerate(nodes) for below in node.needs)
+    # First fit: optimal packing is NP-hard, and depth-first order leaves little to gain
     start_of: dict[int, int] = {}
     taken: list[tuple[int, int, int]] = []  # first row, end, identity of the node
     n_rows = 0

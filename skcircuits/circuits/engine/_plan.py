@@ -87,6 +87,7 @@ class Plan:
     @cached_property
     def cardinalities(self) -> dict[int, int]:
         """Number of states of each discrete variable, sorted by variable."""
+        # Units may list different numbers of states of one variable: those left out are impossible
         n_states = np.zeros(self.n_columns, dtype=np.int64)
         for _, layer in self.inputs:
             if isinstance(layer, DiscreteInputLayer):
@@ -104,6 +105,7 @@ class Plan:
     @cached_property
     def position(self) -> dict[int, int]:
         """Position in the buffer by ``id`` of the symbolic unit."""
+        # By identity: units are shared by reference, and equal ones may stand in two places
         return {id(unit): i for i, unit in enumerate(self.units)}
 
     @property
@@ -116,6 +118,7 @@ class Plan:
         """Temporary memory that a pass over one row takes."""
         widest = max((layer.bytes_per_row for _, layer in self.inputs), default=0)
         edges = max((len(layer.children) for layer in self.sum_layers), default=0)
+        # Values and what is derived from them; terms at edges with two temporaries
         return 8 * (2 * self.n_units + 3 * edges) + widest
 
     def batches(self, n_rows: int, n_buffers: int = 1) -> Iterable[slice]:
@@ -168,6 +171,7 @@ class _PlanBuilder:
 
     def add_inputs(self, leaves: list[InputUnit]) -> None:
         """Add one layer per family, its units sorted by scope for locality."""
+        # Sorted, the units of one scope are a run: lookups and scales work run by run
         for family in _groups(leaves, lambda unit: unit.layer_key):
             family.sort(key=lambda unit: unit.scope)
             self._inputs.append((self._place(family), family[0].layer_type.stack(family)))

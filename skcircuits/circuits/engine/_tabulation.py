@@ -36,6 +36,7 @@ def tabulated(plan: Plan, move: Move = "log", budget: TableBudget = TRACE_TABLES
 def _tabulate(plan: Plan, move: Move, budget: TableBudget) -> Plan:
     if plan.n_units < budget.min_units:
         return plan
+    # Larger tables leave a smaller plan, so the largest that fits the budget is taken
     for max_codes in budget.max_codes:
         border = _Border(plan, max_codes)
         rounds = _rounds(border.tables)
@@ -158,6 +159,7 @@ def _max_tables(
     for scope, own in states.items():
         own[own == border.shape(scope)] = np.nan
     X = _rows_of_states(states, plan.n_columns)
+    # Completions are traced, not read off the table: ties are broken as without tables
     inputs = input_buffer(plan, lambda layer: layer.log_max(X), (len(X),))
     values = feedforward(plan, inputs, "max")
     result: dict[int, JointTable] = {}

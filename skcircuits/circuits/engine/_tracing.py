@@ -42,6 +42,7 @@ def trace(
     pending = PendingPairs(plan)
     starts = np.full(n_rows, plan.root) if starts is None else starts
     pending.add(starts, np.arange(n_rows))
+    # Parents come after children in a plan: backwards, all pairs of a layer are known at its turn
     for layer in reversed(plan.layers):
         units, rows = pending.take(layer.units)
         if len(units) == 0:
@@ -110,6 +111,7 @@ def best_edges(plan: Plan, values: FloatArray) -> EdgeChoice:
             return _best_in_segments(layer, log_weights, values, own, rows)
         edges = np.empty(len(own), dtype=np.intp)
         matrices = log_weights.reshape(layer.block_shape)
+        # Block by block, a term per child and pair: edges of other sums are never touched
         for block, pairs, sums in pairs_by_block(layer, own):
             terms = values[layer.block_children[block]][:, rows[pairs]]
             terms += matrices[block].T[:, sums]

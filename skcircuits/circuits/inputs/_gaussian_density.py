@@ -17,7 +17,7 @@ from skcircuits.numerics._small_cholesky import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["log_density", "weighted_score"]
+__all__ = ["log_density", "log_peak", "weighted_score"]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -58,6 +58,17 @@ def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
     return result
 
 
+def log_peak(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Log joint density (K, n) of rows with missing cells at their conditional means."""
+    peaks = log_density(stack, X)
+    for block in conditional_blocks(stack, X):
+        # A conditional Gaussian of m cells is |Λ_mm|^(1/2) (2π)^(-m/2) high.
+        heights = block.half_log_precisions.reshape(stack.n_components, -1)
+        heights = heights - 0.5 * block.group.missing.shape[1] * _LOG_2PI
+        peaks[:, block.group.rows] += heights[:, block.group.pattern]
+    return peaks
+
+
 def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> FloatArray:
     r"""Weighted sum over the Gaussians of the gradients of their log densities.
 
@@ -73,15 +84,15 @@ def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> 
         \Sigma^{-1} (\mu - x) = \begin{pmatrix}
         \Sigma_{oo}^{-1} (\mu_o - x_o) \\ 0 \end{pmatrix}.
     """
-    centered = np.ascontiguousarray(X.T) - stack.means[:, :, None]  # (K, d, n)
+    deviations = np.ascontiguousarray(X.T) - stack.means[:, :, None]  # (K, d, n)
     missing = np.isnan(X)
     if missing.any():
         for block in conditional_blocks(stack, X):
             columns = block.group.missing[block.group.pattern].T
-            centered[:, columns, block.group.rows] = block.centered.transpose(1, 0, 2)
-    centered *= weights[:, None]
+            deviations[:, columns, block.group.rows] = block.deviations.transpose(1, 0, 2)
+    deviations *= weights[:, None]
     # The product sums over the components, too
-    result = -np.tensordot(stack.precisions, centered, ([0, 1], [0, 1]))
+    result = -np.tensordot(stack.precisions, deviations, ([0, 1], [0, 1]))
     result[missing.T] = 0.0
     return result
 
@@ -101,7 +112,7 @@ def _by_completion(stack: GaussianStack, X: FloatArray, columns: FloatArray) -> 
         log_precisions = np.zeros((stack.n_components, delta.shape[2]))
         for block in conditional_blocks(stack, X[rows]):
             missing = block.group.missing[block.group.pattern].T
-            delta[:, missing, block.group.rows] = block.centered.transpose(1, 0, 2)
+            delta[:, missing, block.group.rows] = block.deviations.transpose(1, 0, 2)
             own = block.half_log_precisions.reshape(stack.n_components, -1)
             log_precisions[:, block.group.rows] = own[:, block.group.pattern]
         result[:, rows] = -0.5 * _squared_norms(stack.whitening @ delta) - log_precisions

@@ -208,14 +208,15 @@ def _gaussian(scope: Scope, mean: FloatArray, covariance: FloatArray) -> InputUn
     return MultivariateGaussian(scope, mean, (covariance + covariance.T) / 2)
 
 
-def _log_normal(centered: float, std: float) -> float:
-    """Log density of a centred Gaussian of one variable; ``-inf`` beyond all floats."""
+def _log_normal(deviation: float, std: float) -> float:
+    """Log density of a Gaussian of one variable at a deviation from its mean."""
+    # ``-inf`` beyond all floats
     with np.errstate(over="ignore"):
-        return float(-0.5 * np.square(centered / std) - np.log(std) - LOG_SQRT_2PI)
+        return float(-0.5 * np.square(deviation / std) - np.log(std) - LOG_SQRT_2PI)
 
 
-def _log_density(centered: FloatArray, covariance: FloatArray) -> float:
-    """Log density of a centred Gaussian."""
-    distance = centered @ np.linalg.solve(covariance, centered)
+def _log_density(deviation: FloatArray, covariance: FloatArray) -> float:
+    """Log density of a Gaussian at a deviation (d,) from its mean."""
+    distance = deviation @ np.linalg.solve(covariance, deviation)
     log_determinant = np.linalg.slogdet(covariance)[1]
-    return float(-0.5 * (distance + log_determinant) - len(centered) * LOG_SQRT_2PI)
+    return float(-0.5 * (distance + log_determinant) - len(deviation) * LOG_SQRT_2PI)

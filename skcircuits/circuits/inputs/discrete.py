@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
 )
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import is_number
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -113,7 +113,7 @@ class Bernoulli(DiscreteUnit):
     """
 
     def __init__(self, variable: int, p: float) -> None:
-        if not (isinstance(p, float | Real) and 0.0 <= p <= 1.0):
+        if not (is_number(p) and 0.0 <= p <= 1.0):
             raise ValueError(must("probability of a Bernoulli unit", "lie in [0, 1]", p=p))
         super().__init__(variable, np.array([1.0 - p, p], dtype=np.float64))
         self.p: float = float(p)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._distinct import distinct_parameters
 from skcircuits.circuits.inputs.base import check_variable
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
+    distinct_parameters,
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics._factor_stack import (
@@ -24,8 +24,7 @@ from skcircuits.numerics._factor_stack import (
     factor_score,
     factor_variance,
 )
-from skcircuits.numerics._random import RandomNumbers
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["FactorGaussian", "FactorGaussianLayer"]
 
@@ -72,34 +71,12 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
         """Temporary memory that evaluating one row takes: a few cells and factors per unit."""
         return 4 * 8 * (self.scopes.size + len(self) * self.gaussians.n_factors)
 
-    def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density of the observed cells under each unit, shape (n_units, n)."""
-        return factor_log_density(self.gaussians, self.cells(X))
-
-    def log_max(self, X: FloatArray) -> FloatArray:
-        """Log joint density at the conditional means, shape (n_units, n)."""
-        return factor_log_peak(self.gaussians, self.cells(X))
-
-    def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells with the conditional mean, shape (m, scope_size)."""
-        return factor_mean(self.gaussians, cells)[units, np.arange(len(units))]
-
-    def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Draw NaN cells given the observed ones, shape (m, scope_size)."""
-        return factor_draw(self.gaussians, units, cells, rng)
-
-    def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of every cell given the observed ones, (n_units, n, scope_size)."""
-        cells = self.cells(X)
-        return factor_mean(self.gaussians, cells), factor_variance(self.gaussians, cells)
-
-    def conditional_means(self, X: FloatArray) -> FloatArray:
-        """Mean of every cell given the observed ones, shape (n_units, n, scope_size)."""
-        return factor_mean(self.gaussians, self.cells(X))
-
-    def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""
-        score[self.variables] += factor_score(self.gaussians, self.cells(X), flows)
+    _log_density = staticmethod(factor_log_density)
+    _log_peak = staticmethod(factor_log_peak)
+    _mean = staticmethod(factor_mean)
+    _variance = staticmethod(factor_variance)
+    _complete = staticmethod(factor_draw)
+    _score = staticmethod(factor_score)
 
 
 class FactorGaussian(MultivariateGaussian):

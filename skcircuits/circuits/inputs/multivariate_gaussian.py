@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from skcircuits.circuits.inputs._distinct import distinct_parameters
 from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
-from skcircuits.circuits.inputs._gaussian_density import log_density, weighted_score
+from skcircuits.circuits.inputs._gaussian_density import log_density, log_peak, weighted_score
 from skcircuits.circuits.inputs.base import (
-    LOG_SQRT_2PI,
     Box,
     DifferentiableLayer,
     InputUnit,
@@ -19,7 +17,6 @@ from skcircuits.circuits.inputs.base import (
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics._gaussian_conditionals import (
-    conditional_blocks,
     conditional_mean,
     conditional_variance,
     sample_conditional,
@@ -28,7 +25,7 @@ from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["MultivariateGaussian", "MultivariateGaussianLayer"]
+__all__ = ["MultivariateGaussian", "MultivariateGaussianLayer", "distinct_parameters"]
 
 
 class MultivariateGaussianLayer(DifferentiableLayer):
@@ -72,9 +69,17 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         """Select the columns of the scope, shape (n, scope_size)."""
         return np.ascontiguousarray(X[:, self.variables])
 
+    # What a stack of Gaussians can be asked; low-rank stacks have functions of their own
+    _log_density: ClassVar[Callable[..., FloatArray]] = staticmethod(log_density)
+    _log_peak: ClassVar[Callable[..., FloatArray]] = staticmethod(log_peak)
+    _mean: ClassVar[Callable[..., FloatArray]] = staticmethod(conditional_mean)
+    _variance: ClassVar[Callable[..., FloatArray]] = staticmethod(conditional_variance)
+    _complete: ClassVar[Callable[..., FloatArray]] = staticmethod(sample_conditional)
+    _score: ClassVar[Callable[..., FloatArray]] = staticmethod(weighted_score)
+
     def log_prob(self, X: FloatArray) -> FloatArray:
         """Log density of the observed cells under each unit, shape (n_units, n)."""
-        return log_density(self.gaussians, self.cells(X))
+        return self._log_density(self.gaussians, self.cells(X))
 
     def log_box(self, box: Box) -> FloatArray:
         """Log probability of each row's box; at most three bounded variables of the unit."""
@@ -82,35 +87,28 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
     def log_max(self, X: FloatArray) -> FloatArray:
         """Log joint density at the conditional means, shape (n_units, n)."""
-        cells = self.cells(X)
-        peaks = log_density(self.gaussians, cells)
-        for block in conditional_blocks(self.gaussians, cells):
-            # A conditional Gaussian of m cells is |Λ_mm|^(1/2) (2π)^(-m/2) high.
-            heights = block.half_log_precisions.reshape(len(self), -1)
-            heights = heights - block.group.missing.shape[1] * LOG_SQRT_2PI
-            peaks[:, block.group.rows] += heights[:, block.group.pattern]
-        return peaks
+        return self._log_peak(self.gaussians, self.cells(X))
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
         """Fill NaN cells with the conditional mean, shape (m, scope_size)."""
-        return conditional_mean(self.gaussians, cells)[units, np.arange(len(units))]
+        return self._mean(self.gaussians, cells)[units, np.arange(len(units))]
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         """Draw NaN cells given the observed ones, shape (m, scope_size)."""
-        return sample_conditional(self.gaussians, units, cells, rng)
+        return self._complete(self.gaussians, units, cells, rng)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of every cell given the observed ones, (n_units, n, scope_size)."""
         cells = self.cells(X)
-        return conditional_mean(self.gaussians, cells), conditional_variance(self.gaussians, cells)
+        return self._mean(self.gaussians, cells), self._variance(self.gaussians, cells)
 
     def conditional_means(self, X: FloatArray) -> FloatArray:
         """Mean of every cell given the observed ones, shape (n_units, n, scope_size)."""
-        return conditional_mean(self.gaussians, self.cells(X))
+        return self._mean(self.gaussians, self.cells(X))
 
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""
-        score[self.variables] += weighted_score(self.gaussians, self.cells(X), flows)
+        score[self.variables] += self._score(self.gaussians, self.cells(X), flows)
 
 
 class MultivariateGaussian(InputUnit):
@@ -241,3 +239,17 @@ class MultivariateGaussian(InputUnit):
         covariance = self.covariance[np.ix_(missing, missing)] - gain @ across.T
         mean = self.mean[missing] + gain @ (cells - self.mean)[~missing]
         return MultivariateGaussian(variables, mean, (covariance + covariance.T) / 2)
+
+
+def distinct_parameters(units: Sequence[tuple[FloatArray, ...]]) -> tuple[list[int], IntArray]:
+    """First unit of each distinct set of arrays, and the set of each unit."""
+    numbers: dict[bytes, int] = {}
+    first: list[int] = []
+    shape = np.empty(len(units), dtype=np.intp)
+    for i, arrays in enumerate(units):
+        key = b"".join(array.tobytes() for array in arrays)
+        if key not in numbers:
+            numbers[key] = len(first)
+            first.append(i)
+        shape[i] = numbers[key]
+    return first, shape

@@ -8,7 +8,6 @@ products of Poisson units, which are no Poisson units, have no rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from skcircuits.circuits.inputs.base import (
     moments_of_columns,
 )
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import is_number
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -120,7 +120,7 @@ class Poisson(InputUnit):
     layer_type = PoissonLayer
 
     def __init__(self, variable: int, rate: float) -> None:
-        if not (isinstance(rate, float | Real) and 0.0 <= rate <= MAX_RATE):
+        if not (is_number(rate) and 0.0 <= rate <= MAX_RATE):
             raise ValueError(
                 must(
                     "rate of a Poisson unit",

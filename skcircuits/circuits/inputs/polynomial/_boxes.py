@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.circuits.inputs._distinct import distinct_numbers
 from skcircuits.circuits.inputs.base import MIN_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial._groups import (
     MAX_TABLE,
@@ -15,17 +14,21 @@ from skcircuits.circuits.inputs.polynomial._groups import (
 from skcircuits.numerics._arrays import Rows
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["FewIntervals", "ManyIntervals"]
+__all__ = ["FewIntervals", "ManyIntervals", "distinct_numbers"]
 
 # Bound of the relative error of a cumulative mass.
 ROUNDING = 1e-15
+# Slots of the hash table (as a power of two), and the arrays that are worth one.
+_SLOT_BITS = 16
+_MANY_NUMBERS = 4096
+# 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, section 6.4).
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ManyIntervals(BoxMasses):
     """Masses of many intervals, group by group; bounds that repeat are evaluated once.
 
-    ``groups``: the units of each variable, neighbours in the layer; ``bounds`` (n_groups, 2, n):
-    lower and upper bounds, infinite ones included; ``closed``: which ends belong to the intervals.
+    The units of a variable are neighbours in the layer; bounds (n_groups, 2, n) may be infinite.
     """
 
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
@@ -38,19 +41,12 @@ class ManyIntervals(BoxMasses):
         ]
 
     def write(self, rows: Rows, masses: FloatArray) -> None:
-        """Give probabilities to absolute accuracy.
-
-        ``rows`` (m,): which rows; ``masses`` (n_units, m): receives the probabilities.
-        """
+        """Give probabilities (n_units, m) to absolute accuracy."""
         for units, intervals in self._parts:
             intervals.write(rows, masses[units])
 
     def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
-        """Give probabilities and bounds of their errors.
-
-        ``rows`` (m,): which rows; ``masses``, ``errors`` (n_units, m): receive the probabilities
-        and the bounds.
-        """
+        """Give probabilities and bounds of their errors, (n_units, m) each."""
         for units, intervals in self._parts:
             intervals.write_bounds(rows, masses[units], errors[units])
 
@@ -58,18 +54,14 @@ class ManyIntervals(BoxMasses):
 class FewIntervals(BoxMasses):
     """Masses of few intervals, all groups at once: few rows pay for the number of calls.
 
-    ``groups``: the units of each variable, neighbours in the layer; ``bounds`` (n_groups, 2, n):
-    lower and upper bounds, infinite ones included; ``closed``: which ends belong to the intervals.
+    The units of a variable are neighbours in the layer; bounds (n_groups, 2, n) may be infinite.
     """
 
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
         self._groups, self._bounds, self._closed = groups, bounds, closed
 
     def write(self, rows: Rows, masses: FloatArray) -> None:
-        """Give probabilities.
-
-        ``rows`` (m,): which rows; ``masses`` (n_units, m): receives the probabilities.
-        """
+        """Give probabilities (n_units, m)."""
         pieces, x = self._places(rows)
         ends = self._groups[0].pieces.cumulative(pieces, x)
         np.subtract(ends[:, 1], ends[:, 0], out=masses)
@@ -78,11 +70,7 @@ class FewIntervals(BoxMasses):
         self._add_atoms(rows, masses)
 
     def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
-        """Give probabilities and bounds of their errors.
-
-        ``rows`` (m,): which rows; ``masses``, ``errors`` (n_units, m): receive the probabilities
-        and the bounds.
-        """
+        """Give probabilities and bounds of their errors, (n_units, m) each."""
         pieces, x = self._places(rows)
         ends = self._groups[0].pieces.two_sided(pieces, x)
         is_wide = x[:, 0] < x[:, 1]
@@ -105,11 +93,7 @@ class FewIntervals(BoxMasses):
 
 
 class _GroupIntervals:
-    """Masses of intervals under the units of one variable.
-
-    ``group``: k units; ``lower``, ``upper`` (n,): bounds, infinite ones included; ``closed``: which
-    ends belong to the intervals.
-    """
+    """Masses of intervals under the units of one variable; bounds (n,) may be infinite."""
 
     def __init__(
         self, group: PolynomialGroup, lower: FloatArray, upper: FloatArray, closed: str
@@ -190,3 +174,28 @@ def _between(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]
     errors *= ROUNDING
     errors += MIN_ERROR
     return masses, errors
+
+
+def distinct_numbers(x: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Find the increasing distinct numbers of x, infinite ones included, and the inverse.
+
+    The same as ``numpy.unique``, without sorting all.
+    """
+    if len(x) < _MANY_NUMBERS:
+        return np.unique(x, return_inverse=True)
+    x = x + 0.0  # -0.0 equals 0.0
+    slots = (x.view(np.uint64) * _MULTIPLIER) >> np.uint64(64 - _SLOT_BITS)
+    slots = slots.view(np.int64)
+    # One of the numbers of each slot; the others, if any, are sorted
+    owner = np.full(1 << _SLOT_BITS, np.nan)
+    owner[slots] = x
+    strangers = np.flatnonzero(owner[slots] != x)
+    if len(strangers) > len(x) // 8:
+        return np.unique(x, return_inverse=True)
+    taken = np.flatnonzero(owner == owner)
+    numbers = np.unique(np.concatenate([owner[taken], x[strangers]]))
+    rank = np.empty(len(owner), dtype=np.int64)
+    rank[taken] = np.searchsorted(numbers, owner[taken])
+    inverse = rank[slots]
+    inverse[strangers] = np.searchsorted(numbers, x[strangers])
+    return numbers, inverse

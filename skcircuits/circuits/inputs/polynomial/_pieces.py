@@ -134,7 +134,9 @@ class PolynomialPieces:
         ``low``, ``high`` (k, n): pieces of each function that hold the bounds; ``lower``, ``upper``
         (n,): bounds, infinite ones included. Returns (k, n): log masses; ``-inf`` where empty.
         """
-        mass = self.mass(low, lower, high, upper)
+        mass = self.cumulative(high, upper)
+        mass -= self.cumulative(low, lower)
+        mass[:, ~(upper > lower)] = 0.0
         lost = np.nonzero((mass < MIN_DIFFERENCE) & (upper > lower))
         mass[lost] = 1.0
         with np.errstate(divide="ignore"):
@@ -143,19 +145,6 @@ class PolynomialPieces:
             row = lost[1]
             mass[lost] = self._log_small_mass(low[lost], lower[row], high[lost], upper[row])
         return mass
-
-    def mass(
-        self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
-    ) -> FloatArray:
-        """Mass of intervals, to absolute accuracy only; as `log_mass` otherwise.
-
-        ``low``, ``high`` (k, n): pieces of each function that hold the bounds; ``lower``, ``upper``
-        (n,): bounds, infinite ones included. Returns (k, n): masses.
-        """
-        mass = self.cumulative(high, upper)
-        mass -= self.cumulative(low, lower)
-        mass[:, ~(upper > lower)] = 0.0
-        return np.maximum(mass, 0.0, out=mass)
 
     def quantile(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
         """Invert the cumulative mass within pieces.

@@ -21,7 +21,7 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["RestrictedGaussians", "best_in_box"]
+__all__ = ["RestrictedGaussians", "best_in_box", "moments_of_features"]
 
 MAX_BOUNDED = 3
 
@@ -163,15 +163,7 @@ class RestrictedGaussians(RestrictedLayer):
         covariance[np.ix_(np.arange(n_units), group.free, group.free)] = (
             group.covariances + group.gains @ spread @ group.gains.transpose(0, 2, 1)
         )
-        place = {int(variable): i for i, variable in enumerate(self.layer.variables)}
-        own = np.array([f for f, feature in enumerate(features) if feature.variable in place], int)
-        at_scope = np.array([place[features[f].variable] for f in own.tolist()], int)
-        means = np.zeros((n_units, len(features)))
-        covariances = np.zeros((n_units, len(features), len(features)))
-        means[:, own] = mean[:, at_scope]
-        units = np.arange(n_units)
-        covariances[np.ix_(units, own, own)] = covariance[np.ix_(units, at_scope, at_scope)]
-        return means, covariances
+        return moments_of_features(self.layer, mean, covariance, features)
 
     def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
         """Draw the bounded cells, then the free ones given these, shape (m, scope_size)."""
@@ -226,6 +218,24 @@ class RestrictedGaussians(RestrictedLayer):
             full[..., : len(group.bounded)] = best
             modes[np.ix_(np.arange(len(self.layer)), group.rows, group.free)] = full
         return modes
+
+
+def moments_of_features(
+    layer: MultivariateGaussianLayer,
+    mean: FloatArray,
+    covariance: FloatArray,
+    features: list[Feature],
+) -> tuple[FloatArray, FloatArray]:
+    """Means and covariances of features from those of the scope, (K, d) and (K, d, d)."""
+    place = {int(variable): i for i, variable in enumerate(layer.variables)}
+    own = np.array([f for f, feature in enumerate(features) if feature.variable in place], int)
+    at = np.array([place[features[f].variable] for f in own.tolist()], int)
+    units = np.arange(len(layer))
+    means = np.zeros((len(units), len(features)))
+    covariances = np.zeros((len(units), len(features), len(features)))
+    means[:, own] = mean[:, at]
+    covariances[np.ix_(units, own, own)] = covariance[np.ix_(units, at, at)]
+    return means, covariances
 
 
 def best_in_box(

@@ -15,7 +15,11 @@ from skcircuits.circuits.inputs.gaussian import GaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
 from skcircuits.circuits.inputs.restriction._evidence import Evidence, Feature, RestrictedLayer
-from skcircuits.circuits.inputs.restriction._gaussians import RestrictedGaussians, best_in_box
+from skcircuits.circuits.inputs.restriction._gaussians import (
+    RestrictedGaussians,
+    best_in_box,
+    moments_of_features,
+)
 from skcircuits.circuits.inputs.restriction._normal import TruncatedNormals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
@@ -135,16 +139,7 @@ class RestrictedForms(RestrictedLayer):
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
         """Means and covariances of features."""
-        mean, covariance = self._joint_moments()
-        place = {int(variable): i for i, variable in enumerate(self.layer.variables)}
-        own = np.array([f for f, feature in enumerate(features) if feature.variable in place], int)
-        at = np.array([place[features[f].variable] for f in own.tolist()], int)
-        units = np.arange(len(self.layer))
-        means = np.zeros((len(units), len(features)))
-        covariances = np.zeros((len(units), len(features), len(features)))
-        means[:, own] = mean[:, at]
-        covariances[np.ix_(units, own, own)] = covariance[np.ix_(units, at, at)]
-        return means, covariances
+        return moments_of_features(self.layer, *self._joint_moments(), features)
 
     def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
         """Draw cells, then move them to where their forms were drawn, shape (m, scope_size)."""
