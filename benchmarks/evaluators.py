@@ -25,6 +25,7 @@ from skcircuits.trees import (
     MixtureOfAllTrees,
     StateLayout,
     TreeInference,
+    conditional_tables,
     pair_statistics,
     sample_spanning_trees,
     tree_unit,
@@ -99,7 +100,10 @@ def many_trees():
         return TreeInference(parents, layout, model.nodes, ratios, evidence).marginals()
 
     def circuits():
-        return [Circuit(tree_unit(model, tree, Categorical)) for tree in parents]
+        return [
+            Circuit(tree_unit(conditional_tables(model, tree), tree, Categorical))
+            for tree in parents
+        ]
 
     built = circuits()
     own, marginals = seconds(propagate)

@@ -1,5 +1,6 @@
 """Density estimation by continuous mixtures of trees."""
 
+from functools import cached_property
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._training_rows import ValidationMixin
 from skcircuits.learning.continuous_mixture._learner import (
+    ContinuousSchedule,
     complete_by_latent_tree,
     learn_continuous_mixture,
 )
@@ -169,18 +171,22 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
             self.n_components,
             generator,
             sample_weight=rows.weight,
-            n_latent_dimensions=self.n_latent_dimensions,
-            n_hidden_units=self.n_hidden_units,
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            n_epochs=self.max_iter,
-            pseudo_count=self.pseudo_count,
+            schedule=ContinuousSchedule(
+                self.n_latent_dimensions,
+                self.n_hidden_units,
+                self.learning_rate,
+                self.batch_size,
+                self.max_iter,
+                self.pseudo_count,
+            ),
         )
         result = drive(
             self,
             steps,
             max_iter=self.max_iter,
-            score=lambda step: np.average(step.log_prob(held_out), weights=validation.weight),
+            score=lambda step: np.average(
+                step.mixture.log_prob(held_out), weights=validation.weight
+            ),
             tol=self.tol,
             n_iter_no_change=self.n_iter_no_change,
             attributes=self._attributes,
@@ -189,10 +195,32 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
         vars(self).update(self._attributes(result.state))
+        vars(self).pop("circuit_", None)  # of an earlier fit
+
+    @cached_property
+    def circuit_(self):
+        """The mixture as a circuit, built when first asked for: complete rows do not need it."""
+        return self._states.in_original_units(self._mixture.circuit())
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_mixture")
+
+    def _log_density(self, X):
+        # Complete rows by matrix products over all components at once; density inside bins and
+        # sums over missing cells are the circuit's.
+        states = self._states.discretizer.encode(X)
+        complete = ~np.isnan(states).any(axis=1)
+        if any(edges is not None for edges in self.bin_edges_):
+            complete[:] = False
+        log_density = np.empty(len(X))
+        log_density[complete] = self._mixture.log_prob(states[complete].astype(np.int64))
+        if not complete.all():
+            log_density[~complete] = super()._log_density(X[~complete])
+        return log_density
 
     def _attributes(self, step):
         """The fitted attributes after a pass."""
         return {
-            "circuit_": self._states.in_original_units(step.circuit),
-            "parents_": step.features.parents,
+            "_mixture": step.mixture.in_double_precision(),
+            "parents_": step.mixture.features.parents,
         }

@@ -12,6 +12,7 @@ from skcircuits.trees import (
     PairStatistics,
     StateLayout,
     TreeMixture,
+    conditional_tables,
     maximum_spanning_tree,
     tree_unit,
 )
@@ -70,7 +71,10 @@ def observed_information(
 
 def mixture_circuit(mixture: TreeMixture) -> Circuit:
     """Write a mixture of trees as a circuit."""
-    units = [tree_unit(tree, root_at_center(tree.parents), _input) for tree in mixture.trees]
+    units = []
+    for tree in mixture.trees:
+        parents = root_at_center(tree.parents)  # the shallowest circuit
+        units.append(tree_unit(conditional_tables(tree, parents), parents, _input))
     if len(units) == 1:
         return Circuit(units[0])
     return Circuit(Sum(units, weights=np.exp(mixture.log_weights)))

@@ -62,7 +62,7 @@ from skcircuits.trees.tree._chow_liu import (
     complete_rows,
     learn_tree_mixture,
 )
-from skcircuits.trees.tree._circuit import tree_unit
+from skcircuits.trees.tree._circuit import conditional_tables, tree_unit
 from skcircuits.trees.tree._inference import TreeInference
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._rooted import (
@@ -93,6 +93,7 @@ __all__ = [
     "chow_liu_tree",
     "complete_rows",
     "conditional_marginals",
+    "conditional_tables",
     "distinct_rows",
     "draw_enumerated",
     "edges_of",

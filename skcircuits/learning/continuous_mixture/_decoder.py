@@ -21,30 +21,42 @@ class Decoder:
 
     Points are columns, so that tables come out as the rows of a matrix.
 
-    `layers`: weight and bias of each layer.
+    `layers`: weight (n_out, n_in) and bias (n_out, 1) of each layer.
     """
 
-    def __init__(
-        self,
+    def __init__(self, features: TreeFeatures, layers: list[tuple[FloatArray, FloatArray]]) -> None:
+        self.features = features
+        self.layers = layers
+        self._optimisers = [(Adam(), Adam()) for _ in layers]
+
+    @classmethod
+    def drawn(
+        cls,
         features: TreeFeatures,
         log_cells: FloatArray,
         sizes: list[int],
         rng: np.random.Generator,
-    ) -> None:
-        self.features = features
-        sizes = [*sizes, features.n_cells]
-        self.layers = [
+    ) -> Decoder:
+        """First parameters: every component begins near the same tables (n_cells,).
+
+        `sizes`: dimensions of the points and units of the hidden layers.
+        """
+        # Single precision: half the time of a step, and noise of batches is larger by far.
+        layers = [
             (
                 (rng.normal(size=(out, into)) * np.sqrt(2 / into)).astype(np.float32),
                 np.zeros((out, 1), dtype=np.float32),
             )
-            for into, out in pairwise(sizes)
+            for into, out in pairwise([*sizes, features.n_cells])
         ]
-        # Every component begins near the tables of the Chow-Liu tree.
-        weights, bias = self.layers[-1]
+        weights, bias = layers[-1]
         weights *= np.float32(_FIRST_SPREAD)
         bias[:, 0] = log_cells
-        self._optimisers = [(Adam(), Adam()) for _ in self.layers]
+        return cls(features, layers)
+
+    def copy(self, dtype: type[np.floating]) -> Decoder:
+        """The decoder as it is now, in another precision and with no memory of its steps."""
+        return Decoder(self.features, [(w.astype(dtype), b.astype(dtype)) for w, b in self.layers])
 
     def log_cells(self, points: FloatArray) -> tuple[FloatArray, list[FloatArray]]:
         """Log conditional probabilities (n_cells, n_points), and what each layer got.
@@ -53,27 +65,31 @@ class Decoder:
         """
         inputs = [points]
         for weights, bias in self.layers[:-1]:
-            hidden = weights @ inputs[-1] + bias
-            inputs.append(np.where(hidden > 0, hidden, np.float32(_LEAK) * hidden))
+            hidden = weights @ inputs[-1]
+            hidden += bias
+            inputs.append(np.maximum(hidden, hidden * hidden.dtype.type(_LEAK), out=hidden))
         weights, bias = self.layers[-1]
-        logits = weights @ inputs[-1] + bias
-        starts, lengths = self.features.starts, self.features.lengths
-        logits -= np.repeat(np.maximum.reduceat(logits, starts, axis=0), lengths, axis=0)
-        sums = np.add.reduceat(np.exp(logits), starts, axis=0)
-        logits -= np.repeat(np.log(sums), lengths, axis=0)
+        logits = weights @ inputs[-1]
+        logits += bias
+        for tables in self.features.tables(logits):
+            tables -= tables.max(axis=1, keepdims=True)
+            tables -= np.log(np.exp(tables).sum(axis=1, keepdims=True))
         return logits, inputs
 
     def ascend(
         self, inputs: list[FloatArray], log_cells: FloatArray, gradient: FloatArray, rate: float
     ) -> None:
         """Take a step along the gradient in the log cells (n_cells, n_points)."""
-        sums = np.add.reduceat(gradient, self.features.starts, axis=0)
-        spread = np.repeat(sums, self.features.lengths, axis=0)
-        backward = gradient - np.exp(log_cells) * spread
+        backward = np.exp(log_cells)
+        for own, sums in zip(
+            self.features.tables(backward), self.features.tables(gradient), strict=True
+        ):
+            own *= -sums.sum(axis=1, keepdims=True)
+        backward += gradient
         for index in reversed(range(len(self.layers))):
             weights, bias = self.layers[index]
             own = np.ascontiguousarray(backward @ inputs[index].T)
-            below = weights.T @ backward
+            below = weights.T @ backward  # before the weights move
             for parameters, step, optimiser in zip(
                 (weights, bias),
                 (own, backward.sum(axis=1, keepdims=True)),
@@ -81,4 +97,5 @@ class Decoder:
                 strict=True,
             ):
                 optimiser.ascend(parameters, step, rate)
-            backward = below * np.where(inputs[index] > 0, np.float32(1), np.float32(_LEAK))
+            leak = below.dtype.type(_LEAK)
+            backward = below * np.where(inputs[index] > 0, below.dtype.type(1), leak)

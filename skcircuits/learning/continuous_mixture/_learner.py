@@ -4,69 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning._chow_liu import mixture_circuit
 from skcircuits.learning.continuous_mixture._decoder import Decoder
+from skcircuits.learning.continuous_mixture._mixture import ContinuousMixture, posterior
 from skcircuits.learning.continuous_mixture._tree_features import TreeFeatures
 from skcircuits.learning.latent_tree.learner import LatentSchedule, learn_latent_tree
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees import (
-    ChowLiuTree,
-    PairStatistics,
-    StateLayout,
-    TreeMixture,
-    chow_liu_tree,
-    complete_rows,
-    top_down_order,
-)
+from skcircuits.trees import StateLayout, chow_liu_tree, complete_rows, conditional_tables
 from skcircuits.trees.tree._rooted import root_at_center
 
-__all__ = ["ContinuousStep", "complete_by_latent_tree", "learn_continuous_mixture"]
+__all__ = [
+    "ContinuousSchedule",
+    "ContinuousStep",
+    "complete_by_latent_tree",
+    "learn_continuous_mixture",
+]
 
 _LAST_RATE = 0.02  # of the first learning rate, which falls along half a cosine
 _LATENT_STATES, _LATENT_PASSES = 8, 20  # of the latent tree that completes rows
 _EDGE = 1e-6  # the normal quantile is finite inside
-_ROWS_AT_ONCE = 1024  # whose features and responsibilities are held
+# Each step shifts the points, so that few of them visit the whole space in the course of a fit;
+# the integral at the end may take many more (plants: as good as steps with four times as many).
+_POINTS_PER_STEP = 512
+_POINTS_TO_DRAW_FROM = 256  # a circuit of more takes longer than it completes rows better
+
+
+@dataclass(frozen=True)
+class ContinuousSchedule:
+    """What a fit may spend, and how."""
+
+    n_latent_dimensions: int = 4
+    n_hidden_units: int = 128
+    learning_rate: float = 0.003
+    batch_size: int = 256
+    n_epochs: int = 60
+    pseudo_count: float = 1.0
+
+    def rate(self, progress: float) -> float:
+        """Learning rate after this fraction of the steps."""
+        cosine = (1 + np.cos(np.pi * progress)) / 2
+        return self.learning_rate * (_LAST_RATE + (1 - _LAST_RATE) * cosine)
 
 
 @dataclass(frozen=True)
 class ContinuousStep:
-    """The mixture after a pass over the rows.
+    """The mixture after a pass over the rows; `converged`: True for the last of the schedule."""
 
-    `features`: the tree that all components share; `log_cells` (n_cells, n_components): logarithms
-    of the conditional tables; `converged`: True for the last pass of the schedule.
-    """
-
-    features: TreeFeatures
-    log_cells: FloatArray
+    mixture: ContinuousMixture
     converged: bool
-
-    def log_prob(self, codes: IntArray) -> FloatArray:
-        """Log probability of complete rows (n_rows, n_variables), shape (n_rows,)."""
-        coefficients = self.features.coefficients @ self.log_cells
-        result = np.empty(len(codes))
-        for rows in row_slices(len(codes), _ROWS_AT_ONCE):
-            _, result[rows] = _responsibilities(self.features.of_rows(codes[rows]), coefficients)
-        return result
-
-    @cached_property
-    def circuit(self) -> Circuit:
-        """The mixture over states."""
-        n_components = self.log_cells.shape[1]
-        cells = np.exp(self.log_cells.astype(np.float64))
-        # Single precision leaves sums off one by 1e-7.
-        sums = np.add.reduceat(cells, self.features.starts, axis=0)
-        cells /= np.repeat(sums, self.features.lengths, axis=0)
-        trees = [_tree(self.features, own) for own in cells.T]
-        return mixture_circuit(TreeMixture(np.full(n_components, -np.log(n_components)), trees))
 
 
 def learn_continuous_mixture(
@@ -77,54 +69,73 @@ def learn_continuous_mixture(
     rng: np.random.Generator,
     *,
     sample_weight: FloatArray,
-    n_latent_dimensions: int = 4,
-    n_hidden_units: int = 128,
-    learning_rate: float = 0.003,
-    batch_size: int = 256,
-    n_epochs: int = 60,
-    pseudo_count: float = 1.0,
+    schedule: ContinuousSchedule,
 ) -> Iterator[ContinuousStep]:
     """Learn a decoder from latent points to trees (Correia et al., 2023).
 
     `codes` (n_rows, n_variables), complete; `missing` (n_rows, n_variables): which of them were
     only drawn; `sample_weight` (n_rows,).
 
-    Every step integrates over another shift of one quasi-random set of points, so that the decoder
-    serves the whole space between them; a step's mixture is that of the points themselves.
     Missing cells are drawn again from the mixture after a third and two thirds of the passes.
     """
-    tree = chow_liu_tree(codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count)
-    features = TreeFeatures(layout, root_at_center(tree.parents))
-    decoder = Decoder(
-        features,
-        _log_conditionals(features, tree.statistics),
-        [n_latent_dimensions, n_hidden_units, n_hidden_units],
-        rng,
-    )
+    decoder = _first_decoder(codes, layout, rng, sample_weight, schedule)
     # Balanced up to a power of two; the first so many points of it serve as well.
     exponent = int(np.ceil(np.log2(n_components)))
-    sobol = qmc.Sobol(n_latent_dimensions, seed=rng).random_base2(exponent)[:n_components]
+    sobol = qmc.Sobol(schedule.n_latent_dimensions, seed=rng).random_base2(exponent)[:n_components]
     weight = (sample_weight / sample_weight.mean()).astype(np.float32)
-    batches = row_slices(len(codes), batch_size)
+    n_epochs = schedule.n_epochs
     for epoch in range(n_epochs):
-        order = rng.permutation(len(codes))
-        for number, batch in enumerate(batches):
-            progress = (epoch + number / len(batches)) / n_epochs
-            rate = learning_rate * (
-                _LAST_RATE + (1 - _LAST_RATE) * (1 + np.cos(np.pi * progress)) / 2
-            )
-            log_cells, inputs = decoder.log_cells(_normal(sobol + rng.random(n_latent_dimensions)))
-            chosen = order[batch]
-            rows = features.of_rows(codes[chosen])
-            responsibilities, _ = _responsibilities(rows, features.coefficients @ log_cells)
-            responsibilities *= (weight[chosen] / len(chosen))[:, None]
-            gradient = features.coefficients.T @ (rows.T @ responsibilities)
-            decoder.ascend(inputs, log_cells, gradient, rate)
-        log_cells, _ = decoder.log_cells(_normal(sobol))
-        step = ContinuousStep(features, log_cells, epoch == n_epochs - 1)
-        yield step
+        _run_epoch(decoder, codes, weight, sobol[:_POINTS_PER_STEP], schedule, epoch, rng)
+        mixture = ContinuousMixture(decoder.copy(np.float32), _normal(sobol))
+        yield ContinuousStep(mixture, epoch == n_epochs - 1)
         if epoch + 1 in (n_epochs // 3, 2 * n_epochs // 3) and missing.any():
-            codes = _drawn_again(step.circuit, codes, missing, rng)
+            circuit = mixture.first(_POINTS_TO_DRAW_FROM).circuit()
+            codes = _drawn_again(circuit, codes, missing, rng)
+
+
+def _first_decoder(
+    codes: IntArray,
+    layout: StateLayout,
+    rng: np.random.Generator,
+    sample_weight: FloatArray,
+    schedule: ContinuousSchedule,
+) -> Decoder:
+    """Every point to the Chow-Liu tree of the rows, nearly."""
+    pseudo_count = schedule.pseudo_count
+    tree = chow_liu_tree(codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count)
+    parents = root_at_center(tree.parents)
+    cells = np.concatenate([table.ravel() for table in conditional_tables(tree, parents)])
+    sizes = [schedule.n_latent_dimensions, schedule.n_hidden_units, schedule.n_hidden_units]
+    return Decoder.drawn(TreeFeatures(layout, parents), np.log(cells), sizes, rng)
+
+
+def _run_epoch(
+    decoder: Decoder,
+    codes: IntArray,
+    weight: FloatArray,
+    points: FloatArray,
+    schedule: ContinuousSchedule,
+    epoch: int,
+    rng: np.random.Generator,
+) -> None:
+    """One pass over the rows in random order.
+
+    `codes` (n_rows, n_variables), `weight` (n_rows,), `points` (n_points, n_dimensions) on the
+    torus. Every step integrates over another shift of the points, so that the decoder serves the
+    whole space between them.
+    """
+    features = decoder.features
+    order = rng.permutation(len(codes))
+    batches = row_slices(len(codes), schedule.batch_size)
+    for number, batch in enumerate(batches):
+        rate = schedule.rate((epoch + number / len(batches)) / schedule.n_epochs)
+        log_cells, inputs = decoder.log_cells(_normal(points + rng.random(points.shape[1])))
+        chosen = order[batch]
+        rows = features.of_rows(codes[chosen])
+        responsibilities, _ = posterior(rows, features.coefficients @ log_cells)
+        responsibilities *= (weight[chosen] / len(chosen))[:, None]
+        gradient = features.coefficients.T @ (rows.T @ responsibilities)
+        decoder.ascend(inputs, log_cells, gradient, rate)
 
 
 def complete_by_latent_tree(
@@ -164,48 +175,3 @@ def _normal(points: FloatArray) -> FloatArray:
     inside = np.clip(points % 1.0, _EDGE, 1 - _EDGE)
     normal: FloatArray = ndtri(inside).T.astype(np.float32)
     return np.ascontiguousarray(normal)
-
-
-def _responsibilities(rows: FloatArray, coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Posterior of the components (n_rows, n_components), and log probabilities (n_rows,)."""
-    joint = rows @ coefficients
-    largest = joint.max(axis=1, keepdims=True)
-    joint -= largest
-    np.exp(joint, out=joint)
-    sums = joint.sum(axis=1, keepdims=True)
-    joint /= sums
-    log_prob = np.log(sums[:, 0].astype(np.float64)) + largest[:, 0] - np.log(joint.shape[1])
-    return joint, log_prob
-
-
-def _log_conditionals(features: TreeFeatures, statistics: PairStatistics) -> FloatArray:
-    """Log of the tables of a tree, flat (n_cells,)."""
-    layout = features.layout
-    tables = []
-    for variable, parent in enumerate(features.parents.tolist()):
-        own = layout.owner == variable
-        if parent < 0:
-            tables.append(statistics.nodes[own])
-        else:
-            joint = statistics.pairs[np.ix_(layout.owner == parent, own)]
-            tables.append((joint / joint.sum(axis=1, keepdims=True)).ravel())
-    return np.log(np.concatenate(tables))
-
-
-def _tree(features: TreeFeatures, cells: FloatArray) -> ChowLiuTree:
-    """The tree with these conditional tables (n_cells,)."""
-    layout, parents = features.layout, features.parents
-    nodes, pairs = np.empty(layout.n_states), np.zeros((layout.n_states, layout.n_states))
-    for variable in top_down_order(parents[None])[0].tolist():
-        table = cells[features.offsets[variable] : features.offsets[variable + 1]]
-        table = table.reshape(-1, layout.cardinalities[variable])
-        own = layout.owner == variable
-        if parents[variable] < 0:
-            nodes[own] = table[0]
-            continue
-        above = layout.owner == parents[variable]
-        joint = nodes[above][:, None] * table
-        nodes[own] = joint.sum(axis=0)
-        pairs[np.ix_(above, own)] = joint
-        pairs[np.ix_(own, above)] = joint.T
-    return ChowLiuTree(layout, parents, PairStatistics(nodes, pairs))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
 from skcircuits.protocols import FloatArray, IntArray
@@ -20,9 +22,8 @@ class TreeFeatures:
     but the first of each variable and their products along edges, it takes half as many numbers per
     row as there are cells for binary variables.
 
-    `layout`: numbering of the states; `parents` (n_variables,): -1 at the root; `starts`
-    (n_groups,): where the distribution of a variable given each state of its parent begins among
-    the `n_cells` cells.
+    `layout`: numbering of the states; `parents` (n_variables,): -1 at the root; `n_cells`: of all
+    tables, variable by variable and state by state of its parent.
     """
 
     def __init__(self, layout: StateLayout, parents: IntArray) -> None:
@@ -32,42 +33,58 @@ class TreeFeatures:
         above = np.where(parents >= 0, sizes[parents], 1)
         self.offsets: IntArray = np.concatenate([[0], np.cumsum(sizes * above)])
         self.n_cells = int(self.offsets[-1])
-        self.starts: IntArray = np.concatenate(
-            [self.offsets[j] + sizes[j] * np.arange(above[j]) for j in range(len(sizes))]
-        )
-        self.lengths: IntArray = np.repeat(sizes, above)
+        # Neighbouring variables with equally many states have tables that are one array.
+        ends = np.append(np.flatnonzero(np.diff(sizes)) + 1, len(sizes))
+        self._blocks = [
+            (int(self.offsets[first]), int(self.offsets[last]), int(sizes[first]))
+            for first, last in pairwise([0, *ends.tolist()])
+        ]
         # Constant, then states but the first, then pairs of such states along the edges.
         self._singles = [
             1 + layout.offsets[j] - j + np.arange(sizes[j] - 1) for j in range(len(sizes))
         ]
-        self._edges = np.flatnonzero(parents >= 0)
-        n_features = 1 + layout.n_states - layout.n_variables
+        states = np.flatnonzero(layout.own_state > 0)
+        self._states = layout.owner[states], layout.own_state[states]
+        n_features = 1 + len(states)
         self._pairs: dict[int, IntArray] = {}
-        for child in self._edges.tolist():
+        factors = [np.empty((2, 0), dtype=np.int64)]
+        for child in np.flatnonzero(parents >= 0).tolist():
+            pairs = np.array(np.meshgrid(*(self._singles[j] for j in (parents[child], child))))
             shape = sizes[parents[child]] - 1, sizes[child] - 1
-            self._pairs[child] = n_features + np.arange(shape[0] * shape[1]).reshape(shape)
-            n_features += shape[0] * shape[1]
+            self._pairs[child] = n_features + np.arange(pairs[0].size).reshape(shape)
+            factors.append(pairs.transpose(0, 2, 1).reshape(2, -1))
+            n_features += pairs[0].size
+        self._factors = np.concatenate(factors, axis=1)
         self.n_features = int(n_features)
         rows, columns, values = (
             np.concatenate(part) for part in zip(*self._entries(), strict=True)
         )
+        shape = self.n_features, self.n_cells
         #: (n_features, n_cells): turns cells into coefficients of the features.
-        self.coefficients = csr_array(
-            (values.astype(np.float32), (rows, columns)), (self.n_features, self.n_cells)
-        )
+        self.coefficients = csr_array((values.astype(np.float32), (rows, columns)), shape)
 
-    def of_rows(self, codes: IntArray) -> FloatArray:
+    def tables(self, cells: FloatArray) -> list[FloatArray]:
+        """Views of cells (n_cells, n_points) as distributions (n_tables, n_states, n_points)."""
+        return [
+            cells[start:stop].reshape(-1, n_states, cells.shape[1])
+            for start, stop, n_states in self._blocks
+        ]
+
+    def split(self, cells: FloatArray) -> list[FloatArray]:
+        """Per variable its table (n_states_of_parent, n_states) from cells (n_cells,)."""
+        sizes = self.layout.cardinalities.tolist()
+        ends = pairwise(self.offsets.tolist())
+        return [cells[i:j].reshape(-1, size) for size, (i, j) in zip(sizes, ends, strict=True)]
+
+    def of_rows(self, codes: IntArray, dtype: DTypeLike = np.float32) -> FloatArray:
         """Features of complete rows: `codes` (n_rows, n_variables) -> (n_rows, n_features)."""
-        features: FloatArray = np.zeros((len(codes), self.n_features), dtype=np.float32)
+        features: FloatArray = np.zeros((len(codes), self.n_features), dtype=dtype)
         features[:, 0] = 1.0
-        for variable, columns in enumerate(self._singles):
-            features[:, columns] = codes[:, [variable]] == np.arange(1, len(columns) + 1)
-        for child, columns in self._pairs.items():
-            above = features[:, self._singles[self.parents[child]]]
-            below = features[:, self._singles[child]]
-            features[:, columns.ravel()] = (above[:, :, None] * below[:, None, :]).reshape(
-                len(codes), -1
-            )
+        variables, states = self._states
+        n_before = 1 + len(states)
+        features[:, 1:n_before] = codes[:, variables] == states
+        above, below = self._factors
+        np.multiply(features[:, above], features[:, below], out=features[:, n_before:])
         return features
 
     def _entries(self) -> Iterator[tuple[IntArray, IntArray, IntArray]]:

@@ -9,7 +9,7 @@ from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import IntArray
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from skcircuits.trees.spanning._sampling import sample_spanning_trees
-from skcircuits.trees.tree._circuit import InputMaker, tree_unit
+from skcircuits.trees.tree._circuit import InputMaker, conditional_tables, tree_unit
 from skcircuits.trees.tree._inference import TreeInference
 from skcircuits.trees.tree._rooted import edges_of
 
@@ -63,7 +63,7 @@ def sampled_circuit(
         np.column_stack([components, codes]), axis=0, return_index=True, return_counts=True
     )
     units = [
-        tree_unit(mixture.components[component], parent, make_input)
-        for component, parent in zip(components[first], parents[first], strict=True)
+        tree_unit(conditional_tables(mixture.components[i], parent), parent, make_input)
+        for i, parent in zip(components[first], parents[first], strict=True)
     ]
     return Circuit(Sum(units, weights=list(counts / n_trees)) if len(units) > 1 else units[0])

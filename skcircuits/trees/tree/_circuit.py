@@ -13,7 +13,7 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._rooted import children_of, top_down_order
 
-__all__ = ["InputMaker", "tree_unit"]
+__all__ = ["InputMaker", "conditional_tables", "tree_unit"]
 
 #: Makes an input unit from a variable and the probabilities of its states.
 InputMaker = Callable[[int, FloatArray], Unit]
@@ -35,31 +35,32 @@ class PairTables(Protocol):
         """Probability of every pair of states."""
 
 
-def tree_unit(model: PairTables, parents: IntArray, make_input: InputMaker) -> Unit:
-    """Write the tree with these parents (n_variables,) and the model's pair tables as a unit.
+def tree_unit(tables: list[FloatArray], parents: IntArray, make_input: InputMaker) -> Unit:
+    """Write the tree with these parents (n_variables,) and conditional tables as a unit.
 
-    A leaf of the tree is one input unit per state of its parent, an inner variable a sum over
-    its own states; subtrees are shared by all states above them.
+    `tables`: per variable (n_states_of_parent, n_states). A leaf of the tree is one input unit per
+    state of its parent, an inner variable a sum over its own states; subtrees are shared by all
+    states above them.
     """
     children = children_of(parents)
     below: dict[int, list[Unit]] = {}  # per variable its subtree given each parent state
-    for variable in top_down_order(parents[None])[0, ::-1]:
-        conditionals = _conditionals(model, variable, parents[variable])
+    for variable in top_down_order(parents[None])[0, ::-1].tolist():
         # Bottom-up without recursion: a path of a thousand variables is no problem.
         subtrees = [below.pop(child) for child in children[variable]]
-        below[int(variable)] = _conditional_units(int(variable), conditionals, subtrees, make_input)
+        below[variable] = _conditional_units(variable, tables[variable], subtrees, make_input)
     return below[int(np.flatnonzero(parents < 0)[0])][0]
 
 
-def _conditionals(model: PairTables, variable: int, above: int) -> FloatArray:
-    """Probabilities of the states of a variable, a row per state of the variable above."""
+def conditional_tables(model: PairTables, parents: IntArray) -> list[FloatArray]:
+    """Probabilities of the states of each variable, a row per state of the variable above."""
     layout = model.layout
-    states = np.flatnonzero(layout.owner == variable)
-    if above < 0:
-        return model.nodes[None, states]
-    rows = np.flatnonzero(layout.owner == above)
-    joint = model.pairs[np.ix_(rows, states)]
-    return joint / joint.sum(axis=1, keepdims=True)
+    tables = []
+    for variable, above in enumerate(parents.tolist()):
+        states = np.flatnonzero(layout.owner == variable)
+        rows = np.flatnonzero(layout.owner == above)
+        joint = model.pairs[np.ix_(rows, states)] if above >= 0 else model.nodes[None, states]
+        tables.append(joint / joint.sum(axis=1, keepdims=True))
+    return tables
 
 
 def _conditional_units(

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from skcircuits.learning.continuous_mixture._decoder import Decoder
-from skcircuits.learning.continuous_mixture._learner import learn_continuous_mixture
+from skcircuits.learning.continuous_mixture._learner import (
+    ContinuousSchedule,
+    learn_continuous_mixture,
+)
 from skcircuits.learning.continuous_mixture._tree_features import TreeFeatures
 from skcircuits.trees import StateLayout, chow_liu_tree
 
@@ -34,8 +37,7 @@ def test_features_are_linear_in_the_tables(features):
 
 def test_gradient_of_the_decoder(features):
     rng = np.random.default_rng(1)
-    decoder = Decoder(features, np.zeros(features.n_cells), [2, 5, 5], rng)
-    decoder.layers = [(w.astype(float), b.astype(float)) for w, b in decoder.layers]
+    decoder = Decoder.drawn(features, np.zeros(features.n_cells), [2, 5, 5], rng).copy(np.float64)
     points, toward = rng.normal(size=(2, 4)), rng.normal(size=(features.n_cells, 4))
     steps = []
 
@@ -68,14 +70,16 @@ def test_mixture_is_its_circuit_and_beats_one_tree():
         20,
         rng,
         sample_weight=np.ones(800),
-        n_hidden_units=16,
-        learning_rate=0.01,
-        batch_size=64,
-        n_epochs=8,
+        schedule=ContinuousSchedule(
+            n_hidden_units=16, learning_rate=0.01, batch_size=64, n_epochs=8
+        ),
     )
     assert last.converged
     every = np.array(list(itertools.product(*[range(2)] * 6)))
-    log_prob = last.log_prob(every)
-    assert np.exp(log_prob).sum() == pytest.approx(1, abs=1e-5)
-    np.testing.assert_allclose(last.circuit.log_prob(every.astype(float)), log_prob, atol=1e-4)
-    assert last.log_prob(rows).mean() > chow_liu_tree(rows, layout).log_prob(rows).mean() + 0.05
+    mixture = last.mixture.in_double_precision()
+    log_prob = mixture.log_prob(every)
+    assert np.exp(log_prob).sum() == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(
+        mixture.circuit().log_prob(every.astype(float)), log_prob, atol=1e-12
+    )
+    assert mixture.log_prob(rows).mean() > chow_liu_tree(rows, layout).log_prob(rows).mean() + 0.05

@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Categorical, Circuit, is_decomposable, is_smooth
-from skcircuits.trees import TreeInference, sample_trees, sampled_circuit, tree_unit
+from skcircuits.trees import (
+    TreeInference,
+    conditional_tables,
+    sample_trees,
+    sampled_circuit,
+    tree_unit,
+)
 from tests.trees.conftest import all_states
 
 
@@ -20,7 +26,7 @@ def test_one_tree(mixed_model, two_components):
         parents, mixed_model.layout, mixed_model.nodes, mixed_model.ratios(), evidence
     )
     for parent, expected in zip(parents, inference.log_evidence, strict=True):
-        circuit = Circuit(tree_unit(mixed_model, parent, Categorical))
+        circuit = Circuit(tree_unit(conditional_tables(mixed_model, parent), parent, Categorical))
         np.testing.assert_allclose(circuit.log_prob(rows), expected, atol=1e-10)
 
 
