@@ -42,10 +42,11 @@ class Decoder:
         `sizes`: dimensions of the points and units of the hidden layers.
         """
         # Single precision: half the time of a step, and noise of batches is larger by far.
+        single: type[np.floating] = np.float32
         layers = [
             (
-                (rng.normal(size=(out, into)) * np.sqrt(2 / into)).astype(np.float32),
-                np.zeros((out, 1), dtype=np.float32),
+                (rng.normal(size=(out, into)) * np.sqrt(2 / into)).astype(single),
+                np.zeros((out, 1)).astype(single),
             )
             for into, out in pairwise([*sizes, features.n_cells])
         ]
