@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
 
 __all__ = [
+    "MAX_COUNT",
     "CircuitFileError",
     "CircuitPropertyError",
     "IncompatibleCircuitsError",
     "ZeroProbabilityError",
     "must",
     "require",
+    "require_count",
 ]
+
+# Arrays of as many elements are beyond any memory
+MAX_COUNT = 2**31 - 1
 
 
 class CircuitPropertyError(ValueError):
@@ -90,3 +97,16 @@ def require(attribute: str, kind: str, **values: object) -> None:
     for name, value in values.items():
         if not hasattr(value, attribute) or isinstance(value, type):
             raise TypeError(must(name, f"be {kind}", type=type(value).__name__))
+
+
+def require_count(at_least: int | None, **values: Any) -> None:
+    """Refuse what is no integer of that size or more, which arrays can count, by name."""
+    kind = {None: "an", 0: "a non-negative", 1: "a positive"}.get(
+        at_least, f"{at_least} or a larger"
+    )
+    for name, value in values.items():
+        is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_integer or abs(value) > MAX_COUNT or (at_least is not None and value < at_least):
+            # The digits of larger integers are of no use, and may be too many to print
+            shown = value if not is_integer or abs(value) < 10**12 else "a larger integer"
+            raise ValueError(must(name, f"be {kind} integer below 2**31", **{name: shown}))

@@ -18,8 +18,11 @@ from typing import Any, TypeVar
 
 from joblib import cpu_count, effective_n_jobs
 from sklearn import get_config
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.parallel import Parallel as _Parallel
+from sklearn.utils.parallel import delayed
 from threadpoolctl import ThreadpoolController
+
+from skcircuits.exceptions import require_count
 
 __all__ = [
     "Parallel",
@@ -32,6 +35,15 @@ __all__ = [
 ]
 
 Result = TypeVar("Result")
+
+
+class Parallel(_Parallel):
+    """scikit-learn's, which refuses numbers of jobs that are none by name."""
+
+    def __init__(self, n_jobs: int | None = None, **options: Any) -> None:
+        if n_jobs is not None:
+            require_count(None, n_jobs=n_jobs)
+        super().__init__(n_jobs=n_jobs, **options)
 
 
 def working_memory_bytes() -> int:

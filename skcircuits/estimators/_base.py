@@ -9,20 +9,15 @@ import inspect
 import re
 from collections import Counter
 from functools import wraps
-from numbers import Number
+from numbers import Integral, Number
 
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils._metadata_requests import _routing_enabled
-from sklearn.utils._param_validation import (
-    HasMethods,
-    Interval,
-    Options,
-    RealNotInt,
-    StrOptions,
-)
+from sklearn.utils._param_validation import HasMethods, Options, RealNotInt, StrOptions
+from sklearn.utils._param_validation import Interval as _Interval
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import (
@@ -35,7 +30,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import MAX_COUNT, must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import MAX_CELL
@@ -58,6 +53,20 @@ __all__ = [
     "make_generator",
     "route_fit_parameters",
 ]
+
+
+class Interval(_Interval):
+    """An interval of numbers: of those that arrays can count, without booleans."""
+
+    def __init__(self, type, left, right, *, closed):
+        if type is Integral and right is None:
+            right, closed = MAX_COUNT, "both"
+        super().__init__(type, left, right, closed=closed)
+
+    def is_satisfied_by(self, val):
+        """Whether a value is a number of the interval."""
+        return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
+
 
 # Parameter constraints of the estimators that let users choose the categorical columns
 CATEGORICAL_CONSTRAINTS = {

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils import _safe_indexing, check_consistent_length, check_scalar
+from sklearn.utils import _safe_indexing, check_consistent_length
 
 from skcircuits.estimators._base import (
     Interval,
@@ -36,7 +36,7 @@ from skcircuits.estimators.targets._weighted_samples import (
     refuse_missing,
     systematic_rows,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
@@ -457,7 +457,7 @@ class BBISWeighter(
         X = self._read_draws(X)[0]
         self.fit(X, gradients=gradients)
         n_samples = len(self.weights_) if n_samples is None else n_samples
-        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        require_count(1, n_samples=n_samples)
         if method == "systematic":
             rng = make_generator(self.random_state)
             rows = systematic_rows(self.weights_, n_samples, rng)

@@ -31,6 +31,8 @@ __all__ = ["ExpectedPredictionSVR"]
 # Of the Gaussian mixture that density="auto" learns
 _MAX_COMPONENTS = 8
 
+_MAX_ITER = 10**7
+
 
 class ExpectedPredictionSVR(
     KernelParametersMixin, InnerDensityMixin, RegressorMixin, BaseEstimator
@@ -76,7 +78,8 @@ class ExpectedPredictionSVR(
     cache_size : float, default=200
         Size of the solver's kernel cache in MB.
     max_iter : int, default=-1
-        Limit on the solver's iterations; -1 means none.
+        Limit on the solver's iterations; -1 means that of LIBSVM, the larger of 10 million and
+        100 per row.
     n_jobs : int, default=None
         Number of parallel jobs for kernel matrices; results do not depend on it.
     random_state : int, RandomState or None, default=None
@@ -350,6 +353,8 @@ class ExpectedPredictionSVR(
 
     def _fit_regression(self, encoded, y, sample_weight):
         """Solve the dual problem with scikit-learn's solver."""
+        # Without a limit, a tolerance below rounding is a loop that Ctrl-C does not reach
+        max_iter = self.max_iter if self.max_iter >= 0 else max(_MAX_ITER, 100 * len(y))
         solver = SVR(
             kernel="precomputed",
             C=self.C,
@@ -357,7 +362,7 @@ class ExpectedPredictionSVR(
             tol=self.tol,
             shrinking=self.shrinking,
             cache_size=self.cache_size,
-            max_iter=self.max_iter,
+            max_iter=max_iter,
             verbose=bool(self.verbose),
         )
         used = np.arange(len(y))

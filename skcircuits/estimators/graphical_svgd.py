@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.callback import CallbackSupportMixin
-from sklearn.utils import check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
@@ -34,7 +33,7 @@ from skcircuits.estimators.targets._particle_warnings import (
     warn_of_shrinkage,
     warn_of_wrong_graph,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
 from skcircuits.particles._diagnosis import diagnose
@@ -332,7 +331,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             Copies of particles.
         """
         check_is_fitted(self)
-        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        require_count(1, n_samples=n_samples)
         rows = make_generator(random_state).integers(len(self.particles_), size=n_samples)
         return self.particles_[rows]
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
-from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils import check_random_state
 
 from skcircuits.estimators._base import (
     CATEGORICAL_CONSTRAINTS,
@@ -20,7 +20,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._row_streams import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular._columns import Column
@@ -274,7 +274,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         (3, 50, 2)
         """
         check_is_fitted(self)
-        check_scalar(n_imputations, "n_imputations", Integral, min_val=1)
+        require_count(1, n_imputations=n_imputations)
         encoded, unseen = self._read_incomplete(X)
         if proper and self.density_ is not None:
             drawn = self._draw_properly(encoded, n_imputations)

@@ -14,7 +14,7 @@ from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.graphical.files._bif import NetworkDescription, read_bif, write_bif
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_network
-from skcircuits.numerics._arrays import is_number
+from skcircuits.numerics._arrays import float_array, integers, is_number
 
 __all__ = ["BayesianNetwork"]
 
@@ -80,7 +80,7 @@ class BayesianNetwork(FactorGraph):
                     n_tables=len(tables),
                 )
             )
-        self.parents = tuple(tuple(int(v) for v in given) for given in parents)
+        self.parents = tuple(integers(given, "parents") for given in parents)
         _check_acyclic(self.parents)
         factors = [
             _conditional(variable, given, table)
@@ -187,7 +187,7 @@ class BayesianNetwork(FactorGraph):
 
 def _conditional(variable: int, parents: Sequence[int], table: ArrayLike) -> Factor:
     """Build ``p(variable | parents)``; rows that are off by rounding are rescaled."""
-    values = np.asarray(table, dtype=np.float64)
+    values = float_array(table, f"table of variable {variable}")
     scope = (*parents, variable)
     Factor.from_table(scope, values)  # refuses what is no table at all
     totals = values.sum(axis=-1, keepdims=True)

@@ -45,7 +45,7 @@ class Factor:
     def __post_init__(self) -> None:
         # Shared by models made from one another, so nobody may write into it: a copy, which
         # also is an array where numpy gave a scalar for the table of an empty scope.
-        log_table = np.array(self.log_table, dtype=np.float64)
+        log_table = float_array(self.log_table, "log_table").copy()
         log_table.flags.writeable = False
         object.__setattr__(self, "log_table", log_table)
         if len(set(self.scope)) != len(self.scope):

@@ -20,6 +20,7 @@ from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
 from skcircuits.kernels.points._evaluation import expected_kernels_at_points
 from skcircuits.kernels.points._plan import multiply_by_kernel
+from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -195,7 +196,7 @@ def _against_points(own: _Group, structure: KernelStructure, points: FloatArray)
 
 def _complete_points(others: Any, plan: Plan) -> FloatArray:
     """Check a table of points."""
-    points = np.asarray(others, dtype=np.float64)
+    points = float_array(others, "others")
     if not points.size:
         return np.zeros((0, plan.n_columns))
     own = list(plan.units[plan.root].scope)

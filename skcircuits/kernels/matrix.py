@@ -22,6 +22,7 @@ from skcircuits.kernels.points._evaluation import (
     posterior_weights,
 )
 from skcircuits.kernels.points._plan import PointPlan, multiply_by_kernel
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import distinct_patterns, unique_rows
 from skcircuits.parallel import (
     Parallel,
@@ -362,7 +363,7 @@ def _table(circuit: Circuit, X: Any, name: str) -> FloatArray:
                 circuit=circuit,
             )
         )
-    table = np.asarray(X, dtype=np.float64)
+    table = float_array(X, name)
     if table.ndim != 2 or table.shape[1] < circuit.plan.n_columns:
         raise ValueError(
             must(

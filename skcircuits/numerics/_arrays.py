@@ -7,12 +7,22 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Rows", "Scatter", "as_run", "float_array", "integer_array", "integers", "is_number"]
+__all__ = [
+    "Rows",
+    "Scatter",
+    "as_run",
+    "float_array",
+    "integer_array",
+    "integers",
+    "is_number",
+    "single_or_double",
+]
 
 
 def is_number(value: object) -> bool:
@@ -33,6 +43,12 @@ def float_array(values: Any, name: str) -> FloatArray:
         raise kind(must(name, "be an array of numbers", f"It is not: {error}.")) from error
 
 
+def single_or_double(values: Any, name: str) -> NDArray[Any]:
+    """Keep arrays of single precision, make everything else an array of floats."""
+    is_single = getattr(values, "dtype", None) == np.float32
+    return np.asarray(values) if is_single else float_array(values, name)
+
+
 def integer_array(values: Any, name: str) -> IntArray:
     """Make a new array of integers; fractions and those beyond 64 bits are refused by name."""
     given = float_array(values, name)
@@ -51,7 +67,7 @@ def integers(values: Iterable[Any], name: str) -> tuple[int, ...]:
     given = tuple(values)
     try:
         found = tuple(int(value) for value in given)
-    except OverflowError:
+    except (OverflowError, np.ma.MaskError):
         found = ()
     if not all(a == b for a, b in zip(found, given)) or len(found) != len(given):
         raise ValueError(must(name, "be integers", given=given))

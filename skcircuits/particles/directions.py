@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array, single_or_double
 from skcircuits.particles._kernels import centred_rows, for_each_chunk, kernel_sums, row_scales
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray
@@ -148,7 +149,9 @@ def svgd_direction(
     """
     rows = np.ascontiguousarray(_as_float(particles).T)
     scores = grad_log_prob(rows.T) if callable(grad_log_prob) else grad_log_prob
-    scores = np.ascontiguousarray(np.asarray(scores, dtype=rows.dtype).T)
+    scores = np.ascontiguousarray(
+        float_array(scores, "grad_log_prob").astype(rows.dtype, copy=False).T
+    )
     if scores.shape != rows.shape:
         raise ValueError(
             must("grad_log_prob", "have the shape of the particles", shape=scores.T.shape)
@@ -163,8 +166,7 @@ def svgd_direction(
 
 def _as_float(values: ArrayLike) -> FloatArray:
     """Keep float32, turn everything else into float64."""
-    array = np.asarray(values)
-    array = array if array.dtype == np.float32 else array.astype(np.float64)
+    array: FloatArray = single_or_double(values, "particles")
     if array.ndim != 2 or array.shape[0] == 0:
         raise ValueError(must("particles", "be a table with at least one row", shape=array.shape))
     return array
@@ -174,7 +176,7 @@ def _resolve_kernels(
     neighborhoods: Neighborhoods | Sequence[ArrayLike], bandwidths: ArrayLike
 ) -> tuple[Neighborhoods, FloatArray]:
     """Build kernels where plain index lists came, and give one bandwidth per kernel."""
-    bandwidths = np.asarray(bandwidths, dtype=np.float64)
+    bandwidths = float_array(bandwidths, "bandwidths")
     if not (np.all(bandwidths > 0) and np.all(np.isfinite(bandwidths))):
         raise ValueError(must("bandwidths", "be positive and finite", bandwidths=bandwidths))
     if not isinstance(neighborhoods, Neighborhoods):

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.graphical import FactorGraph
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.protocols import FloatArray, IntArray
@@ -103,7 +104,7 @@ def stein_gram(
 
 def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
     """Replace collapsed cells by NaN."""
-    rows = np.array(X, dtype=np.float64)  # a copy: cells are overwritten below
+    rows = float_array(X, "X").copy()  # a copy: cells are overwritten below
     if rows.ndim != 2:
         raise ValueError(must("X", "be two-dimensional", shape=rows.shape))
     if collapse is None:

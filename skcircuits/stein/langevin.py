@@ -11,6 +11,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF
+from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
 from skcircuits.stein._targets import own_columns
 
@@ -66,7 +67,7 @@ class InverseMultiquadric:
         ndarray of shape (n, m)
             Kernel values.
         """
-        X, Y = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
+        X, Y = float_array(X, "X"), float_array(Y, "Y")
         center = Y.mean(axis=0) if len(Y) else 0.0
         return self.profile(_squared_distances(X - center, Y - center))[0]
 

@@ -12,6 +12,7 @@ from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray
 
 __all__ = ["simplex_weights"]
@@ -64,7 +65,7 @@ def simplex_weights(
     >>> simplex_weights(np.diag([1.0, 1.0, 2.0])).round(3)
     array([0.4, 0.4, 0.2])
     """
-    scaled = _scaled(np.asarray(K, dtype=np.float64))
+    scaled = _scaled(float_array(K, "K"))
     if not 0 <= regularization < np.inf:
         raise ValueError(
             must("regularization", "be finite, not negative", regularization=regularization)
@@ -72,7 +73,7 @@ def simplex_weights(
     # n equal samples have an n-fold smaller variance of their mean.
     if solver not in _SOLVERS:
         raise ValueError(must("solver", f"be one of {sorted(_SOLVERS)}", solver=solver))
-    copies = np.ones(len(scaled)) if counts is None else np.asarray(counts, dtype=np.float64)
+    copies = np.ones(len(scaled)) if counts is None else float_array(counts, "counts")
     if copies.shape != (len(scaled),) or not (np.isfinite(copies) & (copies > 0)).all():
         raise ValueError(must("counts", f"be {len(scaled)} positive numbers", shape=copies.shape))
     scaled[np.diag_indices_from(scaled)] += regularization / copies

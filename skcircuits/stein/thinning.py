@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
+from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._columns import SteinColumns
 
@@ -57,12 +57,12 @@ def stein_thinning(
     >>> stein_thinning([[1.0, 0.9, -0.9], [0.9, 2.0, 0.0], [-0.9, 0.0, 2.0]], 2)
     array([0, 2])
     """
-    matrix = np.asarray(K, dtype=np.float64)
+    matrix = float_array(K, "K")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise ValueError(must("K", "be a square matrix with at least one row", shape=matrix.shape))
     if not np.isfinite(matrix).all():
         raise ValueError(must("K", "be finite", "Check the target at the samples."))
-    _check_count(n_samples)
+    require_count(1, n_samples=n_samples)
     reward = _vector(log_prob, len(matrix), "log_prob") / n_samples
     # Adding i changes the sum over pairs by K_ii + 2 sum_j K_ij over the chosen j.
     increase = matrix.diagonal() + _vector(curvature, len(matrix), "curvature")
@@ -88,7 +88,7 @@ def thin_columns(
     With a `batch_size` each step looks at that many samples drawn without replacement (Teymur,
     Gorham, Riabiz and Oates 2021): the cost no longer grows with the number of samples.
     """
-    _check_count(n_samples)
+    require_count(1, n_samples=n_samples)
     n = len(gram)
     reward = _vector(log_prob, n, "log_prob") / n_samples
     alone = gram.diagonal() + _vector(curvature, n, "curvature")
@@ -124,16 +124,11 @@ def positive_curvatures(target: Any, X: FloatArray, axes: FloatArray) -> FloatAr
     return total
 
 
-def _check_count(n_samples: int) -> None:
-    if not isinstance(n_samples, Integral) or n_samples < 1:
-        raise ValueError(must("n_samples", "be a positive integer", n_samples=n_samples))
-
-
 def _vector(values: ArrayLike | None, n: int, name: str) -> FloatArray:
     """Read one finite number per sample; zeros for None."""
     if values is None:
         return np.zeros(n)
-    vector = np.asarray(values, dtype=np.float64)
+    vector = float_array(values, "log_prob")
     if vector.shape != (n,) or not np.isfinite(vector).all():
         raise ValueError(must(name, f"be {n} finite numbers", shape=vector.shape))
     return vector

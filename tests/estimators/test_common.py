@@ -5,6 +5,7 @@ A new estimator gets one line in `ESTIMATORS`: a cheap instance, and a grid to s
 
 import pickle
 import warnings
+from numbers import Integral
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,7 @@ from skcircuits import (
     StrudelDensity,
     WMISPNDensity,
 )
+from skcircuits.estimators._base import Interval
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*unique values:UserWarning"
@@ -511,3 +513,25 @@ def test_weights_count_rows(name, X):
     assert np.average(weighted.score_samples(X), weights=weight) > np.average(
         none.score_samples(X), weights=weight
     )
+
+
+def numbers_of(estimator):
+    """Names of the parameters that are numbers of an interval."""
+    return [
+        name
+        for name, constraints in estimator._parameter_constraints.items()
+        if any(isinstance(one, Interval) for one in constraints)
+    ]
+
+
+@pytest.mark.parametrize("name", skcircuits.__all__)
+@pytest.mark.parametrize("value", [True, np.True_, 10**30], ids=["True", "np.True_", "10**30"])
+def test_counts_are_integers_that_arrays_have(name, value):
+    cls = getattr(skcircuits, name)
+    for parameter in numbers_of(cls) if hasattr(cls, "_parameter_constraints") else []:
+        constraints = cls._parameter_constraints[parameter]
+        is_count = any(getattr(one, "type", 0) is Integral for one in constraints)
+        if not isinstance(value, bool | np.bool_) and not is_count:
+            continue
+        with pytest.raises(ValueError, match=f"'{parameter}' parameter of {name} must be"):
+            cls(**{parameter: value})._validate_params()

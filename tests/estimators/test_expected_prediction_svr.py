@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.datasets import load_diabetes
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -387,3 +387,11 @@ def test_searches_choose_parameters_of_kernels(table):
     search = GridSearchCV(model, {"kernel__gamma": [1e-2, 1e2]}, cv=2).fit(X, y)
     assert search.best_estimator_.kernel == RBF(1e-2)
     assert model.kernel == RBF(1.0)
+
+
+def test_a_tolerance_that_rounding_never_meets_ends():
+    X, y = np.random.default_rng(0).normal(size=(2, 60, 1))
+    model = ExpectedPredictionSVR(tol=1e-320, density=GaussianMixtureDensity(n_components=1))
+    with pytest.warns(ConvergenceWarning, match="early"):
+        model.fit(X, y[:, 0])
+    assert np.isfinite(model.predict(X)).all()

@@ -209,10 +209,10 @@ def test_gibbs_refuses_chains_that_never_become_possible():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_samples": -1}, "n_samples must be at least 0"),
-        ({"burn_in": -1}, "burn_in must be at least 0"),
-        ({"thin": 0}, "thin must be at least 1"),
-        ({"n_chains": 0}, "n_chains must be at least 1"),
+        ({"n_samples": -1}, "n_samples must be a non-negative integer"),
+        ({"burn_in": -1}, "burn_in must be a non-negative integer"),
+        ({"thin": 0}, "thin must be a positive integer"),
+        ({"n_chains": 0}, "n_chains must be a positive integer"),
         ({"start": [[np.nan, 0]]}, "start must be complete rows"),
         ({"start": np.empty((0, 2))}, "start must be complete rows"),
         ({"start": [[2, 0]]}, "be states between 0 and 1"),
@@ -229,7 +229,7 @@ def test_no_samples_and_fewer():
     assert graph.sample(0).shape == (0, 2)
     assert graph.sample(0, X=[[np.nan, 1]]).shape == (0, 1, 2)
     assert graph.gibbs_sample(0, burn_in=1).shape == (0, 2)
-    with pytest.raises(ValueError, match="n_samples must be at least 0"):
+    with pytest.raises(ValueError, match="n_samples must be a non-negative integer"):
         graph.sample(-1)
 
 

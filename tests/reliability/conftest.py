@@ -59,7 +59,7 @@ def pytest_terminal_summary(terminalreporter):
         for report in reports:
             node = getattr(report, "nodeid", "")
             # Modules that cannot be imported have reports of their own, without properties.
-            is_test = "tests/reliability/" in node and hasattr(report, "when")
+            is_test = "tests/reliability/" in node and isinstance(report, pytest.TestReport)
             if not is_test or report.skipped:
                 continue
             found = dict(report.user_properties)

@@ -5,6 +5,20 @@ import warnings
 import numpy as np
 import pytest
 
+from skcircuits.circuits import (
+    Bernoulli,
+    Categorical,
+    Circuit,
+    FactorGaussian,
+    MultivariateGaussian,
+    PiecewisePolynomial,
+    Sum,
+)
+from skcircuits.graphical import GaussianMRF
+from skcircuits.kernels import RBF
+from skcircuits.parallel import Parallel
+from skcircuits.particles import svgd_direction
+from skcircuits.stein import simplex_weights, stein_gram
 from tests.reliability.public_callables import (
     arguments,
     fingerprint,
@@ -58,3 +72,39 @@ def test_methods(tally):
 @pytest.mark.slow
 def test_many_more(tally):
     try_all(tally, [*public_functions(), *methods()], 150)
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: MultivariateGaussian([0], [0.0], [[HUGE]]),
+        lambda: FactorGaussian([0], [0.0], [[HUGE]], [1.0]),
+        lambda: PiecewisePolynomial(0, [0, HUGE], [[1.0]]),
+        lambda: Categorical(0, [HUGE, 1]),
+        lambda: Sum([Bernoulli(0, 0.5)], weights=[HUGE]),
+        lambda: Circuit(Bernoulli(0, 0.5)).sample(HUGE),
+        lambda: GaussianMRF([[HUGE]], [0.0]),
+        lambda: GaussianMRF([[1.0]], [0.0]).grad_log_prob([[HUGE]]),
+        lambda: GaussianMRF([[1.0]], [0.0]).mmd2([[0.0]], HUGE),
+        lambda: svgd_direction([[HUGE]], [[0.0]], [[0]], 1.0),
+        lambda: simplex_weights(np.eye(1), counts=[HUGE]),
+        lambda: stein_gram([[HUGE]], GaussianMRF([[1.0]], [0.0]), RBF(gamma=1.0)),
+    ],
+)
+def test_integers_beyond_floats_are_refused(call):
+    with pytest.raises(ValueError, match=r"float can hold|below 2\*\*31|positive and finite"):
+        call()
+
+
+def test_sets_of_states_are_dicts():
+    with pytest.raises(TypeError, match="states must be a dict"):
+        Circuit(Bernoulli(0, 0.5)).log_prob_box([[0]], [[1]], states=b"bytes")
+
+
+@pytest.mark.parametrize("n_jobs", [np.inf, 0.5, True, 10**30, "two"])
+def test_numbers_of_jobs_are_integers(n_jobs):
+    with pytest.raises(ValueError, match="n_jobs must be an integer"):
+        Parallel(n_jobs=n_jobs)

@@ -20,7 +20,7 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
 )
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import is_number
+from skcircuits.numerics._arrays import float_array, is_number
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -78,7 +78,7 @@ class Categorical(DiscreteUnit):
     """
 
     def __init__(self, variable: int, probabilities: Sequence[float] | FloatArray) -> None:
-        masses = np.array(probabilities, dtype=np.float64)
+        masses = float_array(probabilities, "probabilities").copy()
         valid = masses.ndim == 1 and masses.size > 0 and np.isfinite(masses).all()
         if not (valid and (masses >= 0).all() and abs(masses.sum() - 1) < 1e-8):
             raise ValueError(

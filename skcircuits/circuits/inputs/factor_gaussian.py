@@ -15,6 +15,7 @@ from skcircuits.circuits.inputs.multivariate_gaussian import (
     distinct_parameters,
 )
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._factor_stack import (
     FactorStack,
     factor_draw,
@@ -138,9 +139,9 @@ class FactorGaussian(MultivariateGaussian):
         noise_variances: Sequence[float] | FloatArray,
     ) -> None:
         self.variables = self.scope = tuple(sorted(map(check_variable, variables)))
-        self.mean = np.array(mean, dtype=np.float64)
-        self.loadings = np.array(loadings, dtype=np.float64)
-        self.noise_variances = np.array(noise_variances, dtype=np.float64)
+        self.mean = float_array(mean, "mean").copy()
+        self.loadings = float_array(loadings, "loadings").copy()
+        self.noise_variances = float_array(noise_variances, "noise_variances").copy()
         self._check_parameters()
         order = np.argsort(variables)
         for array in (self.mean, self.loadings, self.noise_variances):

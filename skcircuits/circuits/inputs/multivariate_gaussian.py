@@ -16,6 +16,7 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
 )
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._gaussian_conditionals import (
     conditional_mean,
     conditional_variance,
@@ -140,8 +141,8 @@ class MultivariateGaussian(InputUnit):
     ) -> None:
         self.variables = self.scope = tuple(sorted(map(check_variable, variables)))
         order = np.argsort(variables)
-        self.mean = np.array(mean, dtype=np.float64)
-        self.covariance = np.array(covariance, dtype=np.float64)
+        self.mean = float_array(mean, "mean").copy()
+        self.covariance = float_array(covariance, "covariance").copy()
         self._check_shapes()
         self.mean[:] = self.mean[order]
         self.covariance[:] = self.covariance[np.ix_(order, order)]

@@ -30,7 +30,7 @@ from skcircuits.circuits.queries._moments import (
 )
 from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
 from skcircuits.circuits.structure.units import Immutable, Unit
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, must, require, require_count
 from skcircuits.numerics._random import as_generator
 from skcircuits.numerics._row_streams import RowStreams
 from skcircuits.protocols import BoolArray, FloatArray
@@ -178,6 +178,8 @@ class CircuitQueries(Immutable, ABC):
             )
         if closed not in CLOSED:
             raise ValueError(must("closed", f"be one of {CLOSED}", closed=closed))
+        if states is not None:
+            require("items", "a dict from variables to masks of states", states=states)
         masks = {v: self._state_mask(v, mask, len(lower)) for v, mask in (states or {}).items()}
         return log_box_probability(self.plan, Box(lower, upper, closed, masks))
 
@@ -305,9 +307,7 @@ class CircuitQueries(Immutable, ABC):
             If the observed cells of a row are impossible.
         """
         self._require("sample")
-        is_integer = isinstance(n_samples, int | np.integer) and not isinstance(n_samples, bool)
-        if not is_integer or n_samples < 0:
-            raise ValueError(must("n_samples", "be a non-negative integer", n_samples=n_samples))
+        require_count(0, n_samples=n_samples)
         if X is None:
             return sample(self.plan, int(n_samples), _random_source(random_state, 1))
         rows = self._table(X)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = [
@@ -238,7 +239,7 @@ class Sum(Unit):
         self.children = _checked_children(children, "sum")
         self.scope = _union_of_scopes(self.children)
         values = np.ones(len(self.children)) if weights is None else weights
-        self.weights = np.array(values, dtype=np.float64)
+        self.weights = float_array(values, "weights").copy()
         self.weights.flags.writeable = False
         if self.weights.shape != (len(self.children),):
             raise ValueError(

@@ -191,8 +191,8 @@ def pool_models(models, X, y):
     >>> bool((pooled.interval(0.99)[1:] @ [1, -1] < 0).all())
     True
     """
-    models, tables = list(models), list(X)
-    targets = [y] * len(models) if np.ndim(y[0]) == 0 else list(y)
+    models, tables, outcomes = list(models), list(X), list(y)
+    targets = [y] * len(models) if np.ndim(outcomes[:1]) <= 1 else outcomes
     if not len(models) == len(tables) == len(targets):
         raise ValueError(
             must(

@@ -1,13 +1,11 @@
 """Questions to a fitted mixture of all trees beyond those every density answers."""
 
 import warnings
-from numbers import Integral
 
 import numpy as np
-from sklearn.utils import check_scalar
 
 from skcircuits.estimators._base import check_is_fitted, make_generator
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
 from skcircuits.trees import (
     conditional_marginals,
     edges_of,
@@ -40,7 +38,7 @@ class TreeQueriesMixin:
             Edges of each tree as pairs of columns.
         """
         check_is_fitted(self)
-        check_scalar(n_trees, "n_trees", Integral, min_val=1)
+        require_count(1, n_trees=n_trees)
         generator = make_generator(random_state)
         _, parents = sample_trees(self.mixture_, n_trees, generator)
         return edges_of(parents)
@@ -81,7 +79,7 @@ class TreeQueriesMixin:
         """
         if not isinstance(method, str) or method not in _METHODS:
             raise ValueError(must("method", f"be one of {sorted(_METHODS)}", method=method))
-        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        require_count(1, n_samples=n_samples)
         codes = self._codes(self._read_table(X))
         generator = make_generator(random_state)
         answer = conditional_marginals(self.mixture_, codes, method, n_samples, generator)
@@ -108,7 +106,7 @@ class TreeQueriesMixin:
             Over the columns in original units.
         """
         check_is_fitted(self)
-        check_scalar(n_trees, "n_trees", Integral, min_val=1)
+        require_count(1, n_trees=n_trees)
         generator = make_generator(random_state)
         return sampled_circuit(self.mixture_, n_trees, generator, self._states.original_unit)
 
@@ -132,7 +130,7 @@ class TreeQueriesMixin:
         ndarray of shape (n_samples, n_features)
             Completed rows, categories as codes; bins of numerical columns by their middles.
         """
-        check_scalar(n_starts, "n_starts", Integral, min_val=1)
+        require_count(1, n_starts=n_starts)
         X = self._read_table(X)
         completed, is_searched = most_probable_completions(
             self.mixture_,

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from skcircuits.exceptions import must, require
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
-from skcircuits.numerics._arrays import integer_array
+from skcircuits.numerics._arrays import float_array, integer_array
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["ContinuousFactor", "ContinuousMarkovNetwork"]
@@ -163,7 +163,7 @@ class ContinuousMarkovNetwork:
         ndarray of shape (n_samples, n_variables)
             Score.
         """
-        X = np.asarray(X, dtype=np.float64)
+        X = float_array(X, "X")
         scores = np.zeros((self.n_variables, len(X)))
         for factor, scatter in zip(self.factors, self._scatter):
             gradient = np.asarray(factor.gradient(X[:, factor.variables]))
@@ -183,6 +183,6 @@ class ContinuousMarkovNetwork:
         ndarray of shape (n_samples,)
             Log density up to a constant.
         """
-        X = np.asarray(X, dtype=np.float64)
+        X = float_array(X, "X")
         values = [factor.log_value(X[:, factor.variables]).sum(axis=1) for factor in self.factors]
         return np.sum(values, axis=0)

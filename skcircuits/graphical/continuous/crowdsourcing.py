@@ -11,7 +11,7 @@ from scipy import sparse
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
-from skcircuits.numerics._arrays import integer_array
+from skcircuits.numerics._arrays import float_array, integer_array
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["CrowdsourcingModel"]
@@ -72,7 +72,7 @@ class CrowdsourcingModel:
         # Copies: what is derived from them is kept.
         self.items = integer_array(items, "items")
         self.workers = integer_array(workers, "workers")
-        self.estimates = np.array(estimates, dtype=np.float64)
+        self.estimates = float_array(estimates, "estimates").copy()
         self.known = dict(known or {})
         self.item_scale = item_scale
         self.bias_scale = bias_scale
@@ -193,7 +193,7 @@ class CrowdsourcingModel:
 
     def _split(self, X: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Cut θ into items, biases and log variances, one row per coordinate."""
-        coordinates = np.ascontiguousarray(np.asarray(X, dtype=np.float64).T)
+        coordinates = np.ascontiguousarray(float_array(X, "X").T)
         n_unknown = len(self.unknown_items)
         ends = [n_unknown, n_unknown + self.n_workers]
         x, bias, log_variance = np.split(coordinates, ends)

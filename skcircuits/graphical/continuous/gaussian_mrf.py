@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.linalg import cho_solve, solve_triangular
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, single_or_double
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -133,8 +133,7 @@ class GaussianMRF:
         ndarray of shape (n_samples, n_coordinates)
             Score in the precision of X.
         """
-        X = np.asarray(X)
-        X = self._checked(X if X.dtype == np.float32 else X.astype(np.float64))
+        X = self._checked(single_or_double(X, "X"))
         columns = np.ascontiguousarray(X.T)
         precision = self._single_precision if X.dtype == np.float32 else self._precision
         scores = precision @ columns
@@ -194,6 +193,7 @@ class GaussianMRF:
         ndarray of shape (n_samples, n_coordinates)
             Independent draws.
         """
+        require_count(0, n_samples=n_samples)
         rng = as_generator(random_state)
         noise = rng.standard_normal((self.linear.size, n_samples))
         scaled = solve_triangular(self._factor, noise, lower=True, trans="T")
@@ -218,7 +218,9 @@ class GaussianMRF:
         float
             Squared discrepancy (V-statistic), at least 0.
         """
-        z = float_array(X, "X") - self.mean_
+        z = self._checked(float_array(X, "X")) - self.mean_
+        if not 0 < float_array(bandwidth, "bandwidth") < np.inf:
+            raise ValueError(must("bandwidth", "be positive and finite", bandwidth=bandwidth))
         variances, axes = np.linalg.eigh(self.covariance_)
         norms = np.einsum("nd,nd->n", z, z)
         distances = np.maximum(norms[:, None] + norms - 2.0 * z @ z.T, 0.0)
@@ -241,7 +243,8 @@ def _as_symmetric_csr(
     values: ArrayLike | sparse.sparray, size: int, name: str, companion: str
 ) -> sparse.csr_array:
     """Validate a matrix by the size of the vector that comes with it; drop explicit zeros."""
-    matrix = sparse.csr_array(values, dtype=np.float64, copy=True)  # edited below
+    given = values if sparse.issparse(values) else float_array(values, name)
+    matrix = sparse.csr_array(given, dtype=np.float64, copy=True)  # edited below
     if matrix.shape != (size, size):
         raise ValueError(
             must(name, f"have shape {(size, size)} like {companion}", shape=matrix.shape)

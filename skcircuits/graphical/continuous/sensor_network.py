@@ -11,7 +11,7 @@ from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
-from skcircuits.numerics._arrays import integer_array
+from skcircuits.numerics._arrays import float_array, integer_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -85,8 +85,8 @@ class SensorNetwork:
     ) -> None:
         # Copies: what is derived from them is kept.
         self.pairs = integer_array(pairs, "pairs").reshape(-1, 2)
-        self.distances = np.array(distances, dtype=np.float64).ravel()
-        self.anchors = np.array(anchors, dtype=np.float64).reshape(-1, 2)
+        self.distances = float_array(distances, "distances").ravel().copy()
+        self.anchors = float_array(anchors, "anchors").reshape(-1, 2).copy()
         self.n_sensors = n_sensors
         self.noise = noise
         self.prior_scale = prior_scale
@@ -127,8 +127,8 @@ class SensorNetwork:
             The posterior.
         """
         rng = as_generator(random_state)
-        positions = np.asarray(positions, dtype=np.float64)
-        nodes = np.concatenate([positions, np.asarray(anchors, dtype=np.float64)])
+        positions = float_array(positions, "positions")
+        nodes = np.concatenate([positions, float_array(anchors, "anchors")])
         first, second = np.triu_indices(len(nodes), 1)
         lengths = np.linalg.norm(nodes[first] - nodes[second], axis=1)
         measured = (lengths < radius) & (first < len(positions))

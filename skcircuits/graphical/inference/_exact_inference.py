@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._posterior import Posterior
 from skcircuits.graphical.inference._relevance import Posteriors
@@ -306,8 +306,7 @@ default="auto"
         ndarray of shape (n_samples, d) or (n_samples, n, d)
             States, or completions of the rows of ``X``.
         """
-        if n_samples < 0:
-            raise ValueError(must("n_samples", "be at least 0", n_samples=n_samples))
+        require_count(0, n_samples=n_samples)
         rng = as_generator(random_state)
         table = self._evidence_row(None) if X is None else float_array(X, "X")
         # Copies of a row share their evidence, so all of them cost one solve.

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import require_count
 from skcircuits.graphical.factor import Factor
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
@@ -119,12 +119,8 @@ def _sum_of_factors(axes: list[int], factors: list[Factor], cardinalities: IntAr
 
 def check_schedule(*, n_samples: int, burn_in: int, thin: int, n_chains: int) -> None:
     """Refuse numbers of sweeps and chains that mean nothing."""
-    for name, value in (("n_samples", n_samples), ("burn_in", burn_in)):
-        if value < 0:
-            raise ValueError(must(name, "be at least 0", "", **{name: value}))
-    for name, value in (("thin", thin), ("n_chains", n_chains)):
-        if value < 1:
-            raise ValueError(must(name, "be at least 1", "", **{name: value}))
+    require_count(0, n_samples=n_samples, burn_in=burn_in)
+    require_count(1, thin=thin, n_chains=n_chains)
 
 
 def gibbs_chains(

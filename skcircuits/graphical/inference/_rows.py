@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -117,8 +117,9 @@ def _check_distinct(names: Sequence[Any], count: int, thing: str) -> None:
 def _position(label: Any, names: Names, thing: str) -> int:
     if not isinstance(label, str):
         # Numbers of a table are floats; 0.5, NaN and None are no positions.
-        if isinstance(label, (Real, np.bool_)) and float(label).is_integer():
-            return int(float(label))
+        is_integer = isinstance(label, (Integral, np.bool_))
+        if is_integer or (isinstance(label, Real) and float(label).is_integer()):
+            return int(label)
         raise ValueError(must(thing, "be a name or an integer", label=label))
     if names is None or label not in names:
         raise ValueError(must(thing, f"be one of {names}", "Or use its number.", label=label))

@@ -12,7 +12,7 @@ from skcircuits.circuits.structure._scopes import variables_of
 from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, topological_order
 from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
-from skcircuits.numerics._arrays import integers
+from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.protocols import FloatArray
 
 __all__ = [
@@ -225,7 +225,7 @@ class KernelFamily(Kernel, UnivariateFunction):
 
     def _columns(self, X: Any) -> FloatArray:
         """Select the kernel's own columns of a table of complete rows."""
-        table = np.asarray(X, dtype=np.float64)
+        table = float_array(X, "rows")
         if table.ndim != 2:
             raise ValueError(must("rows", "form a table with two axes", shape=table.shape))
         if self.variables is not None:

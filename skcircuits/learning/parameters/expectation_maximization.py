@@ -28,6 +28,7 @@ from skcircuits.learning.parameters.input_statistics import (
     InputStatistics,
     statistics_of_layer,
 )
+from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray
 
 __all__ = ["EMStep", "expectation_maximization", "fit_parameters"]
@@ -270,7 +271,7 @@ def _check_structure(circuit: Circuit) -> None:
 
 def _checked_rows(X: Any, n_columns: int) -> FloatArray:
     """Rows as floats, with a column for each variable."""
-    rows = np.array(X, dtype=np.float64, ndmin=2)
+    rows = np.atleast_2d(float_array(X, "X").copy())
     if rows.ndim != 2 or rows.shape[1] < n_columns:
         raise ValueError(
             must(
@@ -286,7 +287,7 @@ def _checked_weight(sample_weight: Any, n_rows: int) -> FloatArray:
     """Row weights as floats, ones without."""
     if sample_weight is None:
         return np.ones(n_rows)
-    weight = np.array(sample_weight, dtype=np.float64)
+    weight = float_array(sample_weight, "sample_weight").copy()
     if weight.shape != (n_rows,) or not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise ValueError(
             must(

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from skcircuits.circuits import Circuit
+from skcircuits.exceptions import require
 from skcircuits.learning.strudel._structure import (
     Conditioning,
     Edge,
@@ -118,6 +119,7 @@ class StrudelLearner:
         validation_weight: FloatArray | None = None,
         pseudo_count: float = 1.0,
     ) -> None:
+        require("one_hot", "the layout of the states of discrete variables", layout=layout)
         weight = np.ones(len(codes)) if weight is None else weight
         held_out = np.ones(len(validation)) if validation_weight is None else validation_weight
         self.layout = layout

@@ -19,6 +19,7 @@ from skcircuits.circuits.inputs.polynomial._boxes import FewIntervals, ManyInter
 from skcircuits.circuits.inputs.polynomial._groups import MANY_POINTS, PolynomialGroup
 from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._bsplines import knot_windows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -306,7 +307,7 @@ class PiecewisePolynomial(InputUnit):
 
 def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int = 0) -> FloatArray:
     """Check finite, strictly increasing numbers and freeze them."""
-    array = np.array(values, dtype=np.float64)
+    array = float_array(values, name).copy()
     valid = array.ndim == 1 and len(array) >= at_least and np.isfinite(array).all()
     if not (valid and (np.diff(array) > 0).all()):
         raise ValueError(
@@ -322,7 +323,7 @@ def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int =
 
 def _masses(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
     """Check finite, non-negative numbers and freeze them."""
-    array = np.array(values, dtype=np.float64)
+    array = float_array(values, name).copy()
     if not (array.ndim == 1 and np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(
             must(

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from sklearn.utils import check_scalar
@@ -22,7 +22,7 @@ from skcircuits.estimators.shared.queries._features import (
 from skcircuits.estimators.shared.queries._quantiles import bisect_quantiles, shortest_intervals
 from skcircuits.estimators.shared.queries._totals import members
 from skcircuits.estimators.shared.queries._weighed import log_totals, require_possible, weigh
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.tabular import Boxes, compile_queries
 from skcircuits.tabular._frames import with_index_of
@@ -398,7 +398,7 @@ class QueriesMixin:
         if set(groups[0]) & set(groups[1]):
             raise ValueError(must("columns and others", "be disjoint", columns=columns))
         if method == "estimate":
-            check_scalar(n_samples, "n_samples", Integral, min_val=2)
+            require_count(2, n_samples=n_samples)
             densities = [
                 self._make_conditional(weighed, np.array(own))
                 for own in (groups[0] + groups[1], *groups)
@@ -445,7 +445,7 @@ class QueriesMixin:
             If a condition is impossible.
         """
         self._require_fitted()
-        check_scalar(n_samples, "n_samples", Integral, min_val=1)
+        require_count(1, n_samples=n_samples)
         generator = make_generator(random_state)
         if given is not None and X is not None:
             way_out = "Pass the rows alone as given to draw under several conditions."
@@ -490,7 +490,7 @@ class QueriesMixin:
     def _estimate(self, query, given, n_samples, generator):
         """Fraction of draws that satisfy a query, and its standard error."""
         self._require_fitted()
-        check_scalar(n_samples, "n_samples", Integral, min_val=2)
+        require_count(2, n_samples=n_samples)
         boxes = compile_queries([query], self._schema)
         if given is None:
             drawn = self._draw(n_samples, None, generator)[:, None]
