@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,12 @@ class TableSchema:
     def names(self) -> list[str | int]:
         """Names of the columns, positions for an array."""
         return [column.name for column in self.columns]
+
+    @cached_property
+    def text_names(self) -> tuple[list[str], list[str]]:
+        """Names of the columns in texts, as they are and in their NFKC form."""
+        known = [column.text_name for column in self.columns]
+        return known, [normalize("NFKC", name) for name in known]
 
     @property
     def is_categorical(self) -> BoolArray:

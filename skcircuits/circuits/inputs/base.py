@@ -72,9 +72,10 @@ class Box:
         codes = np.arange(n_states)
         lower = self.lower[:, variable, None]
         upper = self.upper[:, variable, None]
-        above = codes >= lower if self.closed in ("both", "left") else codes > lower
-        below = codes <= upper if self.closed in ("both", "right") else codes < upper
-        inside = (above | np.isnan(lower)) & (below | np.isnan(upper))
+        # Comparisons with NaN are false: an open side excludes nothing
+        inside = codes < lower if self.closed in ("both", "left") else codes <= lower
+        inside |= codes > upper if self.closed in ("both", "right") else codes >= upper
+        np.logical_not(inside, out=inside)
         if variable in self.states:
             inside &= self.states[variable][:, :n_states]
         return inside

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -211,6 +212,13 @@ class DiscreteLayer(DiscreteInputLayer):
             variables, log_masses, cardinalities, sum(unit.n_free_parameters for unit in units)
         )
 
+    @cached_property
+    def _units_by_column(self) -> list[tuple[int, IntArray, int]]:
+        """Each column, its units and their largest number of states."""
+        units = [np.flatnonzero(self._column_of_unit == i) for i in range(len(self._columns))]
+        n_states = [int(self.cardinalities[own].max()) for own in units]
+        return list(zip(self._columns.tolist(), units, n_states))
+
     @property
     def n_parameters(self) -> int:
         """Number of free parameters of all units."""
@@ -273,11 +281,9 @@ class DiscreteLayer(DiscreteInputLayer):
         """Log mass of the states inside each row's box, (n_units, n)."""
         n_states = self.log_masses.shape[1]
         values = np.empty((len(self), len(box.lower)))
-        for position, variable in enumerate(self._columns):
-            units = np.flatnonzero(self._column_of_unit == position)
-            own_states = int(self.cardinalities[units].max())
+        for variable, units, own_states in self._units_by_column:
             inside = np.zeros((len(box.lower), n_states))
-            inside[:, :own_states] = box.state_mask(int(variable), own_states)
+            inside[:, :own_states] = box.state_mask(variable, own_states)
             # A row whose box holds every state must give exactly one.
             values[units] = np.minimum(self.masses[units] @ inside.T, 1.0)
         with np.errstate(divide="ignore"):
@@ -306,10 +312,9 @@ class DiscreteLayer(DiscreteInputLayer):
 
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
         """Divide the flows of the units among the states of their unknown variables."""
-        for position, variable in enumerate(self._columns.tolist()):
-            units = np.flatnonzero(self._column_of_unit == position)
+        for variable, units, n_states in self._units_by_column:
             rows = np.flatnonzero(np.isnan(X[:, variable]))
-            masses = self.masses[units, : self.cardinalities[units].max()]
+            masses = self.masses[units, :n_states]
             yield StateFlows(variable, rows, masses.T @ flows[units[:, None], rows])
 
 

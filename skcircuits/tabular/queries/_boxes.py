@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from numbers import Real
 from typing import Any
 
@@ -99,13 +100,15 @@ class Boxes:
         """Let intervals of integer columns, mask of shape (d,), cover what rounds to them."""
         if not is_integral.any():
             return self
-        inside = replace(
-            self,
-            lower=np.where(is_integral, np.ceil(self.lower), self.lower),
-            upper=np.where(is_integral, np.floor(self.upper), self.upper),
-        )._without_empty()
-        half = np.where(is_integral, 0.5, 0.0)
-        return replace(inside, lower=inside.lower - half, upper=inside.upper + half)
+        lower, upper = self.lower.copy(), self.upper.copy()
+        np.ceil(lower, out=lower, where=is_integral)
+        np.floor(upper, out=upper, where=is_integral)
+        inside = replace(self, lower=lower, upper=upper)._without_empty()
+        # Changed in place: nobody else has these arrays
+        half = 0.5 * is_integral
+        np.subtract(inside.lower, half, out=inside.lower)
+        np.add(inside.upper, half, out=inside.upper)
+        return inside
 
     def _without_empty(self) -> Boxes:
         # Comparisons with NaN are false: an unbounded side empties nothing
@@ -125,7 +128,7 @@ def compile_queries(queries: Sequence[Any], schema: TableSchema) -> Boxes:
 def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableSchema) -> Boxes:
     """Write cells, each with the query it belongs to, as arrays."""
     pieces = [_intervals(cell, schema) for _, cell in cells]
-    counts = [int(np.prod([len(lower) for _, lower, _ in own], dtype=float)) for own in pieces]
+    counts = [prod(len(lower) for _, lower, _ in own) for own in pieces]
     n_boxes = sum(counts)
     if n_boxes > MAX_BOXES:
         raise _too_many(n_boxes)
@@ -140,9 +143,11 @@ def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableS
         rows = slice(start, start + n)
         repeat = n
         for j, low, high in own:
-            repeat //= len(low)
-            take = np.arange(n) // repeat % len(low)
-            lower[rows, j], upper[rows, j] = low[take], high[take]
+            if len(low) > 1:
+                repeat //= len(low)
+                take = np.arange(n) // repeat % len(low)
+                low, high = low[take], high[take]
+            lower[rows, j], upper[rows, j] = low, high
         for variable, values in cell.items():
             if isinstance(variable, Total):
                 for row in range(start, start + n):
@@ -153,7 +158,7 @@ def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableS
                 states[variable][rows] = values.mask
         start += n
     # Queries know infinite bounds, boxes mark them NaN
-    lower[np.isneginf(lower)] = upper[np.isposinf(upper)] = np.nan
+    lower[lower == -np.inf] = upper[upper == np.inf] = np.nan
     query = np.repeat(np.array([i for i, _ in cells], dtype=np.int64), counts)
     return Boxes(lower, upper, states, query, n_queries, totals)
 

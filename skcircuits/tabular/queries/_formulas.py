@@ -117,6 +117,8 @@ class _Diagram:
             return [{formula.variable: formula.values}]
         if formula in (TRUE, FALSE):
             return [{}] if formula == TRUE else []
+        if isinstance(formula, Meet) and all(isinstance(part, Atom) for part in formula.parts):
+            return [dict(formula.parts)]  # joined formulas have one atom per variable
         known = self._known.get(formula)
         if known is None:
             known = self._decide(formula)

@@ -117,8 +117,10 @@ class NumberSet:
 
     def intervals(self) -> tuple[FloatArray, FloatArray]:
         """Closed bounds of the intervals, both of shape (n,), infinite where open."""
-        stops = self.edges[1::2]
-        return self.edges[::2], np.where(stops == np.inf, np.inf, np.nextafter(stops, -np.inf))
+        upper = np.nextafter(self.edges[1::2], -np.inf)
+        if len(upper) and self.edges[-1] == np.inf:
+            upper[-1] = np.inf
+        return self.edges[::2], upper
 
     def contains(self, x: FloatArray) -> BoolArray:
         """Tell which numbers belong to the set."""
@@ -145,7 +147,7 @@ class NumberSet:
     @property
     def is_full(self) -> bool:
         """Whether all numbers belong to the set."""
-        return len(self.edges) == 2 and bool(np.isinf(self.edges).all())
+        return len(self.edges) == 2 and self.edges[0] == -np.inf and self.edges[1] == np.inf
 
     @cached_property
     def _key(self) -> bytes:
@@ -235,6 +237,9 @@ def _combine(sets: Sequence[Any], at_least: int) -> Any:
     if isinstance(sets[0], CodeSet):
         counts = np.sum([own.mask for own in sets], axis=0)
         return CodeSet(counts >= at_least)
+    if at_least == len(sets) and all(len(own.edges) == 2 for own in sets):  # the way of most
+        first, last = max(own.edges[0] for own in sets), min(own.edges[1] for own in sets)
+        return NumberSet(np.array([first, last] if first < last else []))
     starts = np.concatenate([own.edges[::2] for own in sets])
     stops = np.concatenate([own.edges[1::2] for own in sets])
     return NumberSet(_sweep(starts, stops, at_least))

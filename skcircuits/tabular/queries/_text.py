@@ -357,9 +357,8 @@ class _TextNames:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._known = [column.text_name for column in schema.columns]
         # Names without backquotes are compared as Python does: in their NFKC form
-        self._normal = [unicodedata.normalize("NFKC", name) for name in self._known]
+        self._known, self._normal = schema.text_names
 
     def has(self, name: str) -> bool:
         """Whether a column has this name."""
