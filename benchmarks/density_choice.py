@@ -71,7 +71,7 @@ def compare(kind):
         fits = [timed(imputer.fit, incomplete)[0] for imputer in (ours, peer)]
         completed = [timed(imputer.transform, incomplete) for imputer in (ours, peer)]
         errors = [error(table, X, missing) for _, table in completed]
-        chosen = [row for row in ours.density_.selection_ if row["pool"]]
+        chosen = [row for row in ours.density_.selection_ if row["weight"]]
         print(
             f"  {n_rows:>7,} x {n_columns:<4}"
             f" {fits[0]:6.2f} / {fits[1]:6.2f} s = {fits[0] / fits[1]:5.2f} x"
@@ -82,13 +82,13 @@ def compare(kind):
 
 
 def _words(chosen):
-    return ", ".join(f"{row['pool']} x {_word(row)}" for row in chosen)
+    return ", ".join(f"{row['weight']:.2f} x {_word(row)}" for row in chosen)
 
 
 def _word(row):
     if row["family"] != "gaussian_mixture":
         return f"{row['family']} {row.get('n_latent_states', '')}"
-    factors = f"({row['n_factors']})" if row["n_factors"] else ""
+    factors = f"({row['n_factors']})" if row.get("n_factors") else ""
     return f"{row['covariance_type']}{factors} K={row['n_components']}"
 
 

@@ -237,14 +237,18 @@ class GaussianMixtureDensity(CircuitDensity):
             self._fit_by_bic(rows.X, table, settings, generator)
             return
         seed = int(generator.integers(np.iinfo(np.int32).max))
-        comparison = Comparison(table, self.selection, settings, seed)
-        pool = self._given_pool or choose_pool(table, self._space(), comparison)
+        pool, fits = self._given_pool, self._given_fits
+        if pool:
+            self.selection_ = [{**c.described(), "pool": times} for c, times in pool.items()]
+        else:
+            comparison = Comparison(table, self.selection, settings, seed)
+            pool, fits = choose_pool(table, self._space(), comparison), comparison.fits
+            self.selection_ = comparison.report(pool)
         self._pool = pool
-        self.selection_ = comparison.report(pool)
         n_members = sum(pool.values())
         result = drive(
             self,
-            learn_pool(table, pool, settings, generator, self._given_fits or comparison.fits),
+            learn_pool(table, pool, settings, generator, fits),
             # a pool that is not complete yet loses to any longer one
             score=len,
             attributes=lambda states: self._attributes(states, table),

@@ -18,8 +18,8 @@ from skcircuits.estimators._base import (
     fit_context,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.imputation._completion import complete_rows
 from skcircuits.estimators.shared._density import BaseDensity
-from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._row_streams import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
@@ -110,6 +110,10 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     -----
     Observed cells are never changed. Where the observed cells of a row have probability zero,
     its missing values are imputed from the marginal distribution, with a warning.
+
+    Of an `AutomaticDensity`, the answers of its densities are averaged with its weights, the same
+    for all rows (draws come from each as often as it weighs); ``"mpe"`` and ``circuit_`` are those
+    of their mixture.
 
     The training rows are kept: proper multiple imputation learns from them again.
 
@@ -219,7 +223,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             for a dataframe, which gets the dtypes of the fitted one.
         """
         encoded, unseen = self._read_incomplete(X)
-        completed = self._complete(self.circuit_, encoded, self.strategy)[0][:, self._kept]
+        completed = self._complete(self.density_, encoded, self.strategy)[0][:, self._kept]
         if self.indicator_ is not None:
             is_missing = np.isnan(encoded)
             for j, (rows, _) in unseen.items():
@@ -279,7 +283,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         if proper and self.density_ is not None:
             drawn = self._draw_properly(encoded, n_imputations)
         else:
-            drawn = self._complete(self.circuit_, encoded, "sample", n_imputations)
+            drawn = self._complete(self.density_, encoded, "sample", n_imputations)
         columns = tuple(self._schema.columns[j] for j in self._kept)
         schema = replace(self._schema, columns=columns)
         kept = self._among_kept(unseen)
@@ -338,8 +342,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             return kept
         return np.concatenate([kept, self.indicator_.get_feature_names_out(names)])
 
-    def _complete(self, circuit, encoded, strategy, n_draws=1, seed=None):
-        """Complete encoded rows, shape (n_draws, n, d)."""
+    def _complete(self, density, encoded, strategy, n_draws=1, seed=None):
+        """Complete encoded rows, shape (n_draws, n, d); `density` None where a circuit is given."""
+        fitted = getattr(density, "best_estimator_", density)
+        circuit = getattr(fitted, "circuit_", self.circuit_)
+        experts = fitted._experts() if isinstance(fitted, BaseDensity) else [(1.0, circuit)]
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
         incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
@@ -348,7 +355,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         known = self._as_known(encoded[incomplete])
         chunks = row_slices(len(incomplete), CHUNK_ROWS)
         parts = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(_complete_rows)(circuit, known[rows], strategy, streams.take(rows), n_draws)
+            delayed(complete_rows)(
+                experts, circuit, known[rows], strategy, streams.take(rows), n_draws
+            )
             for rows in chunks
         )
         for rows, part in zip(chunks, parts, strict=True):
@@ -424,35 +433,4 @@ def _bootstrap_weights(sample_weight, n_rows, seed):
 def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, seed):
     """Learn the density again under new weights and draw one completed table from it."""
     learned = density._clone_chosen()._fit_encoded(rows, imputer._schema, sample_weight)
-    return imputer._complete(learned.circuit_, encoded, "sample", seed=seed)[0]
-
-
-def _complete_rows(circuit, X, strategy, streams, n_draws):
-    """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer."""
-    if strategy == "sample":
-
-        def answer(rows):
-            return circuit.sample(n_draws, X=rows, random_state=streams)
-
-    elif strategy == "mpe":
-
-        def answer(rows):
-            return circuit.mpe(rows, method="max_product")
-
-    else:
-
-        def answer(rows):
-            return _expected(circuit, rows)
-
-    return completed_or_marginal(answer, X, circuit)
-
-
-def _expected(circuit, X):
-    """Complete rows with conditional means, and the most probable states where discrete."""
-    completed = circuit.expectation(X)
-    # The mean of codes means nothing: categories get the mode of their marginal
-    if circuit.cardinalities:
-        for j, probabilities in circuit.marginals(X).items():
-            missing = np.isnan(X[:, j])
-            completed[missing, j] = probabilities[missing].argmax(axis=1)
-    return completed
+    return imputer._complete(learned, encoded, "sample", seed=seed)[0]

@@ -121,7 +121,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         if all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T):
             return HiddenChowLiuDensity()
         if self._mixes_families:
-            return AutomaticDensity(selection="cells")
+            return AutomaticDensity(selection="cells", n_jobs=getattr(self, "n_jobs", None))
         return GaussianMixtureDensity(selection="cells")
 
     def set_params(self, **params):

@@ -1,24 +1,21 @@
 """A density that chooses among families, and mixes those that are better together."""
 
-from functools import partial
+from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, StrOptions
-from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
+from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for
 from skcircuits.estimators.shared._density import CircuitDensity
-from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.exceptions import must
 from skcircuits.learning.gaussian_mixture._candidates import (
-    Candidate,
     CandidateSpace,
     Comparison,
-    Peer,
-    choose_peers,
     choose_pool,
+    choose_single,
+    pool_size,
 )
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
@@ -27,20 +24,21 @@ from skcircuits.learning.univariate._columns import FEW_VALUES
 __all__ = ["AutomaticDensity"]
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
-_LATENT_STATES = (8, 16)
-_MANY_ROWS = 2000  # from here on trees with more states are tried
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
-_MAX_PEER_COLUMNS = 60  # trees over more columns take longer than they gain
+_MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
+_LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
 class AutomaticDensity(CircuitDensity):
     """Density that chooses itself: Gaussian mixtures, latent trees and sum-product networks.
 
-    Candidates of three families are fitted to a part of the rows and compared on the others:
+    Candidates of three families are fitted to a part of the rows and asked for the others:
     Gaussian mixtures of several shapes and sizes (`GaussianMixtureDensity`), latent Chow-Liu
     trees (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`), whose numbers have
-    densities without point masses here. Those that predict held-out rows best together are
-    fitted to all rows and become one mixture [1]_, whose every query is exact.
+    densities without point masses here. Weights with which they answer best together are learned
+    by stacking [1]_, drawn towards equal ones; those that matter are fitted to all rows and
+    become one mixture, whose every query is exact. Tables of numbers that one Gaussian describes,
+    and large ones, are left to Gaussian mixtures.
 
     Parameters
     ----------
@@ -49,13 +47,17 @@ class AutomaticDensity(CircuitDensity):
     selection : {"log_likelihood", "cells"}, default="log_likelihood"
         What candidates are compared by in held-out rows: their log density, or how well
         hidden cells are predicted (squared errors and log losses, each relative to a column's
-        own mean and frequencies).
+        own mean and frequencies). With ``"cells"`` an imputer averages what the densities
+        answer, with these weights for all rows: which of them explains the observed cells of a
+        row best says little about which predicts the hidden ones.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Which columns are categorical: by dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
         What a category that fit has not seen counts as.
     random_state : int, RandomState or None, default=None
         Source of the starts and of the held-out rows.
+    n_jobs : int, default=None
+        Number of parallel jobs over candidates; the result is the same for any.
     verbose : int, default=0
         Print progress.
 
@@ -68,10 +70,9 @@ class AutomaticDensity(CircuitDensity):
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
     selection_ : list of dict
-        One row per candidate that was tried, the chosen ones first: its ``family``; of Gaussian
-        mixtures ``covariance_type``, ``n_factors`` and ``n_components``, of latent trees
-        ``n_latent_states``; the mean held-out ``loss`` with its ``standard_error``, and the
-        number of restarts in the ``pool``.
+        One row per candidate that was tried, the chosen ones first: its ``family`` and what
+        differs from the defaults of its density; its mean held-out ``loss`` with
+        ``standard_error``; its ``weight`` in the mixture, 0 where it was not chosen.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
@@ -88,9 +89,9 @@ class AutomaticDensity(CircuitDensity):
 
     References
     ----------
-    .. [1] Caruana, Niculescu-Mizil, Crew and Ksikes, "Ensemble Selection from Libraries of
-       Models", ICML 2004; Smyth and Wolpert, "Linearly Combining Density Estimators via
-       Stacking", Machine Learning 36, 1999.
+    .. [1] Smyth and Wolpert, "Linearly Combining Density Estimators via Stacking", Machine
+       Learning 36, 1999; Yao, Vehtari, Simpson and Gelman, "Using Stacking to Average Bayesian
+       Predictive Distributions", Bayesian Analysis 13, 2018.
 
     Examples
     --------
@@ -111,10 +112,11 @@ class AutomaticDensity(CircuitDensity):
         "selection": [StrOptions({"log_likelihood", "cells"})],
         **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
 
-    _given_pool = None  # what an earlier fit chose, in clones that are to keep it
+    _given_weights = None  # what an earlier fit chose, in clones that are to keep it
 
     def __init__(
         self,
@@ -124,6 +126,7 @@ class AutomaticDensity(CircuitDensity):
         categorical_features="from_dtype",
         handle_unknown="missing",
         random_state=None,
+        n_jobs=None,
         verbose=0,
     ):
         self.families = families
@@ -131,21 +134,22 @@ class AutomaticDensity(CircuitDensity):
         self.categorical_features = categorical_features
         self.handle_unknown = handle_unknown
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
     def _fit_rows(self, rows, generator):
         table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
         seed = int(generator.integers(np.iinfo(np.int32).max))
-        settings = EMSettings()
-        comparison = Comparison(table, self.selection, settings, seed, rows.X)
-        pool = self._given_pool or self._choose(table, comparison)
-        self._pool = pool
-        self.selection_ = comparison.report(pool)
-        seeds = iter(generator.integers(np.iinfo(np.int32).max, size=sum(pool.values())).tolist())
-        members = _members(pool, seeds, comparison.fits)
-        self._fit_members([density for density, _ in members], rows)
-        self.densities_ = [density for density, _ in members]
-        self.weights_ = np.array([times for _, times in members]) / sum(pool.values())
+        if self._given_weights is None:
+            self._weights, self.selection_ = self._choose(table, rows.X, seed)
+        else:
+            self._weights = self._given_weights
+            self.selection_ = [{**e.described(), "weight": w} for e, w in self._weights.items()]
+        seeds = generator.integers(np.iinfo(np.int32).max, size=len(self._weights)).tolist()
+        experts = zip(self._weights, seeds, strict=True)
+        self.densities_ = [expert.make(own) for expert, own in experts]
+        self._fit_members(self.densities_, rows)
+        self.weights_ = np.array(list(self._weights.values()))
         self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_)
 
     def _fit_members(self, densities, rows):
@@ -163,25 +167,39 @@ class AutomaticDensity(CircuitDensity):
 
     def _clone_chosen(self):
         cloned = super()._clone_chosen()
-        cloned._given_pool = getattr(self, "_pool", None)
+        cloned._given_weights = getattr(self, "_weights", None)
         return cloned
 
-    def _choose(self, table, comparison):
-        """What to fit to all rows."""
+    def _experts(self):
+        """Which of the densities explains the observed cells of a row best says little about
+        which of them predicts the others: their answers are averaged with fixed weights.
+        """
+        if self.selection == "log_likelihood":
+            return super()._experts()
+        return [
+            (weight, density.circuit_)
+            for weight, density in zip(self.weights_, self.densities_, strict=True)
+        ]
+
+    def _choose(self, table, X, seed):
+        """Experts to fit to all rows with their weights, and the report."""
         families = self._checked_families()
-        factor = 2 if len(table.weights) >= _MANY_ROWS else 1
-        sizes = {"latent_tree": [factor * n for n in _LATENT_STATES], "wmispn": [0]}
-        peers = tuple(
-            Peer(family, size, partial(_learn_circuit, family, size, self._schema))
-            for family in sizes
-            if family in families
-            for size in sizes[family]
-        )
-        if "gaussian_mixture" not in families:
-            return choose_peers(table, comparison, peers)
-        if not _suits_peers(table):
-            peers = ()
-        return choose_pool(table, CandidateSpace(), comparison, peers)
+        if "gaussian_mixture" in families and not _suits_trees(table):
+            families = ("gaussian_mixture",)
+            comparison = Comparison(table, self.selection, EMSettings(), seed)
+            pool = _own_pool(table, comparison)
+            if pool is not None:
+                report = comparison.report(pool)
+                total = sum(pool.values())
+                weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
+                return {Expert.pool(pool, comparison.fits): 1.0}, weighed
+        experts = experts_for(table, families)
+        trials = Trials(table, X, self._schema, self.selection, seed, self.n_jobs)
+        if not trials.splits:
+            return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
+        trials.run(experts)
+        chosen = trials.choose(pool_size(table))
+        return chosen, trials.report(chosen)
 
     def _checked_families(self):
         if isinstance(self.families, str):
@@ -199,46 +217,21 @@ class AutomaticDensity(CircuitDensity):
         return tuple(self.families)
 
 
-def _suits_peers(table):
+def _suits_trees(table):
     """Whether other families than Gaussian mixtures are worth their time: on mixed tables."""
     n_columns = len(table.cardinalities)
-    if table.n_cells > _MAX_CELLS or not 1 < n_columns <= _MAX_PEER_COLUMNS:
+    if table.n_cells > _MAX_CELLS or not 1 < n_columns <= _MAX_TREE_COLUMNS:
         return False
     n_values = [len(np.unique(column[~np.isnan(column)])) for column in table.numbers.T]
     return bool(table.category_counts.any()) or min(n_values) <= FEW_VALUES
 
 
-def _learn_circuit(family, size, schema, X, weights, seed):
-    """The circuit of a density of another family, learned of some rows."""
-    return _new_density(family, size, seed)._fit_encoded(X, schema, weights).circuit_
-
-
-def _new_density(family, size, seed):
-    """A density of another family, without point masses."""
-    if family == "wmispn":
-        return WMISPNDensity(point_masses=False, random_state=seed)
-    return HiddenChowLiuDensity(
-        n_latent_states=size, point_masses=False, validation_fraction=None, random_state=seed
-    )
-
-
-def _members(pool, seeds, fits):
-    """Densities to fit to all rows, and how often each was chosen."""
-    members = []
-    mixtures = {c: times for c, times in pool.items() if isinstance(c, Candidate)}
-    if mixtures:
-        density = GaussianMixtureDensity(random_state=next(seeds))
-        density._given_pool, density._given_fits = mixtures, fits
-        members.append((density, sum(mixtures.values())))
-    for peer, times in pool.items():
-        if isinstance(peer, Peer):
-            # a sum-product network has no restarts: it counts more often
-            n_restarts = 1 if peer.family == "wmispn" else times
-            restarts = [
-                _new_density(peer.family, peer.size, next(seeds)) for _ in range(n_restarts)
-            ]
-            members += [(density, times / n_restarts) for density in restarts]
-    return members
+def _own_pool(table, comparison):
+    """Gaussian mixtures that need no other density beside them; None where some may help."""
+    if not comparison.splits or pool_size(table) < _LEAST_POOL:
+        return choose_pool(table, CandidateSpace(), comparison)
+    single, is_enough = choose_single(table, CandidateSpace(), comparison)
+    return {single: 1} if is_enough else None
 
 
 def _mixed(circuits, weights):

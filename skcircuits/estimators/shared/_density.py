@@ -142,6 +142,10 @@ class BaseDensity(
         """Encoded rows in which cells that this density cannot know are missing."""
         return X
 
+    def _experts(self):
+        """Circuits whose answers about missing cells are averaged, with their weights."""
+        return [(1.0, self.circuit_)]
+
     def _clone_chosen(self):
         """Clone a fitted density; where a choice was made in fit, the clone keeps it."""
         return clone(self)

@@ -9,15 +9,20 @@ them count. A single component that is as good, up to the error of the compariso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits import Circuit
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType
-from skcircuits.learning.gaussian_mixture._held_out import Criterion, HeldOutCells, Predictions
+from skcircuits.learning.gaussian_mixture._held_out import (
+    Criterion,
+    HeldOutCells,
+    Predictions,
+    split_table,
+)
 from skcircuits.learning.gaussian_mixture._learner import (
     EMSettings,
     MixtureState,
@@ -30,20 +35,13 @@ __all__ = [
     "Candidate",
     "CandidateSpace",
     "Comparison",
-    "Peer",
-    "PeerPool",
     "Pool",
-    "choose_peers",
     "choose_pool",
+    "choose_single",
     "learn_pool",
+    "pool_size",
 ]
 
-_TRAINING_CELLS = 40_000  # cells that candidates are fitted to
-_TRAINING_ROWS = (300, 2000)  # least and most rows of them
-_HELD_OUT_ROWS = 1000  # most rows that they are compared on
-_HELD_OUT_FRACTION = 0.3
-_FEW_ROWS = 250  # tables of fewer rows are split twice
-_HIDDEN_FRACTION = 0.3  # of the observed cells of a held-out row
 _MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
 _ROWS_PER_COMPONENT = 5  # at least, in the rows that candidates are fitted to
 # Shapes of covariances with numbers of components; more of them for more rows
@@ -98,27 +96,8 @@ class Candidate:
         }
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A density of another family: its name, its size, and how a circuit is learned of rows.
-
-    `learn(X, weights, seed)`: rows (n, d) as the table was prepared from, weights (n,).
-    """
-
-    family: str
-    size: int
-    learn: Callable[[FloatArray, FloatArray, int], Circuit] = field(repr=False, compare=False)
-
-    def described(self) -> dict[str, Any]:
-        """What it is, for users."""
-        sizes = {"n_latent_states": self.size} if self.family == "latent_tree" else {}
-        return {"family": self.family, **sizes}
-
-
 #: Mixtures and how many restarts of each are pooled.
 Pool = dict[Candidate, int]
-#: The same with densities of other families among them.
-PeerPool = dict[Candidate | Peer, int]
 
 
 @dataclass(frozen=True)
@@ -158,10 +137,7 @@ class CandidateSpace:
 
 
 class Comparison:
-    """Fits candidates to some rows and compares them on others.
-
-    `X`: the table that was prepared, for densities of other families.
-    """
+    """Fits candidates to some rows and compares them on others."""
 
     def __init__(
         self,
@@ -169,31 +145,31 @@ class Comparison:
         criterion: Criterion,
         settings: EMSettings,
         seed: int,
-        X: FloatArray | None = None,
     ) -> None:
         self.settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=_TRIAL_STEPS)
         self.criterion = criterion
         self.seed = seed
-        self.X = X
-        self.splits = list(_splits(table, np.random.default_rng(seed)))
-        self.n_rows = len(self.splits[0][0].weights) if self.splits else 0
+        self._table = table
         self.fits: dict[Candidate, MixtureState] = {}
-        self._predictions: dict[Candidate | Peer, list[Predictions]] = {}
-        self._losses: dict[
-            tuple[tuple[tuple[Candidate | Peer, int], ...], Criterion], FloatArray
-        ] = {}
+        self._predictions: dict[Candidate, list[Predictions]] = {}
+        self._losses: dict[tuple[tuple[tuple[Candidate, int], ...], Criterion], FloatArray] = {}
+
+    @cached_property
+    def splits(self) -> list[tuple[MixtureTable, HeldOutCells]]:
+        """Rows to fit candidates to, and others with hidden cells; drawn if there is a choice."""
+        return list(split_table(self._table, np.random.default_rng(self.seed)))
 
     @property
-    def candidates(self) -> list[Candidate | Peer]:
+    def n_rows(self) -> int:
+        """Rows that candidates are fitted to."""
+        return len(self.splits[0][0].weights) if self.splits else 0
+
+    @property
+    def candidates(self) -> list[Candidate]:
         """Candidates tried so far."""
         return list(self._predictions)
 
-    @property
-    def mixtures(self) -> list[Candidate]:
-        """Gaussian mixtures tried so far."""
-        return [c for c in self._predictions if isinstance(c, Candidate)]
-
-    def losses(self, pool: PeerPool, criterion: Criterion | None = None) -> FloatArray:
+    def losses(self, pool: Pool, criterion: Criterion | None = None) -> FloatArray:
         """Losses of an equal mixture of candidates in all held-out rows."""
         criterion = criterion or self.criterion
         key = (tuple(sorted(pool.items(), key=str)), criterion)
@@ -205,7 +181,7 @@ class Comparison:
             self._losses[key] = np.concatenate(parts)
         return self._losses[key]
 
-    def loss(self, pool: PeerPool) -> float:
+    def loss(self, pool: Pool) -> float:
         """Mean loss of an equal mixture of candidates."""
         return float(self.losses(pool).mean())
 
@@ -213,7 +189,7 @@ class Comparison:
         """The candidate with the lowest loss."""
         return min(candidates, key=lambda candidate: self.loss({candidate: 1}))
 
-    def report(self, pool: PeerPool) -> list[dict[str, Any]]:
+    def report(self, pool: Pool) -> list[dict[str, Any]]:
         """One row per candidate, the chosen ones first, then by loss."""
         rows = []
         for candidate in {*self.candidates, *pool}:
@@ -225,7 +201,7 @@ class Comparison:
             rows.append(row)
         return sorted(rows, key=lambda row: (-row["pool"], row.get("loss", 0.0)))
 
-    def is_sure(self, simple: PeerPool, complex_: PeerPool) -> bool:
+    def is_sure(self, simple: Pool, complex_: Pool) -> bool:
         """Whether a pool is better than a simpler one by more than a trifle and by chance.
 
         Squared errors have heavy tails, log densities do not: either may tell it from chance.
@@ -243,7 +219,7 @@ class Comparison:
                 return True
         return False
 
-    def is_promising(self, simple: PeerPool, complex_: PeerPool) -> bool:
+    def is_promising(self, simple: Pool, complex_: Pool) -> bool:
         """Whether more like the second pool are worth a look: it is better, or far more likely.
 
         Skewed columns show in log densities long before errors of hidden cells tell.
@@ -253,21 +229,12 @@ class Comparison:
         gains = self.losses(simple, "log_likelihood") - self.losses(complex_, "log_likelihood")
         return bool(gains.mean() > max(_LARGE_GAIN, 3.0 * gains.std() / np.sqrt(len(gains))))
 
-    def _predict(self, candidate: Candidate | Peer) -> list[Predictions]:
+    def _predict(self, candidate: Candidate) -> list[Predictions]:
         if candidate not in self._predictions:
             self._predictions[candidate] = [
-                self._ask(candidate, part, held_out) for part, held_out in self.splits
+                held_out.predict(self._fit(candidate, part)) for part, held_out in self.splits
             ]
         return self._predictions[candidate]
-
-    def _ask(
-        self, candidate: Candidate | Peer, part: MixtureTable, held_out: HeldOutCells
-    ) -> Predictions:
-        if isinstance(candidate, Candidate):
-            return held_out.predict(self._fit(candidate, part))
-        assert self.X is not None, "peers are learned from the table itself"
-        circuit = candidate.learn(self.X[part.source], part.weights, self.seed)
-        return held_out.predict_by(circuit, self.X)
 
     def _fit(self, candidate: Candidate, part: MixtureTable) -> MixtureState:
         rng = np.random.default_rng(self.seed)
@@ -276,13 +243,8 @@ class Comparison:
         return state
 
 
-def choose_pool(
-    table: MixtureTable,
-    space: CandidateSpace,
-    comparison: Comparison,
-    peers: tuple[Peer, ...] = (),
-) -> PeerPool:
-    """Choose what to fit to all rows; densities of other families may be among it."""
+def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparison) -> Pool:
+    """Choose what to fit to all rows."""
     fixed = space.fixed()
     if fixed is not None:
         return {fixed: space.pool or 1}
@@ -291,34 +253,45 @@ def choose_pool(
     if not comparison.splits:
         shape = space.covariance_type or "tied"
         return {Candidate(shape, space.n_factors or 0, space.n_components or 1): space.pool or 1}
-    single = _single_component(table, space, comparison)
-    n_factors = single.n_factors if single else 0
-    if single and single.covariance_type != "factor":
-        tried = [c for c in comparison.mixtures if c.covariance_type == "factor"]
-        n_factors = comparison.best(tried).n_factors if tried else 0
-    if single and not len(table.category_counts):
-        # a few components, quickly: most tables of numbers either gain at once or never
-        first = _several_components(table, space, comparison.n_rows, n_factors, few=True)
-        if not any(comparison.is_promising({single: 1}, {c: 1}) for c in first):
-            return {single: 1}
+    single, is_enough = choose_single(table, space, comparison)
+    if single and is_enough:
+        return {single: 1}
+    n_factors = _best_number_of_factors(single, comparison)
     several = _several_components(table, space, comparison.n_rows, n_factors)
     if not several:
         return {single or Candidate("tied", 0, 1): 1}
-    size = space.pool or _pool_size(table)
-    pool = _greedy(comparison, [*several, *([single] if single else []), *peers], size)
+    size = space.pool or pool_size(table)
+    pool = _greedy(comparison, [*several, *([single] if single else [])], size)
     if single and not comparison.is_sure({single: 1}, pool):
         return {single: 1}
     return pool
 
 
-def choose_peers(table: MixtureTable, comparison: Comparison, peers: tuple[Peer, ...]) -> PeerPool:
-    """Choose among densities of other families alone."""
-    if not comparison.splits:
-        return {peers[0]: 1}
-    return _greedy(comparison, list(peers), _pool_size(table))
+def choose_single(
+    table: MixtureTable, space: CandidateSpace, comparison: Comparison
+) -> tuple[Candidate | None, bool]:
+    """The best single component, if one is allowed, and whether to look no further.
+
+    Tables of numbers either gain from a few components at once, or never do; categories always
+    need several.
+    """
+    single = _single_component(table, space, comparison)
+    if single is None or len(table.category_counts):
+        return single, False
+    n_factors = _best_number_of_factors(single, comparison)
+    first = _several_components(table, space, comparison.n_rows, n_factors, few=True)
+    return single, not any(comparison.is_promising({single: 1}, {c: 1}) for c in first)
 
 
-def _pool_size(table: MixtureTable) -> int:
+def _best_number_of_factors(single: Candidate | None, comparison: Comparison) -> int:
+    """Factors of the best single component that has some."""
+    if single is None or single.covariance_type == "factor":
+        return single.n_factors if single else 0
+    tried = [c for c in comparison.candidates if c.covariance_type == "factor"]
+    return comparison.best(tried).n_factors if tried else 0
+
+
+def pool_size(table: MixtureTable) -> int:
     """Most members of a pool."""
     return int(np.clip(_POOL_CELLS * _MAX_POOL // table.n_cells, 1, _MAX_POOL))
 
@@ -411,9 +384,9 @@ def _by_cells(
     return [Candidate("tied", 0, k, by_cells=True) for k in sizes]
 
 
-def _greedy(comparison: Comparison, candidates: list[Candidate | Peer], size: int) -> PeerPool:
+def _greedy(comparison: Comparison, candidates: list[Candidate], size: int) -> Pool:
     """Add what lowers the loss of the pool most, again and again."""
-    chosen: Counter[Candidate | Peer] = Counter()
+    chosen: Counter[Candidate] = Counter()
     best, best_loss = chosen, np.inf
     for _ in range(size):
         trials = [chosen + Counter([candidate]) for candidate in candidates]
@@ -466,20 +439,3 @@ def _begin_on_part(
     chosen = np.sort(rng.choice(len(table.weights), n_rows, replace=False))
     *_, state = learn_gaussian_mixture(table.take(chosen), n_components, settings, rng)
     return state
-
-
-def _splits(
-    table: MixtureTable, rng: np.random.Generator
-) -> Iterator[tuple[MixtureTable, HeldOutCells]]:
-    """Rows to fit candidates to, and others with hidden cells."""
-    order = rng.permutation(len(table.weights))
-    if len(order) < 12:
-        return
-    n_held_out = min(_HELD_OUT_ROWS, int(np.ceil(_HELD_OUT_FRACTION * len(order))))
-    least, most = _TRAINING_ROWS
-    n_kept = int(np.clip(_TRAINING_CELLS // max(1, len(table.cardinalities)), least, most))
-    for i in range(2 if len(order) < _FEW_ROWS else 1):
-        held_out = order[i * n_held_out : (i + 1) * n_held_out]
-        kept = np.concatenate([order[: i * n_held_out], order[(i + 1) * n_held_out :]])
-        hidden = HeldOutCells.draw(table.take(np.sort(held_out)), _HIDDEN_FRACTION, rng)
-        yield table.take(np.sort(kept[:n_kept])), hidden

@@ -1,10 +1,10 @@
-"""How well mixtures, and pools of them, predict cells that were hidden from held-out rows."""
+"""How well densities, and pools of them, predict cells that were hidden from held-out rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,18 @@ from skcircuits.numerics._logspace import logsumexp
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Criterion", "HeldOutCells", "Predictions"]
+__all__ = ["Answers", "Criterion", "HeldOutCells", "Predictions", "split_table"]
 
 Criterion = Literal["log_likelihood", "cells"]
 
 _LEAST_ENTROPY = 0.1  # nats; a category that is nearly certain has no loss to speak of
 _LEAST_PROBABILITY = 1e-6
+_TRAINING_CELLS = 40_000  # cells that candidates are fitted to
+_TRAINING_ROWS = (300, 2000)  # least and most rows of them
+_HELD_OUT_ROWS = 1000  # most rows that they are compared on
+_HELD_OUT_FRACTION = 0.3
+_FEW_ROWS = 250  # tables of fewer rows are split twice
+_HIDDEN_FRACTION = 0.3  # of the observed cells of a held-out row
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +44,20 @@ class Predictions:
     log_observed: FloatArray
     numbers: FloatArray
     probabilities: FloatArray
+
+
+class Answers(NamedTuple):
+    """What K densities say of m numbers and l categories, or of l rows.
+
+    `means` (m, K) of the numbers `truth` (m,), in standard units; `likelihoods` (l, K). Their
+    squared errors count `number_weights` (m,), their log losses `log_weights` (l,).
+    """
+
+    means: FloatArray
+    truth: FloatArray
+    number_weights: FloatArray
+    likelihoods: FloatArray
+    log_weights: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +151,24 @@ class HeldOutCells:
         total += np.bincount(codes_rows, -np.log(likely) / scales, minlength=n_rows)
         return total * n_rows / max(1, len(squares) + len(scales))
 
+    def answers(self, members: Sequence[Predictions], criterion: Criterion) -> Answers:
+        """What each of some densities says of the same cells, or of whole rows."""
+        weights = self.table.weights
+        if criterion == "log_likelihood":
+            densities = np.stack([member.log_complete for member in members], axis=1)
+            # only their ratios matter, and these do not overflow
+            ratios = np.exp(densities - densities.max(axis=1, keepdims=True))
+            nothing = np.zeros((0, len(members)))
+            return Answers(nothing, np.zeros(0), np.zeros(0), ratios, weights)
+        scales = np.broadcast_to(self.entropies, self.hidden_codes.shape)[self.hidden_codes]
+        return Answers(
+            np.stack([member.numbers for member in members], axis=1),
+            self.table.numbers[self.hidden_numbers],
+            weights[self._rows(self.hidden_numbers)],
+            np.stack([member.probabilities for member in members], axis=1),
+            weights[self._rows(self.hidden_codes)] / scales,
+        )
+
     @staticmethod
     def _rows(hidden: BoolArray) -> IntArray:
         """Row of each hidden cell."""
@@ -144,3 +182,20 @@ def _log_joint(
     expectation = state.gaussians.expect(numbers, group_patterns(np.isnan(numbers)))
     joint = expectation.log_density + np.log(state.weights)[:, None]
     return expectation, joint + state.categories.expect(codes, state.n_components).log_density
+
+
+def split_table(
+    table: MixtureTable, rng: np.random.Generator
+) -> Iterator[tuple[MixtureTable, HeldOutCells]]:
+    """Rows to fit candidates to, and others with hidden cells."""
+    order = rng.permutation(len(table.weights))
+    if len(order) < 12:
+        return
+    n_held_out = min(_HELD_OUT_ROWS, int(np.ceil(_HELD_OUT_FRACTION * len(order))))
+    least, most = _TRAINING_ROWS
+    n_kept = int(np.clip(_TRAINING_CELLS // max(1, len(table.cardinalities)), least, most))
+    for i in range(2 if len(order) < _FEW_ROWS else 1):
+        held_out = order[i * n_held_out : (i + 1) * n_held_out]
+        kept = np.concatenate([order[: i * n_held_out], order[(i + 1) * n_held_out :]])
+        hidden = HeldOutCells.draw(table.take(np.sort(held_out)), _HIDDEN_FRACTION, rng)
+        yield table.take(np.sort(kept[:n_kept])), hidden

@@ -35,7 +35,7 @@ def test_every_family_is_compared_and_the_best_is_better_than_one_family(fitted)
         "latent_tree",
         "wmispn",
     }
-    chosen = [row for row in fitted.selection_ if row["pool"]]
+    chosen = [row for row in fitted.selection_ if row["weight"]]
     assert fitted.selection_[: len(chosen)] == chosen
     rows = curved(300, seed=2)
     alone = GaussianMixtureDensity(random_state=0).fit(curved())
@@ -63,10 +63,22 @@ def test_proper_imputations_keep_the_choice():
     assert len(imputer.set_output(transform="pandas").sample_imputations(table, 2)) == 2
 
 
+def test_an_imputer_averages_the_densities_by_their_weights():
+    table = curved(120)
+    table.loc[::4, "y"] = np.nan
+    imputer = CircuitImputer(random_state=0).set_output(transform="pandas").fit(table)
+    assert len(imputer.density_.densities_) > 1
+    rows = curved(20, seed=3).assign(y=np.nan)
+    encoded = imputer._schema.encode(rows)
+    own = [density.circuit_.expectation(encoded)[:, 1] for density in imputer.density_.densities_]
+    expected = imputer.density_.weights_ @ np.stack(own)
+    np.testing.assert_allclose(imputer.transform(rows)["y"], expected)
+
+
 def test_unknown_families_are_named():
     with pytest.raises(ValueError, match=r"families must be some of .*got families=\['kde'\]"):
         AutomaticDensity(families=["kde"]).fit(curved(20))
 
 
 def test_a_clone_chooses_again(fitted):
-    assert clone(fitted)._given_pool is None
+    assert clone(fitted)._given_weights is None

@@ -1,0 +1,180 @@
+"""Densities that may answer together, and what they say of held-out cells."""
+
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.exceptions import ConvergenceWarning
+
+from skcircuits.estimators.automatic._stacking import stacking_weights
+from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
+from skcircuits.estimators.wmispn import WMISPNDensity
+from skcircuits.learning.gaussian_mixture._held_out import split_table
+
+__all__ = ["Expert", "Trials", "experts_for"]
+
+_MANY_ROWS = 2000  # from here on more components and states are tried
+_MAX_DENSE_COLUMNS = 40  # of numbers; covariances of more have low rank
+_MAX_LOCATION_ROWS = 10_000  # location models take cells x rows x numbers
+_LEAST_WEIGHT = 0.05  # experts of less are not worth their time
+_TRIAL = {
+    "gaussian_mixture": {"max_iter": 20, "tol": 4e-3},
+    "latent_tree": {"max_iter": 30},
+    "wmispn": {},
+}
+
+
+@dataclass(frozen=True)
+class Expert:
+    """A density with fixed settings: its family, and parameters that differ from the defaults.
+
+    A pool of Gaussian mixtures that was chosen already has its `candidates`, and `fits` of them to
+    some of the rows.
+    """
+
+    family: str
+    parameters: tuple[tuple[str, object], ...] = ()
+    candidates: tuple[tuple[object, int], ...] = ()
+    fits: dict = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def mixture(cls, covariance_type, n_components, location_model=False, **more):
+        """A Gaussian mixture."""
+        own = {
+            "covariance_type": covariance_type,
+            "n_components": n_components,
+            "location_model": location_model,
+            **more,
+        }
+        return cls("gaussian_mixture", tuple(own.items()))
+
+    @classmethod
+    def tree(cls, n_latent_states):
+        """A latent tree."""
+        return cls("latent_tree", (("n_latent_states", n_latent_states),))
+
+    @classmethod
+    def pool(cls, pool, fits):
+        """Gaussian mixtures that were chosen already."""
+        return cls("gaussian_mixture", (), tuple(pool.items()), fits)
+
+    def make(self, seed, is_trial=False):
+        """The density, unfitted. Point masses and densities cannot be compared: it has none."""
+        parameters = {**dict(self.parameters), "random_state": seed}
+        if is_trial:
+            parameters |= _TRIAL[self.family]
+        if self.family == "gaussian_mixture":
+            density = GaussianMixtureDensity(**parameters)
+            density._given_pool, density._given_fits = dict(self.candidates), self.fits
+            return density
+        if self.family == "wmispn":
+            return WMISPNDensity(point_masses=False, **parameters)
+        return HiddenChowLiuDensity(point_masses=False, validation_fraction=None, **parameters)
+
+    def described(self):
+        """What it is, for users."""
+        return {"family": self.family, **dict(self.parameters)}
+
+
+def experts_for(table, families):
+    """Densities that fail in different ways, and none that is hopeless on tables of this kind.
+
+    Few rows teach location models and latent trees most; many components with one covariance,
+    a few with their own, and sum-product networks follow what these miss.
+    """
+    n_rows, n_numbers = table.numbers.shape
+    has_categories = len(table.category_counts) > 0
+    is_large = n_rows >= _MANY_ROWS
+    factor = 2 if is_large else 1
+    mixture = Expert.mixture
+    if not n_numbers:
+        found = [mixture("diag", 8 * factor)]
+    elif n_numbers > _MAX_DENSE_COLUMNS:
+        few = max(1, min(8, n_numbers // 4))
+        found = [mixture("factor", k, n_factors=few) for k in (1, 8)] + [mixture("diag", 8)]
+    else:
+        found = [mixture("tied", 16 * factor), mixture("shrunk", 8), mixture("full", 2 * factor)]
+        if has_categories and n_rows <= _MAX_LOCATION_ROWS:
+            found += [mixture("tied", k, location_model=True) for k in (1, 4, 8)]
+        else:
+            found.append(mixture("tied", 1))
+    experts = {
+        "gaussian_mixture": found,
+        "latent_tree": [Expert.tree(8 * factor)],
+        "wmispn": [Expert("wmispn", ())],
+    }
+    return [expert for family in families for expert in experts[family]]
+
+
+class Trials:
+    """Experts fitted to a part of the rows and asked for hidden cells of the others.
+
+    `X`: the rows that `table` was prepared from, as `schema` encodes them.
+    """
+
+    def __init__(self, table, X, schema, criterion, seed, n_jobs=None):
+        self.splits = list(split_table(table, np.random.default_rng(seed)))
+        self.X, self.schema = X, schema
+        self.criterion, self.seed, self.n_jobs = criterion, seed, n_jobs
+        self._predictions = {}
+
+    def run(self, experts):
+        """Try some experts."""
+        pairs = [(expert, split) for expert in experts for split in self.splits]
+        answers = iter(
+            Parallel(n_jobs=self.n_jobs)(
+                delayed(_try)(expert, *split, self.X, self.schema, self.seed)
+                for expert, split in pairs
+            )
+        )
+        for expert in experts:
+            self._predictions[expert] = [next(answers) for _ in self.splits]
+
+    def weights(self, experts):
+        """Weights with which some experts answer best together."""
+        return stacking_weights(
+            [
+                held_out.answers([self._predictions[e][i] for e in experts], self.criterion)
+                for i, (_, held_out) in enumerate(self.splits)
+            ]
+        )
+
+    def choose(self, most):
+        """The experts that matter, at most so many, with their weights."""
+        experts = list(self._predictions)
+        weights = self.weights(experts)
+        order = np.argsort(-weights, kind="stable")[:most]
+        kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
+        return dict(zip(kept, self.weights(kept).tolist(), strict=True))
+
+    def report(self, chosen):
+        """One row per expert, the chosen ones first, then by loss."""
+        rows = []
+        for expert, predictions in self._predictions.items():
+            losses = np.concatenate(
+                [
+                    held_out.losses([own], self.criterion)
+                    for own, (_, held_out) in zip(predictions, self.splits, strict=True)
+                ]
+            )
+            rows.append(
+                {
+                    **expert.described(),
+                    "weight": chosen.get(expert, 0.0),
+                    "loss": float(losses.mean()),
+                    "standard_error": float(losses.std() / np.sqrt(len(losses))),
+                }
+            )
+        return sorted(rows, key=lambda row: (-row["weight"], row["loss"]))
+
+
+def _try(expert, part, held_out, X, schema, seed):
+    """Fit an expert to some rows and ask it for others."""
+    density = expert.make(seed, is_trial=True)
+    with warnings.catch_warnings():
+        # a few iterations show what an expert is worth
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        density._fit_encoded(X[part.source], schema, part.weights)
+    return held_out.predict_by(density.circuit_, X)

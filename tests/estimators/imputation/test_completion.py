@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+
+from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian
+from skcircuits.estimators.imputation._completion import complete_rows
+from skcircuits.numerics._row_streams import RowStreams
+
+
+def mixture(experts):
+    weights, circuits = zip(*experts, strict=True)
+    total = weights[0] * circuits[0].root
+    for weight, circuit in zip(weights[1:], circuits[1:], strict=True):
+        total = total + weight * circuit.root
+    return Circuit(total)
+
+
+@pytest.fixture
+def experts():
+    """The first finds a large number likelier, and expects another one and another category."""
+    cov = [[1.0, 0.8], [0.8, 1.0]]
+    first = Circuit(MultivariateGaussian([0, 1], [3.0, 3.0], cov) * Categorical(2, [0.9, 0.1]))
+    second = Circuit(
+        MultivariateGaussian([0, 1], [0.0, 0.0], np.eye(2)) * Categorical(2, [0.2, 0.8])
+    )
+    return [(0.3, first), (0.7, second)]
+
+
+def complete(experts, X, strategy="mean", n_draws=1):
+    streams = RowStreams(X, seed=0)
+    return complete_rows(experts, mixture(experts), X, strategy, streams, n_draws)
+
+
+def test_answers_are_averaged_with_the_same_weights_for_all_rows(experts):
+    X = np.array([[4.0, np.nan, np.nan], [-4.0, np.nan, np.nan]])
+    completed = complete(experts, X)
+    own = [circuit.expectation(X)[:, 1] for _, circuit in experts]
+    np.testing.assert_allclose(completed[:, 1], 0.3 * own[0] + 0.7 * own[1])
+    np.testing.assert_array_equal(completed[:, 2], 1.0)  # .3 * .9 + .7 * .2 < .5
+    alone = complete(experts[:1], X)
+    np.testing.assert_allclose(alone[:, 1], own[0])
+    np.testing.assert_array_equal(alone[:, 2], 0.0)
+
+
+def test_draws_come_from_each_expert_as_often_as_it_weighs(experts):
+    X = np.tile([np.nan, 50.0, np.nan], (1, 1))
+    drawn = complete(experts, X, "sample", n_draws=4000)[:, 0, 0]
+    # the conditional means are 40.6 and 0
+    assert np.mean(drawn > 20.0) == pytest.approx(0.3, abs=0.03)
+
+
+def test_an_expert_to_which_a_row_is_impossible_has_no_say_in_it():
+    narrow = Circuit(Categorical(0, [0.5, 0.5, 0.0, 0.0]) * Gaussian(1, 5.0, 1.0))
+    wide = Circuit(Categorical(0, [0.4, 0.3, 0.3, 0.0]) * Gaussian(1, -5.0, 1.0))
+    experts = [(0.5, narrow), (0.5, wide)]
+    X = np.array([[1.0, np.nan], [2.0, np.nan]])
+    np.testing.assert_allclose(complete(experts, X), [[1.0, 0.0], [2.0, -5.0]])
+    assert (complete(experts, X, "sample", n_draws=30)[:, 1, 1] < 0.0).all()
+    with pytest.warns(UserWarning, match="probability zero"):
+        beyond = complete(experts, np.array([[3.0, np.nan]]))
+    np.testing.assert_allclose(beyond, [[3.0, 0.0]])
