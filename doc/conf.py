@@ -93,6 +93,7 @@ html_sidebars = {
     "glossary": [],
     "architecture": [],
     "benchmarks": [],
+    "measurements": [],
     "reproductions": [],
     "changelog": [],
 }

@@ -1,10 +1,17 @@
-"""Every block of Python in the README and on the pages of the guide runs as pasted, in order."""
+"""Every block of Python in the README and on the pages of the guide runs as pasted, in order.
 
+What a page says about results is checked too: a comment ``# -> text`` beside an expression or
+below it is what Python shows for it. Numbers agree to the digits that the page writes, and
+``...`` stands for anything.
+"""
+
+import ast
 import contextlib
 import io
 import re
 import subprocess
 import sys
+import tokenize
 import warnings
 from pathlib import Path
 
@@ -13,13 +20,16 @@ import pytest
 
 matplotlib.use("Agg")
 ROOT = Path(__file__).parents[1]
+LANDING = ROOT / "doc" / "index.md"  # shows what the README shows
 PAGES = [
     page
     for page in [ROOT / "README.md", *sorted((ROOT / "doc").rglob("*.md"))]
-    if "```python" in page.read_text(encoding="utf-8")
+    if "```python" in page.read_text(encoding="utf-8") and page != LANDING
 ]
 # Blocks that need an optional extra say so on the line before: <!-- needs: jax -->
 BLOCK = re.compile(r"(?:<!-- needs: ([\w, ]+) -->\n)?```python\n(.*?)```", re.S)
+SHOWN = re.compile(r"#\s*-> ?(.*)")
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 
 
 def blocks(page):
@@ -28,20 +38,90 @@ def blocks(page):
         yield [name.strip() for name in needs.split(",") if name.strip()], code
 
 
+def statements(code):
+    """Statements of a block, and what the page says that each of them shows (None: nothing)."""
+    comments = {
+        token.start[0]: found[1]
+        for token in tokenize.generate_tokens(io.StringIO(code).readline)
+        if token.type == tokenize.COMMENT and (found := SHOWN.match(token.string))
+    }
+    body = ast.parse(code).body
+    ends = [node.lineno for node in body[1:]] + [len(code.splitlines()) + 1]
+    for node, end in zip(body, ends):
+        said = [comments[line] for line in range(node.end_lineno, end) if line in comments]
+        yield node, "\n".join(said) if said else None
+
+
+def run(node, namespace):
+    """Run a statement as a notebook does, and give what it shows."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(compile(ast.Interactive([node]), "<page>", "single"), namespace)
+    return shown.getvalue()
+
+
+def agrees(said, shown):
+    """Whether texts agree but for white space and the digits that the page leaves out."""
+    said, shown = map(_one_spacing, (said, shown))
+    pattern = NUMBER.sub("\0", said)
+    pattern = re.escape(pattern).replace(re.escape("..."), ".*")
+    pattern = pattern.replace(re.escape("\0"), f"({NUMBER.pattern})")
+    found = re.fullmatch(pattern, shown, re.S)
+    if not found:
+        return False
+    return all(map(_same_number, NUMBER.findall(said), found.groups()))
+
+
+def _one_spacing(text):
+    """Words of a text with one space between them, none inside brackets and before commas."""
+    return re.sub(r"(?<=[\[(]) | (?=[\]),])", "", " ".join(text.split()))
+
+
+def _same_number(said, shown):
+    """Equal up to one unit of the last digit said; integers are equal."""
+    mantissa, _, exponent = said.partition("e")
+    digits = len(mantissa.partition(".")[2])
+    unit = 10.0 ** (int(exponent or 0) - digits) if digits else 0.0
+    return abs(float(said) - float(shown)) <= 1.001 * unit
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run_as_pasted(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
+    wrong = []
     for needs, code in blocks(page):
         for name in needs:
             pytest.importorskip(name)
-        # Prompts are allowed: `>>> ` and `... ` are cut off, results shown below them too
-        if code.lstrip().startswith(">>>"):
-            lines = [line[4:] for line in code.splitlines() if line[:4] in (">>> ", "... ")]
-            code = "\n".join(lines)
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore", UserWarning)
-            exec(compile(code, str(page), "exec"), namespace)
+        for node, said in statements(code):
+            with warnings.catch_warnings():
+                # What a reader pastes neither warns nor divides by zero
+                warnings.simplefilter("error", UserWarning)
+                warnings.simplefilter("error", RuntimeWarning)
+                shown = run(node, namespace)
+            if said is not None and not agrees(said, shown):
+                wrong.append(f"{ast.unparse(node)}\nsays\n{said}\nbut shows\n{shown}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_the_landing_page_is_the_readme():
+    assert list(blocks(LANDING)) == list(blocks(ROOT / "README.md"))
+
+
+def test_results_are_compared():
+    said = "mean  0.31, shape (3, 2), [1.0e-03, ...]"
+    assert agrees(said, "mean 0.3148, shape (3, 2),\n [1.0004e-03, 7]")
+    for shown in ("mean 0.33", "mean 0.31, shape (3, 3), [1.0e-03, 7]"):
+        assert not agrees(said, shown)
+    ((first, said), (second, nothing)) = statements("1 + 1  # -> 2\n# -> 3\nx = 1  # a comment\n")
+    assert said == "2\n3" and nothing is None
+    assert run(first, {}) == "2\n" and run(second, {}) == ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_show_results(page):
+    said = [text for _, code in blocks(page) for _, text in statements(code)]
+    assert any(text is not None for text in said)
 
 
 @pytest.mark.slow

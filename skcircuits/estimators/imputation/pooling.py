@@ -84,6 +84,33 @@ class PooledEstimate:
         distance = np.abs(self.estimate - null) / self.standard_error
         return 2 * stats.t.sf(distance, self.degrees_of_freedom)
 
+    def summary(self, level=0.95):
+        """Show all estimates in a table.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence level of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            A row for each estimate: itself, its standard error, the ends of its interval, the
+            p-value of zero, and the fraction of missing information.
+        """
+        import pandas as pd
+
+        lower, upper = self.interval(level).T
+        columns = {
+            "estimate": self.estimate,
+            "standard_error": self.standard_error,
+            "lower": lower,
+            "upper": upper,
+            "p_value": self.p_value(),
+            "missing_information": self.fraction_missing_information,
+        }
+        return pd.DataFrame(columns, index=list(self.names) or None)
+
 
 def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     """Pool estimates from several imputed tables by Rubin's rules.

@@ -56,6 +56,10 @@ def test_complete_tables_give_the_usual_standard_errors():
     np.testing.assert_allclose(pooled.estimate, beta)
     np.testing.assert_allclose(pooled.standard_error, np.sqrt(np.diag(covariance)))
     assert pooled.names == ("intercept", "x0", "x1")
+    table = pytest.importorskip("pandas") and pooled.summary(0.9)
+    assert list(table.index) == ["intercept", "x0", "x1"]
+    np.testing.assert_array_equal(table[["lower", "upper"]], pooled.interval(0.9))
+    np.testing.assert_array_equal(table["p_value"], pooled.p_value())
 
 
 def test_logistic_models_pool_their_information():

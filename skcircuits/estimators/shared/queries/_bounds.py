@@ -35,7 +35,7 @@ def probability_bounds(boxes, observed, log_evidence, schema, moments, tol):
         fraction = tol / len(boxes)
         found = _Refinement(own, observed[i], log_evidence, schema, moments).bounds(fraction)
         lower, upper = lower + found[0], upper + found[1]
-    return lower, min(upper, 1.0)
+    return float(lower), float(min(upper, 1.0))
 
 
 class _Refinement:
