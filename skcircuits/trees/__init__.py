@@ -11,9 +11,10 @@ from skcircuits.trees.mixture_of_all_trees._enumeration import (
     draw_enumerated,
     enumerate_evidence,
     enumerate_marginals,
+    most_probable_completions,
     n_completions,
 )
-from skcircuits.trees.mixture_of_all_trees._evidence import estimate_evidence
+from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     TreeProposal,
     estimate_from_trees,
@@ -34,7 +35,6 @@ from skcircuits.trees.mixture_of_all_trees._model import (
     MixtureOfAllTrees,
     distinct_rows,
 )
-from skcircuits.trees.mixture_of_all_trees._most_probable import most_probable_completions
 from skcircuits.trees.mixture_of_all_trees._parameters import (
     Parameterization,
     from_contrasts,

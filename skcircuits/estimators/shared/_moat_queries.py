@@ -55,11 +55,12 @@ class TreeQueriesMixin:
         method : {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
                 default="auto"
             How the marginals are found. ``"auto"``: exactly where a row has at most 4096
-            completions, else collapsed. The others for all rows: weighted averages of the
-            exact answers of drawn trees (collapsed) or of the distributions met while drawing
-            a row from each of them (importance), Markov chains that alternate between tree
-            and row (blocked Gibbs) or move one cell at a time (Gibbs), or exact enumeration
-            for few missing cells.
+            completions; where enough else is observed by weighted completions, drawn from what a
+            mean field believes of each cell; else collapsed. The others for all rows: weighted
+            averages of the exact answers of drawn trees (collapsed) or of the distributions met
+            while drawing a row from each of them (importance), Markov chains that alternate
+            between tree and row (blocked Gibbs) or move one cell at a time (Gibbs), or exact
+            enumeration for few missing cells.
         n_samples : int, default=1000
             Number of draws; ignored by ``"exact"``.
         random_state : int, RandomState or None, default=None

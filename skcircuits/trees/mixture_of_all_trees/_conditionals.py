@@ -16,6 +16,7 @@ from skcircuits.trees.mixture_of_all_trees._enumeration import (
     enumerate_marginals,
     n_completions,
 )
+from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_conditionals
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     WeightedMarginals,
     estimate_marginals,
@@ -44,7 +45,7 @@ def conditional_marginals(
     """
     layout = mixture.layout
     if method == "auto":
-        return _exact_or_collapsed(mixture, codes, n_samples, rng)
+        return _exact_or_estimated(mixture, codes, n_samples, rng)
     if method == "exact":
         exact = enumerate_marginals(mixture, layout.evidence(codes))
         return WeightedMarginals(exact, np.zeros_like(exact), np.full(len(codes), np.inf))
@@ -64,22 +65,20 @@ def conditional_marginals(
         sweeps = sampler(mixture, start, missing, rng)
         kept = islice(sweeps, n_discarded, n_discarded + n_sweeps)
         parts.append(_chain_averages(mixture, kept, n_sweeps))
-    return WeightedMarginals(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    return WeightedMarginals.of_parts(parts, layout.n_states)
 
 
-def _exact_or_collapsed(
+def _exact_or_estimated(
     mixture: AllTreesMixture, codes: IntArray, n_samples: int, rng: np.random.Generator
 ) -> WeightedMarginals:
-    """Enumerate rows with few completions; average over trees for the others."""
+    """Enumerate rows with few completions; draw completions or trees for the others."""
     few = n_completions(mixture.layout.evidence(codes), mixture) <= MAX_EXACT_COMPLETIONS
     exact = conditional_marginals(mixture, codes[few], "exact", n_samples, rng)
     if few.all():
         return exact
-    estimated = conditional_marginals(mixture, codes[~few], "collapsed", n_samples, rng)
+    estimated = estimate_conditionals(mixture, mixture.layout.evidence(codes[~few]), n_samples, rng)
     order = np.argsort(np.concatenate([np.flatnonzero(few), np.flatnonzero(~few)]))
-    return WeightedMarginals(
-        *(np.concatenate(parts)[order] for parts in zip(exact, estimated, strict=True))
-    )
+    return WeightedMarginals.of_parts([exact, estimated], mixture.layout.n_states).of_rows(order)
 
 
 def _first_rows(mixture: AllTreesMixture, codes: IntArray, rng: np.random.Generator) -> IntArray:

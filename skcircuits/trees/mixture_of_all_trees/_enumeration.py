@@ -1,4 +1,4 @@
-"""Exact answers of a mixture of all trees by enumeration of the missing cells."""
+"""Answers of a mixture of all trees by enumeration of the missing cells, or a search among them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees.mixture_of_all_trees._evidence_trees import sample_completions
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 
 __all__ = [
@@ -18,7 +19,7 @@ __all__ = [
     "draw_enumerated",
     "enumerate_evidence",
     "enumerate_marginals",
-    "most_probable_enumerated",
+    "most_probable_completions",
     "n_completions",
 ]
 
@@ -82,7 +83,7 @@ def draw_enumerated(
     return np.concatenate(parts, axis=1)
 
 
-def most_probable_enumerated(mixture: AllTreesMixture, evidence: FloatArray) -> IntArray:
+def _most_probable_enumerated(mixture: AllTreesMixture, evidence: FloatArray) -> IntArray:
     """Most probable completion of each row: `evidence` (n_rows, n_states) -> (n_rows, n_variables).
 
     The first of equally probable ones.
@@ -141,3 +142,50 @@ def _log_sums(block: _Block) -> FloatArray:
     """Log of the sum over the completions of each row."""
     log_sums: FloatArray = np.logaddexp.reduceat(block.log_joint, block.starts)
     return log_sums
+
+
+def most_probable_completions(
+    mixture: AllTreesMixture,
+    evidence: FloatArray,
+    n_starts: int,
+    n_trees: int,
+    rng: np.random.Generator,
+) -> tuple[IntArray, BoolArray]:
+    """Complete rows (n_rows, n_variables), and tell which were searched and not enumerated.
+
+    `evidence` (n_rows, n_states) with a possible state per variable. Up to `MAX_COMPLETIONS`
+    completions are enumerated, which is exact. Beyond, the problem is NP-hard: `n_starts` rows
+    drawn given the evidence are improved by the best change of one cell at a time until none helps.
+    """
+    is_searched = n_completions(evidence, mixture) > MAX_COMPLETIONS
+    codes = np.empty((len(evidence), mixture.layout.n_variables), dtype=np.int64)
+    codes[~is_searched] = _most_probable_enumerated(mixture, evidence[~is_searched])
+    for row in np.flatnonzero(is_searched):
+        starts = sample_completions(mixture, evidence[[row]], n_starts, n_trees, rng)[:, 0]
+        tops = [_ascend(mixture, evidence[row], start) for start in np.unique(starts, axis=0)]
+        codes[row] = max(tops, key=lambda top: top[1])[0]
+    return codes, is_searched
+
+
+def _ascend(
+    mixture: AllTreesMixture, evidence: FloatArray, codes: IntArray
+) -> tuple[IntArray, float]:
+    """Change one cell at a time, always the best one: a local optimum and its log probability."""
+    layout = mixture.layout
+    with np.errstate(divide="ignore"):
+        log_evidence = np.log(evidence)
+    n_open = layout.sum_states((evidence > 0).astype(float))
+    is_open = (evidence > 0) & (n_open > 1)[layout.owner]
+    states = np.flatnonzero(is_open)
+    neighbours = np.empty((len(states), layout.n_variables), dtype=np.int64)
+    reached = -np.inf
+    while True:
+        # The row itself is among its neighbours: each open cell keeps its state once.
+        neighbours[:] = codes
+        neighbours[np.arange(len(states)), layout.owner[states]] = layout.own_state[states]
+        log_prob = mixture.log_prob(neighbours)
+        log_prob += log_evidence[layout.flat(neighbours)].sum(axis=1)
+        best = int(log_prob.argmax())
+        if not log_prob[best] > reached:
+            return codes, reached
+        codes, reached = neighbours[best].copy(), float(log_prob[best])

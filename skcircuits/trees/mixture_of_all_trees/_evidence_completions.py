@@ -1,4 +1,4 @@
-"""Importance sampling of the missing cells given observed cells.
+"""Estimates of a mixture of all trees given observed cells: which way a row goes, and the first.
 
 Given all cells the sum over trees is a determinant, so nothing but the missing cells has to be
 drawn: from independent beliefs about each, which a mean field over the trees provides. Where
@@ -9,6 +9,7 @@ trees are the better thing to draw (`estimate_evidence`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,15 +17,92 @@ import numpy as np
 from skcircuits.numerics._logspace import logsumexp
 from skcircuits.parallel import memory_bound_chunks, row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
+    WeightedMarginals,
+    estimate_from_trees,
+    estimate_marginals,
+    weighted_average,
+)
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
 from skcircuits.trees.spanning._laplacian import log_partitions_and_marginals
 from skcircuits.trees.tree._layout import StateLayout
 
-__all__ = ["CellBeliefs", "cell_beliefs", "estimate_from_completions"]
+__all__ = [
+    "CellBeliefs",
+    "cell_beliefs",
+    "estimate_conditionals",
+    "estimate_evidence",
+    "estimate_from_completions",
+]
 
+# Beyond this log of a weight's mean square, trees vary less than completions do. The bound was
+# found on jester and plants with a tenth to nine tenths of the cells missing.
+_MAX_LOG_SPREAD = 3.5
+# A tree takes time in proportion to the number of variables, a completion to its third power:
+# small models draw nearly as many of these, large ones a sixteenth.
+_VARIABLES_PER_TREE = 6
+_MAX_TREES_PER_COMPLETION = 16
+# Of the draws; below, the marginals of trees are closer than shares of completions.
+_LEAST_EFFECTIVE = 0.1
 # The second round tells missing cells about each other; further rounds change little.
 _N_ROUNDS = 2
 _CELLS_AT_ONCE = 2**17
+
+
+def estimate_evidence(
+    mixture: AllTreesMixture, evidence: FloatArray, n_trees: int, seed: int
+) -> FloatArray:
+    """Log of an unbiased estimate of the probability of the observed cells.
+
+    Which estimate a row gets depends on its evidence alone, not on what is drawn, so that none of
+    them is biased by the choice.
+
+    `evidence` (n_rows, n_states) -> (n_rows,).
+    """
+    layout = mixture.layout
+    log_evidence = np.full(len(evidence), -np.inf)
+    # A variable whose states are all ruled out leaves nothing to draw.
+    possible = np.flatnonzero((layout.sum_states(evidence) > 0).all(axis=1))
+    n_restricted = (np.minimum.reduceat(evidence, layout.offsets, axis=1) < 1).sum(axis=1)
+    beliefs = cell_beliefs(mixture, evidence[possible])
+    # Trees are exact where a single cell is observed, or none.
+    by_completion = (n_restricted[possible] > 1) & beliefs.suffice
+    completed, others = possible[by_completion], possible[~by_completion]
+    trees_per_completion = layout.n_variables // _VARIABLES_PER_TREE
+    trees_per_completion = int(np.clip(trees_per_completion, 1, _MAX_TREES_PER_COMPLETION))
+    log_evidence[completed] = estimate_from_completions(
+        mixture,
+        evidence[completed],
+        beliefs.of_rows(by_completion),
+        -(-n_trees // trees_per_completion),
+        seed,
+    )
+    log_evidence[others] = estimate_from_trees(mixture, evidence[others], n_trees, seed)
+    return log_evidence
+
+
+def estimate_conditionals(
+    mixture: AllTreesMixture, evidence: FloatArray, n_samples: int, rng: np.random.Generator
+) -> WeightedMarginals:
+    """Distribution of every variable given the observed cells, from completions or trees.
+
+    `evidence` (n_rows, n_states). Jester, 20 and 40 of 100 cells missing, 1,000 draws: errors of
+    .008 and .015 by completions, .062 and .058 by trees.
+    """
+    beliefs = cell_beliefs(mixture, evidence)
+    seed = int(rng.integers(np.iinfo(np.int64).max))
+    suffice = beliefs.suffice
+    found = marginals_from_completions(
+        mixture, evidence[suffice], beliefs.of_rows(suffice), n_samples, seed
+    )
+    # What was expected of a row may prove wrong: few of its completions bear all the weight.
+    enough = found.effective_sample_size >= _LEAST_EFFECTIVE * n_samples
+    by_tree = ~suffice
+    by_tree[np.flatnonzero(suffice)[~enough]] = True
+    others = estimate_marginals(mixture, evidence[by_tree], n_samples, rng)
+    order = np.argsort(np.concatenate([np.flatnonzero(~by_tree), np.flatnonzero(by_tree)]))
+    parts = [found.of_rows(enough), others]
+    return WeightedMarginals.of_parts(parts, evidence.shape[1]).of_rows(order)
 
 
 class CellBeliefs(NamedTuple):
@@ -38,6 +116,11 @@ class CellBeliefs(NamedTuple):
     log_mass: FloatArray
     states: FloatArray
     log_spread: FloatArray
+
+    @property
+    def suffice(self) -> BoolArray:
+        """Rows whose completions vary less than trees do (n_rows,)."""
+        return self.log_spread <= _MAX_LOG_SPREAD
 
     def of_rows(self, chosen: slice | BoolArray) -> CellBeliefs:
         """Beliefs about some of the rows."""
@@ -67,10 +150,49 @@ def estimate_from_completions(
 
     `evidence` (n_rows, n_states) -> (n_rows,).
     """
+    log_evidence = np.empty(len(evidence))
+    for rows, _, log_ratios in _weighted_completions(
+        mixture, evidence, beliefs, n_completions, seed
+    ):
+        log_evidence[rows] = logsumexp(log_ratios, axis=1) - np.log(n_completions)
+    return log_evidence
+
+
+def marginals_from_completions(
+    mixture: AllTreesMixture,
+    evidence: FloatArray,
+    beliefs: CellBeliefs,
+    n_completions: int,
+    seed: int,
+) -> WeightedMarginals:
+    """Distribution of every variable given the observed cells: weighted shares of completions.
+
+    `evidence` (n_rows, n_states).
+    """
+    parts = []
+    for _, codes, log_ratios in _weighted_completions(
+        mixture, evidence, beliefs, n_completions, seed
+    ):
+        weights = np.exp(log_ratios - logsumexp(log_ratios, axis=1)[:, None])
+        answers = mixture.layout.one_hot(codes.reshape(-1, codes.shape[2]))
+        parts.append(weighted_average(weights, answers.reshape(*codes.shape[:2], -1)))
+    return WeightedMarginals.of_parts(parts, evidence.shape[1])
+
+
+def _weighted_completions(
+    mixture: AllTreesMixture,
+    evidence: FloatArray,
+    beliefs: CellBeliefs,
+    n_completions: int,
+    seed: int,
+) -> Iterator[tuple[slice, IntArray, FloatArray]]:
+    """Some rows after the other, their completions and the logs of p(completion) / q(completion).
+
+    Yields rows, codes (n_rows, n_completions, n_variables), log ratios (n_rows, n_completions).
+    """
     layout = mixture.layout
     # One more column draws the component.
     uniforms = _latin_hypercube(seed, n_completions, layout.n_variables + 1)
-    log_evidence = np.empty(len(evidence))
     bytes_per_row = 16 * n_completions * layout.n_states * len(mixture.components)
     for rows in memory_bound_chunks(len(evidence), bytes_per_row):
         log_mass, states, _ = beliefs.of_rows(rows)
@@ -85,9 +207,7 @@ def estimate_from_completions(
         ]
         log_ratios = mixture.log_prob(codes.reshape(-1, layout.n_variables))
         log_ratios = log_ratios.reshape(flat.shape[:2]) + _gather(log_factors, flat).sum(axis=2)
-        log_ratios -= logsumexp(np.stack(by_component))
-        log_evidence[rows] = logsumexp(log_ratios, axis=1) - np.log(n_completions)
-    return log_evidence
+        yield rows, codes, log_ratios - logsumexp(np.stack(by_component))
 
 
 def _beliefs_of(model: MixtureOfAllTrees, evidence: FloatArray) -> CellBeliefs:

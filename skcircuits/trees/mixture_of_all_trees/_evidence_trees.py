@@ -10,6 +10,7 @@ observed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from skcircuits.numerics._logspace import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
 from skcircuits.trees.spanning._laplacian import log_partitions, log_partitions_and_marginals
 from skcircuits.trees.spanning._sampling import UniformSource, sample_spanning_trees
@@ -31,6 +32,7 @@ __all__ = [
     "estimate_from_trees",
     "estimate_marginals",
     "sample_completions",
+    "weighted_average",
 ]
 
 
@@ -46,6 +48,16 @@ class WeightedMarginals(NamedTuple):
     probabilities: FloatArray
     standard_errors: FloatArray
     effective_sample_size: FloatArray
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[WeightedMarginals], n_states: int) -> WeightedMarginals:
+        """One part of the rows after the other; there may be none."""
+        none = cls(np.empty((0, n_states)), np.empty((0, n_states)), np.empty(0))
+        return cls(*(np.concatenate(fields) for fields in zip(none, *parts, strict=True)))
+
+    def of_rows(self, chosen: BoolArray | IntArray) -> WeightedMarginals:
+        """Estimates of some rows, in this order."""
+        return WeightedMarginals(*(field[chosen] for field in self))
 
 
 def estimate_from_trees(
@@ -81,8 +93,8 @@ def estimate_marginals(
     for rows in _chunks(len(evidence), mixture.layout, n_trees):
         trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng)
         answers = trees.marginals() if collapsed else trees.conditionals(rng)
-        parts.append(_average(trees.weights[:, :, None], answers))
-    return WeightedMarginals(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        parts.append(weighted_average(trees.weights, answers))
+    return WeightedMarginals.of_parts(parts, evidence.shape[1])
 
 
 def sample_completions(
@@ -198,7 +210,9 @@ class _CommonSource:
         return np.tile(self.rng.random(self.n_trees), size // self.n_trees)
 
 
-def _average(weights: FloatArray, answers: FloatArray) -> WeightedMarginals:
+def weighted_average(weights: FloatArray, answers: FloatArray) -> WeightedMarginals:
+    """Answers (n_rows, n_draws, n_states) under weights (n_rows, n_draws) with sum one."""
+    weights = weights[:, :, None]
     probabilities = (weights * answers).sum(axis=1)
     # Delta method for a ratio of two means, corrected as a variance of few draws is: a single
     # draw that counts tells nothing about its error.

@@ -6,6 +6,7 @@ from skcircuits.trees import (
     Schedule,
     StateLayout,
     enumerate_evidence,
+    enumerate_marginals,
     estimate_evidence,
     estimate_from_trees,
     learn_all_trees,
@@ -13,6 +14,7 @@ from skcircuits.trees import (
 )
 from skcircuits.trees.mixture_of_all_trees._evidence_completions import (
     cell_beliefs,
+    estimate_conditionals,
     estimate_from_completions,
 )
 from tests.trees.conftest import random_model
@@ -84,3 +86,32 @@ def test_nothing_or_one_observed_is_exact(n_observed):
     evidence = mixture.layout.evidence(codes)
     estimate = estimate_evidence(mixture, evidence, 2, seed=0)
     np.testing.assert_allclose(estimate, enumerate_evidence(mixture, evidence), atol=1e-10)
+
+
+def test_conditionals_are_exact_up_to_their_errors():
+    rng = np.random.default_rng(3)
+    layout = StateLayout([2, 3] * 5)
+    mixture = AllTreesMixture(np.zeros(1), [random_model(layout.cardinalities, 1)])
+    codes = incomplete_rows(layout, 12, 0.5, seed=4)
+    codes[0] = -1
+    codes[1] = 0
+    evidence = layout.evidence(codes)
+    exact = enumerate_marginals(mixture, evidence)
+    found = estimate_conditionals(mixture, evidence, 2000, rng)
+    np.testing.assert_allclose(layout.sum_states(found.probabilities), 1)
+    assert (np.abs(found.probabilities - exact) <= 5 * found.standard_errors + 1e-9).all()
+    assert np.abs(found.probabilities - exact).max() < 0.04
+    np.testing.assert_allclose(found.probabilities[1], exact[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("bound", [np.inf, -np.inf])
+def test_both_ways_give_the_same_conditionals(monkeypatch, bound):
+    module = "skcircuits.trees.mixture_of_all_trees._evidence_completions"
+    monkeypatch.setattr(f"{module}._MAX_LOG_SPREAD", bound)
+    rng = np.random.default_rng(5)
+    layout = StateLayout([2] * 8)
+    mixture = AllTreesMixture(np.zeros(1), [random_model(layout.cardinalities, 1)])
+    evidence = layout.evidence(incomplete_rows(layout, 6, 0.4, seed=6))
+    found = estimate_conditionals(mixture, evidence, 3000, rng)
+    exact = enumerate_marginals(mixture, evidence)
+    np.testing.assert_allclose(found.probabilities, exact, atol=0.05)
