@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -77,17 +78,34 @@ class Discretizer:
 
     def encode(self, X: FloatArray) -> FloatArray:
         """Turn numbers into states."""
-        states = np.empty_like(X)
+        states = self._own_states(X)
         for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
             if edges is not None:
                 # Bins are closed on the left; the last one is closed on both sides
                 state = np.searchsorted(edges, X[:, j], side="right") - 1
                 states[:, j] = np.clip(state, 0, len(edges) - 2)
                 states[np.isnan(X[:, j]), j] = np.nan
-            else:
+            elif not self._are_own_states[j]:
                 known = _known(values)
                 state = np.minimum(np.searchsorted(known, X[:, j]), len(known) - 1)
                 states[:, j] = np.where(known[state] == X[:, j], state, np.nan)
+        return states
+
+    @cached_property
+    def _are_own_states(self) -> BoolArray:
+        """Mask of the columns whose values are 0, 1, ..., their own states, shape (d,)."""
+        return np.array(
+            [own is not None and np.array_equal(own, np.arange(len(own))) for own in self.values]
+        )
+
+    def _own_states(self, X: FloatArray) -> FloatArray:
+        """A copy of X, without what is no state in columns of values 0, 1, ..."""
+        states = X.copy()
+        if self._are_own_states.any():
+            # All columns at once: comparisons with the limits of others are never true
+            n_states = np.where(self._are_own_states, self.cardinalities, np.inf)
+            is_none = (n_states <= X) | ((X < 0.0) | (np.floor(X) != X)) & self._are_own_states
+            states[is_none] = np.nan
         return states
 
     def log_volume(self, X: FloatArray) -> FloatArray:
