@@ -25,6 +25,9 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["RestrictedIntervals"]
 
+#: Mass, mean and variance of parts, arrays of one shape.
+_Moments = tuple[FloatArray, FloatArray, FloatArray]
+
 
 class RestrictedIntervals(RestrictedLayer):
     """Units of which each variable is observed, or lies in an interval.
@@ -187,12 +190,20 @@ class _PolynomialIntervals(RestrictedIntervals):
         places = first[:, None] + np.arange(n_pieces)
         is_real = places <= last[:, None]
         places = np.minimum(places, last[:, None])
+        start, stop = self._inside(places, low[:, None], high[:, None])
+        return places, start, np.where(is_real, stop, start)
+
+    def _inside(
+        self, places: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Parts [u0, u1] of pieces inside intervals; empty ones have equal ends."""
+        pieces = self.layer.pieces
         starts, widths = pieces.starts[places], pieces.widths[places]
         is_left, is_tail = pieces.is_left[places], pieces.is_tail[places]
-        start = np.where(is_left, starts - high[:, None], (low[:, None] - starts) / widths)
-        stop = np.where(is_left, starts - low[:, None], (high[:, None] - starts) / widths)
+        start = np.where(is_left, starts - high, (low - starts) / widths)
+        stop = np.where(is_left, starts - low, (high - starts) / widths)
         start, stop = np.maximum(start, 0.0), np.where(is_tail, stop, np.minimum(stop, 1.0))
-        return places, start, np.where(is_real, np.maximum(stop, start), start)
+        return start, np.maximum(stop, start)
 
     @cached_property
     def _ends(self) -> FloatArray:
@@ -200,10 +211,20 @@ class _PolynomialIntervals(RestrictedIntervals):
         return np.where(self.layer.pieces.is_tail, np.inf, 1.0)
 
     @cached_property
-    def _whole_moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mass, mean and variance of all pieces, (n_pieces,) each."""
+    def _runs(self) -> list[_Moments]:
+        """Moments of runs of 1, 2, 4, ... pieces from each piece on, (n_pieces,) each.
+
+        Any run is a few of them, one per binary digit of its length. Differences of cumulative
+        moments would be one less look-up, and lose the digits of narrow or improbable intervals.
+        """
+        pieces = self.layer.pieces
         every = np.arange(len(self._ends))
-        return self._part_moments(every, np.zeros(len(every)), self._ends)
+        runs = [self._part_moments(every, np.zeros(len(every)), self._ends)]
+        n_pieces = int((pieces.last - pieces.first).max()) + 1
+        for step in 2 ** np.arange(max(0, n_pieces - 1).bit_length()):
+            later = np.minimum(every + step, len(every) - 1)  # beyond a unit: never looked up
+            runs.append(_merge(runs[-1], tuple(own[later] for own in runs[-1])))
+        return runs
 
     def _part_moments(
         self, places: IntArray, start: FloatArray, stop: FloatArray
@@ -240,27 +261,27 @@ class _PolynomialIntervals(RestrictedIntervals):
     def _interval_moments(
         self, units: IntArray, low: FloatArray, high: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        pairs = np.repeat(units, len(low)), np.tile(low, len(units)), np.tile(high, len(units))
-        places, start, stop = self._parts(*pairs)
-        # Whole pieces, most of them, are looked up; those that bounds cut are integrated
-        is_whole = (start == 0.0) & (stop == self._ends[places])
-        masses, means, variances = (whole[places] for whole in self._whole_moments)
-        masses = np.where(is_whole, masses, 0.0)
-        cut = np.nonzero(~is_whole & (stop > start))
-        parts = self._part_moments(places[cut], start[cut], stop[cut])
-        masses[cut], means[cut], variances[cut] = parts
         group = self._group(int(self._variables[units[0]]))
+        own = np.searchsorted(group.units, units)
+        first, last = group.locate(low)[own], group.locate(high)[own]
+        total = self._part_moments(first, *self._inside(first, low, high))
+        mass, mean, variance = self._part_moments(last, *self._inside(last, low, high))
+        total = _merge(total, (np.where(last > first, mass, 0.0), mean, variance))
+        n_between = np.maximum(last - first - 1, 0)
+        for digit, run in enumerate(self._runs):
+            is_used = (n_between >> digit) & 1
+            mass, mean, variance = (moments[first + is_used] for moments in run)
+            total = _merge(total, (mass * is_used, mean, variance))
+            first = first + (is_used << digit)
         if len(group.atoms):
-            on_atoms = self._atom_masses(group, *pairs)
-            points = np.broadcast_to(group.atoms, on_atoms.shape)
-            masses, means = np.hstack([masses, on_atoms]), np.hstack([means, points])
-            variances = np.hstack([variances, np.zeros(on_atoms.shape)])
-        total = masses.sum(axis=1, keepdims=True)
-        weights = masses / np.where(total > 0.0, total, 1.0)
-        mean = (weights * means).sum(axis=1)
-        variance = (weights * (variances + (means - mean[:, None]) ** 2)).sum(axis=1)
-        shape = len(units), len(low)
-        return mean.reshape(shape), variance.reshape(shape)
+            inside = (group.atoms >= low[:, None]) & (group.atoms <= high[:, None])
+            masses = group.atom_masses[own, None] * inside  # (k, n, a)
+            mass = masses.sum(axis=2)
+            weights = masses / np.where(mass > 0.0, mass, 1.0)[..., None]
+            mean = weights @ group.atoms
+            variance = (weights * (group.atoms - mean[..., None]) ** 2).sum(axis=2)
+            total = _merge(total, (mass, mean, variance))
+        return total[1:]
 
     def _atom_masses(
         self, group: PolynomialGroup, units: IntArray, low: FloatArray, high: FloatArray
@@ -364,6 +385,17 @@ class _PolynomialIntervals(RestrictedIntervals):
             )
         chosen = height.argmax(axis=1)
         return np.clip(points[np.arange(len(units)), chosen], low, high)
+
+
+def _merge(left: _Moments, right: _Moments) -> _Moments:
+    """Moments of disjoint parts together; parts without mass say nothing."""
+    mass = left[0] + right[0]
+    weight = right[0] / np.where(mass > 0.0, mass, 1.0)
+    step = right[1] - left[1]
+    mean = left[1] + weight * step
+    # Differences of means alone: nothing cancels
+    spread = weight * (1.0 - weight) * step**2
+    return mass, mean, (1.0 - weight) * left[2] + weight * right[2] + spread
 
 
 def _truncated_exponential(length: FloatArray) -> tuple[FloatArray, FloatArray]:
