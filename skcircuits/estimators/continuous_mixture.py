@@ -206,17 +206,12 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         return hasattr(self, "_mixture")
 
     def _log_density(self, X):
-        # Complete rows by matrix products over all components at once; density inside bins and
-        # sums over missing cells are the circuit's.
-        states = self._states.discretizer.encode(X)
-        complete = ~np.isnan(states).any(axis=1)
+        # Over all components at once, which the circuit holds as units of their own; density
+        # inside bins is the circuit's.
         if any(edges is not None for edges in self.bin_edges_):
-            complete[:] = False
-        log_density = np.empty(len(X))
-        log_density[complete] = self._mixture.log_prob(states[complete].astype(np.int64))
-        if not complete.all():
-            log_density[~complete] = super()._log_density(X[~complete])
-        return log_density
+            return super()._log_density(X)
+        states = self._states.discretizer.encode(X)
+        return self._mixture.log_prob(np.nan_to_num(states, nan=-1).astype(np.int64))
 
     def _attributes(self, step):
         """The fitted attributes after a pass."""

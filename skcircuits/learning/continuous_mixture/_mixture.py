@@ -9,9 +9,10 @@ import numpy as np
 from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning.continuous_mixture._decoder import Decoder
+from skcircuits.numerics._logspace import logsumexp
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees import tree_unit
+from skcircuits.trees import top_down_order, tree_unit
 
 __all__ = ["ContinuousMixture", "posterior"]
 
@@ -49,12 +50,55 @@ class ContinuousMixture:
         return ContinuousMixture(self.decoder.copy(np.float64), self.points.astype(np.float64))
 
     def log_prob(self, codes: IntArray) -> FloatArray:
-        """Log probability of complete rows (n_rows, n_variables), shape (n_rows,)."""
+        """Log probability of rows (n_rows, n_variables), -1 where missing, shape (n_rows,)."""
+        complete = (codes >= 0).all(axis=1)
+        result = np.empty(len(codes))
+        result[complete] = self._complete_rows(codes[complete])
+        result[~complete] = self._incomplete_rows(codes[~complete])
+        return result
+
+    def _complete_rows(self, codes: IntArray) -> FloatArray:
+        """All components at once: matrix products of features and coefficients."""
         result = np.empty(len(codes))
         for rows in row_slices(len(codes), max(1, _CELLS_AT_ONCE // self.n_components)):
             features = self.features.of_rows(codes[rows], self._coefficients.dtype)
             _, result[rows] = posterior(features, self._coefficients)
         return result
+
+    def _incomplete_rows(self, codes: IntArray) -> FloatArray:
+        """Messages from the leaves to the root, of some components after the other."""
+        joint = np.empty((len(codes), self.n_components))
+        if not len(codes):
+            return joint.sum(axis=1)
+        first = 0
+        for log_cells in self._decoded():
+            cells = np.exp(log_cells)
+            columns = slice(first, first + cells.shape[1])
+            for rows in row_slices(len(codes), max(1, _CELLS_AT_ONCE // cells.size)):
+                joint[rows, columns] = self._log_evidence(codes[rows], cells)
+            first = columns.stop
+        return logsumexp(joint, axis=1) - np.log(self.n_components)
+
+    def _log_evidence(self, codes: IntArray, cells: FloatArray) -> FloatArray:
+        """Log probability of observed cells under every component (n_rows, n_components)."""
+        features, n_points = self.features, cells.shape[1]
+        sizes, parents = features.layout.cardinalities.tolist(), features.parents.tolist()
+        log_scale = np.zeros((len(codes), n_points))
+        below: dict[int, FloatArray] = {}  # per variable the product of its children's messages
+        for variable in top_down_order(features.parents[None])[0, ::-1].tolist():
+            table = cells[features.offsets[variable] : features.offsets[variable + 1]]
+            table = table.reshape(-1, sizes[variable], n_points)
+            own = codes[:, [variable]]
+            allowed = (own == np.arange(sizes[variable])) | (own < 0)
+            likelihood = allowed[:, :, None] * below.pop(variable, np.ones((1, 1, 1)))
+            message = np.einsum("psk,nsk->npk", table, likelihood)
+            # A thousand small factors underflow: keep the largest entry of each at one.
+            largest = message.max(axis=1, keepdims=True)
+            log_scale += np.log(largest[:, 0])
+            message /= largest
+            parent = parents[variable]
+            below[parent] = below[parent] * message if parent in below else message
+        return log_scale
 
     def circuit(self) -> Circuit:
         """The mixture over states."""

@@ -8,6 +8,7 @@ from skcircuits.learning.continuous_mixture._learner import (
     ContinuousSchedule,
     learn_continuous_mixture,
 )
+from skcircuits.learning.continuous_mixture._mixture import ContinuousMixture
 from skcircuits.learning.continuous_mixture._tree_features import TreeFeatures
 from skcircuits.trees import StateLayout, chow_liu_tree
 
@@ -83,3 +84,17 @@ def test_mixture_is_its_circuit_and_beats_one_tree():
         mixture.circuit().log_prob(every.astype(float)), log_prob, atol=1e-12
     )
     assert mixture.log_prob(rows).mean() > chow_liu_tree(rows, layout).log_prob(rows).mean() + 0.05
+
+
+def test_incomplete_rows_are_summed_as_by_the_circuit(features):
+    rng = np.random.default_rng(3)
+    decoder = Decoder.drawn(features, rng.normal(size=features.n_cells), [2, 4, 4], rng)
+    mixture = ContinuousMixture(decoder, rng.normal(size=(2, 7))).in_double_precision()
+    codes = every_row()
+    codes[rng.random(codes.shape) < 0.4] = -1
+    codes[0] = -1
+    rows = np.where(codes < 0, np.nan, codes)
+    found = mixture.log_prob(codes)
+    np.testing.assert_allclose(found, mixture.circuit().log_prob(rows), atol=1e-12)
+    assert found[0] == pytest.approx(0, abs=1e-12)
+    assert mixture.log_prob(codes[:0]).shape == (0,)
