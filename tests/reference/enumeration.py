@@ -11,8 +11,16 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
+from scipy.interpolate import BSpline
 
-from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
+from skcircuits.circuits import (
+    Circuit,
+    Gaussian,
+    MultivariateGaussian,
+    PiecewisePolynomial,
+    Product,
+    Sum,
+)
 from skcircuits.circuits.structure.units import topological_order
 
 # The trapezoidal rule errs by exp(-2 (π NODES_PER_STD)²), the ends by exp(-REACH² / 2).
@@ -44,9 +52,27 @@ def leaf_values(unit, X: np.ndarray) -> np.ndarray:
         solved = np.linalg.solve(unit.covariance, deviations.T).T
         _, log_determinant = np.linalg.slogdet(2 * np.pi * unit.covariance)
         return np.exp(-0.5 * (deviations * solved).sum(axis=1) - 0.5 * log_determinant)
+    if isinstance(unit, PiecewisePolynomial):
+        return _piecewise_values(unit, X[:, unit.variable])
     states = X[:, unit.variable].astype(int)
     masses = np.append(unit.probabilities, 0.0)
     return masses[np.minimum(states, unit.n_states)]
+
+
+def _piecewise_values(unit: PiecewisePolynomial, x: np.ndarray) -> np.ndarray:
+    """Masses at atoms, elsewhere densities of splines (scipy's) and exponential tails."""
+    degree, (first, last) = unit.degree, unit.knots[[0, -1]]
+    knots = np.concatenate([[first] * degree, unit.knots, [last] * degree])
+    widths = knots[degree + 1 :] - knots[: -degree - 1]
+    spline = BSpline(knots, unit.weights * (degree + 1) / widths, degree, extrapolate=False)
+    values = np.nan_to_num(spline(x))
+    for side, beyond in enumerate([first - x, x - last]):
+        scale = unit.tail_scales[side]
+        tail = unit.tail_masses[side] / scale * np.exp(-np.maximum(beyond, 0.0) / scale)
+        values = np.where(beyond > 0, tail, values)
+    for atom, mass in zip(unit.atoms, unit.atom_masses):
+        values = np.where(x == atom, mass, values)
+    return values
 
 
 def unit_gradients(circuit: Circuit, X: np.ndarray) -> np.ndarray:
