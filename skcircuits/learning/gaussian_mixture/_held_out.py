@@ -27,7 +27,7 @@ _TRAINING_CELLS = 40_000  # cells that candidates are fitted to
 _TRAINING_ROWS = (300, 2000)  # least and most rows of them
 _HELD_OUT_ROWS = 1000  # most rows that they are compared on
 _HELD_OUT_FRACTION = 0.3
-_FEW_ROWS = 250  # tables of fewer rows are split twice
+_FEW_ROWS = 150  # tables of fewer rows are split twice
 _HIDDEN_FRACTION = 0.3  # of the observed cells of a held-out row
 
 

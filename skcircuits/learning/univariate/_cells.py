@@ -127,26 +127,26 @@ class ColumnCells:
         `counts` (n_states, n_cells): the rows of each state -> (n_cells, n_cells), (n_cells,).
         A row that is left out of its state finds its own cell's count less one.
         """
-        own = np.minimum(counts, 1.0)
+        own, columns = np.minimum(counts, 1.0), counts.sum(axis=0)
         totals = np.maximum(counts.sum(axis=1, keepdims=True) - 1.0, 0.0) + pseudo_count
-        best, choice = -np.inf, (KEPT[0], 0)
-        for number, spread in enumerate(self._spreads):
-            spread_counts, spread_own = counts @ spread, own * np.diag(spread)
-            for kept in KEPT:
-                prior = self._prior(counts.sum(axis=0), spread_counts.sum(axis=0), kept)
-                others = kept * (counts - own) + (1.0 - kept) * (spread_counts - spread_own)
-                likelihood = np.maximum(others + pseudo_count * prior, 1e-300) / totals
-                score = float((counts * np.log(likelihood)).sum())
-                if score > best:
-                    best, choice = score, (kept, number)
-        kept, number = choice
-        spread = self._spreads[number]
-        prior = self._prior(counts.sum(axis=0), counts.sum(axis=0) @ spread, kept)
-        return kept * np.eye(self.n_cells) + (1.0 - kept) * spread, prior
+        spread = counts @ self._spreads  # (n_spreads, n_states, n_cells)
+        spread_own = own * np.diagonal(self._spreads, axis1=1, axis2=2)[:, None]
+        # all operators at once: states and cells are few, calls are what takes the time
+        kept = np.array(KEPT)[:, None]
+        priors = self._priors(columns, (columns @ self._spreads)[:, None], kept)
+        others = (
+            kept[..., None] * (counts - own)
+            + (1.0 - kept[..., None]) * (spread - spread_own)[:, None]
+        )
+        likelihood = np.maximum(others + pseudo_count * priors[:, :, None], 1e-300) / totals
+        scores = (counts * np.log(likelihood)).sum(axis=(2, 3))
+        best, choice = np.unravel_index(scores.argmax(), scores.shape)
+        smoother = KEPT[choice] * np.eye(self.n_cells) + (1.0 - KEPT[choice]) * self._spreads[best]
+        return smoother, priors[best, choice]
 
     @cached_property
-    def _spreads(self) -> list[FloatArray]:
-        """Operators (n_cells, n_cells) that spread counts of intervals; point masses stay."""
+    def _spreads(self) -> FloatArray:
+        """Operators (n_spreads, n_cells, n_cells) that spread counts of intervals."""
         inner = slice(self._n_atoms, self._n_atoms + len(self.smooth))
         ranks = np.cumsum(self.smooth) - self.smooth / 2
         spreads = []
@@ -155,22 +155,21 @@ class ColumnCells:
             near = self.smooth * np.exp(-0.5 * ((ranks[:, None] - ranks) / reach) ** 2)
             operator[inner, inner] = near / near.sum(axis=1, keepdims=True)
             spreads.append(operator)
-        return spreads
+        return np.stack(spreads)
 
-    def _prior(self, counts: FloatArray, spread_counts: FloatArray, kept: float) -> FloatArray:
-        """Probabilities (n_cells,) of the column itself: its smoothed counts and one row more."""
+    def _priors(self, counts: FloatArray, spread: FloatArray, kept: FloatArray) -> FloatArray:
+        """Probabilities (..., n_cells) of the column itself: smoothed counts and one row more."""
         pseudo = np.zeros(self.n_cells)
         pseudo[: self._n_atoms] = 1.0 / (self._n_atoms + 1)
         pseudo[self._n_atoms : -2] = self.smooth / (self._n_atoms + 1)
-        mixed = kept * counts + (1.0 - kept) * spread_counts + pseudo
-        return self.normalized(mixed[None])[0]
+        return self.normalized(kept * counts + (1.0 - kept) * spread + pseudo)
 
     def normalized(self, counts: FloatArray) -> FloatArray:
-        """Divide smoothed counts (m, n_cells) by their sums; tails are as probable everywhere."""
+        """Divide smoothed counts (..., n_cells) by their sums; tails are as probable everywhere."""
         probabilities = counts.copy()
-        probabilities[:, -2:] = 0.0
-        probabilities *= (1.0 - 2.0 * self.tail) / probabilities.sum(axis=1, keepdims=True)
-        probabilities[:, -2:] = self.tail
+        probabilities[..., -2:] = 0.0
+        probabilities *= (1.0 - 2.0 * self.tail) / probabilities.sum(axis=-1, keepdims=True)
+        probabilities[..., -2:] = self.tail
         return probabilities
 
     def unit(self, probabilities: FloatArray) -> PiecewisePolynomial:
