@@ -36,7 +36,6 @@ from skcircuits.estimators.targets._particle_warnings import (
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
-from skcircuits.particles._diagnosis import diagnose
 from skcircuits.particles._metric import Metric
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
@@ -48,7 +47,7 @@ __all__ = ["GraphicalSVGDSampler"]
 # Where preconditioner="auto" looks for one: dense matrices of more coordinates cost more than
 # they save, and fewer particles tell too little about their own faults.
 MAX_COORDINATES, MIN_PARTICLES = 1000, 20
-# Numbers beyond which moments are not tested: Langevin steps would cost as much as the run.
+# Numbers beyond which moments are not tested: chains would cost as much as the run.
 MAX_DIAGNOSED = 2e7
 # Condition number of the correlations up to which a preconditioner gains little.
 EASY_CONDITION = 10.0
@@ -129,6 +128,12 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     annealing : float, default=0.0
         Fraction of the iterations over which the target is raised from a hundredth of its exponent
         to its own, so that particles cross between modes before they settle.
+    correction : {"auto"} or bool, default="auto"
+        Whether the particles give way to states of Hamiltonian Monte Carlo chains, one from every
+        particle, where their means or variances clearly differ from what the chains find; these
+        states are scaled to the means and variances over the whole chains. ``"auto"``: unless a
+        kernel is named or `preconditioner` is None, so that the published method stays itself.
+        Without correction there is a warning.
     n_init : int, default=1
         Number of independent runs; the particles with the least Stein discrepancy stay.
         Given starting particles are run once.
@@ -166,9 +171,11 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     preconditioner_ : ndarray of shape (n_features, n_features) or None
         The matrix Q in use, for a learned target in standardised coordinates.
     mean_shift_, variance_ratio_ : ndarray of shape (n_features,)
-        Where there is a preconditioner, what Stein's identity says about the error of the
-        particles' moments: distance of the means in standard deviations, and variance over
-        that of the target. Exact for Gaussian targets.
+        For at least 20 particles, what Hamiltonian Monte Carlo chains from the particles of SVGD
+        say about their moments: distance of the means in standard deviations, and variance over
+        that of the target. Exact for Gaussian targets whose precision `preconditioner_` is.
+    corrected_ : bool
+        Whether that was mended; see `correction`.
     n_features_in_ : int
         Number of coordinates.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -207,6 +214,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         "tol": [Interval(Real, 0, None, closed="left")],
         "optimizer": [StrOptions({"rmsprop", "adam", "adagrad", "sgd"})],
         "annealing": [Interval(Real, 0, 1, closed="both")],
+        "correction": [StrOptions({"auto"}), "boolean"],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
         "dtype": [StrOptions({"float64", "float32"})],
@@ -231,6 +239,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         tol=1e-4,
         optimizer="rmsprop",
         annealing=0.0,
+        correction="auto",
         n_init=1,
         warm_start=False,
         dtype="float64",
@@ -251,6 +260,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         self.tol = tol
         self.optimizer = optimizer
         self.annealing = annealing
+        self.correction = correction
         self.n_init = n_init
         self.warm_start = warm_start
         self.dtype = dtype
@@ -279,7 +289,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         -----
         ConvergenceWarning
             If the directions have not become small in `max_iter` iterations, or if means or
-            variances of the particles contradict the target; it names the coordinates.
+            variances of the particles contradict the target and are not corrected, or by chains
+            that have not mixed; it names the coordinates.
         UserWarning
             If a score depends on more than its blanket, or if the particles are too few
             for the kernels so that variances will come out too small.
@@ -311,8 +322,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             state = self._run_once(problem, starts[0], seeds[0], units, metric)
         else:
             state = self._run_restarts(problem, starts, seeds, metric)
-        self._keep(state, problem, units)
-        self._diagnose(problem, state, metric)
+        self._keep(self._check(problem, state, metric), problem, units)
         return self
 
     def sample(self, n_samples=1, random_state=None):
@@ -518,18 +528,20 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return (start - start.mean(axis=0)) / np.where(scale > 0, scale, 1)
         return metric.transform(start).astype(start.dtype)
 
-    def _diagnose(self, problem, state, metric):
-        """Compare means and variances with the target; warn where they contradict it."""
+    def _check(self, problem, state, metric):
+        """Compare means and variances with the target; correct them, or warn of them."""
         if len(state.particles) < MIN_PARTICLES or state.particles.size > MAX_DIAGNOSED:
-            return
-        rng = np.random.default_rng(0)
-        particles = state.particles.astype(np.float64)
-        if metric is None and 2 <= problem.n_coordinates <= MAX_COORDINATES:
-            metric = problem.find_metric(particles, rng)
-        found = diagnose(problem.target.grad_log_prob, particles, metric, rng)
-        if metric is not None:
-            self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
-        warn_of_faults(found, self)
+            return state
+        is_corrected = self.correction
+        if is_corrected == "auto":
+            is_corrected = self.kernel == "auto" and self.preconditioner is not None
+        found = problem.diagnose(state.particles, metric, is_corrected)
+        self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
+        self.corrected_ = bool(is_corrected and found.wrong.any())
+        warn_of_faults(found, self, self.corrected_)
+        if not self.corrected_:
+            return state
+        return replace(state, particles=found.corrected().astype(self.dtype))
 
     def _lists_of_target(self, name):
         lists = getattr(self.target_, name, None)

@@ -6,144 +6,149 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import norm
 
-from skcircuits.particles._metric import Metric
+from skcircuits.particles._chains import ChainMoments, Chains
+from skcircuits.particles._metric import CoordinateMetric, DiagonalMetric
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._steps import scores_at
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Diagnosis", "diagnose", "nodes_outside_blankets"]
+__all__ = ["Diagnosis", "diagnose", "nodes_outside_blankets", "some"]
 
 # Probes of the graph, and the change of a score that is none.
 N_PROBES = 32
 PROBE_TOLERANCE = 1e-6
 
-# Langevin steps of this length, in standard deviations, from every particle.
-N_STEPS, STEP = 100, 0.7
-# Longest drift of a step, as where a funnel is narrow.
-MAX_DRIFT = 1.0
-# Bounds on what Stein's identity says, and standard errors of a mean that count as zero.
-VARIANCE_BOUND, SHIFT_BOUND, MIDDLE_BOUND = 1.4, 0.3, 1.6
-IDENTITY_ERRORS = 3.0
-# Median absolute deviations of a normal distribution in a standard deviation.
-MEDIAN_DEVIATIONS = 1.4826
-# Standard errors of a variance that its change may have; among many coordinates some have three.
-SPREAD_ERRORS = 5.5
+# Trajectories while steps are tuned, while a metric is learned, and of the looks at the moments.
+N_TUNED, N_LEARNED = 20, 20
+LOOKS = 40, 80, 160, 160
+# A mean that is off by this many standard deviations, or a variance by this factor, is wrong.
+SHIFT_BOUND, VARIANCE_BOUND = 0.15, 1.15
+# Standard errors that do not arise by chance among two coordinates and among a thousand, the
+# looks counted; what is suspect within twice the error is looked at longer.
+CHANCE, SUSPICION = 0.005, 2.0
+# States of heavy tails understate their error where they have not met the tail.
+LEAST_ERROR = 0.03
+# Relative error of a variance that is good enough for a correction, and independent states per
+# chain below which chains have not mixed (split R-hat of 1.1; Gelman and Rubin 1992).
+PRECISE, INDEPENDENT_STATES = 0.05, 4
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Estimated errors of the first two moments, per coordinate.
+    """Errors of the first two moments of particles, (d,) each, by what chains from them find.
 
     `shift`: distance of the mean from the target's, in standard deviations; `variance_ratio`:
-    the particles' variance over the target's, both by Stein's identity for linear functions,
-    in preconditioned coordinates exact for Gaussian targets; `middle`: the like of it from the
-    identity for a bounded function, which particles far out in heavy tails do not hide; `spread`:
-    variance after Langevin steps from the particles over that before.
+    the particles' variance over the target's. Exact for Gaussian targets whose metric is known.
     """
 
-    shift: FloatArray  # (d,)
-    variance_ratio: FloatArray  # (d,)
-    middle: FloatArray  # (d,)
-    spread: FloatArray  # (d,)
-    n_particles: int
+    shift: FloatArray
+    variance_ratio: FloatArray
+    shift_error: FloatArray
+    ratio_error: FloatArray
+    moments: ChainMoments
+    states: FloatArray  # (n, d), where the chains are
 
-    def faults(self) -> list[str]:
+    @classmethod
+    def of(cls, particles: FloatArray, moments: ChainMoments, states: FloatArray) -> Diagnosis:
+        """Compare particles with the moments of the target."""
+        scale = np.sqrt(moments.variance)
+        ratio = particles.var(axis=0) / moments.variance
+        relative = np.hypot(moments.variance_error / moments.variance, LEAST_ERROR)
+        shift = (particles.mean(axis=0) - moments.mean) / scale
+        return cls(shift, ratio, moments.mean_error / scale, ratio * relative, moments, states)
+
+    @property
+    def wrong(self) -> BoolArray:
+        """Coordinates whose moments are clearly wrong."""
+        d = len(self.shift)
+        # Two moments of each coordinate, either side.
+        return self._is_off(float(norm.isf(CHANCE / (4 * d))))
+
+    @property
+    def unmixed(self) -> BoolArray:
+        """Coordinates that the chains have not got to know."""
+        n_independent = 1.0 / np.maximum(self.shift_error, 1e-12) ** 2
+        return n_independent < INDEPENDENT_STATES * len(self.states)
+
+    @property
+    def unsure(self) -> BoolArray:
+        """Coordinates that another look may tell more about."""
+        suspect = self._is_off(SUSPICION)
+        vague = self.ratio_error / self.variance_ratio > np.hypot(PRECISE, LEAST_ERROR)
+        return (suspect & (vague | ~self.wrong)) | self.unmixed
+
+    def _is_off(self, n_errors: float) -> BoolArray:
+        shift = np.abs(self.shift)
+        ratio = np.maximum(self.variance_ratio, 1e-300)
+        excess = np.maximum(ratio, 1.0 / ratio)
+        off = (shift > SHIFT_BOUND) & (shift > n_errors * self.shift_error)
+        narrow = np.abs(ratio - 1.0) > n_errors * self.ratio_error
+        return off | ((excess > VARIANCE_BOUND) & narrow) | ~np.isfinite(self.shift + ratio)
+
+    def corrected(self) -> FloatArray:
+        """Give the states of the chains with the means and variances found, (n, d).
+
+        A hundred states have moments of their own; those of all that the chains went through are
+        known better.
+        """
+        centered = self.states - self.states.mean(axis=0)
+        spread = centered.std(axis=0)
+        scale = np.sqrt(self.moments.variance) / np.where(spread > 0, spread, 1.0)
+        return self.moments.mean + centered * scale
+
+    def faults(self, where: BoolArray | None = None) -> list[str]:
         """Say in words what is wrong; nothing where nothing is."""
+        wrong = self.wrong if where is None else where
         found = []
-        far = np.flatnonzero(~(np.abs(self.shift) <= SHIFT_BOUND))
+        far = np.flatnonzero(wrong & ~(np.abs(self.shift) <= SHIFT_BOUND))
         if far.size:
             found.append(
-                f"the means of {_some(far)} are off by up to "
+                f"the means of {some(far)} are off by up to "
                 f"{np.abs(self.shift[far]).max():.2g} standard deviations"
             )
-        # Both estimate the particles' variance over the target's, the second from below.
-        ratios = np.stack([self.variance_ratio, 1.0 / np.maximum(self.spread, 1e-300)])
-        noise = np.exp(SPREAD_ERRORS * np.sqrt(2.0 / self.n_particles))
-        bounds = np.array([[VARIANCE_BOUND], [noise]])
-        for name, excess in (("large", ratios), ("small", 1.0 / np.maximum(ratios, 1e-300))):
-            wrong = (excess > bounds).any(axis=0)
-            if wrong.any():
+        ratio = np.maximum(self.variance_ratio, 1e-300)
+        for name, excess in (("large", ratio), ("small", 1.0 / ratio)):
+            off = np.flatnonzero(wrong & (excess > VARIANCE_BOUND))
+            if off.size:
                 found.append(
-                    f"the variances of {_some(np.flatnonzero(wrong))} are too {name}, by about "
-                    f"{excess[:, wrong].max():.2g} x"
+                    f"the variances of {some(off)} are too {name}, by about "
+                    f"{excess[off].max():.2g} x"
                 )
-        # Where the variances do not tell it already: particles far out may hide the others.
-        narrow = np.flatnonzero(self.middle * MIDDLE_BOUND < 1.0)
-        if narrow.size and not any("too small" in fault for fault in found):
-            found.append(f"most particles are too close together in {_some(narrow)}")
         return found
 
 
 def diagnose(
     grad_log_prob: Callable[[FloatArray], FloatArray],
     particles: FloatArray,
-    metric: Metric | None,
+    metric: CoordinateMetric | None,
     rng: np.random.Generator,
+    *,
+    log_prob: Callable[[FloatArray], FloatArray] | None = None,
+    n_looks: int = len(LOOKS),
 ) -> Diagnosis:
-    """Test Stein's identity, and whether Langevin steps spread out."""
-    d = particles.shape[1]
-    scores = np.asarray(grad_log_prob(particles))
-    centered = particles - particles.mean(axis=0)
-    before = particles.var(axis=0)
-    if metric is not None:
-        covariance = metric.covariance
-        along = scores @ covariance
-        variances = np.diag(covariance)
-        shift = along.mean(axis=0) / np.sqrt(variances)
-        ratio = -(along * centered).mean(axis=0) / variances
-    else:
-        # Every target has E[s_i] = 0 and E[-s_i (x_i - m_i)] = 1; strong correlations leave so
-        # much noise in both that only clear deviations count.
-        shift = _clear_mean(scores, 0.0) * np.sqrt(before)
-        ratio = _clear_mean(-scores * centered, 1.0)
-    after = _langevin(grad_log_prob, particles, metric, rng).var(axis=0)
-    spread = np.divide(after, before, where=before > 0, out=np.ones(d))
-    spread = np.where(np.isfinite(spread), spread, np.inf)
-    return Diagnosis(shift, ratio, _middle(scores, particles), spread, len(particles))
+    """Start chains from particles, (n, d), and look until their moments are told apart."""
+    particles = np.asarray(particles, dtype=np.float64)
+    start = DiagonalMetric.of_particles(particles) if metric is None else metric
+    chains = Chains(grad_log_prob, log_prob, particles, start, rng)
+    chains.warm_up(N_TUNED)
+    if metric is None:
+        chains.learn_metric(N_LEARNED)
+        chains.warm_up(N_TUNED)
+    for look, n_trajectories in enumerate(LOOKS[:n_looks]):
+        if look:
+            # What is hard to move in is learned on the way.
+            chains.learn_metric(N_LEARNED)
+            chains.warm_up(N_TUNED)
+        found = Diagnosis.of(particles, chains.moments(n_trajectories), chains.states)
+        if not found.unsure.any():
+            break
+    return found
 
 
-def _middle(scores: FloatArray, particles: FloatArray) -> FloatArray:
-    """Test ``E[s_i f(z_i)] + E[f'(z_i)] = 0``, f = tanh, z_i measured by median deviations."""
-    centered = particles - np.median(particles, axis=0)
-    widths = MEDIAN_DEVIATIONS * np.median(np.abs(centered), axis=0)
-    widths[widths == 0] = 1.0
-    bounded = np.tanh(centered / widths)
-    slopes = 1.0 - bounded**2
-    missing = _clear_mean(-scores * widths * bounded - slopes, 0.0)
-    return 1.0 + missing / slopes.mean(axis=0)
-
-
-def _clear_mean(values: FloatArray, expected: float) -> FloatArray:
-    """Give means over the first axis; what is expected where they do not clearly differ."""
-    means = values.mean(axis=0)
-    bound = IDENTITY_ERRORS * values.std(axis=0) / np.sqrt(len(values))
-    return np.where(np.abs(means - expected) > bound, means, expected)
-
-
-def _langevin(
-    grad_log_prob: Callable[[FloatArray], FloatArray],
-    particles: FloatArray,
-    metric: Metric | None,
-    rng: np.random.Generator,
-) -> FloatArray:
-    """Take unadjusted Langevin steps, their drift bounded where the target is steep."""
-    spread = particles.std(axis=0)
-
-    def along(steps: FloatArray) -> FloatArray:
-        # Without a metric the root is diagonal: no matrix of wide tables is multiplied.
-        return steps * spread if metric is None else steps @ metric.root
-
-    moved = np.array(particles, dtype=np.float64)
-    with np.errstate(all="ignore"):
-        for _ in range(N_STEPS):
-            drift = 0.5 * STEP**2 * along(np.asarray(grad_log_prob(moved.copy())))
-            drift = np.clip(drift, -MAX_DRIFT, MAX_DRIFT)
-            moved += along(drift + STEP * rng.standard_normal(moved.shape))
-    return moved
-
-
-def _some(coordinates: np.ndarray) -> str:
+def some(coordinates: IntArray) -> str:
+    """Name a few coordinates of many."""
     shown = ", ".join(map(str, coordinates[:5].tolist()))
     more = f", ... ({coordinates.size} of them)" if coordinates.size > 5 else ""
     return f"coordinates {shown}{more}"

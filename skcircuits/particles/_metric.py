@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Metric", "fit_metric", "has_several_modes"]
+__all__ = ["CoordinateMetric", "DiagonalMetric", "Metric", "fit_metric", "has_several_modes"]
 
 MAX_ITER = 60
 N_DRAWS = 16  # and their reflections: scores of both are averaged
@@ -32,6 +33,62 @@ MIN_CURVATURE = 0.1
 # Newton's method from a few particles: end points this far apart are different modes.
 N_CLIMBS, MAX_CLIMB = 6, 20
 MODE_DISTANCE = 2.0
+# States of chains per coordinate from which a covariance is learned, and most coordinates.
+STATES_PER_COORDINATE, MAX_LEARNED = 5, 1000
+
+
+class CoordinateMetric(Protocol):
+    """What chains of (n, d) rows ask of a metric: ``x = m + stretch(z)``."""
+
+    @property
+    def variances(self) -> FloatArray:
+        """Diagonal of the covariance, (d,)."""
+
+    def stretch(self, z: FloatArray) -> FloatArray:
+        """Give displacements z as displacements x."""
+
+    def pull(self, scores: FloatArray) -> FloatArray:
+        """Give gradients in x as gradients in z."""
+
+    def smooth(self, scores: FloatArray) -> FloatArray:
+        """Multiply with the covariance."""
+
+    def learned(self, states: FloatArray) -> CoordinateMetric:
+        """Give a metric with the covariance of many states, (n_states, d)."""
+
+
+@dataclass(frozen=True)
+class DiagonalMetric:
+    """A scale for every coordinate."""
+
+    scales: FloatArray  # (d,)
+
+    @classmethod
+    def of_particles(cls, particles: FloatArray) -> DiagonalMetric:
+        """Take the standard deviations of rows, (n, d)."""
+        scales = particles.std(axis=0)
+        return cls(np.where(scales > 0, scales, 1.0))
+
+    @property
+    def variances(self) -> FloatArray:
+        """Squares of the scales."""
+        return self.scales**2
+
+    def stretch(self, z: FloatArray) -> FloatArray:
+        """Multiply with the scales."""
+        return z * self.scales
+
+    pull = stretch
+
+    def smooth(self, scores: FloatArray) -> FloatArray:
+        """Multiply with the variances."""
+        return scores * self.variances
+
+    def learned(self, states: FloatArray) -> CoordinateMetric:
+        """Give the full metric where states are enough for it, else other scales."""
+        if states.shape[1] > min(MAX_LEARNED, len(states) / STATES_PER_COORDINATE):
+            return DiagonalMetric.of_particles(states)
+        return Metric.of_particles(states)
 
 
 @dataclass(frozen=True)
@@ -65,7 +122,7 @@ class Metric:
     def is_concave(self, probe: HessianProbe, rng: np.random.Generator) -> bool:
         """Tell whether the log density is concave at a few draws of the Gaussian."""
         draws = self.inverse_transform(rng.standard_normal((N_HESSIANS, len(self.center))))
-        scales = np.sqrt(np.diag(self.covariance))
+        scales = np.sqrt(self.variances)
         return all(
             np.linalg.eigvalsh(self.root @ probe.mean(draw[None], scales) @ self.root)[0] > 0
             for draw in draws
@@ -82,6 +139,28 @@ class Metric:
     def covariance(self) -> FloatArray:
         """Q^-1, (d, d)."""
         return self.root @ self.root
+
+    @property
+    def variances(self) -> FloatArray:
+        """Diagonal of Q^-1."""
+        return np.einsum("ij,ij->i", self.root, self.root)
+
+    def stretch(self, z: FloatArray) -> FloatArray:
+        """Give displacements z as displacements x."""
+        return z @ self.root
+
+    # The root is symmetric.
+    pull = stretch
+
+    def smooth(self, scores: FloatArray) -> FloatArray:
+        """Multiply with Q^-1."""
+        return scores @ self.covariance
+
+    def learned(self, states: FloatArray) -> CoordinateMetric:
+        """Give a metric with the covariance of states, or this one where they are too few."""
+        if states.shape[1] > len(states) / STATES_PER_COORDINATE:
+            return self
+        return Metric.of_particles(states)
 
     def transform(self, particles: FloatArray) -> FloatArray:
         """Give rows x as rows z."""
@@ -126,7 +205,7 @@ def _newton_step(
     """Move curvature, then mean; the size of the move, in standard deviations."""
     draws = metric.inverse_transform(noise)
     scores = np.asarray(grad_log_prob(draws)).mean(axis=0)
-    scales = np.sqrt(np.einsum("ij,ij->i", metric.root, metric.root))
+    scales = np.sqrt(metric.variances)
     curvature = metric.root @ probe.mean(draws[:: len(draws) // N_HESSIANS], scales) @ metric.root
     if not (np.isfinite(scores).all() and np.isfinite(curvature).all()):
         return None
@@ -182,7 +261,7 @@ def _ascend(
     point: FloatArray,
 ) -> FloatArray | None:
     """Follow Newton steps, damped where the density is not concave; None if it does not arrive."""
-    scales = np.sqrt(np.einsum("ij,ij->i", metric.root, metric.root))
+    scales = np.sqrt(metric.variances)
     for _ in range(MAX_CLIMB):
         score = np.asarray(grad_log_prob(point[None]))[0]
         curvature = metric.root @ probe.mean(point[None], scales) @ metric.root

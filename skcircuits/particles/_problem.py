@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skcircuits.particles._diagnosis import LOOKS, Diagnosis, diagnose
 from skcircuits.particles._discrepancy import coordinate_discrepancies
 from skcircuits.particles._fields import Field, RandomScopes, make_field
 from skcircuits.particles._hessians import HessianProbe
@@ -122,6 +123,21 @@ class SVGDProblem:
             make_optimizer(self.optimizer),
             self.schedule,
             partial(_total_discrepancy, graph),
+        )
+
+    def diagnose(
+        self, particles: FloatArray, metric: Metric | None, is_thorough: bool
+    ) -> Diagnosis:
+        """Compare the moments of particles with those that chains from them find."""
+        log_prob = getattr(self.target, "log_prob_unnormalized", None)
+        return diagnose(
+            self._double_precision_score,
+            particles,
+            metric,
+            # Draws of its own: equal particles have equal faults.
+            np.random.default_rng(0),
+            log_prob=log_prob,
+            n_looks=len(LOOKS) if is_thorough else 2,
         )
 
     def measure(self, particles: FloatArray) -> tuple[FloatArray, FloatArray]:

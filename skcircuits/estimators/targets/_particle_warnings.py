@@ -44,18 +44,24 @@ def warn_of_shrinkage(problem, n_particles):
         )
 
 
-def warn_of_faults(diagnosis, estimator):
-    """Warn where means or variances of the particles contradict the target."""
-    faults = diagnosis.faults()
+def warn_of_faults(diagnosis, estimator, is_corrected):
+    """Warn where moments of the particles contradict the target, and are not mended."""
+    where = diagnosis.wrong
+    if is_corrected:
+        # Chains that have not mixed improve on the particles, but not to the truth.
+        where = (where | diagnosis.unsure) & diagnosis.unmixed
+    faults = diagnosis.faults(where)
     if not faults:
         return
-    if any("means" in fault for fault in faults):
-        way_out = "start closer, take longer steps (step_size), or set preconditioner='hessian'"
+    if is_corrected:
+        outcome = "They were moved towards the target, but the chains have not mixed there"
+        way_out = "reparametrise the target, or take more particles from closer to it"
     else:
-        way_out = "reparametrise the target, take more particles, or set preconditioner='hessian'"
+        outcome = "Expectations are not to be trusted"
+        way_out = "set correction=True, reparametrise the target, or start closer to it"
     warnings.warn(
-        f"{type(estimator).__name__}: by Stein's identity and Langevin steps from the particles, "
-        f"{'; '.join(faults)}. Expectations are not to be trusted: {way_out}.",
+        f"{type(estimator).__name__}: by Hamiltonian Monte Carlo chains from the particles, "
+        f"{'; '.join(faults)}. {outcome}: {way_out}.",
         ConvergenceWarning,
         stacklevel=5,
     )
