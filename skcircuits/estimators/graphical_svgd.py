@@ -537,7 +537,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             is_corrected = self.kernel == "auto" and self.preconditioner is not None
         found = problem.diagnose(state.particles, metric, is_corrected)
         self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
-        self.corrected_ = bool(is_corrected and found.wrong.any())
+        self.corrected_ = bool(is_corrected and found.doubtful.any())
         warn_of_faults(found, self, self.corrected_)
         if not self.corrected_:
             return state

@@ -18,14 +18,15 @@ from skcircuits.protocols import FloatArray
 
 __all__ = ["ChainMoments", "Chains"]
 
-# Acceptance for which steps are tuned, and how fast (Robbins and Monro).
-ACCEPTANCE, ADAPTATION_RATE, ADAPTATION_DECAY = 0.8, 0.5, 0.3
+# Acceptance for which steps are tuned, high so that chains enter necks too, and how fast (Robbins
+# and Monro).
+ACCEPTANCE, ADAPTATION_RATE, ADAPTATION_DECAY = 0.9, 0.5, 0.3
 FIRST_STEP, MAX_STEP = 0.5, 1.5
 # Steps vary by chain, so that narrow places are left too, where most steps are refused.
 STEP_RANGE = 0.2, 1.2
 # A quarter of the period of a standard normal: the next state forgets the last one. Trajectories
 # of random length cannot fall into step with a period (Mackenzie 1989).
-LENGTH_RANGE, MAX_LEAPS = (0.5, 2.0), 10
+LENGTH_RANGE, MAX_LEAPS = (0.5, 2.0), 15
 # Numbers that a phase keeps; of very many coordinates only some of its states.
 MAX_KEPT = 2e7
 # Gauss-Legendre points for the change of a log density that only has a score.

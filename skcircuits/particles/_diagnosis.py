@@ -22,17 +22,19 @@ PROBE_TOLERANCE = 1e-6
 
 # Trajectories while steps are tuned, while a metric is learned, and of the looks at the moments.
 N_TUNED, N_LEARNED = 20, 20
-LOOKS = 40, 80, 160, 160
+LOOKS = 40, 80, 160, 320
 # A mean that is off by this many standard deviations, or a variance by this factor, is wrong.
 SHIFT_BOUND, VARIANCE_BOUND = 0.15, 1.15
+# So far off they are doubtful also where the chains cannot tell.
+DOUBTFUL_SHIFT, DOUBTFUL_VARIANCE = 0.3, 1.4
 # Standard errors that do not arise by chance among two coordinates and among a thousand, the
 # looks counted; what is suspect within twice the error is looked at longer.
 CHANCE, SUSPICION = 0.005, 2.0
 # States of heavy tails understate their error where they have not met the tail.
 LEAST_ERROR = 0.03
-# Relative error of a variance that is good enough for a correction, and independent states per
-# chain below which chains have not mixed (split R-hat of 1.1; Gelman and Rubin 1992).
-PRECISE, INDEPENDENT_STATES = 0.05, 4
+# Relative errors of a variance that are good enough for a correction, and that are not; independent
+# states per chain below which chains have not mixed (R-hat of 1.1; Gelman and Rubin 1992).
+PRECISE, VAGUE, INDEPENDENT_STATES = 0.05, 0.12, 4
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,6 @@ class Diagnosis:
     shift: FloatArray
     variance_ratio: FloatArray
     shift_error: FloatArray
-    ratio_error: FloatArray
     moments: ChainMoments
     states: FloatArray  # (n, d), where the chains are
 
@@ -55,9 +56,8 @@ class Diagnosis:
         """Compare particles with the moments of the target."""
         scale = np.sqrt(moments.variance)
         ratio = particles.var(axis=0) / moments.variance
-        relative = np.hypot(moments.variance_error / moments.variance, LEAST_ERROR)
         shift = (particles.mean(axis=0) - moments.mean) / scale
-        return cls(shift, ratio, moments.mean_error / scale, ratio * relative, moments, states)
+        return cls(shift, ratio, moments.mean_error / scale, moments, states)
 
     @property
     def wrong(self) -> BoolArray:
@@ -67,25 +67,40 @@ class Diagnosis:
         return self._is_off(float(norm.isf(CHANCE / (4 * d))))
 
     @property
+    def doubtful(self) -> BoolArray:
+        """Coordinates that are wrong, or that chains take far away without getting to know them."""
+        excess = np.maximum(self.variance_ratio, 1.0 / np.maximum(self.variance_ratio, 1e-300))
+        is_far = (np.abs(self.shift) > DOUBTFUL_SHIFT) | (excess > DOUBTFUL_VARIANCE)
+        return self.wrong | (self.unmixed & is_far)
+
+    @property
     def unmixed(self) -> BoolArray:
         """Coordinates that the chains have not got to know."""
         n_independent = 1.0 / np.maximum(self.shift_error, 1e-12) ** 2
-        return n_independent < INDEPENDENT_STATES * len(self.states)
+        is_slow = n_independent < INDEPENDENT_STATES * len(self.states)
+        # Long arms and tails, which the mean hardly shows.
+        return is_slow | (self._relative_error > VAGUE)
 
     @property
     def unsure(self) -> BoolArray:
         """Coordinates that another look may tell more about."""
-        suspect = self._is_off(SUSPICION)
-        vague = self.ratio_error / self.variance_ratio > np.hypot(PRECISE, LEAST_ERROR)
-        return (suspect & (vague | ~self.wrong)) | self.unmixed
+        wrong = self.wrong
+        # A correction gives the moments of the chains to all coordinates.
+        is_vague = wrong.any() & (self._relative_error > np.hypot(PRECISE, LEAST_ERROR))
+        return (self._is_off(SUSPICION) & ~wrong) | is_vague | self.unmixed
+
+    @property
+    def _relative_error(self) -> FloatArray:
+        """Standard error of the target's variance, over itself."""
+        return np.hypot(self.moments.variance_error / self.moments.variance, LEAST_ERROR)
 
     def _is_off(self, n_errors: float) -> BoolArray:
         shift = np.abs(self.shift)
         ratio = np.maximum(self.variance_ratio, 1e-300)
         excess = np.maximum(ratio, 1.0 / ratio)
         off = (shift > SHIFT_BOUND) & (shift > n_errors * self.shift_error)
-        narrow = np.abs(ratio - 1.0) > n_errors * self.ratio_error
-        return off | ((excess > VARIANCE_BOUND) & narrow) | ~np.isfinite(self.shift + ratio)
+        is_clear = np.abs(ratio - 1.0) > n_errors * ratio * self._relative_error
+        return off | ((excess > VARIANCE_BOUND) & is_clear) | ~np.isfinite(self.shift + ratio)
 
     def corrected(self) -> FloatArray:
         """Give the states of the chains with the means and variances found, (n, d).
@@ -99,8 +114,8 @@ class Diagnosis:
         return self.moments.mean + centered * scale
 
     def faults(self, where: BoolArray | None = None) -> list[str]:
-        """Say in words what is wrong; nothing where nothing is."""
-        wrong = self.wrong if where is None else where
+        """Say in words what is wrong with some coordinates, by default all that are doubtful."""
+        wrong = self.doubtful if where is None else where
         found = []
         far = np.flatnonzero(wrong & ~(np.abs(self.shift) <= SHIFT_BOUND))
         if far.size:

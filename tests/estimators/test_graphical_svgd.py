@@ -481,16 +481,79 @@ def test_a_funnel_is_told_to_be_too_wide(preconditioner):
         sampler.fit(np.random.default_rng(0).normal(size=(100, 10)))
 
 
-def test_particles_in_heavy_tails_do_not_hide_the_others():
-    class StudentT:
-        @staticmethod
-        def grad_log_prob(X):
-            return -6.0 * X / (5.0 + X**2)
+class StudentT:
+    """Five degrees of freedom: SVGD sends a few particles far out and gathers the others."""
 
+    @staticmethod
+    def grad_log_prob(X):
+        return -6.0 * X / (5.0 + X**2)
+
+
+def test_heavy_tails_are_mended():
     start = np.random.default_rng(0).normal(size=(100, 10))
     sampler = GraphicalSVGDSampler(target=StudentT(), random_state=0, max_iter=300)
-    with pytest.warns(ConvergenceWarning, match="most particles are too close together"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         sampler.fit(start)
+    assert sampler.corrected_ and sampler.variance_ratio_.min() > 1.2
+    ratio = sampler.particles_.var(axis=0) / (5.0 / 3.0)
+    assert ratio.min() > 0.85 and ratio.max() < 1.15
+
+
+@pytest.mark.parametrize("options", [{"preconditioner": None}, {"correction": False}])
+def test_without_correction_heavy_tails_are_told(options):
+    start = np.random.default_rng(0).normal(size=(100, 10))
+    sampler = GraphicalSVGDSampler(target=StudentT(), random_state=0, max_iter=300, **options)
+    with pytest.warns(ConvergenceWarning, match=r"variances of .* too large.*not to be trusted"):
+        sampler.fit(start)
+    assert not sampler.corrected_
+
+
+class StateSpace:
+    """A random walk of 50 steps seen with noise; the last two coordinates are log scales."""
+
+    def __init__(self):
+        rng = np.random.default_rng(4)
+        self.seen = np.cumsum(0.3 * rng.normal(size=50)) + 0.7 * rng.normal(size=50)
+
+    def log_prob_unnormalized(self, X):
+        z, walk, noise = X[:, :50], X[:, 50], X[:, 51]
+        steps = (np.diff(z, axis=1) ** 2).sum(axis=1)
+        errors = ((self.seen - z) ** 2).sum(axis=1)
+        prior = (z[:, 0] / 3) ** 2 + (walk + 1) ** 2 + (noise + 1) ** 2
+        terms = steps * np.exp(-2 * walk) + errors * np.exp(-2 * noise) + prior
+        return -0.5 * terms - 49 * walk - 50 * noise
+
+    def grad_log_prob(self, X):
+        z, walk, noise = X[:, :50], X[:, 50:51], X[:, 51:]
+        steps, errors = np.diff(z, axis=1), self.seen - z
+        gradient = errors * np.exp(-2 * noise)
+        gradient[:, 1:] -= steps * np.exp(-2 * walk)
+        gradient[:, :-1] += steps * np.exp(-2 * walk)
+        gradient[:, 0] -= z[:, 0] / 9
+        of_walk = (steps**2).sum(axis=1, keepdims=True) * np.exp(-2 * walk) - 49 - walk - 1
+        of_noise = (errors**2).sum(axis=1, keepdims=True) * np.exp(-2 * noise) - 50 - noise - 1
+        return np.hstack([gradient, of_walk, of_noise])
+
+
+def chain_of_steps():
+    along = [[j for j in (i - 1, i + 1) if 0 <= j < 50] for i in range(50)]
+    return [[*others, 50, 51] for others in along] + [[*range(50)]] * 2
+
+
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_a_state_space_model_has_the_right_variances(with_graph):
+    target = StateSpace()
+    if with_graph:
+        target.neighbors = chain_of_steps()
+    sampler = GraphicalSVGDSampler(target=target, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampler.fit(np.random.default_rng(0).normal(size=(100, 52)))
+    # Log scales and some states, by quadrature over the two scales, the states summed out.
+    ratio = sampler.particles_.var(axis=0)[[50, 51, 0, 1, 25, 49]]
+    ratio /= [0.13208, 0.01432, 0.12966, 0.104, 0.08248, 0.13182]
+    assert ratio.min() > 0.85 and ratio.max() < 1.15
 
 
 def test_collapsed_variances_are_told():

@@ -46,10 +46,10 @@ def warn_of_shrinkage(problem, n_particles):
 
 def warn_of_faults(diagnosis, estimator, is_corrected):
     """Warn where moments of the particles contradict the target, and are not mended."""
-    where = diagnosis.wrong
+    where = diagnosis.doubtful
     if is_corrected:
         # Chains that have not mixed improve on the particles, but not to the truth.
-        where = (where | diagnosis.unsure) & diagnosis.unmixed
+        where &= diagnosis.unmixed
     faults = diagnosis.faults(where)
     if not faults:
         return
