@@ -3,12 +3,13 @@
 Rows of four correlated columns, y = 1 + x1 - x2 / 2 + x3 / 2 + noise; cells of x1, x2 and y are
 hidden completely at random (MCAR) or depending on x3, which stays observed (MAR). Each of m tables
 gives a least-squares fit; `pool_models` (Rubin; Barnard and Rubin) gives the intervals. Beside
-ours (proper and improper): `IterativeImputer(sample_posterior=True)` and complete rows only.
+ours (proper with one Gaussian and with the automatic density; improper):
+`IterativeImputer(sample_posterior=True)`, miceforest, and complete rows only.
 
 Results are appended to a file, one line per simulated table and method.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/coverage.py [--rates .1 .3 .5] [--masks MCAR MAR]
-     [--repetitions 300] [--rows 200] [--imputations 10] [--density one|auto] [--results FILE]
+     [--repetitions 300] [--rows 200] [--imputations 10] [--methods one auto] [--results FILE]
 """
 
 import argparse
@@ -27,6 +28,7 @@ from skcircuits import CircuitImputer, GaussianMixtureDensity, pool
 RESULTS = Path(__file__).parent / "results" / "coverage.jsonl"
 COEFFICIENTS = np.array([1.0, 1.0, -0.5, 0.5])
 KEYS = ["mask", "rate", "seed", "method"]
+METHODS = ["one", "auto", "improper", "iterative", "miceforest", "complete rows"]
 
 
 def simulate(n_rows, mask, rate, rng):
@@ -63,7 +65,7 @@ def pooled_interval(tables):
     return result.interval(0.95)
 
 
-def intervals(method, incomplete, m, seed, density):
+def intervals(method, incomplete, m, seed):
     """Intervals of one method."""
     if method == "complete rows":
         found, variances, freedom = least_squares(incomplete[~np.isnan(incomplete).any(axis=1)])
@@ -78,10 +80,22 @@ def intervals(method, incomplete, m, seed, density):
                 for i in range(m)
             ]
         )
+    if method == "miceforest":
+        return pooled_interval(forests(incomplete, m, seed))
     one = GaussianMixtureDensity(n_components=1, covariance_type="tied", random_state=seed)
-    imputer = CircuitImputer(density=one if density == "one" else "auto", random_state=seed)
+    imputer = CircuitImputer(density="auto" if method == "auto" else one, random_state=seed)
     imputer.fit(incomplete)
-    return pooled_interval(imputer.sample_imputations(incomplete, m, proper=method == "proper"))
+    return pooled_interval(imputer.sample_imputations(incomplete, m, proper=method != "improper"))
+
+
+def forests(incomplete, m, seed):
+    """Tables completed by miceforest."""
+    import miceforest
+
+    frame = pd.DataFrame(incomplete, columns=list("abcd"))
+    kernel = miceforest.ImputationKernel(frame, num_datasets=m, random_state=seed)
+    kernel.mice(4, num_threads=1)
+    return [kernel.complete_data(i).to_numpy() for i in range(m)]
 
 
 def main():
@@ -91,10 +105,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=300)
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--imputations", type=int, default=10)
-    parser.add_argument("--density", choices=["one", "auto"], default="one")
-    parser.add_argument(
-        "--methods", nargs="+", default=["proper", "improper", "iterative", "complete rows"]
-    )
+    parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -110,9 +121,7 @@ def main():
                 for method in options.methods:
                     if (mask, rate, seed, method) in done:
                         continue
-                    found = intervals(
-                        method, incomplete, options.imputations, seed, options.density
-                    )
+                    found = intervals(method, incomplete, options.imputations, seed)
                     covered = (found[:, 0] <= COEFFICIENTS) & (found[:, 1] >= COEFFICIENTS)
                     row = dict(zip(KEYS, (mask, rate, seed, method), strict=True))
                     row |= {"covered": covered.mean(), "width": (found[:, 1] - found[:, 0]).mean()}
@@ -127,7 +136,10 @@ def summarise(path):
     for what in ("covered", "width"):
         table = results.pivot_table(index=["mask", "rate"], columns="method", values=what)
         print(f"{what}\n{table.round(3).to_string()}")
-    print(f"{results.seed.nunique()} simulated tables per mask and rate")
+    counts = results.pivot_table(
+        index=["mask", "rate"], columns="method", values="seed", aggfunc=len
+    )
+    print(f"simulated tables\n{counts.to_string()}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import warnings
 from collections import Counter
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -27,6 +28,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     Comparison,
     choose_pool,
     learn_pool,
+    without_structure,
 )
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
@@ -34,6 +36,8 @@ from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 __all__ = ["GaussianMixtureDensity"]
 
+# Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
+_DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
 _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
 
 
@@ -239,11 +243,15 @@ class GaussianMixtureDensity(CircuitDensity):
         seed = int(generator.integers(np.iinfo(np.int32).max))
         pool, fits = self._given_pool, self._given_fits
         if pool:
+            if self._is_draw and self.covariance_type == "auto":
+                pool = without_structure(pool, table.numbers.shape[1])
             self.selection_ = [{**c.described(), "pool": times} for c, times in pool.items()]
         else:
             comparison = Comparison(table, self.selection, settings, seed)
             pool, fits = choose_pool(table, self._space(), comparison), comparison.fits
             self.selection_ = comparison.report(pool)
+        if self._is_draw:
+            settings = _as_draw(settings, pool, table.total_weight)
         self._pool = pool
         n_members = sum(pool.values())
         result = drive(
@@ -258,8 +266,8 @@ class GaussianMixtureDensity(CircuitDensity):
         vars(self).update(self._attributes(result.state, table))
         self._check_convergence(result.converged, len(result.state) == n_members)
 
-    def _clone_chosen(self):
-        cloned = super()._clone_chosen()
+    def _clone_for_draw(self):
+        cloned = super()._clone_for_draw()
         cloned._given_pool = getattr(self, "_pool", None)
         return cloned
 
@@ -361,6 +369,20 @@ class GaussianMixtureDensity(CircuitDensity):
         }
         units = _numeric_units(states, parts, numeric_columns)
         return {**attributes, "circuit_": _as_circuit(attributes, units)}
+
+
+def _as_draw(settings, pool, total_weight):
+    """Iterate until what is left to gain is nothing beside the sampling error.
+
+    That is a matter of nats over all rows, however many there are: half a nat is a standard
+    deviation of a parameter. What several components are is not determined as finely.
+    """
+    settings = replace(settings, is_draw=True)
+    if any(candidate.n_components > 1 for candidate in pool):
+        return settings
+    tol = min(settings.tol, _DRAW_TOL / max(total_weight, 1.0))
+    max_iter = max(settings.max_iter, _MAX_DRAW_ITERATIONS)
+    return replace(settings, tol=tol, max_iter=max_iter)
 
 
 def _moments(state, table):

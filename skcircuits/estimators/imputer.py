@@ -244,9 +244,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         proper : bool, default=True
             Draw the parameters of the density as well: each table is drawn from a density
             learned again from the training rows under random weights (the Bayesian bootstrap
-            [1]_). Intervals pooled from improper imputations, drawn from the one fitted
-            density, are too short. A `Circuit` as density has no parameters to learn: both
-            are the same.
+            [1]_), with as little shrinkage as they allow. Intervals pooled from improper
+            imputations, drawn from the one fitted density, are too short. A `Circuit` as
+            density has no parameters to learn: both are the same.
 
         Returns
         -------
@@ -432,5 +432,5 @@ def _bootstrap_weights(sample_weight, n_rows, seed):
 
 def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, seed):
     """Learn the density again under new weights and draw one completed table from it."""
-    learned = density._clone_chosen()._fit_encoded(rows, imputer._schema, sample_weight)
+    learned = density._clone_for_draw()._fit_encoded(rows, imputer._schema, sample_weight)
     return imputer._complete(learned, encoded, "sample", seed=seed)[0]

@@ -186,11 +186,43 @@ def test_weights_stand_for_repeated_rows():
 def test_a_clone_may_keep_what_was_chosen():
     X = two_groups()
     density = GaussianMixtureDensity(random_state=0).fit(X)
-    kept = density._clone_chosen().fit(X[:200])
+    kept = density._clone_for_draw().fit(X[:200])
     assert kept.n_components_ == density.n_components_
     assert not any("loss" in row for row in kept.selection_)
     # a second fit of the density itself chooses again
     assert any("loss" in row for row in density.fit(X[:200]).selection_)
+
+
+def regression_slopes(density):
+    """Of the last column on the others, under one Gaussian."""
+    covariance = density.covariances_[0]
+    return np.linalg.solve(covariance[:-1, :-1], covariance[:-1, -1])
+
+
+def test_draws_of_parameters_are_not_biased_by_the_prior():
+    # Half of the cells are missing: what draws covariances to their diagonal counts several times
+    rng = np.random.default_rng(0)
+    slopes = np.array([1.0, -0.5, 0.5])
+    errors = {"fit": [], "draw": []}
+    for _ in range(8):
+        x = 0.6 * rng.normal(size=(200, 1)) + 0.8 * rng.normal(size=(200, 3))
+        X = np.column_stack([x, x @ slopes + rng.normal(size=200)])
+        X[rng.random(X.shape) < [0.5, 0.5, 0.0, 0.5]] = np.nan
+        density = GaussianMixtureDensity(n_components=1, covariance_type="tied").fit(X)
+        errors["fit"].append(regression_slopes(density) - slopes)
+        errors["draw"].append(regression_slopes(density._clone_for_draw().fit(X)) - slopes)
+    biases = {name: np.abs(np.mean(own, axis=0)).max() for name, own in errors.items()}
+    assert biases["draw"] < min(0.12, 0.6 * biases["fit"])
+
+
+def test_draws_of_parameters_have_covariances_without_structure():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 4))
+    density = GaussianMixtureDensity(n_components=1, n_factors=1).fit(X)
+    draw = density._clone_for_draw().fit(X)
+    assert [row["covariance_type"] for row in draw.selection_ if row["pool"]] == ["tied"]
+    asked = GaussianMixtureDensity(n_components=1, n_factors=1, covariance_type="factor").fit(X)
+    assert asked._clone_for_draw().fit(X).selection_[0]["covariance_type"] == "factor"
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -158,6 +158,7 @@ class AutomaticDensity(CircuitDensity):
         fit.call_on_fit_task_begin(estimator=self)
         for density in densities:
             task = fit.subcontext(task_name=type(density).__name__)
+            density._is_draw = self._is_draw
             with task.propagate_callback_context(density):
                 task.call_on_fit_task_begin(estimator=self)
                 density.set_params(verbose=self.verbose)
@@ -165,8 +166,8 @@ class AutomaticDensity(CircuitDensity):
                 task.call_on_fit_task_end(estimator=self)
         fit.call_on_fit_task_end(estimator=self)
 
-    def _clone_chosen(self):
-        cloned = super()._clone_chosen()
+    def _clone_for_draw(self):
+        cloned = super()._clone_for_draw()
         cloned._given_weights = getattr(self, "_weights", None)
         return cloned
 

@@ -69,6 +69,7 @@ class BaseDensity(
         ``log_prob_unnormalized`` and ``cardinalities``.
     """
 
+    _is_draw = False
     _model = "circuit_"  # the attribute that answers; the others tell about the table
 
     def __sklearn_is_fitted__(self):
@@ -146,9 +147,14 @@ class BaseDensity(
         """Circuits whose answers about missing cells are averaged, with their weights."""
         return [(1.0, self.circuit_)]
 
-    def _clone_chosen(self):
-        """Clone a fitted density; where a choice was made in fit, the clone keeps it."""
-        return clone(self)
+    def _clone_for_draw(self):
+        """Clone a fitted density to learn one draw of its parameters, under random weights.
+
+        Where a choice was made in fit, the clone keeps it; its prior weighs little.
+        """
+        cloned = clone(self)
+        cloned._is_draw = True
+        return cloned
 
     def _make_generator(self):
         return make_generator(getattr(self, "random_state", None))

@@ -40,6 +40,7 @@ __all__ = [
     "choose_single",
     "learn_pool",
     "pool_size",
+    "without_structure",
 ]
 
 _MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
@@ -281,6 +282,16 @@ def choose_single(
     n_factors = _best_number_of_factors(single, comparison)
     first = _several_components(table, space, comparison.n_rows, n_factors, few=True)
     return single, not any(comparison.is_promising({single: 1}, {c: 1}) for c in first)
+
+
+def without_structure(pool: Pool, n_columns: int) -> Pool:
+    """Give a pool of one factor analyser a covariance without structure in its place.
+
+    Imputed tables must keep whatever an analysis may ask of them (Meng, 1994, "Multiple-Imputation
+    Inferences with Uncongenial Sources of Input"), also what predicts no better.
+    """
+    is_single = all(c == Candidate("factor", c.n_factors, 1) for c in pool)
+    return {Candidate("tied", 0, 1): 1} if is_single and n_columns <= _MAX_DENSE_COLUMNS else pool
 
 
 def _best_number_of_factors(single: Candidate | None, comparison: Comparison) -> int:

@@ -139,6 +139,20 @@ class FullGaussians:
         strength = _learned_strength(completeness * scatter, completeness * counts, target)
         return replace(self, target=target, strength=strength)
 
+    def relax(self, sums: Sums, pairs: Sums) -> Self:
+        """Shrink one covariance by the square of the fraction that is best for its own error.
+
+        That fraction is of the order of the relative sampling error: it biases regressions on
+        imputed columns by as much as they vary, its square by an order less. Rows that lack one of
+        two cells repeat what the prior says, so that it counts against the others alone.
+        """
+        if self.kind != "tied" or len(self.target) < 2:
+            return self
+        total = float(sums[0].sum())
+        fraction = (self.strength / max(self.strength + total, 1e-300)) ** 2
+        together = float(pairs[1][np.triu_indices(len(self.target), 1)].mean())
+        return replace(self, strength=together * fraction / (1.0 - fraction))
+
     def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """New means (K, c) and scatter around them: (K, c, c), or (c, c) where tied."""
         counts, first, second = sums

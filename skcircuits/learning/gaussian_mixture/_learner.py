@@ -47,7 +47,8 @@ class EMSettings:
     are combinations of categories, each with some latent classes. `pseudo_count`: rows
     that the prior of each component weighs as much as. `n_init`: number of starts; the best
     after ten iterations goes on. `max_iter`, `tol`: most iterations, and least gain of the lower
-    bound, in nats per row, that one must make.
+    bound, in nats per row, that one must make. `is_draw`: whether the parameters are one draw of
+    several, which must not be drawn towards the prior by as much as they vary.
     """
 
     covariance_type: CovarianceType = "full"
@@ -57,6 +58,7 @@ class EMSettings:
     n_init: int = 3
     max_iter: int = 200
     tol: float = 1e-4
+    is_draw: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +207,8 @@ def _step(
     gaussians = state.gaussians
     if is_adapting:
         gaussians = gaussians.adapt(numbers_sums, table.completeness, pairs)
+        if settings.is_draw:
+            gaussians = gaussians.relax(numbers_sums, pairs)
     bound = log_likelihood + state.gaussians.log_prior()
     bound += state.categories.log_prior(state.weights, settings.pseudo_count)
     bound /= table.total_weight or 1.0  # no row has an observed cell

@@ -57,7 +57,7 @@ def test_proper_imputations_keep_the_choice():
     table.loc[::4, "y"] = np.nan
     density = AutomaticDensity(families=["wmispn"], selection="cells")
     imputer = CircuitImputer(density=density, random_state=0).fit(table)
-    again = imputer.density_._clone_chosen()
+    again = imputer.density_._clone_for_draw()
     again._fit_encoded(*imputer._training[:1], imputer._schema)
     assert [type(d) for d in again.densities_] == [type(d) for d in imputer.density_.densities_]
     assert len(imputer.set_output(transform="pandas").sample_imputations(table, 2)) == 2

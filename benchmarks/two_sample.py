@@ -1,0 +1,137 @@
+"""How well draws of a density are told from real rows: the classifier two-sample score.
+
+A density learns from half of a table. A gradient boosting classifier then tells the other half
+from as many drawn rows; scores of its classes on rows left out in five folds have an area under
+the curve of 1/2 where the rows cannot be told apart. The score is 2 (1 - area), at most 1
+(Lopez-Paz and Oquab, "Revisiting Classifier Two-Sample Tests", ICLR 2017). "real" are the rows
+that taught the densities in place of drawn ones: what a perfect density reaches.
+
+Tables of numbers and categories: abalone, elevators (categories: its columns of at most five
+values) and shuttle, at most 10,000 rows each.
+
+Results are appended to a file, one line per table, density and seed; what is there is not run
+again.
+
+Run: OMP_NUM_THREADS=1 python benchmarks/two_sample.py [--tables abalone] [--densities latent_tree]
+     [--seeds 1] [--results FILE]
+"""
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from _data import data_path
+from _results import Records
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+from skcircuits import (
+    AutomaticDensity,
+    ChowLiuDensity,
+    GaussianMixtureDensity,
+    HiddenChowLiuDensity,
+    WMISPNDensity,
+)
+
+RESULTS = Path(__file__).parent / "results" / "two_sample.jsonl"
+TABLES = ["abalone", "elevators", "shuttle"]
+MAX_ROWS = 10_000
+DENSITIES = {
+    "latent_tree": lambda seed: HiddenChowLiuDensity(random_state=seed),
+    "wmispn": lambda seed: WMISPNDensity(random_state=seed),
+    "chow_liu": lambda seed: ChowLiuDensity(random_state=seed),
+    "gaussian_mixture": lambda seed: GaussianMixtureDensity(random_state=seed),
+    "automatic": lambda seed: AutomaticDensity(random_state=seed),
+}
+
+
+def load(name):
+    """A dataframe whose categories are pandas categories."""
+    if name == "shuttle":
+        frame = pd.read_csv(data_path("hybrid", "shuttle.csv.gz")).drop(columns="split")
+        categorical = [frame.columns[-1]]
+    else:
+        frame = pd.read_csv(data_path("svr", f"{name}_raw.csv.gz"))
+        numeric = frame.select_dtypes("number")
+        few = [c for c in numeric if frame[c].nunique() <= 5]
+        categorical = [*frame.columns.difference(numeric.columns), *few]
+    frame = frame.sample(min(len(frame), MAX_ROWS), random_state=0).reset_index(drop=True)
+    return frame.astype(dict.fromkeys(categorical, "category"))
+
+
+def recorded(drawn, train):
+    """Round drawn numbers to the steps in which a column was recorded, where it was in steps.
+
+    A measurement of two decimals tells itself from a draw by its decimals alone.
+    """
+    result = drawn.copy()
+    for column in train.select_dtypes("number"):
+        values = np.unique(train[column])
+        steps = (values - values[0]) / np.diff(values).min()
+        if np.allclose(steps, np.round(steps), atol=1e-3):
+            step = (values[-1] - values[0]) / np.round(steps[-1])
+            result[column] = values[0] + step * np.round((drawn[column] - values[0]) / step)
+    return result.astype(train.dtypes)
+
+
+def two_sample_score(real, drawn, seed):
+    """2 (1 - area under the curve) of a classifier that tells real rows from drawn ones."""
+    rows = pd.concat([real, drawn], ignore_index=True)
+    is_categorical = [isinstance(t, pd.CategoricalDtype) for t in real.dtypes]
+    for column in real.columns[is_categorical]:
+        rows[column] = pd.Categorical(rows[column], categories=real[column].cat.categories)
+    label = np.repeat([0, 1], [len(real), len(drawn)])
+    model = HistGradientBoostingClassifier(
+        categorical_features="from_dtype", random_state=seed, early_stopping=False
+    )
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    told = cross_val_predict(model, rows, label, cv=folds, method="predict_proba")[:, 1]
+    return min(1.0, 2 * (1 - roc_auc_score(label, told)))
+
+
+def examine(table, name, seed):
+    """Score, held-out log density and seconds of one density on one table."""
+    frame = load(table)
+    order = np.random.default_rng(seed).permutation(len(frame))
+    half = len(frame) // 2
+    train, test = frame.iloc[order[:half]], frame.iloc[order[half : 2 * half]]
+    if name == "real":
+        return {"score": two_sample_score(test, train, seed)}
+    start = time.process_time()
+    density = DENSITIES[name](seed).fit(train)
+    fitted = time.process_time()
+    drawn = recorded(density.sample(half, random_state=seed), train)
+    return {
+        "score": two_sample_score(test, drawn, seed),
+        "log_density": float(density.score(test)),
+        "fit": fitted - start,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", nargs="+", default=TABLES)
+    parser.add_argument("--densities", nargs="+", default=["real", *DENSITIES])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    records = Records(options.results, ["table", "density", "seed"])
+    for seed in range(options.seeds):
+        for table in options.tables:
+            for density in options.densities:
+                cell = {"table": table, "density": density, "seed": seed}
+                if cell not in records:
+                    records.add(cell | examine(table, density, seed))
+    results = records.table()
+    for what in ("score", "log_density", "fit"):
+        means = results.pivot_table(index="table", columns="density", values=what)
+        print(f"{what}\n{means.round(3).to_string()}")
+
+
+if __name__ == "__main__":
+    main()
