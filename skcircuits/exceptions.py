@@ -96,7 +96,8 @@ def require(attribute: str, kind: str, **values: object) -> None:
     """Refuse arguments that are of another kind, which the attribute tells, by a TypeError."""
     for name, value in values.items():
         if not hasattr(value, attribute) or isinstance(value, type):
-            raise TypeError(must(name, f"be {kind}", type=type(value).__name__))
+            way_out = f"Pass {name}.circuit_." if hasattr(value, "circuit_") else ""
+            raise TypeError(must(name, f"be {kind}", way_out, type=type(value).__name__))
 
 
 def require_count(at_least: int | None, **values: Any) -> None:

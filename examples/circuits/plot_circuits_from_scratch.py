@@ -10,7 +10,7 @@ kind of day, its temperature and whether it rains. Every answer below is exact.
 # %%
 # Build
 # -----
-# Column 0 is the kind of day (calm, windy, stormy), column 1 the temperature, column 2 rain.
+# Column 0 is the kind of day (calm, windy, stormy), column 1 the temperature in °C, column 2 rain.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -69,7 +69,7 @@ temperatures = np.linspace(5, 35, 200)
 rows = np.column_stack([np.full(200, np.nan), temperatures, np.full(200, np.nan)])
 figure, ax = plt.subplots(layout="constrained")
 ax.plot(temperatures, summer.marginals(rows)[2][:, 1])
-ax.set(xlabel="temperature", ylabel="probability of rain", title="summer")
+ax.set(xlabel="temperature (°C)", ylabel="probability of rain", title="summer")
 
 # %%
 # Combine and compare
@@ -88,5 +88,5 @@ means = np.linspace(4, 24, 21)
 distances = [mmd2(summer, season(mean, [0.6, 0.3, 0.1]), kernel) for mean in means]
 figure, ax = plt.subplots(layout="constrained")
 ax.plot(means, distances)
-ax.set(xlabel="mean temperature of the other season", ylabel="squared MMD to summer")
+ax.set(xlabel="mean temperature of the other season (°C)", ylabel="squared MMD to summer")
 plt.show()

@@ -32,10 +32,10 @@ synthetic = density.sample(len(real), random_state=0)
 
 figure, axes = plt.subplots(1, 4, figsize=(12, 3.2), layout="constrained")
 for ax, column in zip(axes, columns[1:]):
-    for table, label, color in [(real, "real", "tab:blue"), (synthetic, "drawn", "tab:orange")]:
+    for table, label, color in [(real, "real", "C0"), (synthetic, "drawn", "C1")]:
         ax.scatter(table["alcohol"], table[column], s=10, alpha=0.6, label=label, color=color)
     ax.set(xlabel="alcohol", ylabel=column)
-axes[0].legend()
+axes[0].legend(markerscale=1.5)
 plt.show()
 
 # %%

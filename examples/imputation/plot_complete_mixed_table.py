@@ -34,20 +34,25 @@ table.head()
 # Three completions
 # -----------------
 # The mean lies between the trades where the trade is unknown, the most probable value
-# follows one of them, and a draw looks like the table itself.
-completed = {}
-for strategy in ("mean", "mpe", "sample"):
-    imputer = CircuitImputer(strategy=strategy, random_state=0)
-    completed[strategy] = imputer.set_output(transform="pandas").fit_transform(table)
+# follows one of them, and a draw looks like the table itself. All three answers come from one
+# density; a mixture of Gaussians suits wages that rise with age at a pace that the trade sets.
+imputer = CircuitImputer(density="gaussian_mixture", random_state=0)
+imputer.set_output(transform="pandas").fit(table)
+completed = {
+    strategy: imputer.set_params(strategy=strategy).transform(table)
+    for strategy in ("mean", "mpe", "sample")
+}
 
 unknown = table["wage"].isna()
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.5), sharex=True, sharey=True, layout="constrained")
 for axis, (title, rows) in zip(axes, {"truth": whole, **completed}.items()):
     axis.scatter(rows["age"][~unknown], rows["wage"][~unknown], s=4, color="lightgray")
-    colours = rows["trade"][unknown].map({"cook": "tab:blue", "smith": "tab:red"})
-    axis.scatter(rows["age"][unknown], rows["wage"][unknown], s=6, c=colours)
-    axis.set(title=title, xlabel="age")
-axes[0].set_ylabel("wage (hidden cells coloured by trade)")
+    for trade, colour in {"cook": "C0", "smith": "C1"}.items():
+        shown = unknown & (rows["trade"] == trade)
+        axis.scatter(rows["age"][shown], rows["wage"][shown], s=6, color=colour, label=trade)
+    axis.set(title=title, xlabel="age (years)")
+axes[0].set_ylabel("wage per hour")
+axes[0].legend(title="hidden wage of a", markerscale=2, loc="upper left")
 plt.show()
 
 # %%

@@ -10,7 +10,8 @@ rules, say how much the missing values cost.
 # %%
 # A table with 35 % missing values
 # --------------------------------
-# y depends on two correlated columns with coefficients 1 and -1/2.
+# Blood pressure depends on age and exercise, which are correlated, with coefficients 1 and -1/2;
+# all columns are in standard deviations.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,8 +20,8 @@ from sklearn.linear_model import LinearRegression
 from skcircuits import CircuitImputer, GaussianMixtureDensity, pool_models
 
 rng = np.random.default_rng(3)
-X = rng.normal(size=(150, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]])
-table = np.column_stack([X, X @ [1.0, -0.5] + rng.normal(size=150)])
+X = rng.normal(size=(400, 2)) @ np.array([[1.0, 0.6], [0.0, 0.8]])
+table = np.column_stack([X, X @ [1.0, -0.5] + rng.normal(size=400)])
 incomplete = np.where(rng.random(table.shape) < 0.35, np.nan, table)
 
 # %%
@@ -52,13 +53,14 @@ results = {
 # Bars are 95 % confidence intervals, dotted lines the true coefficients.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
-for j, (ax, truth) in enumerate(zip(axes, [1.0, -0.5]), start=1):
+coefficients = {"age": 1.0, "exercise": -0.5}
+for j, (ax, (name, truth)) in enumerate(zip(axes, coefficients.items()), start=1):
     for height, result in enumerate(results.values()):
         low, high = result.interval()[j]
-        ax.plot([low, high], [height, height], color="tab:blue", lw=3, solid_capstyle="butt")
-        ax.plot(result.estimate[j], height, "o", color="tab:blue")
+        ax.plot([low, high], [height, height], color="C0", lw=3, solid_capstyle="butt")
+        ax.plot(result.estimate[j], height, "o", color="C0")
     ax.axvline(truth, color="0.3", ls=":")
-    ax.set(xlabel=f"coefficient of column {j}")
+    ax.set(xlabel=f"coefficient of {name}")
 axes[0].set_yticks(range(len(results)), list(results))
 axes[0].invert_yaxis()
 plt.show()

@@ -47,8 +47,11 @@ for train, test in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
 # Reliability curves
 # ------------------
 figure, ax = plt.subplots(figsize=(6, 5), layout="constrained")
-for name, p in probabilities.items():
+for (name, p), marker in zip(probabilities.items(), "os^"):
     label = f"{name}, Brier score {brier_score_loss(y, p):.3f}"
-    CalibrationDisplay.from_predictions(y, p, n_bins=6, strategy="quantile", name=label, ax=ax)
+    CalibrationDisplay.from_predictions(
+        y, p, n_bins=6, strategy="quantile", name=label, ax=ax, marker=marker
+    )
+ax.legend(loc="upper left")
 ax.set(xlabel="predicted probability of a benign tumour", ylabel="fraction that is benign")
 plt.show()

@@ -68,7 +68,7 @@ for ax, what, exact in [
     ax.plot(summary[f"raw_{what}"] - exact, names, "o", label="chain as it came")
     ax.plot(summary[what] - exact, names, "s", label="weighted")
     ax.set_xlabel(f"error of the {'mean' if what == 'mean' else 'standard deviation'}")
-axes[0].legend()
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
 plt.show()
 
 # %%

@@ -84,7 +84,9 @@ n_measured = np.bincount(network.pairs.ravel(), minlength=n_sensors + 4)[:n_sens
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 left.plot(n_measured, spread, "o")
-left.set(xlabel="measured distances", ylabel="posterior deviation", yscale="log")
+left.set(xlabel="measured distances", ylabel="posterior standard deviation", yscale="log")
 right.plot(spread, sampler.stein_discrepancy_per_node_, "o")
-right.set(xlabel="posterior deviation", ylabel="Stein discrepancy of the node", xscale="log")
+right.set(
+    xlabel="posterior standard deviation", ylabel="Stein discrepancy of the node", xscale="log"
+)
 plt.show()

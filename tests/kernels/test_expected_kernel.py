@@ -1,5 +1,7 @@
 """Expected kernels of pairs of circuits against enumeration."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -173,3 +175,9 @@ def test_many_variables(n_variables):
     unequal = Hamming(scale)(np.zeros((1, 1)), np.ones((1, 1)))[0, 0]
     expected = u @ (1 + (unequal - 1) * differ).prod(axis=2) @ v
     np.testing.assert_allclose(expected_kernel(p, q, Hamming(scale)), expected, rtol=1e-12)
+
+
+def test_densities_name_their_circuit():
+    density = SimpleNamespace(circuit_=None)
+    with pytest.raises(TypeError, match=r"q must be a circuit; .*Pass q\.circuit_\."):
+        mmd2(Circuit(Bernoulli(0, 0.5)), density, Hamming())
