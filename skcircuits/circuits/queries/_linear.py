@@ -28,7 +28,7 @@ from skcircuits.circuits.queries._restricted import RestrictedCircuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["LinearBound", "LinearCircuit", "integer_range"]
+__all__ = ["LinearBound", "LinearCircuit", "around_integers", "integer_range"]
 
 MAX_DIRECTIONS = 3
 # Integers of a column that are looked at one by one
@@ -255,8 +255,11 @@ def _integer_rows(
     kept = np.flatnonzero(possible & (lower <= upper))
     evidence = known.rows(np.zeros(len(kept), dtype=np.intp))
     low, high = evidence.box.lower, evidence.box.upper
-    low[:, outer] = np.fmax(low[:, outer], values[kept] - 0.5)
-    high[:, outer] = np.fmin(high[:, outer], values[kept] + 0.5)
+    ends = around_integers(values[kept])
+    low[:, outer], high[:, outer] = (
+        np.fmax(low[:, outer], ends[0]),
+        np.fmin(high[:, outer], ends[1]),
+    )
     if inner >= 0:
         low[:, inner] = np.fmax(low[:, inner], np.where(np.isinf(lower), np.nan, lower)[kept])
         high[:, inner] = np.fmin(high[:, inner], np.where(np.isinf(upper), np.nan, upper)[kept])
@@ -281,7 +284,12 @@ def _between(
                 inside = (total >= bound.lower) & (total <= bound.upper)
             ends[inside] = x[inside]
     # Between two integers may lie none: then the first is after the last
-    return first - 0.5, last + 0.5
+    return around_integers(first)[0], around_integers(last)[1]
+
+
+def around_integers(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Closed intervals of what rounds to integers: the points half-way round to even ones."""
+    return np.nextafter(values - 0.5, np.inf), np.nextafter(values + 0.5, -np.inf)
 
 
 def integer_range(plan: Plan, known: Evidence, variable: int) -> tuple[float, float]:

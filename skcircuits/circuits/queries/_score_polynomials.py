@@ -46,11 +46,12 @@ class Scores:
 
 
 def fill_polynomials(
-    plan: Plan, known: Evidence, scores: dict[int, Scores]
+    plan: Plan, known: Evidence, scores: dict[int, Scores], *, is_max: bool = False
 ) -> tuple[list[tuple[slice, RestrictedLayer]], Polynomials]:
     """Polynomials of all units, and the input layers restricted to the parts of variables.
 
-    Row i of the restricted layers holds part i of every variable at once.
+    Row i of the restricted layers holds part i of every variable at once. Coefficients are
+    probabilities, or where ``is_max`` the values of the best rows with each score.
     """
     degree = sum(int(own.points.max(initial=0)) for own in scores.values())
     if degree > MAX_DEGREE:
@@ -58,13 +59,13 @@ def fill_polynomials(
         condition = f"have at most {MAX_DEGREE} different values"
         raise CircuitPropertyError(must("a sum of columns", condition, way_out, n=degree))
     n_parts = max((len(own.points) for own in scores.values()), default=1)
-    polynomials = Polynomials(plan.n_units, degree, n_parts)
+    polynomials = Polynomials(plan.n_units, degree, n_parts, is_max=is_max)
     parts = _parts(known, scores)
     layers = []
     for units, layer in plan.inputs:
         restricted = restrict(layer, parts)
         layers.append((units, restricted))
-        log_masses = restricted.log_mass()
+        log_masses = restricted.log_max() if is_max else restricted.log_mass()
         if layer.scopes.shape[1] > 1 and np.isin(layer.scopes, list(scores)).any():
             condition = "have input units of single variables for counts and sums"
             way_out = "Fit covariance_type='diag', or ask for an estimate."
@@ -74,11 +75,7 @@ def fill_polynomials(
             own = np.flatnonzero(variables == variable)
             points = points_of(scores.get(variable))
             polynomials.place(units.start + own, log_masses[own, : len(points)], points)
-    for step in plan.layers:
-        if isinstance(step, ProductLayer):
-            polynomials.multiply(step)
-        else:
-            polynomials.add(step, plan.weights.linear[step.edges])
+    polynomials.pass_up(plan)
     return layers, polynomials
 
 
@@ -111,10 +108,12 @@ class Polynomials:
     """Coefficients (n_units, degree + 1) of all units, at most about one, times exp(scale).
 
     `masses` (n_units, n_parts) are those of the parts of the variables of input units, on the
-    same scale.
+    same scale. Sums are maxima where ``is_max``.
     """
 
-    def __init__(self, n_units: int, degree: int, n_parts: int) -> None:
+    def __init__(self, n_units: int, degree: int, n_parts: int, *, is_max: bool = False) -> None:
+        self._add = np.maximum if is_max else np.add
+        self._is_possible: BoolArray | None = None
         self.values = np.zeros((n_units, degree + 1))
         self.scales = np.zeros(n_units)
         self.degrees = np.zeros(n_units, dtype=np.intp)
@@ -124,13 +123,40 @@ class Polynomials:
         """Write the polynomials of the input units of one variable from masses of its parts."""
         peaks = log_masses.max(axis=1)
         peaks[np.isneginf(peaks)] = 0.0
-        at_degree = np.zeros((len(points), self.values.shape[1]))
-        at_degree[np.arange(len(points)), points] = 1.0
-        masses = np.exp(log_masses - peaks[:, None])
+        self._place(units, np.exp(log_masses - peaks[:, None]), peaks, points)
+
+    def _place(
+        self, units: IntArray, masses: FloatArray, scales: FloatArray, points: IntArray
+    ) -> None:
         self.masses[units, : len(points)] = masses
-        self.values[units] = masses @ at_degree
-        self.scales[units] = peaks
+        values = np.zeros((self.values.shape[1], len(units)))
+        self._add.at(values, points, masses.T)
+        self.values[units] = values.T
+        self.scales[units] = scales
         self.degrees[units] = points.max(initial=0)
+
+    def tilted(
+        self, plan: Plan, units: IntArray, factors: FloatArray, points: IntArray
+    ) -> Polynomials:
+        """Polynomials with the masses of some input units times (perhaps negative) factors."""
+        tilted = Polynomials(len(self.values), self.values.shape[1] - 1, self.masses.shape[1])
+        n_inputs = plan.inputs[-1][0].stop
+        for name in ("values", "scales", "degrees", "masses"):
+            getattr(tilted, name)[:n_inputs] = getattr(self, name)[:n_inputs]
+        # What cancels to zero still has derivatives: possible is what was possible before
+        tilted._is_possible = np.asarray(self.values.any(axis=1))
+        masses = self.masses[units, : len(points)] * factors
+        tilted._place(units, masses, self.scales[units], points)
+        tilted.pass_up(plan)
+        return tilted
+
+    def pass_up(self, plan: Plan) -> None:
+        """Fill in the polynomials of all inner units, children before parents."""
+        for step in plan.layers:
+            if isinstance(step, ProductLayer):
+                self.multiply(step)
+            else:
+                self.add(step, plan.weights.linear[step.edges])
 
     def multiply(self, step: ProductLayer) -> None:
         """Multiply the polynomials of the factors of products."""
@@ -147,11 +173,21 @@ class Polynomials:
             right, added = self.values[factor], self.degrees[factor]
             # The shorter side is walked through
             if added.max() > degree.max():
-                found.append(_convolve(right, found[-1], int(degree.max()), int(added.max())))
+                found.append(self._convolve(right, found[-1], int(degree.max()), int(added.max())))
             else:
-                found.append(_convolve(found[-1], right, int(added.max()), int(degree.max())))
+                found.append(self._convolve(found[-1], right, int(added.max()), int(degree.max())))
             degree = degree + added
         return found
+
+    def _convolve(self, left: FloatArray, right: FloatArray, short: int, long: int) -> FloatArray:
+        """Products of polynomials (n, width), the right ones of degree `short`, row by row."""
+        width = left.shape[1]
+        result = np.zeros_like(left)
+        for power in range(short + 1):
+            stop = min(power + long + 1, width)
+            out = result[:, power:stop]
+            self._add(out, right[:, power, None] * left[:, : stop - power], out=out)
+        return result
 
     def relative_weights(self, step: SumLayer, weights: FloatArray) -> FloatArray:
         """Weights of edges on the scales of the sums that they belong to."""
@@ -171,30 +207,23 @@ class Polynomials:
         degree = np.maximum.reduceat(self.degrees[step.children], step.starts)
         width = int(degree.max()) + 1
         terms = self.values[step.children, :width] * (weights * np.exp(relative))[:, None]
-        self._write(step.units, np.add.reduceat(terms, step.starts, axis=0), peaks, degree)
+        self._write(step.units, self._add.reduceat(terms, step.starts, axis=0), peaks, degree)
 
     def _has_mass(self, step: SumLayer, weights: FloatArray) -> BoolArray:
-        found: BoolArray = self.values[step.children].any(axis=1) & (weights > 0.0)
+        possible = self._is_possible
+        if possible is None:
+            possible = np.asarray(self.values.any(axis=1))
+        found: BoolArray = possible[step.children] & (weights > 0.0)
         return found
 
     def _write(
         self, units: slice, values: FloatArray, scales: FloatArray, degrees: IntArray
     ) -> None:
-        peaks = values.max(axis=1)
+        peaks = np.abs(values).max(axis=1)  # tilted polynomials have signs
         safe = np.where(peaks > 0.0, peaks, 1.0)
         self.values[units, : values.shape[1]] = values / safe[:, None]
         self.scales[units] = scales + np.log(safe)
         self.degrees[units] = degrees
-
-
-def _convolve(left: FloatArray, right: FloatArray, short: int, long: int) -> FloatArray:
-    """Products of polynomials (n, width), the right ones of degree `short`, row by row."""
-    width = left.shape[1]
-    result = np.zeros_like(left)
-    for power in range(short + 1):
-        stop = min(power + long + 1, width)
-        result[:, power:stop] += right[:, power, None] * left[:, : stop - power]
-    return result
 
 
 def correlate(above: FloatArray, other: FloatArray) -> FloatArray:

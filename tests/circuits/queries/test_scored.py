@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._restricted import Evidence
+from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
 from skcircuits.circuits.queries._score_polynomials import Scores
 from skcircuits.circuits.queries._scored import ScoredCircuit
 from tests.reference.enumeration import unit_values
@@ -57,10 +57,25 @@ def check(seed):
     expected = mass @ rows
     assert_allclose(mean[0], expected, rtol=1e-9, atol=1e-12)
     assert_allclose(variance[0], mass @ (rows - expected) ** 2, rtol=1e-7, atol=1e-10)
+    features = [Feature(v, np.random.default_rng(v).normal(size=states[v])) for v in states]
+    values = np.stack([own.values[rows[:, own.variable].astype(int)] for own in features])
+    expected = np.cov(values, aweights=mass, ddof=0).reshape(len(features), -1)
+    assert_allclose(scored.covariance(features)[0], expected, rtol=1e-8, atol=1e-11)
+    check_best_row(scored, circuit, rows[accepted[total] & agrees])
     drawn = scored.sample(np.array([50]), np.random.default_rng(seed))
     columns = list(states)
     possible = {tuple(row) for row in rows[mass > 0.0][:, columns].tolist()}
     assert all(tuple(row) in possible for row in drawn[:, columns].tolist())
+
+
+def check_best_row(scored, circuit, possible):
+    """Against max-product at every complete row that is possible."""
+    possible = possible[np.isfinite(circuit.log_prob(possible))]
+    free = np.full(possible.shape, np.nan)
+    terms = RestrictedCircuit(circuit.plan, Evidence(possible, Box(free, free))).mpe()[1]
+    best, height = scored.mpe()
+    assert_allclose(height, terms.max(), rtol=1e-9, atol=1e-9)
+    assert (possible[:, list(circuit.variables)] == best[:, list(circuit.variables)]).all(1).any()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -5,7 +5,12 @@ from fractions import Fraction
 import numpy as np
 
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit, integer_range
+from skcircuits.circuits.queries._linear import (
+    LinearBound,
+    LinearCircuit,
+    around_integers,
+    integer_range,
+)
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
 from skcircuits.circuits.queries._score_polynomials import MAX_DEGREE, Scores
 from skcircuits.circuits.queries._scored import ScoredCircuit
@@ -204,7 +209,7 @@ def _parts_of(j, totals, plan, evidence, schema):
     if is_summed:  # an integer column of a continuous model: what rounds to each integer
         first, last = integer_range(plan, evidence, j)
         values = np.arange(first, max(first, last) + 1.0)
-        return values, values - 0.5, values + 0.5, None
+        return values, *around_integers(values), None
     values, lower, upper = [], [], []
     for cell, _ in split_by_sets(sets):
         if column.is_integral:

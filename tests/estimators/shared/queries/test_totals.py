@@ -39,6 +39,7 @@ def every_row(table, tree):
     return rows, np.exp(tree.score_samples(rows))
 
 
+DIAGONAL = GaussianMixtureDensity(n_components=3, covariance_type="diag", random_state=0)
 QUESTIONS = {
     "count(c0, c1, c2) >= 2": lambda T: T[["c0", "c1", "c2"]].sum(axis=1) >= 2,
     "count(c0, c1, c2, k > 2, m == 3) in (1, 4)": lambda T: (
@@ -171,6 +172,11 @@ def test_moments_and_draws_under_sums_and_counts_against_enumeration(tree, every
     assert chances["c0_True"][0] == pytest.approx(means["c0"], rel=1e-9, abs=1e-15)
     quantile = tree.quantile(0.5, "k", given=text)
     assert mass[rows.k <= quantile].sum() >= 0.5 - 1e-12 > mass[rows.k < quantile].sum()
+    covariance = tree.covariance(given=text, columns=["k", "m"]).to_numpy()
+    expected = np.cov(rows[["k", "m"]].to_numpy().T.astype(float), aweights=mass, ddof=0)
+    assert_allclose(covariance, expected, rtol=1e-8, atol=1e-11)
+    best = (rows == tree.mpe(given=text).loc[0]).all(axis=1)
+    assert mass[best].tolist() == pytest.approx([mass.max()], rel=1e-9)
     drawn = tree.sample(4000, random_state=0, given=text)
     assert QUESTIONS[text](drawn).all()
     seen = drawn.value_counts().reindex(pd.MultiIndex.from_frame(rows), fill_value=0).to_numpy()
@@ -192,6 +198,24 @@ def test_rarest_counts_keep_their_digits():
     assert means.sum() == pytest.approx(15, rel=1e-9)
 
 
+@pytest.mark.parametrize("density", [WMISPNDensity(), DIAGONAL], ids=["polynomials", "diag"])
+def test_best_rows_and_covariances_under_sums_of_integers(density):
+    rng = np.random.default_rng(3)
+    group = rng.random(200) < 0.4
+    T = pd.DataFrame({"a": rng.poisson(3 + 4 * group), "b": rng.poisson(9 - 5 * group)})
+    T["z"] = rng.normal(size=200) + 2 * group
+    density = clone(density).fit(T)
+    given = "a + b == 9"
+    best = density.mpe(given=given)
+    assert best["a"][0] + best["b"][0] == 9
+    covariance = density.covariance(given=given)
+    # One is nine minus the other; not to the last digit: inside a model integers are intervals
+    assert covariance.loc["a", "b"] == pytest.approx(-covariance.loc["a", "a"], rel=0.05)
+    drawn = density.sample(4000, random_state=0, given=given)
+    error = drawn.a.std() * drawn.z.std() / np.sqrt(len(drawn))
+    assert abs(covariance.loc["a", "z"] - np.cov(drawn.a, drawn.z)[0, 1]) < 5 * error
+
+
 LINEAR = {
     "x > y": lambda T: T.x > T.y,
     "abs(x - y) < 0.5": lambda T: (T.x - T.y).abs() < 0.5,
@@ -200,7 +224,7 @@ LINEAR = {
 }
 DENSITIES = {
     "polynomials": WMISPNDensity(),
-    "diag": GaussianMixtureDensity(n_components=3, covariance_type="diag", random_state=0),
+    "diag": DIAGONAL,
     "full": GaussianMixtureDensity(n_components=2, covariance_type="full", random_state=0),
 }
 
