@@ -53,6 +53,19 @@ def continuous_models():
         + 0.6 * MultivariateGaussian([0, 1], [1.0, 1.0], [[0.5, 0.0], [0.0, 1.0]])
     )
     yield "mixture", mixture
+    yield "mixture, held out", _random_mixture(np.random.default_rng(12345))
+
+
+def _random_mixture(rng, n_components=3, d=3):
+    """Draw a mixture that nothing was chosen with."""
+    total = None
+    for weight in rng.dirichlet(np.full(n_components, 3.0)):
+        factor = rng.normal(size=(d, d))
+        unit = MultivariateGaussian(
+            list(range(d)), 1.5 * rng.normal(size=d), 0.3 * factor @ factor.T + 0.3 * np.eye(d)
+        )
+        total = weight * unit if total is None else total + weight * unit
+    return Circuit(total)
 
 
 def discrete_problem(model, n, seed):
@@ -128,6 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--models", nargs="+", default=None, help="by default all")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     columns = ("rank", "one run", "none", "default", "search", "best")
@@ -137,6 +151,8 @@ def main():
         ((name, model, continuous_problem) for name, model in continuous_models()),
     )
     for name, model, pose in models:
+        if arguments.models and name not in arguments.models:
+            continue
         found = [compare(model, *pose(model, arguments.n, s)) for s in range(arguments.seeds)]
         runs, errors = zip(*found)
         values = [*ranks(runs), *np.mean(errors, axis=0)]

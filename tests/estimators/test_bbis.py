@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
@@ -283,6 +284,36 @@ def test_jobs_do_not_change_weights(model, anywhere):
     one = BBISWeighter(target=model, collapse=[0, 1], n_jobs=1).fit(rows)
     two = BBISWeighter(target=model, collapse=[0, 1], n_jobs=2).fit(rows)
     assert_array_equal(one.weights_, two.weights_)
+
+
+@pytest.mark.parametrize("collapse", [None, [0, 1]])
+def test_jobs_do_not_change_scores(model, collapse):
+    rows = np.random.default_rng(1).integers(2, size=(150, 9))
+    one = BBISWeighter(target=model, collapse=collapse).fit(rows)
+    with parallel_config("threading"):
+        two = BBISWeighter(target=model, collapse=collapse, n_jobs=2).fit(rows)
+        assert two.score(rows) == one.score(rows)
+
+
+def test_jobs_do_not_change_scores_of_numbers():
+    X, gradients = scored_normal(150)
+    one = BBISWeighter().fit(X, gradients=gradients)
+    with parallel_config("threading"):
+        two = BBISWeighter(n_jobs=2).fit(X, gradients=gradients)
+        assert two.score(X) == one.score(X)
+
+
+def test_gradients_of_equal_rows_may_differ_by_rounding():
+    """Compiled, vectorised gradients do: the last rows of a batch take another path."""
+    X, _ = scored_normal(20)
+    X[10:] = X[:10]
+
+    class Rounding:
+        def grad_log_prob(self, X):
+            return -X * (1.0 + 1e-15 * np.arange(len(X)))[:, None]
+
+    weights = BBISWeighter(target=Rounding()).fit(X).weights_
+    assert_allclose(weights[:10], weights[10:])
 
 
 def test_step_of_a_pipeline(model, anywhere):

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from numpy.testing import assert_allclose
 
 from skcircuits.circuits import Bernoulli, Categorical, Circuit, Gaussian
@@ -33,6 +34,12 @@ def test_equals_enumeration(cardinalities, kernel):
     weights = np.exp(q.log_prob(states))
     assert_allclose(kdsd(q, p, kernel), weights @ K @ weights, rtol=1e-9)
     assert_allclose(kdsd(p, p, kernel), 0.0, atol=1e-12)
+
+
+def test_jobs_do_not_change_a_bit():
+    p, q = chain((3, 2, 4), 0), chain((3, 2, 4), 1)
+    with parallel_config("threading"):
+        assert kdsd(q, p, Hamming(2.0), n_jobs=2) == kdsd(q, p, Hamming(2.0))
 
 
 def test_independent_variables_in_closed_form():
