@@ -202,9 +202,11 @@ default="auto"
             gives the number.
         """
         codes, missing = self._read_possible_rows(self._evidence_row(evidence))
-        # A structure of its own: the user may ask for another order.
-        hidden = missing[0].nonzero()[0]
-        posterior = Posterior(self._posteriors.scaled, self.cardinalities, hidden, order)
+        hidden = frozenset(missing[0].nonzero()[0].tolist())
+        if isinstance(order, str) and order == "auto":
+            posterior = self._posteriors.all_hidden(hidden)  # kept from earlier questions
+        else:
+            posterior = Posterior(self._posteriors.scaled, self.cardinalities, hidden, order)
         return Circuit(compile_posterior(posterior, codes, max_edges=max_edges, verbose=verbose))
 
     def gibbs_sample(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -227,13 +228,18 @@ def _rounded(weights: FloatArray) -> IntArray:
 def _distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
     """First of each group of equal rows, and the group of each row."""
     # Sorting one hash per row is ten times faster than sorting rows; a collision shows.
-    mixers: NDArray[np.uint64] = np.asarray(
-        np.random.default_rng(0).integers(1, 2**63, table.shape[1], dtype=np.uint64)
-    )
-    hashed = (table.view(np.uint64) * (mixers | 1)).astype(np.uint64)
+    mixers = _mixers(table.shape[1])
+    hashed = (table.view(np.uint64) * mixers).astype(np.uint64)
     hashed ^= hashed >> np.uint64(29)
     key = np.asarray((hashed * mixers[::-1]).sum(axis=1, dtype=np.uint64))
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     if not np.array_equal(table[first][index], table):
         _, first, index = np.unique(table, axis=0, return_index=True, return_inverse=True)
     return first, index.ravel()
+
+
+@lru_cache
+def _mixers(n_columns: int) -> NDArray[np.uint64]:
+    """Random odd multipliers: a generator for each bucket took longer than its rows."""
+    drawn = np.random.default_rng(0).integers(1, 2**63, n_columns, dtype=np.uint64)
+    return np.asarray(drawn | np.uint64(1))
