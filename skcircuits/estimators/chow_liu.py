@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import Interval
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.learning._chow_liu import mixture_circuit, observed_tree
@@ -33,6 +33,10 @@ class ChowLiuDensity(DiscreteDensity):
         Most steps of expectation maximisation.
     tol : float, default=1e-3
         Stop when a step improves the mean log probability by less.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Which columns are categorical: by dtype, none, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        What a category that fit has not seen counts as.
     random_state : int, RandomState or None, default=None
         Source of randomness of mixtures, and where cells are missing.
     verbose : int, default=0
@@ -95,6 +99,7 @@ class ChowLiuDensity(DiscreteDensity):
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -106,6 +111,8 @@ class ChowLiuDensity(DiscreteDensity):
         pseudo_count=1.0,
         max_iter=100,
         tol=1e-3,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
         random_state=None,
         verbose=0,
     ):
@@ -113,6 +120,8 @@ class ChowLiuDensity(DiscreteDensity):
         self.pseudo_count = pseudo_count
         self.max_iter = max_iter
         self.tol = tol
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 

@@ -259,6 +259,7 @@ class GaussianMixtureDensity(CircuitDensity):
             learn_pool(table, pool, settings, generator, fits),
             # a pool that is not complete yet loses to any longer one
             score=len,
+            progress=lambda states: _progress(states, n_members),
             attributes=lambda states: self._attributes(states, table),
             X=rows.X,
         )
@@ -369,6 +370,12 @@ class GaussianMixtureDensity(CircuitDensity):
         }
         units = _numeric_units(states, parts, numeric_columns)
         return {**attributes, "circuit_": _as_circuit(attributes, units)}
+
+
+def _progress(states, n_members):
+    """Which mixture of a pool is being learned, and how far it is."""
+    of_pool = f"mixture {len(states)} of {n_members}, " if n_members > 1 else ""
+    return f"{of_pool}log posterior {states[-1].lower_bound:.6g} per row"
 
 
 def _as_draw(settings, pool, total_weight):

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import Interval
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._training_rows import ValidationMixin
@@ -46,6 +46,10 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         spaced integers, which then count as categories, and those that repeat heavily. With
         False every number has a density, as a Gaussian mixture gives it, and the two can be
         compared and mixed.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Which columns are categorical: by dtype, none, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        What a category that fit has not seen counts as.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
@@ -111,6 +115,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "point_masses": ["boolean"],
+        **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -125,6 +130,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         n_iter_no_change=8,
         validation_fraction=0.1,
         point_masses=True,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
         random_state=None,
         verbose=0,
     ):
@@ -135,6 +142,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         self.n_iter_no_change = n_iter_no_change
         self.validation_fraction = validation_fraction
         self.point_masses = point_masses
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 

@@ -21,6 +21,7 @@ from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, 
 from skcircuits.estimators.imputation._completion import complete_rows
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.exceptions import must, require_count
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._row_streams import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular._columns import Column
@@ -59,9 +60,10 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         ``"mean"`` (see `round_integers`).
     missing_values : number, str or None, default=nan
         A cell that counts as missing, beside None, NaN and a library's own NA.
-    min_value, max_value : float, "observed", array-like of shape (n_features,) or None, \
+    min_value, max_value : float, "observed", array-like of shape (n_features,), dict or None, \
             default=None
-        Bounds of what is imputed in numerical columns, for all of them or for each (NaN: none).
+        Bounds of what is imputed in numerical columns, for all of them, for each (NaN: none), or
+        by name (``{"age": 0}``).
         ``"observed"`` takes the smallest and largest values of fit. None: no bounds.
     round_integers : bool, default=False
         Round means in columns whose numbers were all integers in fit.
@@ -134,8 +136,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         **DENSITY_CONSTRAINTS,
         "strategy": [StrOptions({"mean", "mpe", "sample"})],
         "missing_values": [Real, str, None],
-        "min_value": [Real, StrOptions({"observed"}), "array-like", None],
-        "max_value": [Real, StrOptions({"observed"}), "array-like", None],
+        "min_value": [Real, StrOptions({"observed"}), "array-like", dict, None],
+        "max_value": [Real, StrOptions({"observed"}), "array-like", dict, None],
         "round_integers": ["boolean"],
         "add_indicator": ["boolean"],
         "keep_empty_features": ["boolean"],
@@ -414,8 +416,14 @@ def _bound(name, value, X, schema, open_end, extreme):
         return np.full(n_columns, open_end)
     if isinstance(value, str):
         bound = extreme.reduce(X, axis=0)
+    elif isinstance(value, dict):
+        unknown = [key for key in value if key not in schema.names]
+        if unknown:
+            way_out = f"Columns are {list(schema.names)}."
+            raise ValueError(must(f"Names in {name}", "be columns", way_out, unknown=unknown))
+        bound = np.array([value.get(column, np.nan) for column in schema.names], np.float64)
     else:
-        bound = np.asarray(value, dtype=np.float64)
+        bound = float_array(value, name)
         if bound.shape not in ((), (n_columns,)):
             raise ValueError(
                 must(name, f"be a number or have shape ({n_columns},)", shape=bound.shape)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import Interval
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._training_rows import ValidationMixin
@@ -46,6 +46,10 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     warm_start : bool, default=False
         Continue splitting where the previous fit on the same rows ended; the best model of
         all these fits is kept. Keeps the rows.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Which columns are categorical: by dtype, none, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        What a category that fit has not seen counts as.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
@@ -111,6 +115,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         "max_parameters": [Interval(Integral, 1, None, closed="left")],
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
+        **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -125,6 +130,8 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         pseudo_count=1.0,
         validation_fraction=0.1,
         warm_start=False,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
         random_state=None,
         verbose=0,
     ):
@@ -135,6 +142,8 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         self.pseudo_count = pseudo_count
         self.validation_fraction = validation_fraction
         self.warm_start = warm_start
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 

@@ -237,3 +237,10 @@ def test_many_factors_are_evaluated_as_dense_covariances(n_factors, unit):
     circuit = density.fit(X).circuit_
     assert type(circuit.root) is unit
     np.testing.assert_allclose(circuit.root.covariance, density.covariances_[0], rtol=1e-9)
+
+
+def test_verbose_lines_tell_the_log_posterior(capsys):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    GaussianMixtureDensity(n_components=1, covariance_type="tied", verbose=1).fit(X)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("[GaussianMixtureDensity] iteration 1: log posterior -")

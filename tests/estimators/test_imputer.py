@@ -283,8 +283,8 @@ def test_bounds_confine_what_is_imputed():
     density = GaussianMixtureDensity(n_components=1, random_state=0)
     free = CircuitImputer(density=density, random_state=0).fit_transform(X)
     assert free[:, 0].min() < 0
-    for bounds in ({"min_value": 0.0}, {"min_value": [0.0, np.nan, np.nan]}):
-        bounded = CircuitImputer(density=density, random_state=0, **bounds).fit_transform(X)
+    for low in (0.0, [0.0, np.nan, np.nan], {0: 0.0}):
+        bounded = CircuitImputer(density=density, random_state=0, min_value=low).fit_transform(X)
         np.testing.assert_array_equal(bounded[:, 0], np.maximum(free[:, 0], 0.0))
     observed = CircuitImputer(
         density=density, strategy="sample", min_value="observed", max_value="observed"
@@ -306,6 +306,10 @@ def test_means_of_integers_are_rounded_when_asked():
     ("bounds", "message"),
     [
         ({"min_value": [0.0, 1.0]}, "have shape"),
+        (
+            {"max_value": {"age": 1.0}},
+            r"be columns; got unknown=\['age'\]. Columns are \[0, 1, 2\]",
+        ),
         ({"min_value": 2.0, "max_value": 1.0}, "not exceed max_value in column 0"),
     ],
 )

@@ -51,6 +51,7 @@ def drive(
     tol=0.0,
     n_iter_no_change=None,
     attributes=None,
+    progress=None,
     X=None,
     context=None,
     finish=None,
@@ -75,6 +76,8 @@ def drive(
     attributes : callable, default=None
         ``attributes(state)``, a dict of the fitted attributes of `estimator` at that state,
         for callbacks that evaluate it during the fit.
+    progress : callable, default=None
+        ``progress(state)``, what verbose lines tell of a state. None: its score.
     X : ndarray of shape (n, d), default=None
         Encoded training data, for callbacks.
     context : CallbackContext, default=None
@@ -105,7 +108,7 @@ def drive(
     try:
         for state in tasks.around(steps, attributes):
             keeper.take(state)
-            _print_progress(estimator, result, max_iter)
+            _print_progress(estimator, result, max_iter, progress and progress(state))
             tasks.stop |= result.converged
         if finish is not None:
             result.finished = finish(result.state)
@@ -205,7 +208,7 @@ class _Tasks:
         )
 
 
-def _print_progress(estimator, result, max_iter):
+def _print_progress(estimator, result, max_iter, told):
     """Print a line: about twenty of them at verbose=1, one per step above."""
     verbose = getattr(estimator, "verbose", 0)
     every = 1
@@ -213,9 +216,8 @@ def _print_progress(estimator, result, max_iter):
         # Without a known end the lines thin out: 1, 2, ... 9, 10, 20, ... 90, 100, 200, ...
         every = 10 ** (len(str(result.n_iter)) - 1) if max_iter is None else max(1, max_iter // 20)
     if verbose and (result.n_iter % every == 0 or result.converged):
-        score = f": score {result.scores[-1]:.6g}" if result.scores else ""
-        # States may tell more than a score.
-        told = getattr(result.state, "progress", "")
+        score = f": score {result.scores[-1]:.6g}" if result.scores and not told else ""
+        told = told or getattr(result.state, "progress", "")
         line = f"[{type(estimator).__name__}] iteration {result.n_iter}{score}"
         print(f"{line}: {told}" if told else line)
 
