@@ -96,18 +96,23 @@ def rounded(number):
 def write_page():
     """Replace the table of the page."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    lines = [
-        "| | missing cells in training | queries | held-out nats per row | fit, s | rows scored "
-        "per s | one probability, ms | conditional draws per s |",
-        "|" + "---|" * 8,
+    about = ["| | missing cells in training | queries |", "|---|---|---|"]
+    about += [
+        f"| {{class}}`~skcircuits.{name}` | {missing} | {queries} |"
+        for name, (missing, queries) in ABOUT.items()
     ]
-    for name, about in ABOUT.items():
+    heading = (
+        "| | held-out nats per row | fit, s | rows scored per s | a probability, ms "
+        "| draws under a condition per s |"
+    )
+    lines = [*about, "", heading, "|" + "---|" * 6]
+    for name in ABOUT:
         r = results["densities"][name]
         milliseconds = f"{1e3 * r['probability']:.2g}" if "probability" in r else ""
         draws = rounded(r["draws_per_second"]) if "draws_per_second" in r else ""
         lines.append(
-            f"| {{class}}`~skcircuits.{name}` | {about[0]} | {about[1]} | {r['nats']:.2f} "
-            f"| {r['fit']:.2g} | {rounded(r['rows_per_second'])} | {milliseconds} | {draws} |"
+            f"| {{class}}`~skcircuits.{name}` | {r['nats']:.2f} | {r['fit']:.2g} "
+            f"| {rounded(r['rows_per_second'])} | {milliseconds} | {draws} |"
         )
     found = results["versions"]
     packages = ", ".join(f"{package} {found[package]}" for package in ("skcircuits", "numpy"))

@@ -29,14 +29,14 @@ X[np.random.default_rng(0).random(X.shape) < 0.3] = np.nan
 density = GaussianMixtureDensity(n_components=3, covariance_type="full", random_state=0).fit(X)
 
 
-def search(n_jobs):
+def search(X, n_jobs):
     """Choose a density by cross-validation."""
     grid = {"n_components": [1, 3], "covariance_type": ["full", "tied"]}
     model = GridSearchCV(GaussianMixtureDensity(random_state=0), grid, cv=3, n_jobs=n_jobs).fit(X)
     return model.cv_results_["mean_test_score"]
 
 
-def gram(n_jobs):
+def gram(X, n_jobs):
     """Exact kernels between incomplete rows."""
     return expected_kernel_matrix(X, circuit=density.circuit_, kernel=RBF(0.1), n_jobs=n_jobs)
 
@@ -50,9 +50,9 @@ for backend, n_jobs in [("one thread", None), ("processes", 2), ("Dask", 2)]:
     name = {"one thread": "sequential", "processes": "loky", "Dask": "dask"}[backend]
     with joblib.parallel_config(backend=name):
         for task in (search, gram):
-            task(n_jobs)  # workers start, and load what they need
+            task(X[:60], n_jobs)  # workers start, and load what they need
             start = time.perf_counter()
-            answers[backend, task.__name__] = task(n_jobs)
+            answers[backend, task.__name__] = task(X, n_jobs)
             seconds[backend, task.__name__] = time.perf_counter() - start
 client.close()
 for (backend, task), answer in answers.items():

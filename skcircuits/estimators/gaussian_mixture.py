@@ -45,9 +45,10 @@ class GaussianMixtureDensity(CircuitDensity):
     """Mixture of Gaussians learned from mixed tables with missing values.
 
     Each component is a Gaussian over the numerical columns times a table for each categorical
-    column. Missing cells are marginalised exactly, in fit and ever after. By default the
-    covariances, the number of factors and components, and how many restarts are pooled into
-    one mixture are chosen by how well candidates predict held-out rows; see ``selection_``.
+    column. EM learns it from the observed cells: missing ones are marginalised exactly, in fit
+    and ever after. By default the covariances, the number of factors and components, and how
+    many restarts are pooled into one mixture are chosen by how well candidates predict held-out
+    rows; see ``selection_``.
 
     Parameters
     ----------

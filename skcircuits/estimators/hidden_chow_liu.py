@@ -17,7 +17,7 @@ __all__ = ["HiddenChowLiuDensity"]
 
 
 class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
-    """Hidden Chow-Liu tree: a tree of latent variables, one above each column.
+    """Hidden Chow-Liu tree (HCLT): a tree of latent variables, one above each column.
 
     The tree is the Chow-Liu tree of the columns; each of its vertices becomes a hidden
     variable with `n_latent_states` states that emits the column. Online expectation
