@@ -619,7 +619,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
 def _check_precision(values, n_coordinates):
     """Refuse what is no metric."""
-    precision = np.asarray(values, dtype=np.float64)
+    precision = float_array(values, "preconditioner")
     is_square = precision.shape == (n_coordinates, n_coordinates)
     if (
         not is_square

@@ -310,6 +310,7 @@ def test_means_of_integers_are_rounded_when_asked():
             {"max_value": {"age": 1.0}},
             r"be columns; got unknown=\['age'\]. Columns are \[0, 1, 2\]",
         ),
+        ({"max_value": [10**400] * 3}, "max_value must be numbers that a float"),
         ({"min_value": 2.0, "max_value": 1.0}, "not exceed max_value in column 0"),
     ],
 )

@@ -642,3 +642,10 @@ def test_fits_and_scores_use_the_threads_asked_for(X, n_components, monkeypatch)
     asked.clear()
     density.score_samples(X)
     assert set(asked) == {2}
+
+
+def test_hundreds_of_categories_meet_rare_bins_up_to_rounding():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": [f"c{i}" for i in range(200)] * 2, "b": rng.normal(size=400)})
+    density = MoATDensity(max_iter=3, random_state=0).fit(X)
+    assert np.isfinite(density.score_samples(X)).all()

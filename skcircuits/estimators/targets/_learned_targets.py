@@ -105,8 +105,18 @@ def learn_standardized_field(X):
 
 def _lasso_precision(standardized):
     """Give the sparse precision of standardised columns."""
+    for first in range(len(PENALTIES) - 1):
+        try:
+            return _chosen_precision(standardized, PENALTIES[first:])
+        except FloatingPointError:  # collinear columns: the smallest penalty was too small
+            continue
+    return np.eye(standardized.shape[1])
+
+
+def _chosen_precision(standardized, penalties):
+    """Give the precision of the penalty that the cross-validation chooses."""
     n_folds = min(5, len(standardized) // 2)
-    lasso = GraphicalLassoCV(alphas=PENALTIES, cv=n_folds, assume_centered=True)
+    lasso = GraphicalLassoCV(alphas=penalties, cv=n_folds, assume_centered=True)
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         # Small penalties may not converge on near-collinear columns, or diverge where a fold
         # has an outlier; they then lose the cross-validation, which is all that is asked.

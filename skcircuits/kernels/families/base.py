@@ -13,7 +13,7 @@ from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, to
 from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
 from skcircuits.numerics._arrays import float_array, integers
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import MAX_CELL, FloatArray
 
 __all__ = [
     "Kernel",
@@ -388,9 +388,10 @@ def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
 
 
 def check_positive(name: str, value: Any) -> float:
-    """Check a positive finite kernel parameter."""
+    """Check a positive kernel parameter, whose products with distances stay finite."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    number = float(value) if is_number else np.nan
-    if not 0.0 < number < np.inf:
-        raise ValueError(must(f"{name} of a kernel", "be a positive number", "", **{name: value}))
-    return number
+    if not (is_number and 0.0 < value <= MAX_CELL):
+        shown = "a larger integer" if isinstance(value, int) and value > MAX_CELL else value
+        condition = f"be a positive number, at most {MAX_CELL:g}"
+        raise ValueError(must(f"{name} of a kernel", condition, **{name: shown}))
+    return float(value)

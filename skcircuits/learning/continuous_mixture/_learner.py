@@ -163,10 +163,13 @@ def _drawn_again(
     circuit: Circuit, codes: IntArray, missing: BoolArray, rng: np.random.Generator
 ) -> IntArray:
     """Complete rows again: what a mixture knows is more than one tree does."""
-    incomplete = missing.any(axis=1)
-    known = np.where(missing, np.nan, codes)[incomplete]
+    rows = np.flatnonzero(missing.any(axis=1))
+    known = np.where(missing, np.nan, codes)[rows]
+    # After steps that went too far, rows may be impossible: these stay as they are
+    possible = np.isfinite(circuit.log_prob(known))
+    rows, known = rows[possible], known[possible]
     codes = codes.copy()
-    codes[incomplete] = circuit.sample(1, X=known, random_state=rng)[0].astype(np.int64)
+    codes[rows] = circuit.sample(1, X=known, random_state=rng)[0].astype(np.int64)
     return codes
 
 

@@ -32,11 +32,13 @@ def scale_to_marginals(tables: FloatArray, rows: FloatArray, columns: FloatArray
     n_columns) -> (n_tables, n_rows, n_columns).
     """
     scaled = _scale_rows(tables, rows)
+    # Sums of rows err by a rounding per column, all alike where rows are; some column bears it.
+    absolute = _ABSOLUTE_TOLERANCE + np.finfo(float).eps * tables.shape[2]
     # Rows are exact after every step, so only the columns can miss.
     for _ in range(_MAX_NEWTON_STEPS):
         sums = scaled.sum(axis=1)
         misfit = np.abs(sums - columns)
-        rounding = _RELATIVE_TOLERANCE * scaled.shape[1] * columns + _ABSOLUTE_TOLERANCE
+        rounding = _RELATIVE_TOLERANCE * scaled.shape[1] * columns + absolute
         if np.all(misfit <= rounding):
             return scaled
         # The curvature is a Laplacian and the misfit sums to zero: always solvable.

@@ -61,3 +61,11 @@ def test_tiny_tables(n_columns):
     assert np.all(np.isfinite(learn_sparse_field(X).covariance_))
     with pytest.raises(ValueError, match="n_samples=1"):
         learn_sparse_field(X[:1])
+
+
+@pytest.mark.parametrize("mixing", [[[1, 0, 1, 1], [0, 1, 1, -2]], [[1, 1, 1], [0, 0, 1e-9]]])
+def test_collinear_columns_take_the_penalties_that_can_be_solved(mixing):
+    X = np.random.default_rng(0).normal(size=(40, 2)) @ mixing
+    field = learn_sparse_field(X)
+    assert np.linalg.eigvalsh(field.covariance_).min() > 0
+    np.testing.assert_allclose(np.diag(field.covariance_), X.var(axis=0), rtol=0.3)

@@ -3,9 +3,11 @@ import itertools
 import numpy as np
 import pytest
 
+from skcircuits.circuits import Bernoulli, Circuit
 from skcircuits.learning.continuous_mixture._decoder import Decoder
 from skcircuits.learning.continuous_mixture._learner import (
     ContinuousSchedule,
+    _drawn_again,
     learn_continuous_mixture,
 )
 from skcircuits.learning.continuous_mixture._mixture import ContinuousMixture
@@ -98,3 +100,11 @@ def test_incomplete_rows_are_summed_as_by_the_circuit(features):
     np.testing.assert_allclose(found, mixture.circuit().log_prob(rows), atol=1e-12)
     assert found[0] == pytest.approx(0, abs=1e-12)
     assert mixture.log_prob(codes[:0]).shape == (0,)
+
+
+def test_rows_that_a_mixture_rules_out_keep_their_completions():
+    codes = np.array([[0, 0], [1, 0], [1, 0]])
+    missing = np.array([[False, True], [False, True], [False, False]])
+    circuit = Circuit(Bernoulli(0, 0.0) * Bernoulli(1, 1.0))
+    drawn = _drawn_again(circuit, codes, missing, np.random.default_rng(0))
+    assert drawn.tolist() == [[0, 1], [1, 0], [1, 0]]
