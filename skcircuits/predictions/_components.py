@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
+from skcircuits.circuits.inputs._distinct import distinct_parameters
 from skcircuits.circuits.inputs.base import LOG_SQRT_2PI
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import ZeroProbabilityError
@@ -154,7 +155,9 @@ class GaussianComponents:
                 else:
                     _write_table(tables, k, unit)
         weights = np.array([weight for weight, _ in terms])
-        stack = GaussianStack(means, covariances)
+        # Components with a covariance in common are factorised once
+        first, shape = distinct_parameters([(covariance,) for covariance in covariances])
+        stack = GaussianStack(means, covariances[first], shape)
         return cls(weights, columns.astype(np.int64), stack, tables)
 
     def __len__(self) -> int:

@@ -18,7 +18,6 @@ from sklearn.svm import SVC, SVR, NuSVC, NuSVR
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming
-from skcircuits.kernels._expansion_variance import expansion_variance
 from skcircuits.kernels.families.base import Kernel
 from skcircuits.kernels.matrix import expected_kernel_dot
 from skcircuits.predictions._closed_forms import (
@@ -34,6 +33,7 @@ from skcircuits.predictions._closed_forms import (
 )
 from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.predictions.models._additive import AdditiveFunction, probe
+from skcircuits.predictions.models._expansion_variance import expansion_variance
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["KernelExpansion", "nystroem_form"]

@@ -12,8 +12,9 @@ from skcircuits.circuits import (
 )
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial
-from skcircuits.kernels import _expansion_variance as module
-from skcircuits.kernels._expansion_variance import _pairs_of_points, expansion_variance
+from skcircuits.predictions.models import _expansion_variance as module
+from skcircuits.predictions.models import _mercer
+from skcircuits.predictions.models._expansion_variance import _pairs_of_points, expansion_variance
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import RandomCircuit, random_rows
 
@@ -71,19 +72,47 @@ def test_shared_patterns_agree_with_pairs_of_points(monkeypatch, with_categories
     arguments = {"circuit": circuit, "kernel": kernel}
     coefficients = rng.normal(size=40)
     shared = expansion_variance(X, points, coefficients, **arguments)
-    monkeypatch.setattr(module, "_components", lambda root: None)
+    monkeypatch.setattr(module, "_mixture_expansion", lambda *arguments: None)
     plain = expansion_variance(X, points, coefficients, **arguments)
     np.testing.assert_allclose(shared, plain, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("n_columns", [1, 2, 4])
-def test_monomials_agree_with_pairs(n_columns):
-    rng = np.random.default_rng(n_columns)
-    z, weights = 0.1 * rng.normal(size=(n_columns, 700)), rng.normal(size=(3, 700))
-    levels = module._monomials(2.0 * np.square(z).max(axis=1), 20000)
-    found = module._by_monomials(z, levels, weights)
-    np.testing.assert_allclose(found, module._by_pairs(z, [], weights), rtol=1e-9)
-    assert module._monomials(np.full(n_columns, 50.0), 100) is None
+@pytest.mark.parametrize("gamma", [0.01, 0.1, 2.0])
+@pytest.mark.parametrize("with_categories", [False, True])
+def test_eigenfunctions_agree_with_pairs_of_points(monkeypatch, gamma, with_categories):
+    circuit = mixture(with_categories)
+    X, points = circuit.sample(25, random_state=0), circuit.sample(300, random_state=1)
+    rng = np.random.default_rng(2)
+    X[rng.random(X.shape) < 0.5] = np.nan
+    coefficients = rng.normal(size=300)
+    kernel = RBF(gamma, variables=[0, 2, 3])
+    if with_categories:
+        kernel = kernel * Hamming(1.5, variables=[4])
+    arguments = {"circuit": circuit, "kernel": kernel}
+    ways = []
+    halves = _mercer._halves
+    monkeypatch.setattr(_mercer, "_halves", lambda *a: ways.append(halves(*a)) or ways[-1])
+    found = expansion_variance(X, points, coefficients, **arguments)
+    assert all(way is None for way in ways) is (gamma > 1.0)
+    monkeypatch.setattr(_mercer, "_halves", lambda *arguments: None)
+    exact = expansion_variance(X, points, coefficients, **arguments)
+    np.testing.assert_allclose(found, exact, rtol=_mercer.TOLERANCE, atol=1e-12)
+
+
+def test_what_is_left_out_is_bounded_by_the_tolerance(monkeypatch):
+    circuit = mixture(False)
+    X, points = circuit.sample(25, random_state=3), circuit.sample(300, random_state=4)
+    X[np.random.default_rng(5).random(X.shape) < 0.6] = np.nan
+    coefficients = np.random.default_rng(6).normal(size=300)
+    arguments = {"circuit": circuit, "kernel": RBF(0.05)}
+    monkeypatch.setattr(_mercer, "_halves", lambda *arguments: None)
+    exact = expansion_variance(X, points, coefficients, **arguments)
+    monkeypatch.undo()
+    monkeypatch.setattr(_mercer, "PAIR_COST", np.inf)
+    for tolerance in (1e-2, 1e-8):
+        monkeypatch.setattr(_mercer, "TOLERANCE", tolerance)
+        found = expansion_variance(X, points, coefficients, **arguments)
+        assert (np.abs(found - exact) <= tolerance * exact + 1e-12).all()
 
 
 def test_support_points_with_missing_cells_are_estimated():
