@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
-from skcircuits.circuits.inputs._distinct import distinct_parameters
 from skcircuits.circuits.inputs.base import LOG_SQRT_2PI
+from skcircuits.circuits.inputs.multivariate_gaussian import distinct_parameters
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
