@@ -1,6 +1,7 @@
 """Black-box importance sampling on small models: weights against no weights.
 
-Markov chains of an Ising grid, of ASIA and of a frustrated 6 x 6 grid are weighted by
+Markov chains of an Ising grid, of ASIA, of a frustrated 6 x 6 grid and of a 5 x 5 grid with random
+couplings, on which nothing was tuned, are weighted by
 :class:`skcircuits.BBISWeighter` with its defaults and with the published operator, without
 and with collapsed variables. All curves of a run use one chain and one subset per share;
 online collapsed importance sampling (CIS) draws samples of its own.
@@ -9,25 +10,28 @@ Prints means over runs of the log of the mean Hellinger distance of single and p
 marginals, and paired differences to unweighted samples; then, for functions of the states
 that were fixed beforehand (``_sample_scores.FUNCTIONS``), the log of the root mean square
 error over the runs without weights, and what weights change about it. Standard errors are
-those of the mean and of the jackknife.
+those of the mean and of the jackknife. Errors are kept in ``benchmarks/papers/figure3.jsonl`` and
+not computed again.
 
-    python benchmarks/figure3.py [--runs 30] [--model ising asia grid] [--picture figure3.png]
+    python -m benchmarks.figure3 --runs 30 --model ising asia grid random --picture figure3.png
 """
 
 import argparse
 import itertools
 import time
 import warnings
+from functools import cache, partial
 
 import numpy as np
 from _collapsed_importance import draw_collapsed_samples
 from _data import data_path
+from _results import record
 from _sample_scores import FUNCTIONS, Scores
 
 from skcircuits import BBISWeighter
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 
-SIZES = (10, 20, 40, 60, 100, 200)
+SIZES = (20, 50, 100, 200, 500)
 SHARES = (0.0, 0.25, 0.5)
 # Induced width that online collapsed importance sampling may sum out: trees.
 CIS_WIDTH = 1
@@ -41,6 +45,10 @@ def load(name):
         return FactorGraph.from_uai(data_path("bbis", "ising_4x4_rand_id0.uai")), 125, 62
     if name == "asia":
         return BayesianNetwork.from_bif(data_path("bbis", "asia.bif")).soften(0.05), 250, 125
+    if name == "random":
+        # Nothing was tuned on it: normal couplings and fields.
+        rng = np.random.default_rng(2026)
+        return IsingModel.grid(5, 5, 0.5 * rng.normal(size=40), 0.5 * rng.normal(size=25)), 80, 40
     rng = np.random.default_rng(6)
     couplings, fields = rng.choice([-0.6, 0.6], size=60), rng.normal(0, 0.3, size=36)
     return IsingModel.grid(6, 6, couplings, fields), 56, 28
@@ -70,12 +78,25 @@ def run(name, n_runs):
     """All runs of one model, {(curve, size): array (n_runs, n_scores)}."""
     model, burn_in, thin = load(name)
     scores = Scores(model)
-    rows = model.gibbs_sample(
-        n_runs * max(SIZES), burn_in=burn_in, thin=thin, n_chains=n_runs, random_state=0
-    )
-    chains = rows.reshape(max(SIZES), n_runs, -1).transpose(1, 0, 2)
-    runs = [run_once(model, scores, chain, seed) for seed, chain in enumerate(chains)]
-    return scores.names, {key: np.array([r[key] for r in runs]) for key in runs[0]}
+
+    @cache
+    def chains():
+        rows = model.gibbs_sample(
+            n_runs * max(SIZES), burn_in=burn_in, thin=thin, n_chains=n_runs, random_state=0
+        )
+        return rows.reshape(max(SIZES), n_runs, -1).transpose(1, 0, 2)
+
+    def one(seed):
+        found = run_once(model, scores, chains()[seed], seed)
+        return {f"{curve}, N={size}": list(errors) for (curve, size), errors in found.items()}
+
+    kept = [
+        record("figure3", f"{name} {n_runs} runs {seed}", partial(one, seed))
+        for seed in range(n_runs)
+    ]
+    keys = [(curve, int(size)) for curve, size in (key.split(", N=") for key in kept[0])]
+    values = np.array([list(entry.values()) for entry in kept])
+    return scores.names, {key: values[:, i] for i, key in enumerate(keys)}
 
 
 def print_tables(name, score_names, results):
@@ -166,7 +187,7 @@ def main():
     """Run the experiment."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--model", nargs="+", default=["ising", "asia", "grid"])
+    parser.add_argument("--model", nargs="+", default=["ising", "asia", "grid", "random"])
     parser.add_argument("--picture", default=None)
     options = parser.parse_args()
     if options.runs < 2:
