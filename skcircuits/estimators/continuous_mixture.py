@@ -31,8 +31,9 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     Parameters
     ----------
     n_components : int, default=256
-        Number of points of the integral, best a power of two. More are more likely; fits and
-        queries take time in proportion.
+        Number of points of the integral, best a power of two. More are more likely: thousands
+        cost little in fit, whose steps take at most 512, and scores; the circuit of other
+        queries grows in proportion.
     n_latent_dimensions : int, default=4
         Dimensions of the latent points.
     n_hidden_units : int, default=128
@@ -60,7 +61,8 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     Attributes
     ----------
     circuit_ : Circuit
-        The mixture, smooth and structured-decomposable, in original units.
+        The mixture, smooth and structured-decomposable, in original units; built when first
+        asked for.
     parents_ : ndarray of shape (n_features_in_,)
         The tree: parent of each column, -1 at the root.
     validation_scores_ : list of float
@@ -199,7 +201,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
 
     @cached_property
     def circuit_(self):
-        """The mixture as a circuit, built when first asked for: complete rows do not need it."""
+        """The mixture as a circuit, built when first asked for: scores of rows do not need it."""
         return self._states.in_original_units(self._mixture.circuit())
 
     def __sklearn_is_fitted__(self):
