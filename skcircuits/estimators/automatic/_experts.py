@@ -19,8 +19,10 @@ _MANY_ROWS = 2000  # from here on more components and states are tried
 _MAX_DENSE_COLUMNS = 40  # of numbers; covariances of more have low rank
 _MAX_LOCATION_ROWS = 10_000  # location models take cells x rows x numbers
 _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
+# On rows it was not fitted to, a mixture gains nothing from later iterations
+_TOL = 4e-3
 _TRIAL = {
-    "gaussian_mixture": {"max_iter": 20, "tol": 4e-3},
+    "gaussian_mixture": {"max_iter": 20},
     "latent_tree": {"max_iter": 30},
     "wmispn": {},
 }
@@ -66,7 +68,7 @@ class Expert:
         if is_trial:
             parameters |= _TRIAL[self.family]
         if self.family == "gaussian_mixture":
-            density = GaussianMixtureDensity(**parameters)
+            density = GaussianMixtureDensity(tol=_TOL, **parameters)
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
             return density
         if self.family == "wmispn":
