@@ -112,7 +112,9 @@ def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
     if n_rows == 1:
         return missing, np.zeros(1, dtype=np.int64)
     if n_columns <= _TABLE_BITS:
-        codes = missing @ (1 << np.arange(n_columns, dtype=np.int64))
+        codes = np.zeros(n_rows, dtype=np.int64)
+        for j, column in enumerate(missing.T):  # a product would copy the table as integers
+            codes |= column.astype(np.int64) << j
         present = np.bincount(codes, minlength=1 << n_columns) > 0
         inverse = (np.cumsum(present) - 1)[codes]
         found = np.flatnonzero(present)
@@ -151,7 +153,8 @@ def _distinct_words(words: np.ndarray) -> tuple[IntArray, IntArray]:
         return np.zeros(min(1, len(words)), np.int64), np.zeros(len(words), np.int64)
     keys = words[:, 0] if words.shape[1] == 1 else _hash_words(words)
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    if words.shape[1] > 1 and not np.array_equal(words[first][inverse], words):
+    # column by column: copies of a large table would be its peak of memory
+    if words.shape[1] > 1 and any((own[first][inverse] != own).any() for own in words.T):
         _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
     return first, inverse.reshape(-1)
 
@@ -160,10 +163,12 @@ def _hash_words(words: np.ndarray) -> np.ndarray:
     """Mix each row of 64-bit words into one word."""
     # fixed odd multipliers: the same rows hash equally in every process
     factors = np.random.PCG64(0).random_raw(words.shape[1]) | np.uint64(1)
-    # short decimals have only high bits set: fold them down before multiplying
-    folded = words ^ (words >> np.uint64(32))
-    folded *= factors
-    return np.bitwise_xor.reduce(folded ^ (folded >> np.uint64(29)), axis=1)
+    keys = np.zeros(len(words), dtype=np.uint64)
+    for column, factor in zip(words.T, factors):
+        # short decimals have only high bits set: fold them down before multiplying
+        folded = (column ^ (column >> np.uint64(32))) * factor
+        keys ^= folded ^ (folded >> np.uint64(29))
+    return keys
 
 
 def _stable_order(values: IntArray, n_values: int) -> IntArray:

@@ -138,10 +138,9 @@ class AutomaticDensity(CircuitDensity):
         self.verbose = verbose
 
     def _fit_rows(self, rows, generator):
-        table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
         seed = int(generator.integers(np.iinfo(np.int32).max))
         if self._given_weights is None:
-            self._weights, self.selection_ = self._choose(table, rows.X, seed)
+            self._weights, self.selection_ = self._choose(rows, seed)
         else:
             self._weights = self._given_weights
             self.selection_ = [{**e.described(), "weight": w} for e, w in self._weights.items()]
@@ -182,8 +181,9 @@ class AutomaticDensity(CircuitDensity):
             for weight, density in zip(self.weights_, self.densities_, strict=True)
         ]
 
-    def _choose(self, table, X, seed):
+    def _choose(self, rows, seed):
         """Experts to fit to all rows with their weights, and the report."""
+        table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
         families = self._checked_families()
         if "gaussian_mixture" in families and not _suits_trees(table):
             families = ("gaussian_mixture",)
@@ -195,7 +195,7 @@ class AutomaticDensity(CircuitDensity):
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison.fits): 1.0}, weighed
         experts = experts_for(table, families)
-        trials = Trials(table, X, self._schema, self.selection, seed, self.n_jobs)
+        trials = Trials(table, rows.X, self._schema, self.selection, seed, self.n_jobs)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)

@@ -9,6 +9,7 @@ regression with q + K coefficients whose part for the means is diagonal.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class FactorGaussians:
     `mean_count`: cells that the prior of each mean weighs, at zero.
     `jitter` (c,): variance of an observed cell within the interval that it stands for.
     """
+
+    uses_patterns: ClassVar[bool] = False
 
     stack: FactorStack
     mean_count: float

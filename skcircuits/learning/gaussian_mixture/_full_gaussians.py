@@ -15,7 +15,7 @@ Mixture Estimation and Model-Based Clustering").
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.special import multigammaln
@@ -46,6 +46,8 @@ class FullGaussians:
     `mean_count`: rows that the prior of each mean weighs, at zero.
     `jitter` (c,): variance of an observed cell within the interval that it stands for.
     """
+
+    uses_patterns: ClassVar[bool] = True
 
     stack: GaussianStack
     kind: CovarianceType

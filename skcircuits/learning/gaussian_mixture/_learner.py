@@ -189,7 +189,8 @@ def _step(
     log_likelihood = 0.0
     is_adapting = state.n_iter in _ADAPT_STEPS
     totals: list[tuple[Sums, Sums, Sums, Sums]] = []
-    for rows, groups in table.blocks:
+    for rows in table.blocks:
+        groups = table.groups(rows) if state.gaussians.uses_patterns else []
         numbers = state.gaussians.expect(table.numbers[rows], groups)
         codes = state.categories.expect(table.codes[rows], state.n_components)
         log_joint = numbers.log_density + codes.log_density + np.log(state.weights)[:, None]

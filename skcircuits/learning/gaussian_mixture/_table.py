@@ -19,6 +19,7 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["MixtureTable"]
 
 _BLOCK_CELLS = 1 << 16  # cells per block of rows, for each component
+_SORTED_ROWS = 1 << 16  # about as many rows are sorted at once
 _MAX_GUESS_ROWS = 5000  # rows that a first guess of the covariance sees
 
 
@@ -30,8 +31,8 @@ class MixtureTable:
     `codes` (n, q): categorical columns, -1 where missing. `weights` (n,): positive.
     `jitter` (c,): variance, in standard units, of a cell within the interval it stands for.
     `cardinalities` (n_columns,): number of categories per original column, 0 for numbers.
-    `blocks`: consecutive rows and their missing patterns. `source` (n,): where each row stands
-    in the table that was prepared.
+    `blocks`: consecutive rows that an iteration takes at once. `source` (n,): where each row
+    stands in the table that was prepared.
     """
 
     numbers: FloatArray
@@ -41,7 +42,7 @@ class MixtureTable:
     scale: FloatArray
     jitter: FloatArray
     cardinalities: IntArray
-    blocks: list[tuple[slice, list[PatternGroup]]]
+    blocks: list[slice]
     source: IntArray
 
     @classmethod
@@ -56,15 +57,19 @@ class MixtureTable:
         weights = np.ones(len(X)) if sample_weight is None else sample_weight
         kept = (weights > 0.0) & ~np.isnan(X).all(axis=1)
         source = np.flatnonzero(kept)
-        first, weights = _merge_rows(X[kept], weights[kept])
+        # without copies of a large table that needs none
+        all_rows = len(source) == len(X)
+        first, weights = _merge_rows(X if all_rows else X[kept], weights[kept])
         source = source[first]
         X = X[source]
         is_number = cardinalities == 0
-        moments = ColumnMoments.of(X[:, is_number], weights)
+        measured = X if is_number.all() else X[:, is_number]
+        moments = ColumnMoments.of(measured, weights)
         scale = np.sqrt(moments.variance)
-        numbers = (X[:, is_number] - moments.mean) / scale
+        numbers = measured - moments.mean
+        numbers /= scale
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
-        jitter = np.array([_resolution(column) for column in X[:, is_number].T]) / scale
+        jitter = np.array([_resolution(column) for column in measured.T]) / scale
         columns = moments.mean, scale, jitter**2 / 12.0, cardinalities
         return cls._cut(numbers, codes, weights, source, columns)
 
@@ -80,13 +85,8 @@ class MixtureTable:
         """Cut rows into blocks."""
         location, scale, jitter, cardinalities = columns
         n_rows = max(1, _BLOCK_CELLS // max(1, numbers.shape[1]))
-        blocks = [
-            (
-                slice(start, start + n_rows),
-                group_patterns(np.isnan(numbers[start : start + n_rows])),
-            )
-            for start in range(0, max(1, len(numbers)), n_rows)  # one block without any row, too
-        ]
+        # one block without any row, too
+        blocks = [slice(i, i + n_rows) for i in range(0, max(1, len(numbers)), n_rows)]
         return cls(numbers, codes, weights, location, scale, jitter, cardinalities, blocks, source)
 
     def take(self, rows: IntArray) -> MixtureTable:
@@ -98,6 +98,19 @@ class MixtureTable:
             self.source[rows],
             (self.location, self.scale, self.jitter, self.cardinalities),
         )
+
+    def groups(self, block: slice) -> list[PatternGroup]:
+        """Missing patterns of the rows of a block, kept once known.
+
+        They take more memory than the rows do: factor analysers never ask for them.
+        """
+        if block.start not in self._groups:
+            self._groups[block.start] = group_patterns(np.isnan(self.numbers[block]))
+        return self._groups[block.start]
+
+    @cached_property
+    def _groups(self) -> dict[int, list[PatternGroup]]:
+        return {}
 
     @cached_property
     def total_weight(self) -> float:
@@ -154,8 +167,16 @@ def _resolution(column: FloatArray) -> float:
 def _merge_rows(X: FloatArray, weights: FloatArray) -> tuple[IntArray, FloatArray]:
     """Different rows, sorted by missing pattern, then by content, and their total weights."""
     first, inverse = unique_rows(X)
-    different = X[first]
     weights = np.asarray(np.bincount(inverse, weights, minlength=len(first)), dtype=np.float64)
-    _, pattern = distinct_patterns(np.isnan(different))
-    order = np.lexsort((*different.T[::-1], pattern))
+    _, pattern = distinct_patterns(np.isnan(X)[first])
+    order = np.argsort(pattern, kind="stable")
+    # sorting by content copies the rows: those of some patterns at a time
+    ends = np.append(np.flatnonzero(np.diff(pattern[order])) + 1, len(order))
+    start = 0
+    while start < len(order):
+        stop = ends[min(np.searchsorted(ends, start + _SORTED_ROWS), len(ends) - 1)]
+        rows = order[start:stop]
+        content = X[first[rows]]
+        order[start:stop] = rows[np.lexsort((*content.T[::-1], pattern[rows]))]
+        start = stop
     return first[order], weights[order]

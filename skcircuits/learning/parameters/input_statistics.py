@@ -8,7 +8,7 @@ new units.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ from skcircuits.numerics._gaussian_conditionals import conditional_blocks
 from skcircuits.protocols import FloatArray
 
 __all__ = ["ColumnMoments", "InputStatistics", "register_statistics"]
+
+_BLOCK_ROWS = 1 << 16  # rows whose moments are taken at once
 
 # Least variance of a unit, relative to that of its column: a spike on one value is no density.
 _MIN_VARIANCE = 1e-6
@@ -74,14 +76,23 @@ class ColumnMoments:
         ColumnMoments
             Moments of the columns.
         """
-        seen = ~np.isnan(X)
-        total = weight @ seen
-        cells = np.where(seen, X, 0.0)
+
+        def total_of(function: Callable[[FloatArray], FloatArray]) -> FloatArray:
+            """Weighted sum of a function of the cells, over the observed ones."""
+            total = np.zeros(X.shape[1])
+            # copies of a large table would be its peak of memory
+            for start in range(0, len(X), _BLOCK_ROWS):
+                cells = X[start : start + _BLOCK_ROWS]
+                values = np.where(np.isnan(cells), 0.0, function(cells))
+                total += weight[start : start + _BLOCK_ROWS] @ values
+            return total
+
+        total = total_of(np.ones_like)
         fraction = np.where(total > 0, total, 1.0)
-        mean = weight @ cells / fraction
+        mean = total_of(lambda cells: cells) / fraction
         # Once more: the rounding of a long sum would pass for variance where numbers are large
-        mean += weight @ np.where(seen, X - mean, 0.0) / fraction
-        variance = weight @ np.square(np.where(seen, X - mean, 0.0)) / fraction
+        mean += total_of(lambda cells: cells - mean) / fraction
+        variance = total_of(lambda cells: np.square(cells - mean)) / fraction
         # A constant column: narrow against its own size, but a density.
         constant = variance <= np.square(8.0 * np.finfo(np.float64).eps * mean)
         variance[constant] = np.square(1e-3 * np.maximum(np.abs(mean[constant]), 1.0))
