@@ -162,9 +162,9 @@ def _distinct_words(words: np.ndarray) -> tuple[IntArray, IntArray]:
 def _hash_words(words: np.ndarray) -> np.ndarray:
     """Mix each row of 64-bit words into one word."""
     # fixed odd multipliers: the same rows hash equally in every process
-    factors = np.random.PCG64(0).random_raw(words.shape[1]) | np.uint64(1)
+    factors = np.asarray(np.random.PCG64(0).random_raw(words.shape[1])) | np.uint64(1)
     keys = np.zeros(len(words), dtype=np.uint64)
-    for column, factor in zip(words.T, factors):
+    for column, factor in zip(words.T, factors, strict=True):
         # short decimals have only high bits set: fold them down before multiplying
         folded = (column ^ (column >> np.uint64(32))) * factor
         keys ^= folded ^ (folded >> np.uint64(29))

@@ -174,7 +174,7 @@ def _merge_rows(X: FloatArray, weights: FloatArray) -> tuple[IntArray, FloatArra
     ends = np.append(np.flatnonzero(np.diff(pattern[order])) + 1, len(order))
     start = 0
     while start < len(order):
-        stop = ends[min(np.searchsorted(ends, start + _SORTED_ROWS), len(ends) - 1)]
+        stop = ends[min(int(np.searchsorted(ends, start + _SORTED_ROWS)), len(ends) - 1)]
         rows = order[start:stop]
         content = X[first[rows]]
         order[start:stop] = rows[np.lexsort((*content.T[::-1], pattern[rows]))]
