@@ -183,11 +183,6 @@ def impute_wine_mice(seed):
     return _imputation(load_wine, _MiceForest(seed), 0.3, seed)
 
 
-@case("impute", "breast cancer, 30 % missing", "RMSE", "miceforest, mean of 5 tables", 2)
-def impute_cancer_mice(seed):
-    return _imputation(load_breast_cancer, _MiceForest(seed), 0.3, seed)
-
-
 @case("impute", "wine, 30 % missing", "s to fit and transform", "miceforest, mean of 5 tables", 2)
 def impute_wine_mice_time(seed):
     X = hidden(scale(load_wine().data), 0.3, seed)

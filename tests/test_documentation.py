@@ -108,6 +108,27 @@ def test_the_landing_page_is_the_readme():
     assert list(blocks(LANDING)) == list(blocks(ROOT / "README.md"))
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "ExpectedPredictionClassifier(forest",
+        "CircuitImputer(",
+        "pool_models(",
+        "density.sample(3, given=",
+        'density.probability("',
+        "BBISWeighter(target=",
+        "SensorNetwork.simulate(",
+        "mmd2(first, second",
+        "GridSearchCV(",
+        'parallel_config(backend="dask")',
+    ],
+)
+def test_tasks_are_one_click_away(call):
+    linked = re.findall(r"\]\((user_guide/\w+\.md)\)", LANDING.read_text(encoding="utf-8"))
+    pages = {LANDING.parent / link for link in linked}
+    assert any(call in code for page in pages for _, code in blocks(page))
+
+
 def test_results_are_compared():
     said = "mean  0.31, shape (3, 2), [1.0e-03, ...]"
     assert agrees(said, "mean 0.3148, shape (3, 2),\n [1.0004e-03, 7]")

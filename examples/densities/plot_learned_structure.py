@@ -44,7 +44,7 @@ def draw_tree(axis, parents):
     for child, parent in enumerate(parents):
         if parent >= 0 and fraction_on[child] > 0.02:
             rows, columns = np.divmod([child, parent], 8)
-            axis.plot(columns, rows, color="tab:red", linewidth=1.5)
+            axis.plot(columns, rows, color="C1", linewidth=1.5)
     axis.set_axis_off()
 
 
@@ -82,7 +82,7 @@ figure, axes = plt.subplots(3, 6, figsize=(9, 4.5), layout="constrained")
 for column, rows in enumerate(zip(test[:6], best, expected)):
     for axis, image in zip(axes[:, column], rows):
         axis.imshow(image.reshape(8, 8), cmap="Blues", vmin=0, vmax=1)
-        axis.axhline(3.5, color="tab:red", linewidth=0.8)
+        axis.axhline(3.5, color="C1", linewidth=0.8)
         axis.set_axis_off()
 for axis, title in zip(axes[:, 0], ["truth", "most probable (Strudel)", "expected (latent tree)"]):
     axis.set_title(title, fontsize="small", loc="left")

@@ -53,7 +53,7 @@ grid = np.stack(np.meshgrid(side, side), axis=-1)
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.8), sharey=True, layout="constrained")
 for ax, (title, cloud) in zip(axes, clouds.items()):
     contours = ax.contourf(side, side, np.exp(target.log_density(grid)), levels=8, cmap="Blues")
-    ax.scatter(*cloud.T, s=8, color="tab:red")
+    ax.scatter(*cloud.T, s=8, color="C1")
     ax.set(title=title, xlabel="x0", aspect="equal", xlim=(-3.2, 3.2), ylim=(-3.2, 3.2))
 axes[0].set_ylabel("x1")
 figure.colorbar(contours, ax=axes, label="unnormalised density", shrink=0.8)
