@@ -369,7 +369,6 @@ def svgd_step(seed):
 
 def measure(names):
     """Run comparisons, replace their lines."""
-    kept = [line for line in _read() if line["name"] not in names]
     for name in names:
         function, about = CASES[name]
         lines = []
@@ -382,6 +381,8 @@ def measure(names):
         print(
             f"{name:20s} {np.median(ratios):.3f} ({min(ratios):.3f}-{max(ratios):.3f})", flush=True
         )
+        # Read here: what a long run has not come to yet stays
+        kept = [line for line in _read() if line["name"] != name]
         kept += [{**line, "machine": machine(), "versions": versions()} for line in lines]
         RESULTS.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
@@ -451,7 +452,7 @@ def draw(table):
     import matplotlib.pyplot as plt
 
     plt.rcParams["axes.spines.right"] = plt.rcParams["axes.spines.top"] = False
-    figure, ax = plt.subplots(figsize=(8, 0.32 * len(table) + 1), layout="constrained")
+    figure, ax = plt.subplots(figsize=(8, 0.36 * len(table) + 1), layout="constrained")
     places = np.arange(len(table))[::-1]
     colours = np.where(table["ratio"] < 1, "#0072B2", "#D55E00")
     ax.hlines(
@@ -459,9 +460,9 @@ def draw(table):
     )
     ax.scatter(table["ratio"], places, color=colours, zorder=2)
     ax.axvline(1.0, color="0.4", linewidth=1)
-    ax.set_yticks(places, [f"{r.what}: {r.unit}" for r in table.itertuples()], fontsize=8)
+    ax.set_yticks(places, [f"{r.what}: {r.unit}\n{r.peer}" for r in table.itertuples()], fontsize=7)
     ax.set_xscale("log")
-    ax.set_xlabel("ours / theirs: left of 1 skcircuits is better, right of 1 the peer")
+    ax.set_xlabel("ours / theirs; left of 1 skcircuits is better", fontsize=9)
     figure.savefig(PICTURE, dpi=110)
 
 
