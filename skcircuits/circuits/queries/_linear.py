@@ -1,9 +1,9 @@
 """Probabilities of linear inequalities between continuous variables.
 
-Joint Gaussian units see linear forms of their variables as Gaussians again. Elsewhere, with two
-variables, one is integrated over numerically while the other lies in the interval that is left:
-between the points where pieces of densities begin and end, or bounds meet, Gauss-Legendre rules
-are exact for polynomials and converge fast for Gaussians.
+Joint Gaussian units see linear forms of their variables as Gaussians again. Elsewhere, with two or
+three variables, all but one are integrated over numerically while the last lies in the interval
+that is left: between the points and lines where pieces of densities begin and end, or bounds meet,
+the rules are exact for polynomials and converge fast for Gaussians.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss, legint, legval, legvander
 
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
@@ -24,17 +23,25 @@ from skcircuits.circuits.inputs.restriction._linear_forms import (
     can_bound_forms,
     restrict_forms,
 )
+from skcircuits.circuits.queries._integration import (
+    Atoms,
+    Panels,
+    Rule,
+    Rules,
+    Triangles,
+    cut_plane,
+)
 from skcircuits.circuits.queries._restricted import RestrictedCircuit
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["LinearBound", "LinearCircuit", "around_integers", "integer_range"]
 
 MAX_DIRECTIONS = 3
 # Integers of a column that are looked at one by one
 MAX_INTEGERS = 2**17
-# Nodes between neighbouring breakpoints: exact for densities of degree 6 twice integrated
-N_NODES = 16
+# Triangles of two of three columns; each has 144 nodes, a row of evidence each
+MAX_TRIANGLES = 2**14
 
 
 class LinearBound(NamedTuple):
@@ -163,13 +170,13 @@ def _alternative(
         and _n_directions(known, variables, bounds) is not None
     ):
         return _joint(plan, known, bounds)
-    if len(variables) == 2:
+    if len(variables) in (2, 3) and not integers.intersection(variables):
         slices = _Slices(plan, known, variables, bounds)
         return slices if slices.is_possible else None
     raise CircuitPropertyError(
         must(
             "linear comparisons",
-            "be about two columns, about integers that the model knows apart, or about continuous "
+            "be about up to three continuous columns, integers that the model knows apart, or "
             f"columns of one joint Gaussian in at most {MAX_DIRECTIONS} directions",
             "Pass method='bounds' for certified bounds, or method='estimate' for an average over "
             "draws.",
@@ -315,7 +322,7 @@ def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Ex
 
 
 class _Slices:
-    """Rows of evidence at nodes of the first variable; the second lies in what bounds leave."""
+    """Rows of evidence at nodes of one or two variables; the last lies in what bounds leave."""
 
     is_exact = False
 
@@ -323,36 +330,68 @@ class _Slices:
         self, plan: Plan, known: Evidence, variables: list[int], bounds: list[LinearBound]
     ) -> None:
         self._plan, self._known = plan, known
-        self._outer, self._inner = variables
-        self._rows = _directions(known, variables, bounds)
-        edges, self._atoms = _edges(plan, self._outer, self._inner, self._rows)
-        self._starts, self._widths = edges[:-1], np.diff(edges)
-        points, weights = leggauss(N_NODES)
-        nodes = (edges[:-1, None] + self._widths[:, None] * (points + 1.0) / 2.0).ravel()
-        # Points with a mass are no nodes of the density
-        nodes = np.where(np.isin(nodes, self._atoms), np.nextafter(nodes, np.inf), nodes)
-        nodes = np.append(nodes, self._atoms)
-        weights = (self._widths[:, None] * weights / 2.0).ravel()
-        weights = np.append(weights, np.ones(len(self._atoms)))
-        possible, evidence = self._at(nodes)
-        used = weights[possible] > 0.0
-        self._kept = possible[used]
-        self.is_possible = len(self._kept) > 0
-        self._log_weights = np.log(weights[self._kept])
-        self.circuit = RestrictedCircuit(plan, evidence.rows(np.flatnonzero(used)))
+        marks = {v: _breakpoints(plan, v) for v in variables}
+        # Ends of the last variable bend where they pass its breakpoints: the fewer, the better
+        *self._outer, self._inner = sorted(variables, key=lambda v: -len(marks[v][0]))
+        columns = [*self._outer, self._inner]
+        self._rows = _directions(known, columns, bounds)
+        bends = np.concatenate(marks[self._inner])
+        self._rule = self._make_rule([marks[v] for v in self._outer], _bends(self._rows, bends))
+        possible, evidence = self._at(self._rule.nodes)
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(self._rule.weights[possible])
+        log_mass = RestrictedCircuit(plan, evidence).log_mass() + log_weights
+        # Where densities vanish, nothing can be asked
+        seen = np.flatnonzero(log_mass > -np.inf)
+        self._kept, self._log_mass = possible[seen], log_mass[seen]
+        self.is_possible = len(seen) > 0
+        if len(seen) < len(possible):
+            evidence = evidence.rows(seen)
+        self.circuit = RestrictedCircuit(plan, evidence)
 
-    def _at(self, values: FloatArray) -> tuple[IntArray, Evidence]:
-        """Which values of the outer variable are possible, and what is known there."""
+    def _make_rule(self, marks: list[tuple[FloatArray, FloatArray]], lines: FloatArray) -> Rule:
+        """Nodes of the outer variables between breakpoints and lines (k, n_outer + 1)."""
+        if len(marks) == 1:
+            (breaks, atoms), (slope, end) = marks[0], lines.T
+            return Rules(
+                [Panels(_within(breaks, end / slope), atoms, [np.nan]), Atoms(atoms[:, None])]
+            )
+        (x_breaks, x_atoms), (y_breaks, y_atoms) = marks
+        # Every line crosses each row and column of the grid at most once
+        n_grid = len(x_breaks) * len(y_breaks) + len(lines) * (len(x_breaks) + len(y_breaks))
+        if n_grid > 4 * MAX_TRIANGLES:
+            raise _too_many_triangles()
+        corners = cut_plane(x_breaks, y_breaks, lines)
+        lower, upper, possible = self._ends(corners.mean(axis=1))
+        corners = corners[possible & (lower < upper)]
+        if len(corners) > MAX_TRIANGLES:
+            raise _too_many_triangles()
+        parts: list[Rule] = [Triangles(corners, (x_atoms, y_atoms))]
+        for atom in x_atoms.tolist():
+            ends = _divided(lines[:, 2] - lines[:, 0] * atom, lines[:, 1])
+            parts.append(Panels(_within(y_breaks, ends), y_atoms, [atom, np.nan]))
+        for atom in y_atoms.tolist():
+            ends = _divided(lines[:, 2] - lines[:, 1] * atom, lines[:, 0])
+            parts.append(Panels(_within(x_breaks, ends), x_atoms, [np.nan, atom]))
+        both = np.array(np.meshgrid(x_atoms, y_atoms)).reshape(2, -1).T
+        return Rules([*parts, Atoms(both)])
+
+    def _ends(self, values: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """What bounds leave of the last variable at values (n, n_outer), and where any are met."""
         lower, upper = np.full(len(values), -np.inf), np.full(len(values), np.inf)
         possible = np.ones(len(values), dtype=bool)
-        for first, second, low, high in self._rows:
-            if second == 0.0:
-                possible &= (first * values >= low) & (first * values <= high)
+        for *factors, last, low, high in self._rows:
+            total = values @ np.array(factors)
+            if last == 0.0:
+                possible &= (total >= low) & (total <= high)
                 continue
-            ends = np.sort(
-                [(low - first * values) / second, (high - first * values) / second], axis=0
-            )
+            ends = np.sort([(low - total) / last, (high - total) / last], axis=0)
             lower, upper = np.maximum(lower, ends[0]), np.minimum(upper, ends[1])
+        return lower, upper, possible
+
+    def _at(self, values: FloatArray) -> tuple[IntArray, Evidence]:
+        """Which values (n, n_outer) are possible, and what is known there."""
+        lower, upper, possible = self._ends(values)
         kept = np.flatnonzero(possible & (lower < upper))
         known = self._known.rows(np.zeros(len(kept), dtype=np.intp))
         cells, low, high = known.X, known.box.lower, known.box.upper
@@ -364,23 +403,14 @@ class _Slices:
 
     def log_mass(self) -> FloatArray:
         """Log probability that each node stands for."""
-        return self.circuit.log_mass() + self._log_weights
+        return self._log_mass
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
-        """Draw the outer variable, then all others given it, n rows."""
-        log_mass = self.log_mass()
-        n_nodes = len(self._starts) * N_NODES
-        masses = np.zeros(n_nodes + len(self._atoms))
+        """Draw the outer variables, then all others given them, n rows."""
+        log_mass = self._log_mass
+        masses = np.zeros(len(self._rule.weights))
         masses[self._kept] = np.exp(log_mass - log_mass.max())
-        panels = masses[:n_nodes].reshape(-1, N_NODES)
-        fractions = np.append(panels.sum(axis=1), masses[n_nodes:])
-        chosen = rng.choice(len(fractions), size=n, p=fractions / fractions.sum())
-        values = np.empty(n)
-        is_atom = chosen >= len(panels)
-        values[is_atom] = self._atoms[chosen[is_atom] - len(panels)]
-        own = chosen[~is_atom]
-        fractions = draw_from_nodes(panels[own], rng)
-        values[~is_atom] = self._starts[own] + self._widths[own] * fractions
+        values = self._rule.draw(masses, n, rng)
         possible, evidence = self._at(values)
         # Rounding at the end of a panel may leave an interval empty: a node stands in
         lost = np.setdiff1d(np.arange(n), possible)
@@ -390,45 +420,47 @@ class _Slices:
         return RestrictedCircuit(self._plan, evidence).sample(np.ones(n, dtype=int), rng)
 
 
-def draw_from_nodes(masses: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw from densities on [0, 1], given as masses (n, N_NODES) of Gauss-Legendre nodes.
+def _too_many_triangles() -> CircuitPropertyError:
+    return CircuitPropertyError(
+        must(
+            "linear comparisons of three columns",
+            f"cut their densities into at most {MAX_TRIANGLES} triangles",
+            "Pass method='bounds' for certified bounds, or method='estimate' for an average over "
+            "draws.",
+        )
+    )
 
-    The distribution function is that of the polynomial through the nodes, inverted by bisection.
+
+def _bends(rows: FloatArray, marks: FloatArray) -> FloatArray:
+    """Where the ends of the last variable bend: lines (k, n_outer + 1) of the outer variables.
+
+    An end passes a breakpoint of the last variable, or another end. Rows are those of
+    `_directions`, with the last variable before the two ends.
     """
-    points, _ = leggauss(N_NODES)
-    # Integrals of Legendre polynomials are differences of their neighbours
-    degrees = np.arange(N_NODES)
-    coefficients = (masses @ legvander(points, N_NODES - 1)) * (2 * degrees + 1) / 2.0
-    integrals = legint(coefficients.T, lbnd=-1.0)
-    targets = rng.random(len(masses)) * legval(np.ones(1), integrals)[:, 0]
-    low, high = np.full(len(masses), -1.0), np.ones(len(masses))
-    for _ in range(52):
-        middle = (low + high) / 2.0
-        below = legval(middle, integrals, tensor=False) < targets
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return (low + high + 2.0) / 4.0
+    found = []
+    planes = [np.append(row[:-2], end) for row in rows for end in row[-2:] if np.isfinite(end)]
+    for i, plane in enumerate(planes):
+        lines = np.repeat(np.delete(plane, -2)[None], len(marks), axis=0)
+        lines[:, -1] -= plane[-2] * marks
+        found.append(lines if plane[-2] != 0.0 else lines[:1])
+        across = [plane * other[-2] - other * plane[-2] for other in planes[:i]]
+        found.extend(np.delete(line, -2)[None] for line in across)
+    lines = np.concatenate(found)
+    lines = lines[(lines[:, :-1] != 0.0).any(axis=1)]
+    # One scale, so that equal lines are found
+    return np.unique(lines / np.abs(lines[:, :-1]).max(axis=1, keepdims=True), axis=0)
 
 
-def _edges(plan: Plan, outer: int, inner: int, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Ends of the panels of the outer variable, and its points with a mass of their own."""
-    breaks, atoms = _breakpoints(plan, outer)
-    inner_breaks, inner_atoms = _breakpoints(plan, inner)
-    marks = np.concatenate([inner_breaks, inner_atoms])
-    found = [breaks]
-    for i, (first, second, low, high) in enumerate(rows):
-        for end in (low, high):
-            if not np.isfinite(end) or first == 0.0:
-                continue
-            # Where the bound passes a breakpoint of the other variable, or another bound
-            found.append((end - second * marks) / first)
-            for other in rows[:i]:
-                across = first * other[1] - second * other[0]
-                if across != 0.0:
-                    ends = other[2:][np.isfinite(other[2:])]
-                    found.append((end * other[1] - second * ends) / across)
-    edges = np.unique(np.concatenate(found))
-    edges = edges[(edges >= breaks.min()) & (edges <= breaks.max())]
-    return edges, atoms
+def _within(breaks: FloatArray, ends: FloatArray) -> FloatArray:
+    """Breakpoints with further ends between the first and the last."""
+    edges = np.unique(np.concatenate([breaks, ends]))
+    return edges[(edges >= breaks.min()) & (edges <= breaks.max())]
+
+
+def _divided(ends: FloatArray, slopes: FloatArray) -> FloatArray:
+    """Where lines with slopes pass; those without never do."""
+    used = slopes != 0.0
+    return ends[used] / slopes[used]
 
 
 def _breakpoints(plan: Plan, variable: int) -> tuple[FloatArray, FloatArray]:

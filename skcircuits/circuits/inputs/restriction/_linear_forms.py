@@ -7,6 +7,7 @@ Gaussians to bounds on linear forms of up to three independent directions.
 from __future__ import annotations
 
 from functools import singledispatch
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,9 +28,11 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["RestrictedForms", "breakpoints", "can_bound_forms", "restrict_forms"]
 
-# Ends of panels, in standard deviations, of a Gaussian and in mean excesses of a tail
-PANELS = np.arange(-9.0, 9.5, 0.75)
-TAIL_PANELS = np.concatenate([np.arange(0.0, 6.0, 0.5), np.arange(6.0, 42.0, 2.0)])
+# Ends of panels of a Gaussian, in standard deviations
+PANELS = np.arange(-9.0, 9.5, 1.2)
+# Length of a tail and of its panels, in mean excesses: twelve nodes integrate the product of
+# three exponentials to twelve digits
+TAIL_LENGTH, TAIL_STEP = 42.0, 4.0
 
 
 @singledispatch
@@ -67,14 +70,31 @@ def _of_joint_gaussians(
 def _of_polynomials(
     layer: PiecewisePolynomialLayer, variable: int
 ) -> tuple[FloatArray, FloatArray]:
-    pieces, breaks = layer.pieces, []
+    pieces, knots, tails = layer.pieces, [], []
     for unit in np.flatnonzero(layer.scopes[:, 0] == variable).tolist():
-        breaks.append(pieces.breakpoints[unit])
-        for tail, sign in ((pieces.first[unit], -1), (pieces.last[unit], 1)):
+        knots.append(pieces.breakpoints[unit])
+        for tail, sign in ((pieces.first[unit], -1.0), (pieces.last[unit], 1.0)):
             if pieces.masses[tail] > 0.0:
-                breaks.append(pieces.starts[tail] + sign * TAIL_PANELS / pieces.rates[tail])
+                scale = 1.0 / pieces.rates[tail]
+                edge = pieces.starts[tail]
+                tails.append((*sorted((edge, edge + sign * TAIL_LENGTH * scale)), scale))
     atoms = [group.atoms for group in layer.groups if group.variable == variable]
-    return np.concatenate(breaks), np.concatenate([np.empty(0), *atoms])
+    return _with_tails(np.concatenate(knots), tails), np.concatenate([np.empty(0), *atoms])
+
+
+def _with_tails(knots: FloatArray, tails: list[tuple[float, float, float]]) -> FloatArray:
+    """Knots, and points in tails (start, stop, mean excess) as near as their decay asks for.
+
+    All tails of a variable share them: panels cost nodes.
+    """
+    ends = np.unique(np.append(knots, [tail[:2] for tail in tails]))
+    starts, stops, scales = np.array(tails).reshape(-1, 3).T
+    points = [ends]
+    for low, high in pairwise(ends):
+        steps = scales[(starts < high) & (stops > low)]
+        n = 1 if len(steps) == 0 else int(np.ceil((high - low) / (TAIL_STEP * steps.min())))
+        points.append(np.linspace(low, high, n + 1)[1:-1])
+    return np.sort(np.concatenate(points))
 
 
 def _panels(means: FloatArray, stds: FloatArray) -> FloatArray:

@@ -147,16 +147,26 @@ def test_linear_comparisons_of_polynomials(numbers):
 
 
 def test_estimates_only_when_asked(numbers):
-    density = WMISPNDensity().fit(numbers)
+    density = WMISPNDensity().fit(numbers.assign(v=numbers.x.rolling(2, 1).mean()))
     with pytest.raises(CircuitPropertyError, match="method='estimate'"):
-        density.probability("x + y + w <= 1")
+        density.probability("x + y + w + v <= 1")
     options = {"method": "estimate", "n_samples": 4000, "random_state": 0}
-    estimate, error = density.probability("x + y + w <= 1", given="c", **options)
-    fraction = (density.sample(20_000, given="c")[["x", "y", "w"]].sum(axis=1) <= 1).mean()
+    estimate, error = density.probability("x + y + w + v <= 1", given="c", **options)
+    fraction = (density.sample(20_000, given="c")[["x", "y", "w", "v"]].sum(axis=1) <= 1).mean()
     assert 0 < error < 0.01 and abs(estimate - fraction) < 5 * error
     exact = density.probability("x + y <= 1 and w > 0 or c")
     estimate, error = density.probability("x + y <= 1 and w > 0 or c", **options)
     assert abs(estimate - exact) < 4 * error
+
+
+@pytest.mark.slow
+def test_three_columns_add_up(numbers):
+    density = WMISPNDensity(leaf="histogram", n_bins=2).fit(numbers)
+    parts = density.probabilities(["x + y > w and c", "x + y <= w and c"])
+    assert parts.sum() == pytest.approx(density.probability("c"), rel=1e-9)
+    options = {"method": "estimate", "n_samples": 20_000, "random_state": 0}
+    estimate, error = density.probability("x + y > w and c", **options)
+    assert abs(estimate - parts[0]) < 4 * error
 
 
 @pytest.mark.parametrize("text", QUESTIONS)

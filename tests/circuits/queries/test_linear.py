@@ -1,0 +1,153 @@
+"""Linear comparisons of two and three columns: against closed forms and draws."""
+
+from itertools import product
+from math import factorial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import erlang, ks_2samp
+
+from skcircuits.circuits import Circuit, Gaussian, PiecewisePolynomial, Product, Sum
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries._integration import cut_plane
+from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
+from skcircuits.circuits.queries._restricted import Evidence
+from skcircuits.exceptions import CircuitPropertyError
+
+
+def given(circuit, *bounds, lower=None):
+    """The circuit given bounds (factors, lower, upper), and lower bounds of columns."""
+    free = np.full((1, circuit.plan.n_columns), np.nan)
+    box = Box(free if lower is None else np.array([lower]), free.copy())
+    linear = [LinearBound(dict(enumerate(factors)), low, high) for factors, low, high in bounds]
+    return LinearCircuit(circuit.plan, Evidence(free.copy(), box), [linear])
+
+
+def probability(circuit, *bounds, lower=None):
+    return float(np.exp(given(circuit, *bounds, lower=lower).log_mass()[0]))
+
+
+def half_cube(normal, end):
+    """Volume of the unit cube where normal @ x <= end (inclusion and exclusion of corners)."""
+    corners = np.array(list(product([0, 1], repeat=len(normal))))
+    signs = (-1.0) ** corners.sum(axis=1)
+    excess = np.maximum(end - corners @ normal, 0.0)
+    return (signs * excess ** len(normal)).sum() / (factorial(len(normal)) * np.prod(normal))
+
+
+@pytest.mark.parametrize(
+    ("normal", "end"), [([1, 1, 1], 1.0), ([1, 2, 0.5], 1.7), ([0.3, 1, 1], 3.1), ([1, 1, 1], 0.01)]
+)
+def test_histograms_in_three_columns(normal, end):
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(3), size=(2, 3))  # component, column
+    units = [
+        [PiecewisePolynomial(j, [0.0, 1.0, 2.0, 3.0], own) for j, own in enumerate(component)]
+        for component in weights
+    ]
+    circuit = Circuit(
+        0.3 * (units[0][0] * units[0][1] * units[0][2])
+        + 0.7 * (units[1][0] * units[1][1] * units[1][2])
+    )
+    expected = 0.0
+    for cell in product(range(3), repeat=3):
+        mass = 0.3 * np.prod(weights[0, range(3), cell]) + 0.7 * np.prod(weights[1, range(3), cell])
+        expected += mass * half_cube(np.array(normal), end - np.dot(normal, cell))
+    assert_allclose(probability(circuit, (normal, -np.inf, end)), expected, rtol=1e-10)
+    # Comparisons turned round, and two of them at once
+    flipped = [-factor for factor in normal]
+    assert_allclose(probability(circuit, (flipped, -end, np.inf)), expected, rtol=1e-10)
+    between = probability(circuit, (normal, end / 2, end), (flipped, -np.inf, -end / 2))
+    below = probability(circuit, (normal, -np.inf, end / 2))
+    assert_allclose(between, expected - below, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("powers", [(0, 0, 0), (3, 0, 1), (6, 6, 6), (2, 5, 3)])
+def test_polynomials_over_a_simplex(powers):
+    # The last B-spline on one interval is a power: Dirichlet's integral is the reference
+    units = [
+        PiecewisePolynomial(j, [0.0, 1.0], [0.0] * power + [1.0]) for j, power in enumerate(powers)
+    ]
+    circuit = Circuit(units[0] * units[1] * units[2])
+    expected = np.prod([factorial(power + 1) for power in powers]) / factorial(sum(powers) + 3)
+    found = probability(circuit, ([1, 1, 1], -np.inf, 1.0))
+    assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("end", [0.5, 3.0, 12.0, 20.0])
+def test_tails_add_up(end):
+    units = [
+        PiecewisePolynomial(j, [-1.0, 0.0], [0.0], tail_masses=[0, 1], tail_scales=[1, 1])
+        for j in range(3)
+    ]
+    circuit = Circuit(units[0] * units[1] * units[2])
+    found = probability(circuit, ([1, 1, 1], end, np.inf))
+    assert_allclose(found, erlang.sf(end, 3), rtol=1e-8)
+
+
+def test_points_with_a_mass_count_as_they_are():
+    rng = np.random.default_rng(0)
+    knots = np.array([0.0, 1.0, 2.0])
+    dense = [PiecewisePolynomial(j, knots, rng.dirichlet(np.ones(3))) for j in range(3)]
+    massive = [
+        PiecewisePolynomial(j, knots, 0.75 * dense[j].weights, atoms=[0.5], atom_masses=[0.25])
+        for j in range(3)
+    ]
+    circuit = Circuit(massive[0] * massive[1] * massive[2])
+    smooth = Circuit(dense[0] * dense[1] * dense[2])
+    bound = 2.2
+    expected = 0.0
+    for at_atom in product([False, True], repeat=3):
+        factors = [0.0 if atom else 1.0 for atom in at_atom]
+        mass = 0.25 ** sum(at_atom) * 0.75 ** (3 - sum(at_atom))
+        rest = bound - 0.5 * sum(at_atom)
+        part = probability(smooth, (factors, -np.inf, rest)) if any(factors) else 1.0
+        expected += mass * part
+    assert_allclose(probability(circuit, ([1, 1, 1], -np.inf, bound)), expected, rtol=1e-9)
+
+
+def mixture():
+    parts = []
+    for k in range(2):
+        units = [
+            PiecewisePolynomial(j, [0.0, 1.0 + k, 3.0], [0.2, 0.3, 0.5 * k, 0.5 * (1 - k)])
+            for j in range(3)
+        ]
+        parts.append(units[0] * units[1] * units[2])
+    return Circuit(0.4 * parts[0] + 0.6 * parts[1])
+
+
+def test_moments_and_draws_in_three_columns():
+    circuit = mixture()
+    conditioned = given(circuit, ([1.0, 1.0, -1.0], -np.inf, 0.5), lower=[0.2, np.nan, np.nan])
+    plain = circuit.sample(60_000, random_state=0)
+    kept = plain[(plain @ [1.0, 1.0, -1.0] <= 0.5) & (plain[:, 0] >= 0.2)]
+    assert np.exp(conditioned.log_mass()[0]) == pytest.approx(len(kept) / 60_000, abs=0.006)
+    mean, variance = (values[0] for values in conditioned.moments())
+    error = kept.std(axis=0) / np.sqrt(len(kept))
+    assert (np.abs(mean - kept.mean(axis=0)) < 4 * error).all()
+    assert_allclose(variance, kept.var(axis=0), rtol=0.1)
+    drawn = conditioned.sample(np.array([2000]), np.random.default_rng(0))
+    assert (drawn @ [1.0, 1.0, -1.0] <= 0.5 + 1e-12).all()
+    assert min(ks_2samp(drawn[:, j], kept[:, j]).pvalue for j in range(3)) > 1e-3
+
+
+def test_too_many_cells_are_refused_with_a_way_out():
+    units = [[Gaussian(j, 7.3 * k + j, 1.0 + k) for j in range(3)] for k in range(12)]
+    circuit = Circuit(Sum([Product(own) for own in units], weights=np.full(12, 1 / 12)))
+    with pytest.raises(CircuitPropertyError, match="method='bounds'"):
+        probability(circuit, ([1, 1, 1], -np.inf, 1.0))
+
+
+def test_lines_cut_cells_into_triangles():
+    rng = np.random.default_rng(0)
+    x, y = np.sort(rng.normal(size=(2, 6)), axis=1)
+    lines = rng.normal(size=(9, 3))
+    corners = cut_plane(x, y, lines)
+    sides = corners[:, 1:] - corners[:, :1]
+    area = 0.5 * np.abs(np.linalg.det(sides))
+    assert area.sum() == pytest.approx((x[-1] - x[0]) * (y[-1] - y[0]), rel=1e-12)
+    # No line passes the interior of a triangle
+    ends = corners @ lines[:, :2].T - lines[:, 2]
+    assert not ((ends.max(axis=1) > 1e-9) & (ends.min(axis=1) < -1e-9)).any()
