@@ -144,5 +144,5 @@ def _left_out_likelihoods(samples: Samples, log_masses: FloatArray) -> FloatArra
 def _log_cell_masses(samples: Samples, knots: FloatArray, weights: FloatArray) -> FloatArray:
     """Log probability of each cell, shape (L, G)."""
     degree = weights.shape[1] - knots.shape[1] + 1
-    masses = basis_cdf(samples.upper, knots, degree) - basis_cdf(samples.lower, knots, degree)
+    masses = samples.basis_masses(knots, degree)
     return np.log(np.maximum(np.einsum("lgf,lf->lg", masses, weights), TINY))

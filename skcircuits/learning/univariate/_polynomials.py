@@ -98,6 +98,13 @@ class Samples:
         """Weight of each sample, shape (L,)."""
         return self.counts.sum(axis=1)
 
+    def basis_masses(self, knots: FloatArray, degree: int) -> FloatArray:
+        """Probability of each cell under each basis function, shape (L, G, n_functions)."""
+        n_cells = self.counts.shape[1]
+        # Small samples come in many shapes: what a call costs counts, not its arithmetic
+        ends = basis_cdf(np.hstack([self.lower, self.upper]), knots, degree)
+        return np.asarray(ends[:, n_cells:] - ends[:, :n_cells])
+
     def take(self, rows: IntArray) -> Samples:
         """Select samples.
 
@@ -132,17 +139,21 @@ def _choose(
 ) -> IntArray:
     """Number of the best candidate of each sample, shape (L,)."""
     totals = samples.totals
+    log_totals = np.log(np.maximum(totals, 1.0))
+    # No density makes the cells more likely than their own frequencies do
+    fractions = samples.counts / np.maximum(totals, TINY)[:, None]
+    most = (samples.counts * np.log(np.maximum(fractions, TINY))).sum(axis=1)
     best = np.full(len(samples), np.inf)
     choice = np.zeros(len(samples), dtype=np.intp)
     for number, (n_bins, degree) in enumerate(candidates):
         n_functions = n_bins + degree
         # The first candidate stands for samples too small for any
         eligible = (totals >= ROWS_PER_FUNCTION * n_functions) | (number == 0)
+        eligible &= (n_functions - 1) * log_totals - 2.0 * most < best
         for rows in _batches(np.flatnonzero(eligible)):
             problem = _Mixture(samples.take(rows), knots[n_bins][rows], degree, smoothing)
             log_likelihood = problem.log_likelihood(problem.solve(SCREENING_STEPS))
-            penalty = (n_functions - 1) * np.log(np.maximum(totals[rows], 1.0))
-            criterion = penalty - 2.0 * log_likelihood
+            criterion = (n_functions - 1) * log_totals[rows] - 2.0 * log_likelihood
             better = criterion < best[rows] - TOLERANCE
             best[rows[better]], choice[rows[better]] = criterion[better], number
     return choice
@@ -162,8 +173,7 @@ class _Mixture:
 
     def __init__(self, samples: Samples, knots: FloatArray, degree: int, smoothing: float) -> None:
         self.samples = samples
-        self.masses = basis_cdf(samples.upper, knots, degree)
-        self.masses -= basis_cdf(samples.lower, knots, degree)
+        self.masses = samples.basis_masses(knots, degree)
         self.start = uniform_weights(knots, degree)
         self.prior = smoothing * self.start
 
