@@ -53,11 +53,13 @@ def continuous_models():
         + 0.6 * MultivariateGaussian([0, 1], [1.0, 1.0], [[0.5, 0.0], [0.0, 1.0]])
     )
     yield "mixture", mixture
-    yield "mixture, held out", _random_mixture(np.random.default_rng(12345))
+    # Nothing was chosen with these.
+    for seed in (12345, 1, 2, 3):
+        yield f"mixture, held out {seed}", _random_mixture(np.random.default_rng(seed))
 
 
 def _random_mixture(rng, n_components=3, d=3):
-    """Draw a mixture that nothing was chosen with."""
+    """Draw weights, means and covariances of a mixture."""
     total = None
     for weight in rng.dirichlet(np.full(n_components, 3.0)):
         factor = rng.normal(size=(d, d))

@@ -53,6 +53,22 @@ class HessianProbe:
 
         ``scales`` (d,) are the units of the coordinates, of which the steps are a part.
         """
+        d = points.shape[1]
+        hessian = np.zeros((d, d))
+        hessian[self._rows, self._columns] = self._entries(points, scales)
+        return (hessian + hessian.T) / 2.0
+
+    def sparse_mean(self, points: FloatArray, scales: FloatArray) -> sparse.csr_array | None:
+        """Give the same as a sparse matrix; None where undefined."""
+        entries = self._entries(points, scales)
+        if not np.isfinite(entries).all():
+            return None
+        shape = (points.shape[1],) * 2
+        hessian = sparse.csr_array((entries, (self._rows, self._columns)), shape=shape)
+        return sparse.csr_array((hessian + hessian.T) / 2.0)
+
+    def _entries(self, points: FloatArray, scales: FloatArray) -> FloatArray:
+        """Average over points the entries that may differ from zero."""
         n_points, d = points.shape
         n_colours = int(self.colours.max()) + 1
         # (colours, d): every coordinate moves once, by a part of its scale.
@@ -63,7 +79,5 @@ class HessianProbe:
             ahead = self._grad_log_prob(point + steps)
             total += np.asarray(ahead) - np.asarray(self._grad_log_prob(point - steps))
         total /= -2.0 * STEP * n_points
-        hessian = np.zeros((d, d))
         rows, columns = self._rows, self._columns
-        hessian[rows, columns] = total[self.colours[columns], rows] / scales[columns]
-        return (hessian + hessian.T) / 2.0
+        return np.asarray(total[self.colours[columns], rows] / scales[columns])

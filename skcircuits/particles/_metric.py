@@ -21,7 +21,14 @@ import numpy as np
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.protocols import FloatArray
 
-__all__ = ["CoordinateMetric", "DiagonalMetric", "Metric", "fit_metric", "has_several_modes"]
+__all__ = [
+    "CoordinateMetric",
+    "DiagonalMetric",
+    "Metric",
+    "fit_metric",
+    "has_several_modes",
+    "step_length",
+]
 
 MAX_ITER = 60
 N_DRAWS = 16  # and their reflections: scores of both are averaged
@@ -215,7 +222,7 @@ def _newton_step(
     renewed = Metric.of_precision(metric.center, (precision + precision.T) / 2.0)
     step = renewed.root @ (renewed.root @ scores)
     slope = float(scores @ step)
-    length = _step_length(
+    length = step_length(
         lambda t: float(
             np.asarray(grad_log_prob(draws_at(renewed, noise, t * step))).mean(axis=0) @ step
         ),
@@ -230,7 +237,7 @@ def draws_at(metric: Metric, noise: FloatArray, shift: FloatArray) -> FloatArray
     return metric.inverse_transform(noise) + shift
 
 
-def _step_length(slope_at: Callable[[float], float], slope: float) -> float:
+def step_length(slope_at: Callable[[float], float], slope: float) -> float:
     """Halve a step along an ascent direction until it does not overshoot by far."""
     length = 1.0
     # Without the density itself: the slope along the step may change its sign, not grow.
@@ -278,5 +285,5 @@ def _ascend(
         def slope_at(length: float, origin: FloatArray = origin, step: FloatArray = step) -> float:
             return float(np.asarray(grad_log_prob((origin + length * step)[None]))[0] @ step)
 
-        point = origin + _step_length(slope_at, slope) * step
+        point = origin + step_length(slope_at, slope) * step
     return None

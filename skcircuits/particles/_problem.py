@@ -14,7 +14,7 @@ from skcircuits.particles._discrepancy import coordinate_discrepancies
 from skcircuits.particles._fields import Field, RandomScopes, make_field
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._kernels import centred_rows, median_bandwidths
-from skcircuits.particles._metric import Metric, fit_metric, has_several_modes
+from skcircuits.particles._metric import MAX_LEARNED, Metric, fit_metric, has_several_modes
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import make_optimizer
 from skcircuits.particles._preconditioned import (
@@ -22,6 +22,7 @@ from skcircuits.particles._preconditioned import (
     preconditioned_field,
     preconditioned_steps,
 )
+from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric
 from skcircuits.particles._steps import (
     StepSchedule,
     SVGDState,
@@ -130,15 +131,25 @@ class SVGDProblem:
     ) -> Diagnosis:
         """Compare the moments of particles with those that chains from them find."""
         log_prob = getattr(self.target, "log_prob_unnormalized", None)
+        # Draws of its own: equal particles have equal faults.
+        rng = np.random.default_rng(0)
         return diagnose(
             self._double_precision_score,
             particles,
-            metric,
-            # Draws of its own: equal particles have equal faults.
-            np.random.default_rng(0),
+            self._sparse_metric(particles, rng) if metric is None else metric,
+            rng,
             log_prob=log_prob,
             n_looks=len(LOOKS) if is_thorough else 2,
         )
+
+    def _sparse_metric(
+        self, particles: FloatArray, rng: np.random.Generator
+    ) -> SparseMetric | None:
+        """Give a metric where chains cannot learn one: of a sparse graph of many coordinates."""
+        if self.neighbors is None or self.n_coordinates <= MAX_LEARNED:
+            return None
+        particles = particles.astype(np.float64)
+        return fit_sparse_metric(self._double_precision_score, self._probe, particles, rng)
 
     def measure(self, particles: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Measure particles against the target, with kernels over the blankets.

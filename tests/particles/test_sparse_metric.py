@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+from scipy import sparse
+
+from skcircuits.graphical import GaussianMRF
+from skcircuits.particles._diagnosis import diagnose
+from skcircuits.particles._hessians import HessianProbe
+from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric
+
+
+def chain_precision(n):
+    return sparse.diags_array(
+        [-np.ones(n - 1), np.full(n, 2.01), -np.ones(n - 1)], offsets=(-1, 0, 1)
+    )
+
+
+def grid_precision(side):
+    path = sparse.diags_array([np.ones(side - 1)] * 2, offsets=(-1, 1))
+    links = sparse.kron(path, sparse.eye_array(side)) + sparse.kron(sparse.eye_array(side), path)
+    return sparse.csr_array(sparse.diags_array(links.sum(axis=1) + 0.1) - links)
+
+
+def shuffled(precision, seed=0):
+    order = np.random.default_rng(seed).permutation(precision.shape[0])
+    return sparse.csr_array(precision)[order][:, order]
+
+
+@pytest.mark.parametrize(
+    "precision",
+    [shuffled(chain_precision(30)), shuffled(grid_precision(6)), sparse.csr_array(np.eye(3))],
+    ids=["chain", "grid", "independent"],
+)
+def test_operations_are_those_of_the_dense_covariance(precision):
+    metric = SparseMetric.of_precision(sparse.csr_array(precision))
+    covariance = np.linalg.inv(precision.toarray())
+    root = metric.stretch(np.eye(len(covariance)))
+    np.testing.assert_allclose(root.T @ root, covariance, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(metric.pull(np.eye(len(covariance))), root.T, atol=1e-12)
+    rows = np.random.default_rng(0).normal(size=(4, len(covariance)))
+    np.testing.assert_allclose(metric.smooth(rows), rows @ covariance, atol=1e-9)
+    np.testing.assert_allclose(metric.variances, np.diag(covariance), rtol=1e-9)
+
+
+def test_what_is_not_positive_definite_has_no_factor():
+    assert SparseMetric.of_precision(sparse.csr_array(np.diag([1.0, -1.0]))) is None
+
+
+def test_collapsed_particles_of_a_long_chain_are_mended():
+    field = GaussianMRF(chain_precision(1500), np.ones(1500))
+    probe = HessianProbe(field.grad_log_prob, Neighborhoods.from_graph(field.neighbors))
+    rng = np.random.default_rng(0)
+    particles = 0.1 * rng.normal(size=(30, 1500))
+    metric = fit_sparse_metric(field.grad_log_prob, probe, particles, rng)
+    arguments = field.grad_log_prob, particles, metric, rng
+    found = diagnose(*arguments, log_prob=field.log_prob_unnormalized)
+    assert found.wrong.all() and not found.unmixed.any()
+    mended = found.corrected()
+    np.testing.assert_allclose(mended.mean(axis=0), field.mean_, rtol=1e-3)
+    np.testing.assert_allclose(mended.var(axis=0), metric.variances, rtol=1e-3)
+
+
+def test_bends_are_averaged():
+    """exp(3 x - e^x): under its Gaussian the mean of e^x is 3, at the mode as well."""
+    graph = Neighborhoods.from_graph([[]] * 50)
+    probe = HessianProbe(lambda X: 3.0 - np.exp(X), graph)
+    start = np.random.default_rng(0).normal(3.0, 1.0, size=(20, 50))
+    metric = fit_sparse_metric(lambda X: 3.0 - np.exp(X), probe, start, np.random.default_rng(0))
+    np.testing.assert_allclose(metric.variances.mean(), 1.0 / 3.0, rtol=0.1)
