@@ -33,8 +33,8 @@ CHANCE, SUSPICION = 0.005, 2.0
 # States of heavy tails understate their error where they have not met the tail.
 LEAST_ERROR = 0.03
 # Relative errors of a variance that are good enough for a correction, and that are not; independent
-# states per chain below which chains have not mixed (R-hat of 1.1; Gelman and Rubin 1992).
-PRECISE, VAGUE, INDEPENDENT_STATES = 0.05, 0.12, 4
+# states per chain below which chains have not mixed (R-hat of 1.07; Gelman and Rubin 1992).
+PRECISE, VAGUE, INDEPENDENT_STATES = 0.05, 0.12, 7
 
 
 @dataclass(frozen=True)
