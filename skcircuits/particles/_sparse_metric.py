@@ -123,12 +123,12 @@ def fit_sparse_metric(
             slope = float(score @ step)
             if not np.isfinite(slope):
                 return None
-            length = step_length(
-                lambda t, at=center, draws=draws, step=step: float(
-                    np.asarray(grad_log_prob(at + t * step + draws)).mean(axis=0) @ step
-                ),
-                slope,
-            )
+            origin = center + draws
+
+            def slope_at(t: float, at: FloatArray = origin, step: FloatArray = step) -> float:
+                return float(np.asarray(grad_log_prob(at + t * step)).mean(axis=0) @ step)
+
+            length = step_length(slope_at, slope)
             center = center + length * step
             is_near = length * np.sqrt(max(slope, 0.0)) < TOLERANCE * np.sqrt(len(center))
             if is_near and len(draws) > 1:

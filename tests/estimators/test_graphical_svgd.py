@@ -496,8 +496,9 @@ def test_heavy_tails_are_mended():
         warnings.simplefilter("ignore", ConvergenceWarning)
         sampler.fit(start)
     assert sampler.corrected_ and sampler.variance_ratio_.min() > 1.2
+    # The fourth moment is nine times the squared variance: relative errors are about .07.
     ratio = sampler.particles_.var(axis=0) / (5.0 / 3.0)
-    assert ratio.min() > 0.85 and ratio.max() < 1.15
+    assert ratio.min() > 0.8 and ratio.max() < 1.25
 
 
 @pytest.mark.parametrize("options", [{"preconditioner": None}, {"correction": False}])
