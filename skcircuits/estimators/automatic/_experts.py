@@ -2,22 +2,25 @@
 
 import warnings
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.estimators.automatic._pairs import PairTables
 from skcircuits.estimators.automatic._stacking import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
-from skcircuits.learning.gaussian_mixture._held_out import split_table
+from skcircuits.learning.gaussian_mixture._held_out import Predictions, split_table
 
 __all__ = ["Expert", "Trials", "experts_for"]
 
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _MAX_DENSE_COLUMNS = 40  # of numbers; covariances of more have low rank
 _MAX_LOCATION_ROWS = 10_000  # location models take cells x rows x numbers
+_N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3
@@ -111,41 +114,47 @@ def experts_for(table, families):
 
 
 class Trials:
-    """Experts fitted to a part of the rows and asked for hidden cells of the others.
+    """Experts fitted to a part of the rows and asked for the others.
 
-    `X`: the rows that `table` was prepared from, as `schema` encodes them.
+    `X`: the rows that `table` was prepared from, as `schema` encodes them. Where log densities
+    are asked for, so is how often categories and numbers come together.
     """
 
     def __init__(self, table, X, schema, criterion, seed, n_jobs=None):
         self.splits = list(split_table(table, np.random.default_rng(seed)))
         self.X, self.schema = X, schema
         self.criterion, self.seed, self.n_jobs = criterion, seed, n_jobs
-        self._predictions = {}
+        pairs = PairTables(X, schema.cardinalities)
+        self._pairs = pairs if pairs.n_pairs and criterion == "log_likelihood" else None
+        self._trials = {}
 
     def run(self, experts):
         """Try some experts."""
-        pairs = [(expert, split) for expert in experts for split in self.splits]
-        answers = iter(
+        n_draws = _N_DRAWS if self._pairs else 0
+        tasks = [(expert, split) for expert in experts for split in self.splits]
+        trials = iter(
             Parallel(n_jobs=self.n_jobs)(
-                delayed(_try)(expert, *split, self.X, self.schema, self.seed)
-                for expert, split in pairs
+                delayed(_try)(expert, *split, self.X, self.schema, self.seed, n_draws)
+                for expert, split in tasks
             )
         )
         for expert in experts:
-            self._predictions[expert] = [next(answers) for _ in self.splits]
+            self._trials[expert] = [next(trials) for _ in self.splits]
 
     def weights(self, experts):
         """Weights with which some experts answer best together."""
-        return stacking_weights(
-            [
-                held_out.answers([self._predictions[e][i] for e in experts], self.criterion)
-                for i, (_, held_out) in enumerate(self.splits)
-            ]
-        )
+        parts = []
+        for i, (_, held_out) in enumerate(self.splits):
+            trials = [self._trials[expert][i] for expert in experts]
+            parts.append(held_out.answers([own.predictions for own in trials], self.criterion))
+            if self._pairs:
+                tables = [self._pairs.probabilities(own.draws) for own in trials]
+                parts.append(self._pairs.answers(self._rows(held_out), tables))
+        return stacking_weights(parts)
 
     def choose(self, most):
         """The experts that matter, at most so many, with their weights."""
-        experts = list(self._predictions)
+        experts = list(self._trials)
         weights = self.weights(experts)
         order = np.argsort(-weights, kind="stable")[:most]
         kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
@@ -153,30 +162,49 @@ class Trials:
 
     def report(self, chosen):
         """One row per expert, the chosen ones first, then by loss."""
-        rows = []
-        for expert, predictions in self._predictions.items():
-            losses = np.concatenate(
-                [
-                    held_out.losses([own], self.criterion)
-                    for own, (_, held_out) in zip(predictions, self.splits, strict=True)
-                ]
-            )
-            rows.append(
-                {
-                    **expert.described(),
-                    "weight": chosen.get(expert, 0.0),
-                    "loss": float(losses.mean()),
-                    "standard_error": float(losses.std() / np.sqrt(len(losses))),
-                }
-            )
+        rows = [
+            {**expert.described(), "weight": chosen.get(expert, 0.0), **self._scores(trials)}
+            for expert, trials in self._trials.items()
+        ]
         return sorted(rows, key=lambda row: (-row["weight"], row["loss"]))
 
+    def _scores(self, trials):
+        """Loss, and the largest misfit of pairs, of one expert."""
+        pairs = list(zip(trials, [held_out for _, held_out in self.splits], strict=True))
+        losses = np.concatenate(
+            [held_out.losses([own.predictions], self.criterion) for own, held_out in pairs]
+        )
+        scores = {
+            "loss": float(losses.mean()),
+            "standard_error": float(losses.std() / np.sqrt(len(losses))),
+        }
+        if self._pairs:
+            scores["misfit"] = max(
+                self._pairs.largest_misfit(
+                    self._rows(held_out), self._pairs.probabilities(own.draws)
+                )
+                for own, held_out in pairs
+            )
+        return scores
 
-def _try(expert, part, held_out, X, schema, seed):
+    def _rows(self, held_out):
+        return self.X[held_out.table.source]
+
+
+class _Trial(NamedTuple):
+    """What an expert predicts of held-out rows, and draws from it."""
+
+    predictions: Predictions
+    draws: np.ndarray
+
+
+def _try(expert, part, held_out, X, schema, seed, n_draws):
     """Fit an expert to some rows and ask it for others."""
     density = expert.make(seed, is_trial=True)
     with warnings.catch_warnings():
         # a few iterations show what an expert is worth
         warnings.simplefilter("ignore", ConvergenceWarning)
         density._fit_encoded(X[part.source], schema, part.weights)
-    return held_out.predict_by(density.circuit_, X)
+    circuit = density.circuit_
+    draws = circuit.sample(n_draws, random_state=seed) if n_draws else X[:0]
+    return _Trial(held_out.predict_by(circuit, X), draws)

@@ -45,7 +45,8 @@ class AutomaticDensity(CircuitDensity):
     families : "all" or list of {"gaussian_mixture", "latent_tree", "wmispn"}, default="all"
         The families to choose from.
     selection : {"log_likelihood", "cells"}, default="log_likelihood"
-        What candidates are compared by in held-out rows: their log density, or how well
+        What candidates are compared by in held-out rows: their log density and how often
+        categories come with quarters of the numerical columns, or how well
         hidden cells are predicted (squared errors and log losses, each relative to a column's
         own mean and frequencies). With ``"cells"`` an imputer averages what the densities
         answer, with these weights for all rows: which of them explains the observed cells of a
@@ -72,7 +73,10 @@ class AutomaticDensity(CircuitDensity):
     selection_ : list of dict
         One row per candidate that was tried, the chosen ones first: its ``family`` and what
         differs from the defaults of its density; its mean held-out ``loss`` with
-        ``standard_error``; its ``weight`` in the mixture, 0 where it was not chosen.
+        ``standard_error``; its ``weight`` in the mixture, 0 where it was not chosen. With
+        ``selection="log_likelihood"`` also ``misfit``: by how much the frequency of a category
+        together with a quarter of a numerical column, in held-out rows, differs from its
+        probability at most.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None

@@ -1,0 +1,49 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from skcircuits import AutomaticDensity
+from skcircuits.estimators.automatic._pairs import PairTables
+
+
+def test_counts_by_hand():
+    rows = np.array(
+        [[0, 1.0, 5.0], [1, 2.0, np.nan], [1, 3.0, 7.0], [np.nan, 4.0, 8.0], [0, 4.0, 6.0]]
+    )
+    pairs = PairTables(rows, np.array([2, 0, 0]))
+    assert pairs.n_pairs == 2
+    first, second = pairs.counts(rows)
+    # quartiles of the second column are 2, 3 and 4: a number on one belongs above it
+    np.testing.assert_array_equal(first, [[1, 0, 0, 1], [0, 1, 1, 0]])
+    assert second.sum() == 3
+    answers = pairs.answers(rows, [pairs.probabilities(rows)] * 3)
+    assert answers.likelihoods.shape == (16, 3)
+    assert answers.log_weights.sum() == pytest.approx((4 + 3) / 2)
+
+
+def test_a_density_that_loses_a_pair_shows_its_misfit():
+    rng = np.random.default_rng(0)
+    label = rng.integers(2, size=400).astype(float)
+    rows = np.column_stack([label, label + 0.1 * rng.normal(size=400)])
+    pairs = PairTables(rows, np.array([2, 0]))
+    shuffled = np.column_stack([label, rng.permutation(rows[:, 1])])
+    assert pairs.largest_misfit(rows, pairs.probabilities(rows)) < 0.01
+    assert pairs.largest_misfit(rows, pairs.probabilities(shuffled)) > 0.1
+    assert pairs.largest_misfit(rows[:10], pairs.probabilities(shuffled)) == 0.0
+
+
+def test_high_wages_of_few_women():
+    """The category that moves a number has one row in eight."""
+    rng = np.random.default_rng(0)
+    n_rows = 700
+    is_female, years = rng.random(n_rows) < 0.12, rng.integers(1, 45, n_rows)
+    wage = 6.0 + 0.03 * years - 0.0005 * years**2 - 0.45 * is_female
+    wage += 0.35 * rng.normal(size=n_rows)
+    table = pd.DataFrame(
+        {"sex": np.where(is_female, "female", "male"), "years": years, "wage": wage}
+    )
+    density = AutomaticDensity(random_state=0).fit(table)
+    for sex in ("female", "male"):
+        probability = density.probability("wage > 6.6", given={"sex": sex})
+        assert probability == pytest.approx((wage[table["sex"] == sex] > 6.6).mean(), abs=0.02)
+    assert all(0.0 < row["misfit"] < 0.2 for row in density.selection_)
