@@ -238,15 +238,14 @@ def _beliefs_of_chunk(
     log_masses = []
     for _ in range(_N_ROUNDS):
         messages = _expected(ratios, beliefs, layout)
-        means = np.add.reduceat(messages * beliefs[:, :, None], layout.offsets, axis=1)
+        means = _collected(messages, beliefs, layout)
         log_sums, edges = log_partitions_and_marginals(model.weights * means, root)
         log_masses.append(log_sums)
         means[:, within, within] = 1.0  # no edge: its probability is zero
         before = beliefs
         beliefs = _updated(log_allowed, messages, means, edges, layout)
     # Had every pair of cells its edge independently, variances of the weight would multiply.
-    squares = _expected(np.square(ratios), before, layout)
-    squares = np.add.reduceat(squares * before[:, :, None], layout.offsets, axis=1)
+    squares = _collected(_expected(np.square(ratios), before, layout), before, layout)
     spreads = np.log1p(np.square(edges) * np.maximum(squares / np.square(means) - 1.0, 0.0))
     # The first sum keeps the marginal probability of every cell out of its own message.
     log_mass: FloatArray = (
@@ -270,6 +269,22 @@ def _expected(ratios: FloatArray, beliefs: FloatArray, layout: StateLayout) -> F
         else:
             messages[:, :, present] += product
     return messages
+
+
+def _collected(messages: FloatArray, beliefs: FloatArray, layout: StateLayout) -> FloatArray:
+    """Expectation of messages over the states of the first variable: (n_rows, u, v)."""
+    # State by state, too: a third of the time of `reduceat`, which walks in steps of two states.
+    means = np.zeros((len(beliefs), layout.n_variables, layout.n_variables))
+    for state in range(layout.cardinalities.max()):
+        present = np.flatnonzero(layout.cardinalities > state)
+        rows = layout.offsets[present] + state
+        product = messages[:, rows]
+        product *= beliefs[:, rows, None]
+        if len(present) == layout.n_variables:
+            means += product
+        else:
+            means[:, present] += product
+    return means
 
 
 def _updated(
