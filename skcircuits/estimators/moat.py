@@ -17,6 +17,7 @@ from skcircuits.estimators.shared._discrete import ColumnStates
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._moat_queries import TreeQueriesMixin
 from skcircuits.estimators.shared._training_rows import TrainingRows, ValidationMixin
+from skcircuits.estimators.shared.queries._tree_conditions import RestrictedTrees
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,
@@ -418,17 +419,38 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     def _log_evidence(self, boxes, observed):
         if boxes.totals:
             raise _needs_circuit("Sums and counts of columns")
+        evidence = np.concatenate(self._coverage(boxes, observed), axis=1)
+        log_mass = self._log_states(evidence, MAX_EXACT_COMPLETIONS)
+        return log_mass - self._states.discretizer.log_volume(observed)
+
+    def _coverage(self, boxes, observed):
+        """Fraction of each state of each column that lies in each box, (n_boxes, k) each."""
         coverage = self._states.discretizer.coverage(boxes)
         states = self._states.discretizer.encode(observed)
         for column, own in enumerate(coverage):
             seen = ~np.isnan(observed[:, column])
             own[seen] = np.arange(own.shape[1]) == states[seen, column, None]
-        evidence = np.concatenate(coverage, axis=1)
-        log_mass = self._log_states(evidence, MAX_EXACT_COMPLETIONS)
-        return log_mass - self._states.discretizer.log_volume(observed)
+        return coverage
 
     def _restricted(self, boxes, observed):
-        raise _needs_circuit("Moments, draws and quantiles under conditions")
+        if boxes.totals:
+            raise _needs_circuit("Sums and counts of columns")
+        return RestrictedTrees(
+            self._coverage(boxes, observed),
+            boxes,
+            observed,
+            self._states.discretizer,
+            lambda evidence: self._log_states(evidence, MAX_EXACT_COMPLETIONS),
+            self._draw_states_given,
+        )
+
+    def _draw_states_given(self, evidence, n_samples, generator):
+        """Draw states (n_samples, d) given one row of evidence."""
+        if n_completions(evidence, self.mixture_)[0] <= MAX_EXACT_COMPLETIONS:
+            return draw_enumerated(self.mixture_, evidence, n_samples, generator)[:, 0]
+        return sample_completions(
+            self.mixture_, evidence, n_samples, self.n_tree_samples, generator
+        )[:, 0]
 
     def _log_states(self, evidence, most_completions):
         """Log probability of evidence, exact where it has few completions."""
@@ -476,5 +498,5 @@ def _new_seed(generator):
 
 
 def _needs_circuit(what):
-    way_out = "Use to_circuit(n_trees), a mixture of drawn trees, or sample(n_samples, X=X)."
+    way_out = "Use to_circuit(n_trees), a mixture of drawn trees, or pass method='estimate'."
     return CircuitPropertyError(must(what, "be asked of a circuit", way_out))
