@@ -3,10 +3,13 @@
 Prints ratios of process CPU times, ours over IterativeImputer's, and both RMSE in standard
 deviations of the columns. Run it with one BLAS thread:
 
-    OMP_NUM_THREADS=1 python benchmarks/density_choice.py [low_rank] [wide] [skewed] [large] [mixed]
+    OMP_NUM_THREADS=1 python benchmarks/density_choice.py [TABLES ...]
 
-``mixed`` reads the tables of ``$SKCIRCUITS_DATA/hybrid`` (default ``../shared/data``) and prints
-the error of imputed numbers and categories instead.
+TABLES: ``low_rank``, ``wide``, ``skewed``, ``large``, ``mixed``, ``pairs``; all but ``large`` and
+``pairs`` by default. ``mixed`` reads the tables of ``$SKCIRCUITS_DATA/hybrid`` (default
+``../shared/data``) and prints the error of imputed numbers and categories instead; ``pairs``
+compares what a density says of a number given a category, and the other way round, with the
+table's own frequencies.
 """
 
 import json
@@ -19,10 +22,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sklearn.datasets import load_wine
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, SimpleImputer
 
-from skcircuits import CircuitImputer
+from skcircuits import AutomaticDensity, CircuitImputer
 
 # rows, columns, factors, fraction missing, columns that IterativeImputer regresses on
 TABLES = {
@@ -151,6 +155,55 @@ def _mixed_line(name, X, mask):
     return result
 
 
+def wages(n_rows=1500, seed=0):
+    """Wages of which few are women's."""
+    rng = np.random.default_rng(seed)
+    is_female, years = rng.random(n_rows) < 0.12, rng.integers(1, 45, n_rows)
+    education = np.clip(np.round(rng.normal(12.8, 2.8, n_rows)), 4, 17)
+    is_married = rng.random(n_rows) < np.where(is_female, 0.3, 0.85)
+    wage = 5.6 + 0.06 * education + 0.028 * years - 0.0005 * years**2 - 0.45 * is_female
+    wage += 0.07 * is_married + 0.35 * rng.normal(size=n_rows)
+    columns = {"years": years, "education": education, "wage": wage}
+    columns["sex"] = np.where(is_female, "female", "male")
+    columns["married"] = np.where(is_married, "yes", "no")
+    return pd.DataFrame(columns)
+
+
+def births(n_rows=189, seed=0):
+    """Weights of children, and whether they are low."""
+    rng = np.random.default_rng(seed)
+    mother, smokes = np.round(rng.lognormal(4.84, 0.2, n_rows)), rng.random(n_rows) < 0.39
+    weight = 3150 + 5 * (mother - 130) - 350 * smokes + 650 * rng.normal(size=n_rows)
+    columns = {"low": np.where(weight < 2500, "yes", "no"), "mother": mother}
+    columns["smokes"] = np.where(smokes, "yes", "no")
+    return pd.DataFrame({**columns, "weight": np.round(weight)})
+
+
+def pairs():
+    """Categories and numbers together, by the default density."""
+    print("pairs: model, then the table itself")
+    for seed in range(2):
+        table = wages(seed=seed)
+        density, limit = AutomaticDensity(random_state=0).fit(table), table["wage"].quantile(0.7)
+        for sex in ("female", "male"):
+            model = density.probability(f"wage > {limit}", given={"sex": sex})
+            own = (table["wage"][table["sex"] == sex] > limit).mean()
+            print(f"  P(wage > {limit:.2f} | {sex:6}) {model:.3f} {own:.3f}")
+        table = births(seed=seed)
+        density = AutomaticDensity(random_state=0).fit(table)
+        model = density.probability({"low": "yes"}, given={"weight": (None, 2500.0)})
+        print(f"  P(low | weight < 2500)      {model:.3f} 1.000")
+    wine = load_wine(as_frame=True)
+    table = wine.data.assign(cultivar=wine.target.astype(str))
+    order = np.random.default_rng(0).permutation(len(table))
+    imputer = CircuitImputer(density=AutomaticDensity(random_state=0))
+    imputer.set_output(transform="pandas").fit(table.iloc[order[:110]])
+    test = table.iloc[order[110:]]
+    completed = imputer.transform(test.assign(cultivar=None))
+    right = (completed["cultivar"].to_numpy() == test["cultivar"].to_numpy()).mean()
+    print(f"  wine: class from 13 measurements right in {right:.3f} of {len(test)} test rows")
+
+
 def main():
     """Run what is named, or all but the largest table."""
     warnings.simplefilter("ignore")
@@ -158,7 +211,7 @@ def main():
         if name in TABLES:
             compare(name)
         else:
-            {"large": large, "mixed": mixed}[name]()
+            {"large": large, "mixed": mixed, "pairs": pairs}[name]()
 
 
 if __name__ == "__main__":
