@@ -26,6 +26,7 @@ from skcircuits.circuits.queries._likelihood import (
 from skcircuits.circuits.queries._moments import (
     conditional_marginals,
     conditional_mean,
+    conditional_mean_and_marginals,
     conditional_variance,
 )
 from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
@@ -245,6 +246,12 @@ class CircuitQueries(Immutable, ABC):
         """
         self._require("marginals")
         return conditional_marginals(self.plan, self._table(X))
+
+    def _mean_and_marginals(self, X: Any) -> tuple[FloatArray, dict[int, FloatArray]]:
+        """Both `expectation` and `marginals` of rows, from one pass."""
+        self._require("expectation")
+        self._require("marginals")
+        return conditional_mean_and_marginals(self.plan, self._table(X))
 
     def mpe(self, X: Any, method: Literal["exact", "max_product"] = "exact") -> FloatArray:
         """Complete NaN cells with the most probable values.

@@ -22,7 +22,13 @@ from skcircuits.circuits.queries._likelihood import log_partition
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["conditional_marginals", "conditional_mean", "conditional_variance", "require_possible"]
+__all__ = [
+    "conditional_marginals",
+    "conditional_mean",
+    "conditional_mean_and_marginals",
+    "conditional_variance",
+    "require_possible",
+]
 
 
 def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
@@ -79,14 +85,43 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
 
     Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
     """
-    result = {variable: np.zeros((len(X), n)) for variable, n in plan.cardinalities.items()}
+    result = _no_marginals(plan, len(X))
     compact = _compact(plan, len(X))
     for rows, flows in _flows(compact, X):
-        for variable, unknown, fractions in _state_flows(compact, flows, X[rows]):
-            result[variable][rows.start + unknown, : len(fractions)] += fractions.T
+        _add_states(result, rows, _state_flows(compact, flows, X[rows]))
     for variable, table in result.items():
         _put_observed(table, X[:, variable])
     return result
+
+
+def conditional_mean_and_marginals(
+    plan: Plan, X: FloatArray
+) -> tuple[FloatArray, dict[int, FloatArray]]:
+    """Both answers of a smooth and decomposable circuit about rows (n, n_columns) from one pass.
+
+    Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
+    """
+    means, tables = X.copy(), _no_marginals(plan, len(X))
+    compact = _compact(plan, len(X))
+    for rows, flows in _flows(compact, X):
+        block = X[rows]
+        states = _state_flows(compact, flows, block)
+        means[rows] = _means(compact, flows, block, states)
+        _add_states(tables, rows, states)
+    for variable, table in tables.items():
+        _put_observed(table, X[:, variable])
+    return means, tables
+
+
+def _no_marginals(plan: Plan, n_rows: int) -> dict[int, FloatArray]:
+    """Tables of zeros (n, n_states), one per discrete variable."""
+    return {variable: np.zeros((n_rows, n)) for variable, n in plan.cardinalities.items()}
+
+
+def _add_states(tables: dict[int, FloatArray], rows: slice, states: list[StateFlows]) -> None:
+    """Add the conditional probabilities of a batch of rows to the tables."""
+    for variable, unknown, fractions in states:
+        tables[variable][rows.start + unknown, : len(fractions)] += fractions.T
 
 
 def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int = 0) -> None:

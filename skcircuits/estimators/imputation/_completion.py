@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skcircuits.circuits import Circuit
 from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._random import draw_states
@@ -52,7 +53,7 @@ def _drawn(experts, X, streams, n_draws):
 
 def _expected(experts, X):
     """Conditional means of numbers, and the most probable of the categories."""
-    answers, weights = _answers(experts, X, _moments)
+    answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
     completed = sum(w[:, None] * means for w, (means, _) in zip(weights, answers, strict=True))
     for j in answers[0][1]:
         # The mean of codes means nothing: categories get the mode of their marginal
@@ -63,11 +64,6 @@ def _expected(experts, X):
         )
         completed[missing, j] = likely.argmax(axis=1)
     return completed
-
-
-def _moments(circuit, X):
-    """Conditional means (n, d), and probabilities (n, n_categories) by column."""
-    return circuit.expectation(X), circuit.marginals(X) if circuit.cardinalities else {}
 
 
 def _answers(experts, X, ask):

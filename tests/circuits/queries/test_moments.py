@@ -65,6 +65,19 @@ def test_marginals_name_the_discrete_variables_only():
     np.testing.assert_allclose(marginals[3], [[0.1, 0.2, 0.7], [0.0, 0.0, 1.0]])
 
 
+@pytest.mark.parametrize("n_rows", [5, 3000])
+def test_means_and_marginals_from_one_pass(n_rows):
+    circuit = Circuit(
+        0.3 * Categorical(1, [0.1, 0.2, 0.7]) * Gaussian(0, 0.0, 1.0)
+        + 0.7 * Categorical(1, [0.6, 0.3, 0.1]) * Gaussian(0, 2.0, 0.5)
+    )
+    X = circuit.sample(n_rows, random_state=0)
+    X[np.random.default_rng(1).random(X.shape) < 0.4] = np.nan
+    means, marginals = circuit._mean_and_marginals(X)
+    np.testing.assert_allclose(means, circuit.expectation(X), rtol=1e-12)
+    np.testing.assert_allclose(marginals[1], circuit.marginals(X)[1], rtol=1e-12)
+
+
 @pytest.mark.parametrize("query", ["expectation", "variance", "marginals", "mpe"])
 def test_impossible_evidence_names_the_rows(query):
     circuit = Circuit(Indicator(0, 0, 2) * Bernoulli(1, 0.5))
