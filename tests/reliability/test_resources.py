@@ -1,8 +1,12 @@
 """Too little memory: an answer in smaller batches, or a MemoryError; never a crash."""
 
+import resource
+import time
 import warnings
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
 # Modules are loaded before memory is limited: libraries cannot be mapped later
@@ -10,7 +14,7 @@ from skcircuits import ChowLiuDensity, CircuitImputer, GaussianMixtureDensity
 from skcircuits.graphical import IsingModel
 from tests.reference.random_circuits import random_circuit
 from tests.reliability.child import run_limited
-from tests.reliability.estimators import answer, build
+from tests.reliability.estimators import SMALL, answer, build
 
 FITTED = [ChowLiuDensity, GaussianMixtureDensity, CircuitImputer]
 
@@ -29,6 +33,32 @@ def fit_under_pressure(name):
         answer(model.fit(*data), data[0])
     except MemoryError:
         print("MemoryError")
+    print("done")
+
+
+def answer_a_million_rows(name):
+    """What a fit of few rows answers about 10^6, in chunks of the working memory."""
+    warnings.simplefilter("ignore")
+    model, data = build(name)
+    X = data[0]
+    model.fit(*data)
+    ask = model.score_samples if name == "BBISWeighter" else partial(answer, model)
+    few = ask(X)
+    n_copies = -(-(10**6) // len(X))
+    rows = np.tile(X, (n_copies, 1)) if isinstance(X, np.ndarray) else pd.concat([X] * n_copies)
+    # Equal rows would be answered once
+    noise = 0.1 * np.random.default_rng(0).normal(size=len(rows))
+    noise[-len(X) :] = 0.0
+    if isinstance(X, np.ndarray) and name != "BBISWeighter":
+        rows[:, 0] += noise
+    elif not isinstance(X, np.ndarray):
+        rows = rows.assign(a=rows["a"] + noise)
+    start = time.process_time()
+    many = ask(rows)
+    assert len(many) >= 10**6
+    np.testing.assert_allclose(many[-len(X) :], few, rtol=1e-9, atol=1e-9)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"{name}: {time.process_time() - start:.1f} s, peak {peak} MiB")
     print("done")
 
 
@@ -57,5 +87,14 @@ def test_fits_in_little_memory(name, mebibytes):
     code, output = run_limited(
         __name__, "fit_under_pressure", name, mebibytes=mebibytes, seconds=200
     )
+    assert code == 0, output[-1500:]
+    assert "done" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_a_million_rows_in_bounded_memory(name):
+    """Whatever the rows, temporary arrays stay within scikit-learn's working memory."""
+    code, output = run_limited(__name__, "answer_a_million_rows", name, mebibytes=3000, seconds=120)
     assert code == 0, output[-1500:]
     assert "done" in output

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 import skcircuits.parallel
@@ -78,6 +79,22 @@ ESTIMATORS = {
     ),
     "imputer": (skcircuits.CircuitImputer(random_state=0), "transform"),
     "svr": (skcircuits.ExpectedPredictionSVR(random_state=0), "predict"),
+    "continuous_mixture": (
+        skcircuits.ContinuousMixtureDensity(n_components=2, max_iter=2, random_state=0),
+        "score_samples",
+    ),
+    "automatic": (
+        skcircuits.AutomaticDensity(families=["gaussian_mixture"], random_state=0),
+        "score_samples",
+    ),
+    "regressor": (
+        skcircuits.ExpectedPredictionRegressor(density="gaussian_mixture", random_state=0),
+        "predict",
+    ),
+    "classifier": (
+        skcircuits.ExpectedPredictionClassifier(density="gaussian_mixture", random_state=0),
+        "predict_proba",
+    ),
     "weighter": (skcircuits.BBISWeighter(random_state=0), "transform"),
     "sampler": (
         skcircuits.GraphicalSVGDSampler(n_particles=5, max_iter=5, random_state=0),
@@ -89,7 +106,8 @@ ESTIMATORS = {
 def fit(estimator, X):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return estimator.fit(X, X.iloc[:, 0])
+        y = X.iloc[:, 0]
+        return estimator.fit(X, y > y.median() if is_classifier(estimator) else y)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -117,6 +135,14 @@ def test_a_failed_refit_leaves_the_old_model(name):
         estimator, before, _ = refit(int(place))
         assert estimator.feature_names_in_.tolist() == ["a", "b"], place
         np.testing.assert_array_equal(getattr(estimator, method)(probe), before)
+
+
+def test_every_estimator_is_tried():
+    tried = {type(prototype) for prototype, _ in ESTIMATORS.values()}
+    public = map(vars(skcircuits).get, skcircuits.__all__)
+    assert tried == {
+        one for one in public if isinstance(one, type) and issubclass(one, BaseEstimator)
+    }
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
