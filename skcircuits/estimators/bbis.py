@@ -415,6 +415,9 @@ class BBISWeighter(
         gram = problem.columns
         log_prob = curvature = None
         if regularized:
+            if not is_continuous(self.target_):
+                way_out = "Pass regularized=False."
+                raise ValueError(must("target", "be continuous to be regularized", way_out))
             distinct = problem.distinct_samples(gram.which)
             log_prob = self._log_densities(distinct, "regularized thinning")
             axes = np.eye(distinct.shape[1]) if problem.units is None else problem.units.axes

@@ -89,6 +89,8 @@ def thin_columns(
     Gorham, Riabiz and Oates 2021): the cost no longer grows with the number of samples.
     """
     require_count(1, n_samples=n_samples)
+    if batch_size is not None:
+        require_count(1, batch_size=batch_size)
     n = len(gram)
     reward = _vector(log_prob, n, "log_prob") / n_samples
     alone = gram.diagonal() + _vector(curvature, n, "curvature")

@@ -721,3 +721,26 @@ def test_scores_of_numbers_do_not_depend_on_the_kernel_that_weighs():
         for kernel in ("auto", RBF(0.1), RBF(10.0))
     ]
     assert_allclose(uniform, uniform[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regularized": True}, "target must be continuous to be regularized"),
+        ({"batch_size": [2]}, "batch_size must be a positive integer"),
+        ({"batch_size": 0}, "batch_size must be a positive integer"),
+    ],
+)
+def test_thinning_of_categories_names_what_it_cannot_take(options, message):
+    X = np.random.default_rng(0).integers(2, size=(30, 4)).astype(float)
+    weighter = BBISWeighter(target=IsingModel.grid(2, 2, couplings=0.3)).fit(X)
+    with pytest.raises(ValueError, match=message):
+        weighter.thin(5, **options)
+
+
+@pytest.mark.parametrize("quantiles", ["X", {"a": 1}, [2.0], [[0.1]], [np.nan]])
+def test_quantiles_of_summaries_are_numbers_between_0_and_1(quantiles):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    weighter = BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(X)
+    with pytest.raises((ValueError, TypeError), match="quantiles must be"):
+        weighter.summary(quantiles=quantiles)

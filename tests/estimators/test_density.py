@@ -292,3 +292,13 @@ def test_new_categories_are_less_likely_than_known_ones_and_tell_nothing_else():
     assert new < known < missing
     # one category of 60 rows was seen once: (1 + 1/2) / (60 + 1)
     assert new - missing == pytest.approx(np.log(1.5 / 61.0))
+
+
+def test_lists_of_labels_are_scored_like_arrays():
+    table = np.array([["x", "u"], ["y", "u"], ["x", "v"], ["y", "v"]] * 5, dtype=object)
+    density = ChowLiuDensity().fit(table)
+    np.testing.assert_array_equal(
+        density.score_samples(table[:3].tolist()), density.score_samples(table[:3])
+    )
+    # A label that fit has not seen has its own mass, whatever holds it
+    assert density.score_samples([["new", "u"]]) < density.score_samples([["x", "u"]])

@@ -184,6 +184,7 @@ class BaseDensity(
         """
         log_density = self._log_density(self._read_table(X))
         if self.is_categorical_.any():
+            X = self._check_table(X, reset=False)  # lists have no columns
             for column, (rows, _) in self._schema.unseen_categories(X).items():
                 log_density[rows] += self._log_unseen_mass[column]
         return log_density

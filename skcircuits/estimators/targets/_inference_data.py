@@ -6,6 +6,7 @@ from importlib import import_module
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.targets._target import import_extra
 
 __all__ = [
@@ -121,6 +122,9 @@ def summarize(draws, weights, quantiles):
         import pandas as pd
     except ImportError as error:
         raise import_extra("pandas", "arviz") from error
+    quantiles = np.atleast_1d(float_array(quantiles, "quantiles"))
+    if quantiles.ndim > 1 or not ((quantiles >= 0) & (quantiles <= 1)).all():
+        raise ValueError(must("quantiles", "be numbers between 0 and 1", quantiles=quantiles))
     raw = np.full(len(weights), 1.0 / len(weights))
     rows = {}
     for site, values in draws.sites.items():
