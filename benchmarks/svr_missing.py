@@ -38,7 +38,7 @@ def hide(X, share, seed):
     return np.where(holes, np.nan, X)
 
 
-def rivals(parameters):
+def models_of(parameters):
     """Models by name; all see the same rows."""
     svr = {
         "IterativeImputer": IterativeImputer(random_state=0, max_iter=20),
@@ -69,7 +69,7 @@ def accuracy():
             X, y = load(seed)
             X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=seed)
             X_test = hide(X_test, MISSING, seed)
-            for model_name, model in rivals(parameters).items():
+            for model_name, model in models_of(parameters).items():
                 predicted = model.fit(X, y).predict(X_test)
                 errors.setdefault(model_name, []).append(root_mean_squared_error(y_test, predicted))
         report(name, errors)
@@ -88,7 +88,7 @@ def tables():
             X_test = hide(numbers[rows[1600:2400], :-1], MISSING, seed)
             y, y_test = (v - y.mean() for v in (y, numbers[rows[1600:2400], -1]))
             scale = y.std()
-            models = rivals({"C": 3, "epsilon": 0.05})
+            models = models_of({"C": 3, "epsilon": 0.05})
             holes = make_pipeline(Holes(seed), HistGradientBoostingRegressor(random_state=0))
             models["HistGradientBoosting on holes"] = holes
             for model_name, model in models.items():

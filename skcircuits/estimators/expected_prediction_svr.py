@@ -238,7 +238,7 @@ class ExpectedPredictionSVR(
             Rows; cells may be missing.
         return_std : bool, default=False
             Also return the standard deviation of the prediction that the missing cells
-            cause, noise excluded. Exact, up to a certified relative error of 1e-6, for kernels
+            cause, noise excluded. Exact, up to a certified relative error of 1e-5, for kernels
             made of RBF and Hamming; estimated from draws, with a warning, where support vectors
             have missing cells.
 

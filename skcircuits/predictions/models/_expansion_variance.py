@@ -59,7 +59,7 @@ def expansion_variance(
     """Variance of Σ_i α_i k(x, s_i) given the observed cells of each row, shape (n,).
 
     For products of RBF and Hamming kernels and complete points s_i (m, n_columns) exact up to a
-    certified relative error of 1e-6, 0 where nothing is missing. Points with missing cells stand
+    certified relative error of 1e-5, 0 where nothing is missing. Points with missing cells stand
     for their kernel mean embeddings; the variance is then estimated from draws, with a warning.
     Raises ``CircuitPropertyError`` for other kernels, ``ZeroProbabilityError`` where the observed
     cells of a row are impossible.

@@ -32,7 +32,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 __all__ = ["MixtureExpansion"]
 
 # Relative error of a variance, certified
-TOLERANCE = 1e-6
+TOLERANCE = 1e-5
 # Differences of squares are no better than this, relative to the squares
 ROUNDING = 1e-13
 SMALLEST = 1e-20  # of the ratios of eigenvalues
