@@ -42,7 +42,7 @@ _MAX_LOG_SPREAD = 3.5
 # small models draw nearly as many of these, large ones a sixteenth.
 _VARIABLES_PER_TREE = 6
 _MAX_TREES_PER_COMPLETION = 16
-# Of the draws; below, the marginals of trees are closer than shares of completions.
+# Of the draws; below, the marginals of trees are closer than frequencies in completions.
 _LEAST_EFFECTIVE = 0.1
 # The second round tells missing cells about each other; further rounds change little.
 _N_ROUNDS = 2
@@ -165,7 +165,7 @@ def marginals_from_completions(
     n_completions: int,
     seed: int,
 ) -> WeightedMarginals:
-    """Distribution of every variable given the observed cells: weighted shares of completions.
+    """Distribution of every variable given the observed cells: weighted frequencies in completions.
 
     `evidence` (n_rows, n_states).
     """
