@@ -6,7 +6,7 @@ from math import factorial
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.stats import erlang, ks_2samp
+from scipy.stats import erlang, ks_2samp, norm
 
 from skcircuits.circuits import Circuit, Gaussian, PiecewisePolynomial, Product, Sum
 from skcircuits.circuits.inputs import Box
@@ -151,3 +151,22 @@ def test_lines_cut_cells_into_triangles():
     # No line passes the interior of a triangle
     ends = corners @ lines[:, :2].T - lines[:, 2]
     assert not ((ends.max(axis=1) > 1e-9) & (ends.min(axis=1) < -1e-9)).any()
+
+
+def test_gaussians_in_three_columns():
+    rng = np.random.default_rng(1)
+    means, stds, weights = (
+        rng.normal(size=(2, 3)),
+        rng.uniform(0.3, 3, (2, 3)),
+        np.array([0.3, 0.7]),
+    )
+    components = [
+        Product([Gaussian(j, means[k, j], stds[k, j]) for j in range(3)]) for k in range(2)
+    ]
+    circuit = Circuit(Sum(components, weights=2.0 * weights))  # not normalised
+    normal = np.array([1.0, -2.0, 0.5])
+    spread = np.sqrt(stds**2 @ normal**2)
+    for end in (-12.0, 0.5):
+        expected = 2.0 * weights @ norm.cdf((end - means @ normal) / spread)
+        found = probability(circuit, (normal, -np.inf, end))
+        assert_allclose(found, expected, rtol=1e-9)
