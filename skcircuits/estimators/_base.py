@@ -272,6 +272,10 @@ class TableMixin:
         if is_frame(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             _check_not_empty(X)
+            names = getattr(self, "feature_names_in_", None)
+            if not reset and names is not None and list(X.columns) != list(names):
+                # Names that are no strings count by place; what is inside asks for names
+                X = X.set_axis(names, axis=1)
             return X
         if np.ma.isMaskedArray(X):
             X = _uncover_holes(X)

@@ -581,3 +581,14 @@ def test_measuring_what_is_worth_most_pays(numbers):
     full = model.predict(X)
     errors = [root_mean_squared_error(full[rows], model.predict(Z)[rows]) for Z in (best, other)]
     assert errors[0] < 0.7 * errors[1]
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
+def test_columns_without_names_count_by_place():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=40), "b": rng.choice(["u", "v"], 40)})
+    model = ExpectedPredictionRegressor(density="gaussian_mixture", random_state=0)
+    model.fit(X, X["a"])
+    numbered = X.set_axis(range(2), axis=1)
+    np.testing.assert_array_equal(model.predict(numbered), model.predict(X))
+    assert numbered.columns.tolist() == [0, 1]
