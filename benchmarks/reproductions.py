@@ -47,9 +47,12 @@ SLIDES = {
 TOLERANCE_MOAT, TOLERANCE_CIRCUIT = 0.01, 0.005
 MISSING = """## Not reproduced
 
+- Data sets and cells that a table does not have (Figure 2: delta-ailerons and elevators; most of
+  Table 1) were left out for want of processor time, whatever their result: the commands of their
+  neighbours run them, and what was kept is not computed again.
 - Expected kernels, Figure 3: the paper has pictures without numbers. Collapsed importance sampling
   over compiled circuits is compared by `python -m benchmarks.figure3` on graphs of bounded width
-  only: circuits compiled online change with every draw, and no library here compiles so.
+  only; circuits that are compiled anew for every draw (the CBBIS of the paper) were not written.
 - Mixtures of all trees, Figures 3 to 5: `python -m benchmarks.twenty --curves` and
   `python -m benchmarks.moat_sampling` print them; the paper has pictures without numbers.
 - WMI-SPN, Tables 2 to 4: the paper's scores are not log likelihoods (its leaves sum to 1.2 to 1.4
