@@ -44,7 +44,7 @@ class ConditionalBlock:
     ``group``: p patterns with m missing cells each, and their n rows; ``distinct_roots`` (m, m, G *
     P): lower triangular matrices W; the conditional covariances are WᵀW; ``shape`` (K,): distinct
     covariance of each component; ``distinct_half_log_precisions`` (G * P,): half log determinants
-    of their inverses, the blocks Lambda_mm; ``deviations`` (m, K, n): conditional means less the
+    of their inverses, the blocks Lambda_mm; ``offsets`` (m, K, n): conditional means less the
     means of the components.
     """
 
@@ -52,7 +52,7 @@ class ConditionalBlock:
     distinct_roots: FloatArray
     shape: IntArray
     distinct_half_log_precisions: FloatArray
-    deviations: FloatArray
+    offsets: FloatArray
 
     @property
     def roots(self) -> FloatArray:
@@ -114,7 +114,7 @@ def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
         rows, missing = group.rows, group.missing
         pattern[rows] = n_seen + group.pattern
         # (P, m, K, n) layouts: advanced indices on both sides of the component axis
-        completed = stack.means[:, missing[group.pattern]].transpose(2, 0, 1) + block.deviations
+        completed = stack.means[:, missing[group.pattern]].transpose(2, 0, 1) + block.offsets
         means[missing[group.pattern], :, rows[:, None]] = completed.transpose(2, 0, 1)
         numbers = np.arange(n_seen, n_seen + group.n_patterns)[:, None, None]
         covariances = block.covariances.reshape(*[missing.shape[1]] * 2, stack.n_components, -1)
@@ -134,7 +134,7 @@ def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
     result = np.repeat(X[None], stack.n_components, axis=0)
     for block in conditional_blocks(stack, X):
         missing = block.group.missing[block.group.pattern]
-        means = stack.means[:, missing] + block.deviations.transpose(1, 2, 0)
+        means = stack.means[:, missing] + block.offsets.transpose(1, 2, 0)
         result[:, block.group.rows[:, None], missing] = means
     return result
 
@@ -175,15 +175,15 @@ def sample_conditional(
             chosen = slice(start, start + n_rows)
             rows, pattern = group.rows[chosen], group.pattern[chosen]
             missing = group.missing[pattern]
-            deviations = _draw_deviations(
+            offsets = _draw_offsets(
                 stack, component[rows], X[rows], (group.missing, pattern), noise[rows]
             )
             means = stack.means[component[rows][:, None], missing]
-            result[rows[:, None], missing] = means + deviations.T
+            result[rows[:, None], missing] = means + offsets.T
     return result
 
 
-def _draw_deviations(
+def _draw_offsets(
     stack: GaussianStack,
     component: IntArray,
     X: FloatArray,
@@ -231,11 +231,11 @@ def conditional_blocks(
                 np.tile(block.missing.T, n_distinct),
                 np.repeat(np.arange(n_distinct), block.n_patterns),
             )
-            deviations = _deviations(stack, X, block, roots)
-            yield ConditionalBlock(block, roots, stack.shape, half_log_precisions, deviations)
+            offsets = _offsets(stack, X, block, roots)
+            yield ConditionalBlock(block, roots, stack.shape, half_log_precisions, offsets)
 
 
-def _deviations(
+def _offsets(
     stack: GaussianStack, X: FloatArray, group: PatternGroup, roots: FloatArray
 ) -> FloatArray:
     """Conditional means less component means, (m, K, n): -WᵀW (Lambda delta)_m."""

@@ -185,7 +185,7 @@ class GaussianComponents:
             logs += self._log_density(numbers, blocks)
         for block in blocks:
             missing = block.group.missing[block.group.pattern]
-            completed = self.stack.means[:, missing] + block.deviations.transpose(1, 2, 0)
+            completed = self.stack.means[:, missing] + block.offsets.transpose(1, 2, 0)
             means[:, block.group.rows[:, None], missing] = completed
         return ConditionedRows(_normalized(logs), means, blocks)
 
@@ -202,7 +202,7 @@ class GaussianComponents:
         for block in blocks:
             group = block.group
             own = pulled[:, group.rows[:, None], group.missing[group.pattern]]
-            result[:, group.rows] -= 0.5 * np.einsum("knm,mkn->kn", own, block.deviations)
+            result[:, group.rows] -= 0.5 * np.einsum("knm,mkn->kn", own, block.offsets)
             shifts = block.half_log_precisions.reshape(len(self), -1)
             result[:, group.rows] -= shifts[:, group.pattern]
         return result

@@ -84,15 +84,15 @@ def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> 
         \Sigma^{-1} (\mu - x) = \begin{pmatrix}
         \Sigma_{oo}^{-1} (\mu_o - x_o) \\ 0 \end{pmatrix}.
     """
-    deviations = np.ascontiguousarray(X.T) - stack.means[:, :, None]  # (K, d, n)
+    offsets = np.ascontiguousarray(X.T) - stack.means[:, :, None]  # (K, d, n)
     missing = np.isnan(X)
     if missing.any():
         for block in conditional_blocks(stack, X):
             columns = block.group.missing[block.group.pattern].T
-            deviations[:, columns, block.group.rows] = block.deviations.transpose(1, 0, 2)
-    deviations *= weights[:, None]
+            offsets[:, columns, block.group.rows] = block.offsets.transpose(1, 0, 2)
+    offsets *= weights[:, None]
     # The product sums over the components, too
-    result = -np.tensordot(stack.precisions, deviations, ([0, 1], [0, 1]))
+    result = -np.tensordot(stack.precisions, offsets, ([0, 1], [0, 1]))
     result[missing.T] = 0.0
     return result
 
@@ -112,7 +112,7 @@ def _by_completion(stack: GaussianStack, X: FloatArray, columns: FloatArray) -> 
         log_precisions = np.zeros((stack.n_components, delta.shape[2]))
         for block in conditional_blocks(stack, X[rows]):
             missing = block.group.missing[block.group.pattern].T
-            delta[:, missing, block.group.rows] = block.deviations.transpose(1, 0, 2)
+            delta[:, missing, block.group.rows] = block.offsets.transpose(1, 0, 2)
             own = block.half_log_precisions.reshape(stack.n_components, -1)
             log_precisions[:, block.group.rows] = own[:, block.group.pattern]
         result[:, rows] = -0.5 * _squared_norms(stack.whitening @ delta) - log_precisions

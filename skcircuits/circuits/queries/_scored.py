@@ -112,19 +112,19 @@ class ScoredCircuit:
         mean = sum(np.tensordot(own, m, axes=2) for own, m in zip(flows, means))
         sees = [self._seen(layer, features) for layer, _ in self._flows]
         # Parts that no unit reaches may have no moments
-        deviations = [
+        centred = [
             np.where(seen[:, None] & (own > 0.0)[..., None], m - mean, 0.0)
             for seen, m, own in zip(sees, means, flows)
         ]
         result = np.zeros((len(features), len(features)))
-        for own, deviation, parts in zip(flows, deviations, given):
+        for own, deviation, parts in zip(flows, centred, given):
             inner = np.stack([covariance for _, covariance in parts], axis=1)
             inner = np.where((own > 0.0)[..., None, None], inner, 0.0)
             both = inner + deviation[..., None] * deviation[..., None, :]
             result += np.einsum("up,upfg->fg", own, both)
         for f, feature in enumerate(features):
-            adjoints = self._adjoints(self._tilted(feature.variable, deviations, f))
-            for (units, layer), seen, deviation in zip(self._layers, sees, deviations):
+            adjoints = self._adjoints(self._tilted(feature.variable, centred, f))
+            for (units, layer), seen, deviation in zip(self._layers, sees, centred):
                 # Units that see both are done
                 tilted = self._flows_of(units, layer, adjoints) * ~seen[:, f, None]
                 result[f] += np.tensordot(tilted, deviation, axes=2)
@@ -135,12 +135,12 @@ class ScoredCircuit:
         seen = [(layer.layer.scopes == feature.variable).any(axis=1) for feature in features]
         return np.stack(seen, axis=1)
 
-    def _tilted(self, variable: int, deviations: list[FloatArray], f: int) -> Polynomials:
+    def _tilted(self, variable: int, centred: list[FloatArray], f: int) -> Polynomials:
         """Polynomials where the masses of a variable's parts are tilted by a feature."""
         points = points_of(self._scores.get(variable))
         found = [
             (units.start + own, deviation[own, : len(points), f])
-            for (units, layer), deviation in zip(self._layers, deviations)
+            for (units, layer), deviation in zip(self._layers, centred)
             if len(own := np.flatnonzero((layer.layer.scopes == variable).any(axis=1)))
         ]
         units, factors = (np.concatenate(parts) for parts in zip(*found))

@@ -243,7 +243,7 @@ def _left_side(
     group, size = block.group, len(roots)
     missing = group.missing[group.pattern]
     offsets = stack.means - centres[stack.shape]
-    means = block.deviations + offsets[:, missing].transpose(2, 0, 1)  # (m, K, n)
+    means = block.offsets + offsets[:, missing].transpose(2, 0, 1)  # (m, K, n)
     pulled = gammas[missing].T[:, None] * means  # G m
     by_pattern = roots.reshape(size, size, len(centres), -1)
     moved = np.empty_like(means)  # u_m

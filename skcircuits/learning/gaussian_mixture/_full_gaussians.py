@@ -100,7 +100,7 @@ class FullGaussians:
         log_density = np.zeros((stack.n_components, len(numbers)))
         for block in blocks:
             rows, missing = block.group.rows, block.group.missing[block.group.pattern]
-            centered[:, missing.T, rows] = block.deviations.transpose(1, 0, 2)
+            centered[:, missing.T, rows] = block.offsets.transpose(1, 0, 2)
             log_precisions = block.half_log_precisions.reshape(stack.n_components, -1)
             log_density[:, rows] = -log_precisions[:, block.group.pattern]
         white = stack.whitening @ centered

@@ -85,7 +85,7 @@ def _of_polynomials(
 def _with_tails(knots: FloatArray, tails: list[tuple[float, float, float]]) -> FloatArray:
     """Knots, and points in tails (start, stop, mean excess) as near as their decay asks for.
 
-    All tails of a variable share them: panels cost nodes.
+    They serve all tails of a variable: panels cost nodes.
     """
     ends = np.unique(np.append(knots, [tail[:2] for tail in tails]))
     starts, stops, scales = np.array(tails).reshape(-1, 3).T
