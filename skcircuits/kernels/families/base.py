@@ -13,7 +13,7 @@ from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, to
 from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
 from skcircuits.numerics._arrays import float_array, integers
-from skcircuits.protocols import MAX_CELL, FloatArray
+from skcircuits.protocols import FloatArray
 
 __all__ = [
     "Kernel",
@@ -23,6 +23,9 @@ __all__ = [
     "check_positive",
     "structure_of",
 ]
+
+# Columns as small as 1e-100 have a coefficient of about 1e200
+MAX_COEFFICIENT = 1e250
 
 
 class Kernel(ABC):
@@ -390,8 +393,8 @@ def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
 def check_positive(name: str, value: Any) -> float:
     """Check a positive kernel parameter, whose products with distances stay finite."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not (is_number and 0.0 < value <= MAX_CELL):
-        shown = "a larger integer" if isinstance(value, int) and value > MAX_CELL else value
-        condition = f"be a positive number, at most {MAX_CELL:g}"
+    if not (is_number and 0.0 < value <= MAX_COEFFICIENT):
+        shown = "a larger integer" if isinstance(value, int) and value > MAX_COEFFICIENT else value
+        condition = f"be a positive number, at most {MAX_COEFFICIENT:g}"
         raise ValueError(must(f"{name} of a kernel", condition, **{name: shown}))
     return float(value)
