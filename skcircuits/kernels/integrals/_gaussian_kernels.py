@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from skcircuits.exceptions import must
 from skcircuits.kernels.integrals._gaussian_factor_kernels import factor_rbf_blocks
 from skcircuits.kernels.integrals._gaussian_quadratics import (
     MAX_PRODUCT_COLUMNS,
@@ -28,6 +29,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["bytes_per_row", "log_expected_rbf", "log_expected_rbf_blocks"]
 
+MAX_REACH = 1e100  # of gamma in units of a column
 _BLOCK_BYTES = 1 << 20  # bytes of temporaries per block
 
 
@@ -114,6 +116,7 @@ def log_expected_rbf_blocks(
         Their log expected kernels; the consumer may overwrite them.
     """
     gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
+    _refuse_points_of_width_zero(stack, gammas)
     incomplete = np.isnan(X).any(axis=1)
     complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
     if len(complete_rows):
@@ -123,6 +126,21 @@ def log_expected_rbf_blocks(
             yield rows[place], values
     elif len(rows):
         yield from _incomplete_rows(stack, X, points, gammas, rows)
+
+
+def _refuse_points_of_width_zero(stack: GaussianStack, gammas: FloatArray) -> None:
+    """Refuse kernels so narrow beside the columns that their integrals overflow."""
+    variances = np.diagonal(stack.distinct_covariances, axis1=1, axis2=2).max(axis=0, initial=0.0)
+    reach = float((gammas * variances).max(initial=0.0))
+    if reach > MAX_REACH:
+        raise ValueError(
+            must(
+                "gamma of a kernel",
+                f"be at most {MAX_REACH:g} over the variance of a column",
+                "Take a wider kernel, or scale the columns.",
+                gamma_times_variance=reach,
+            )
+        )
 
 
 def _has_few_factors(stack: FactorStack, X: FloatArray) -> bool:

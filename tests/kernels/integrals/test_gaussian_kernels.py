@@ -158,3 +158,9 @@ def test_the_gram_matrix_of_a_mixture_is_positive_semidefinite():
     pairs = np.exp(log_expected_rbf_pairs(stack, X, X, 0.5))
     gram = np.einsum("ik,jl,klij->ij", weights, weights, pairs)
     assert np.linalg.eigvalsh(gram).min() > -1e-12
+
+
+def test_kernels_too_narrow_for_any_integral_are_refused():
+    stack = GaussianStack(np.zeros((1, 2)), np.eye(2)[None])
+    with pytest.raises(ValueError, match="at most 1e\\+100 over the variance"):
+        log_expected_rbf(stack, np.array([[0.0, np.nan]]), np.zeros((1, 2)), 1e200)
