@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.estimators.automatic._pairs import PairTables
@@ -14,6 +13,7 @@ from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.learning.gaussian_mixture._held_out import Predictions, split_table
+from skcircuits.parallel import Parallel, delayed
 
 __all__ = ["Expert", "Trials", "experts_for"]
 

@@ -286,7 +286,9 @@ def test_density_of_the_imputer_answers(table):
 def test_mixtures_of_all_trees_say_what_they_answer(table):
     density = MoATDensity(max_iter=2, random_state=0).fit(table[["x", "job", "member"]])
     with pytest.raises(CircuitPropertyError, match=r"to_circuit\(n_trees\)"):
-        density.expectation("member")
+        density.covariance(given="member")
+    with pytest.raises(CircuitPropertyError, match=r"to_circuit\(n_trees\)"):
+        density.expectation("count(member, x > 0) >= 1")
     given = density.probability("member", given={"job": "nurse"})
     joint = density.probability("member and job == 'nurse'") / density.probability("job == 'nurse'")
     assert given == pytest.approx(joint)
