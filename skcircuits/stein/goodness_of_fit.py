@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
@@ -132,8 +132,7 @@ def check_test_arguments(
         raise ValueError(
             must("change_probability", "be in (0, 0.5]", change_probability=change_probability)
         )
-    if n_bootstrap < 1:
-        raise ValueError(must("n_bootstrap", "be at least 1", n_bootstrap=n_bootstrap))
+    require_count(1, n_bootstrap=n_bootstrap)
     return without_other_columns(target, rows)
 
 

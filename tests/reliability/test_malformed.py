@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import polars as pl
 import pytest
 
 from skcircuits.circuits import (
@@ -97,6 +98,12 @@ HUGE = 10**400
 def test_integers_beyond_floats_are_refused(call):
     with pytest.raises(ValueError, match=r"float can hold|below 2\*\*31|positive and finite"):
         call()
+
+
+def test_methods_are_words():
+    # Comparisons with columns of a dataframe raise errors of its library
+    with pytest.raises(ValueError, match="method must be 'exact' or 'max_product'"):
+        Circuit(Bernoulli(0, 0.5)).mpe([[np.nan]], method=pl.Series([1.0]))
 
 
 def test_sets_of_states_are_dicts():

@@ -112,7 +112,7 @@ def test_thinning_needs_a_gram_matrix(K):
 
 
 def test_bootstrap_needs_a_draw(model):
-    with pytest.raises(ValueError, match="n_bootstrap must be at least 1"):
+    with pytest.raises(ValueError, match="n_bootstrap must be a positive integer"):
         stein_test(model.sample(5, random_state=0), model, n_bootstrap=0)
 
 

@@ -276,7 +276,7 @@ class CircuitQueries(Immutable, ABC):
         ZeroProbabilityError
             If the observed cells of a row are impossible.
         """
-        if method not in ("exact", "max_product"):
+        if not isinstance(method, str) or method not in ("exact", "max_product"):
             raise ValueError(must("method", "be 'exact' or 'max_product'", method=method))
         self._require("mpe")
         if method == "exact" and not self._is_deterministic:
