@@ -24,6 +24,7 @@ _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those o
 _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3
+_N_STARTS = 3  # of the mixtures that are kept
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
     "latent_tree": {"max_iter": 30},
@@ -70,6 +71,9 @@ class Expert:
         parameters = {**dict(self.parameters), "random_state": seed}
         if is_trial:
             parameters |= _TRIAL[self.family]
+        elif parameters.get("n_components", 1) > 1:
+            # a single start may end where the trial did not, with a weight it does not deserve
+            parameters["n_init"] = _N_STARTS
         if self.family == "gaussian_mixture":
             density = GaussianMixtureDensity(tol=_TOL, **parameters)
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
