@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -109,3 +111,11 @@ def test_rows_without_weight_do_not_choose():
     weight = np.repeat([1.0, 0.0], 60)
     model = ExpectedPredictionSVR(random_state=0).fit(whole, whole[:, 0], sample_weight=weight)
     assert isinstance(model.density_, HiddenChowLiuDensity)
+
+
+def test_fits_to_some_of_the_rows_are_not_kept():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(300, 6))
+    density = AutomaticDensity(selection="cells", random_state=0).fit(X)
+    # Attributes of a fit are its parameters: the comparison has weighed ten times as much
+    assert len(pickle.dumps(density)) < 2 * len(pickle.dumps(density.densities_))

@@ -95,8 +95,7 @@ def experts_for(table, families):
     """
     n_rows, n_numbers = table.numbers.shape
     has_categories = len(table.category_counts) > 0
-    is_large = n_rows >= _MANY_ROWS
-    factor = 2 if is_large else 1
+    factor = 2 if n_rows >= _MANY_ROWS else 1
     mixture = Expert.mixture
     if not n_numbers:
         found = [mixture("diag", 8 * factor)]

@@ -1,5 +1,6 @@
 """A density that chooses among families, and mixes those that are better together."""
 
+from dataclasses import replace
 from numbers import Integral
 from typing import ClassVar
 
@@ -152,6 +153,8 @@ class AutomaticDensity(CircuitDensity):
         experts = zip(self._weights, seeds, strict=True)
         self.densities_ = [expert.make(own) for expert, own in experts]
         self._fit_members(self.densities_, rows)
+        # Fits to some of the rows have done their part: clones for draws start afresh
+        self._weights = {replace(e, fits={}): weight for e, weight in self._weights.items()}
         self.weights_ = np.array(list(self._weights.values()))
         self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_)
 
