@@ -12,14 +12,13 @@ from skcircuits.estimators.automatic._stacking import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
+from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, MAX_LOCATION_ROWS
 from skcircuits.learning.gaussian_mixture._held_out import Predictions, split_table
 from skcircuits.parallel import Parallel, delayed
 
 __all__ = ["Expert", "Trials", "experts_for"]
 
 _MANY_ROWS = 2000  # from here on more components and states are tried
-_MAX_DENSE_COLUMNS = 40  # of numbers; covariances of more have low rank
-_MAX_LOCATION_ROWS = 10_000  # location models take cells x rows x numbers
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
 # On rows it was not fitted to, a mixture gains nothing from later iterations
@@ -99,12 +98,12 @@ def experts_for(table, families):
     mixture = Expert.mixture
     if not n_numbers:
         found = [mixture("diag", 8 * factor)]
-    elif n_numbers > _MAX_DENSE_COLUMNS:
+    elif n_numbers > MAX_DENSE_COLUMNS:
         few = max(1, min(8, n_numbers // 4))
         found = [mixture("factor", k, n_factors=few) for k in (1, 8)] + [mixture("diag", 8)]
     else:
         found = [mixture("tied", 16 * factor), mixture("shrunk", 8), mixture("full", 2 * factor)]
-        if has_categories and n_rows <= _MAX_LOCATION_ROWS:
+        if has_categories and n_rows <= MAX_LOCATION_ROWS:
             found += [mixture("tied", k, location_model=True) for k in (1, 4, 8)]
         else:
             found.append(mixture("tied", 1))

@@ -67,17 +67,20 @@ class ContinuousMixture:
 
     def _incomplete_rows(self, codes: IntArray) -> FloatArray:
         """Messages from the leaves to the root, of some components after the other."""
-        joint = np.empty((len(codes), self.n_components))
-        if not len(codes):
-            return joint.sum(axis=1)
-        first = 0
-        for log_cells in self._decoded():
-            cells = np.exp(log_cells)
-            columns = slice(first, first + cells.shape[1])
-            for rows in row_slices(len(codes), max(1, _CELLS_AT_ONCE // cells.size)):
-                joint[rows, columns] = self._log_evidence(codes[rows], cells)
-            first = columns.stop
-        return logsumexp(joint, axis=1) - np.log(self.n_components)
+        tables = [np.exp(log_cells) for log_cells in self._decoded()]
+        result = np.empty(len(codes))
+        # What rows and components have together is held for some rows only
+        for rows in row_slices(len(codes), max(1, _CELLS_AT_ONCE // self.n_components)):
+            joint = np.concatenate([self._evidence_of(codes[rows], cells) for cells in tables], 1)
+            result[rows] = logsumexp(joint, axis=1) - np.log(self.n_components)
+        return result
+
+    def _evidence_of(self, codes: IntArray, cells: FloatArray) -> FloatArray:
+        """`_log_evidence`, of few rows at a time."""
+        joint = np.empty((len(codes), cells.shape[1]))
+        for rows in row_slices(len(codes), max(1, _CELLS_AT_ONCE // cells.size)):
+            joint[rows] = self._log_evidence(codes[rows], cells)
+        return joint
 
     def _log_evidence(self, codes: IntArray, cells: FloatArray) -> FloatArray:
         """Log probability of observed cells under every component (n_rows, n_components)."""

@@ -32,6 +32,8 @@ from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray
 
 __all__ = [
+    "MAX_DENSE_COLUMNS",
+    "MAX_LOCATION_ROWS",
     "Candidate",
     "CandidateSpace",
     "Comparison",
@@ -43,7 +45,7 @@ __all__ = [
     "without_structure",
 ]
 
-_MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
+MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
 _ROWS_PER_COMPONENT = 5  # at least, in the rows that candidates are fitted to
 # Shapes of covariances with numbers of components; more of them for more rows
 _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
@@ -56,7 +58,7 @@ _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
 _ALL_SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # where the shape is given
 # Tables of more rows are not offered location models: these take cells x rows x numbers, and what
 # few rows cannot teach, many can
-_MAX_LOCATION_ROWS = 10_000
+MAX_LOCATION_ROWS = 10_000
 _CLASSES = (2, 4, 8)  # latent classes of each combination of categories
 _MANY_ROWS = 1000
 _TRIAL_TOL = 4e-3
@@ -291,7 +293,7 @@ def without_structure(pool: Pool, n_columns: int) -> Pool:
     Inferences with Uncongenial Sources of Input"), also what predicts no better.
     """
     is_single = all(c == Candidate("factor", c.n_factors, 1) for c in pool)
-    return {Candidate("tied", 0, 1): 1} if is_single and n_columns <= _MAX_DENSE_COLUMNS else pool
+    return {Candidate("tied", 0, 1): 1} if is_single and n_columns <= MAX_DENSE_COLUMNS else pool
 
 
 def _best_number_of_factors(single: Candidate | None, comparison: Comparison) -> int:
@@ -315,7 +317,7 @@ def _single_component(
         return None
     n_columns = table.numbers.shape[1]
     # with categories, the single Gaussian is the one whose mean they move
-    is_dense = n_columns <= _MAX_DENSE_COLUMNS
+    is_dense = n_columns <= MAX_DENSE_COLUMNS
     candidates = _by_cells(table, space, (1,)) if is_dense or space.by_cells else []
     if space.by_cells:
         return candidates[0]
@@ -347,7 +349,7 @@ def _best_factors(n_columns: int, space: CandidateSpace, comparison: Comparison)
             best = better
     around = (
         {int(0.75 * best), min(most, int(1.5 * best))} - {0}
-        if n_columns > _MAX_DENSE_COLUMNS
+        if n_columns > MAX_DENSE_COLUMNS
         else set()
     )
     return comparison.best([candidate(q) for q in sorted(around | {best})])
@@ -357,7 +359,7 @@ def _several_components(
     table: MixtureTable, space: CandidateSpace, n_rows: int, n_factors: int, few: bool = False
 ) -> list[Candidate]:
     """Candidates with several components; a few of them to see whether any will do."""
-    dense = table.numbers.shape[1] <= _MAX_DENSE_COLUMNS
+    dense = table.numbers.shape[1] <= MAX_DENSE_COLUMNS
     library = [(shape, sizes) for shape, sizes in _LIBRARY if space.allows(shape)]
     if space.covariance_type is not None:
         library = [(space.covariance_type, _ALL_SIZES)]
@@ -388,7 +390,7 @@ def _by_cells(
 ) -> list[Candidate]:
     """Location models with some numbers of latent classes, for categories beside numbers."""
     has_both = len(table.category_counts) > 0 and table.numbers.shape[1] > 0
-    suits = has_both and len(table.weights) <= _MAX_LOCATION_ROWS
+    suits = has_both and len(table.weights) <= MAX_LOCATION_ROWS
     if not (suits or space.by_cells) or space.by_cells is False or not space.allows("tied"):
         return []
     sizes = classes if space.n_components is None else (space.n_components,)

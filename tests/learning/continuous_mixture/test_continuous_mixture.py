@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit
+from skcircuits.learning.continuous_mixture import _mixture
 from skcircuits.learning.continuous_mixture._decoder import Decoder
 from skcircuits.learning.continuous_mixture._learner import (
     ContinuousSchedule,
@@ -100,6 +101,26 @@ def test_incomplete_rows_are_summed_as_by_the_circuit(features):
     np.testing.assert_allclose(found, mixture.circuit().log_prob(rows), atol=1e-12)
     assert found[0] == pytest.approx(0, abs=1e-12)
     assert mixture.log_prob(codes[:0]).shape == (0,)
+
+
+def test_memory_of_incomplete_rows_is_bounded(features, monkeypatch):
+    rng = np.random.default_rng(0)
+    decoder = Decoder.drawn(features, np.zeros(features.n_cells), [2, 4], rng)
+    mixture = ContinuousMixture(decoder, rng.normal(size=(2, 6)))
+    codes = np.full((9, features.layout.n_variables), -1)
+    codes[:, 0] = np.arange(9) % features.layout.cardinalities[0]
+    expected = mixture.log_prob(codes)
+    sizes = []
+    evidence = ContinuousMixture._log_evidence
+
+    def spy(self, rows, cells):
+        sizes.append(len(rows))
+        return evidence(self, rows, cells)
+
+    monkeypatch.setattr(ContinuousMixture, "_log_evidence", spy)
+    monkeypatch.setattr(_mixture, "_CELLS_AT_ONCE", 12)
+    np.testing.assert_allclose(mixture.log_prob(codes), expected, rtol=1e-12)
+    assert sum(sizes) == 9 and max(sizes) <= 2
 
 
 def test_rows_that_a_mixture_rules_out_keep_their_completions():
