@@ -34,7 +34,7 @@ def defines_public_names(file):
         if package.__name__.rpartition(".")[2] not in INTERNAL
         for name in package.__all__
     ]
-    own = [getattr(module, name) for name in getattr(module, "__all__", [])]
+    own = [v for v in vars(module).values() if getattr(v, "__module__", "") == module.__name__]
     return any(value is public for value in own for public in exported)
 
 

@@ -22,8 +22,8 @@ from skcircuits.circuits.inputs import (
     Poisson,
     register_input_unit,
 )
-from skcircuits.circuits.structure.compatibility import are_compatible
 from skcircuits.circuits.structure.properties import (
+    are_compatible,
     is_decomposable,
     is_deterministic,
     is_smooth,

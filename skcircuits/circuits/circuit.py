@@ -11,8 +11,7 @@ import numpy as np
 
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.files import _npz as files
-from skcircuits.circuits.files import _text as text
-from skcircuits.circuits.files._drawing import circuit_svg
+from skcircuits.circuits.files._drawing import circuit_svg, describe, to_dot
 from skcircuits.circuits.files._psdd import read_psdd
 from skcircuits.circuits.queries import _conditioning as conditioning
 from skcircuits.circuits.queries._circuit_queries import CircuitQueries
@@ -26,8 +25,6 @@ from skcircuits.circuits.structure.units import (
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import integers
-
-__all__ = ["Circuit"]
 
 
 class Circuit(CircuitQueries):
@@ -240,11 +237,11 @@ class Circuit(CircuitQueries):
         str
             Source text.
         """
-        return text.to_dot(self.plan)
+        return to_dot(self.plan)
 
     def __str__(self) -> str:
         """Show small circuits as an indented tree, large ones by their sizes."""
-        return text.describe(self.plan)
+        return describe(self.plan)
 
     def __repr__(self) -> str:
         """Show the sizes in one line."""

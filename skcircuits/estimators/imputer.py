@@ -22,7 +22,7 @@ from skcircuits.estimators.imputation._completion import complete_rows
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
-from skcircuits.numerics._row_streams import RowStreams
+from skcircuits.numerics._random import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular._columns import Column
 

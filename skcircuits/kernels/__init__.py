@@ -1,10 +1,13 @@
 """Kernels, and their exact expectations under circuits."""
 
-from skcircuits.kernels.circuit_matrix import circuit_kernel_matrix
-from skcircuits.kernels.expected_kernel import expected_kernel, is_kernel_compatible, mmd2
+from skcircuits.kernels.expected_kernel import (
+    circuit_kernel_matrix,
+    expected_kernel,
+    is_kernel_compatible,
+    mmd2,
+)
 from skcircuits.kernels.families.base import KernelCircuit, KernelFamily
-from skcircuits.kernels.families.polynomial import Linear, Polynomial
-from skcircuits.kernels.families.product import RBF, Delta, Hamming, Laplacian
+from skcircuits.kernels.families.product import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
 from skcircuits.kernels.integrals import (  # noqa: F401  register their closed forms
     _multivariate_gaussian,
     _piecewise_polynomials,

@@ -1,20 +1,28 @@
-"""The expected kernel of two circuits, and the distance of distributions made from it."""
+"""Expected kernels of two circuits, of lists of them, and the distance made from them."""
 
 from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skcircuits.circuits import Circuit
+from skcircuits.circuits.engine._layers import SumLayer, SumWeights
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.structure.compatibility import are_compatible, require_compatible
-from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, require
+from skcircuits.circuits.inputs import InputUnit
+from skcircuits.circuits.structure.properties import are_compatible, require_compatible
+from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must, require
+from skcircuits.kernels.families._structure import KernelStructure
 from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels, require_closed_forms
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
-from skcircuits.parallel import Parallel, delayed
-
-__all__ = ["expected_kernel", "is_kernel_compatible", "mmd2"]
+from skcircuits.kernels.points._evaluation import expected_kernels_at_points
+from skcircuits.kernels.points._plan import multiply_by_kernel
+from skcircuits.numerics._arrays import float_array
+from skcircuits.parallel import Parallel, delayed, single_threaded_blas
+from skcircuits.protocols import FloatArray, IntArray
 
 
 def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
@@ -141,3 +149,192 @@ def is_kernel_compatible(kernel: Kernel, p: Circuit, q: Circuit) -> bool:
 def _single(plan: Plan) -> CircuitBatch:
     """One circuit without evidence."""
     return CircuitBatch(plan, plan.weights, np.full((1, plan.n_columns), np.nan))
+
+
+def circuit_kernel_matrix(
+    circuits: Sequence[Circuit],
+    others: Any = None,
+    *,
+    kernel: Kernel,
+    n_jobs: int | None = None,
+) -> FloatArray:
+    """Expected kernels of all pairs of two lists of circuits, or of circuits and points.
+
+    Circuits that differ in the weights of their sums alone, such as conditional distributions
+    or the components of a mixture, are computed together in a few matrix products.
+
+    Parameters
+    ----------
+    circuits : sequence of Circuit
+        n circuits over the same variables; unnormalised ones give integrals.
+    others : sequence of Circuit or array-like of shape (m, n_columns), default=None
+        Circuits over the same variables, or complete rows; None for ``circuits``.
+    kernel : Kernel
+        The kernel.
+    n_jobs : int, default=None
+        Number of parallel jobs (see joblib). The result does not depend on it.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        E[k(X, Y)] for independent X and Y from the two circuits, E[k(X, s)] for points s.
+
+    Raises
+    ------
+    IncompatibleCircuitsError
+        If two circuits that meet do not decompose their variables alike; points meet any
+        smooth and decomposable circuit.
+    CircuitPropertyError
+        If an input unit has no closed-form expectation of the kernel.
+    ValueError
+        If points are incomplete, or lack columns.
+
+    Notes
+    -----
+    Li, Zeng, Vergari, Van den Broeck, "Tractable Computation of Expected Kernels", UAI 2021,
+    Theorem 4.3 and Algorithm 1.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, Circuit
+    >>> from skcircuits.kernels import Delta, circuit_kernel_matrix
+    >>> circuits = [Circuit(Bernoulli(0, p)) for p in (0.5, 0.2)]
+    >>> circuit_kernel_matrix(circuits, kernel=Delta()).round(12)
+    array([[0.5 , 0.5 ],
+           [0.5 , 0.68]])
+    >>> circuit_kernel_matrix(circuits, [[1.0]], kernel=Delta()).round(12)
+    array([[0.5],
+           [0.2]])
+    """
+    own = _groups(circuits)
+    if not own:
+        return np.zeros((0, 0 if others is None else len(others)))
+    structure = structure_of(kernel, circuits[0].variables)
+    if others is not None and not _are_circuits(others):
+        points = _complete_points(others, own[0].plan)
+        blocks = Parallel(n_jobs=n_jobs)(
+            delayed(_against_points)(group, structure, points) for group in own
+        )
+        result = np.empty((len(circuits), len(points)))
+        for group, block in zip(own, blocks, strict=True):
+            result[group.members] = block
+        return result
+    other = own if others is None else _groups(others)
+    pairs = [
+        (i, j) for i in range(len(own)) for j in range(len(other)) if others is not None or i <= j
+    ]
+    for i, j in pairs:
+        require_compatible(own[i].circuit, other[j].circuit)
+    blocks = Parallel(n_jobs=n_jobs)(
+        delayed(_against_circuits)(own[i], other[j], structure) for i, j in pairs
+    )
+    result = np.empty((len(circuits), len(circuits if others is None else others)))
+    for (i, j), block in zip(pairs, blocks, strict=True):
+        result[np.ix_(own[i].members, other[j].members)] = block
+        if others is None:
+            result[np.ix_(other[j].members, own[i].members)] = block.T
+    return (result + result.T) / 2 if others is None else result
+
+
+class _Group(NamedTuple):
+    """Circuits of one structure with equal input units: a circuit, weights (n_edges, batch)."""
+
+    circuit: Circuit
+    log_weights: FloatArray
+    members: IntArray
+
+    @property
+    def plan(self) -> Plan:
+        return self.circuit.plan
+
+    @property
+    def batch(self) -> CircuitBatch:
+        """The circuits, without evidence."""
+        nothing = np.full((len(self.members), self.plan.n_columns), np.nan)
+        return CircuitBatch(self.plan, SumWeights(self.log_weights), nothing)
+
+
+def _are_circuits(items: Any) -> bool:
+    """Whether a list holds circuits rather than points."""
+    return not isinstance(items, np.ndarray) and any(isinstance(item, Circuit) for item in items)
+
+
+def _groups(circuits: Sequence[Circuit]) -> list[_Group]:
+    """Group circuits that differ in their weights alone."""
+    members: dict[Hashable, list[int]] = {}
+    for number, circuit in enumerate(circuits):
+        if not isinstance(circuit, Circuit):
+            raise TypeError(
+                must(
+                    "circuits of a kernel matrix",
+                    "be Circuit objects",
+                    "Use expected_kernel_matrix for rows with missing cells.",
+                    kind=type(circuit).__name__,
+                )
+            )
+        members.setdefault(_signature(circuit.plan), []).append(number)
+    return [
+        _Group(
+            circuits[numbers[0]],
+            np.stack([circuits[number].plan.weights.log for number in numbers], axis=1),
+            np.array(numbers),
+        )
+        for numbers in members.values()
+    ]
+
+
+def _signature(plan: Plan) -> Hashable:
+    """What two plans must have in common to be one structure with two sets of weights."""
+    units = [
+        (type(unit), unit.scope, *(np.asarray(v).tobytes() for v in unit.parameters().values()))
+        for unit in plan.units
+        if isinstance(unit, InputUnit)
+    ]
+    layers = [
+        (type(layer), layer.children.shape, layer.children.tobytes())
+        + ((layer.lengths.tobytes(),) if isinstance(layer, SumLayer) else ())
+        for layer in plan.layers
+    ]
+    return tuple(units), tuple(layers)
+
+
+def _against_circuits(own: _Group, other: _Group, structure: KernelStructure) -> FloatArray:
+    """Expected kernels of all pairs of two groups."""
+    pairs = compile_pairs(own.plan, other.plan, structure.variable_order)
+    parts = split_kernel(pairs, structure)
+    left = own.batch
+    with single_threaded_blas():
+        return expected_kernels(pairs, parts, left, left if other is own else other.batch)
+
+
+def _against_points(own: _Group, structure: KernelStructure, points: FloatArray) -> FloatArray:
+    """Expected kernels of a group and points."""
+    batch = own.batch
+    result = np.empty((len(own.members), len(points)))
+    plan = multiply_by_kernel(own.plan, structure)
+    with single_threaded_blas():
+        for rows, values in expected_kernels_at_points(plan, batch.X, points, batch.weights):
+            result[rows] = values
+    return result
+
+
+def _complete_points(others: Any, plan: Plan) -> FloatArray:
+    """Check a table of points."""
+    points = float_array(others, "others")
+    if not points.size:
+        return np.zeros((0, plan.n_columns))
+    own = list(plan.units[plan.root].scope)
+    if points.ndim != 2 or points.shape[1] < plan.n_columns:
+        raise ValueError(
+            must("points", f"have at least {plan.n_columns} columns", shape=points.shape)
+        )
+    if not np.isfinite(points[:, own]).all():
+        raise ValueError(
+            must(
+                "points",
+                "be complete and finite",
+                "Condition a circuit on rows with missing cells, or use expected_kernel_matrix.",
+                n_other=int((~np.isfinite(points[:, own])).sum()),
+            )
+        )
+    return points

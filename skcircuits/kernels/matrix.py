@@ -34,8 +34,6 @@ from skcircuits.parallel import (
 )
 from skcircuits.protocols import MAX_CELL, FloatArray, IntArray
 
-__all__ = ["expected_kernel_dot", "expected_kernel_matrix"]
-
 # Values of all units for one row and a block of points stay near the cache.
 POINT_BYTES = 2**24
 # No block takes more rows than this, so that there is work for several processes.

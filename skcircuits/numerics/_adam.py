@@ -7,8 +7,6 @@ import numpy as np
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Adam"]
-
 # Numbers per part: what is computed stays in cache, however long the parameters.
 _PART = 2**15
 

@@ -13,17 +13,6 @@ from scipy import sparse
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "Rows",
-    "Scatter",
-    "as_run",
-    "float_array",
-    "integer_array",
-    "integers",
-    "is_number",
-    "single_or_double",
-]
-
 
 def is_number(value: object) -> bool:
     """Whether something is a single number; type checkers do not know floats as `Real`."""

@@ -11,8 +11,6 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray
 
-__all__ = ["basis_cdf", "density_pieces", "knot_windows", "uniform_weights"]
-
 
 def knot_windows(breakpoints: FloatArray, degree: int) -> FloatArray:
     """Give the knots t_k, ..., t_{k+p+1} that basis function k stands on.

@@ -22,19 +22,6 @@ from skcircuits.numerics._small_cholesky import (
 )
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "FactorBlock",
-    "FactorStack",
-    "block_log_density",
-    "factor_blocks",
-    "factor_draw",
-    "factor_log_density",
-    "factor_log_peak",
-    "factor_mean",
-    "factor_score",
-    "factor_variance",
-]
-
 
 class FactorStack(GaussianStack):
     """K Gaussians x = mean_k + W z + e with standard normal factors z and independent noise e.

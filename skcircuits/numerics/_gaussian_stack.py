@@ -1,15 +1,28 @@
-"""A stack of multivariate Gaussians over the same columns."""
+"""A stack of multivariate Gaussians, and what they say about missing cells: moments and draws."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._patterns import PatternGroup, group_patterns
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.numerics._small_cholesky import (
+    cases_per_block,
+    cholesky,
+    contract,
+    gather_symmetric,
+    gram_of_lower,
+    invert_lower,
+    log_diagonal,
+    multiply,
+    multiply_transposed,
+)
 from skcircuits.protocols import FloatArray, IntArray
-
-__all__ = ["GaussianStack"]
 
 
 class GaussianStack:
@@ -124,3 +137,248 @@ class GaussianStack:
         """Log determinants of the covariances, shape (K,)."""
         diagonals: FloatArray = np.diagonal(self._cholesky, axis1=1, axis2=2)
         return self._spread(2.0 * np.log(diagonals).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class ConditionalBlock:
+    """Conditional Gaussians of the missing cells of some rows.
+
+    Cases are pairs (component, pattern), components slowest; Gaussians with a covariance in
+    common share the factors of their conditional ones.
+
+    ``group``: p patterns with m missing cells each, and their n rows; ``distinct_roots`` (m, m, G *
+    P): lower triangular matrices W; the conditional covariances are WᵀW; ``shape`` (K,): distinct
+    covariance of each component; ``distinct_half_log_precisions`` (G * P,): half log determinants
+    of their inverses, the blocks Lambda_mm; ``offsets`` (m, K, n): conditional means less the
+    means of the components.
+    """
+
+    group: PatternGroup
+    distinct_roots: FloatArray
+    shape: IntArray
+    distinct_half_log_precisions: FloatArray
+    offsets: FloatArray
+
+    @property
+    def roots(self) -> FloatArray:
+        """Roots of each case, shape (m, m, K * P)."""
+        return self._spread(self.distinct_roots)
+
+    @property
+    def half_log_precisions(self) -> FloatArray:
+        """Half log determinants of the inverse covariances of each case, shape (K * P,)."""
+        return self._spread(self.distinct_half_log_precisions)
+
+    @property
+    def distinct_covariances(self) -> FloatArray:
+        """Conditional covariances, shape (m, m, G * P)."""
+        return gram_of_lower(self.distinct_roots)
+
+    @property
+    def covariances(self) -> FloatArray:
+        """Conditional covariances of each case, shape (m, m, K * P)."""
+        return self._spread(self.distinct_covariances)
+
+    def _spread(self, values: FloatArray) -> FloatArray:
+        """Repeat what belongs to a distinct covariance for each of its components."""
+        if len(self.shape) * self.group.n_patterns == values.shape[-1]:
+            return values
+        leading = values.shape[:-1]
+        chosen = values.reshape(*leading, -1, self.group.n_patterns)[..., self.shape, :]
+        return chosen.reshape(*leading, len(self.shape) * self.group.n_patterns)
+
+
+@dataclass(frozen=True, eq=False)
+class CompletedRows:
+    """Rows completed by each component: Gaussian vectors, observed cells without spread.
+
+    ``means`` (d, K, n): conditional means; observed cells are repeated; ``covariances`` (d, d, K,
+    P): conditional covariances of each pattern; the first pattern has nothing missing; ``pattern``
+    (n,): pattern of each row.
+    """
+
+    means: FloatArray
+    covariances: FloatArray
+    pattern: IntArray
+
+
+def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
+    """Compute the first two moments of all rows given their observed cells.
+
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns means
+    per row, covariances per pattern of missing cells.
+    """
+    groups = group_patterns(np.isnan(X))
+    shape = (stack.n_columns, stack.n_columns, stack.n_components)
+    spreads = np.zeros((*shape, 1 + sum(group.n_patterns for group in groups)))
+    pattern = np.zeros(len(X), dtype=np.int64)
+    means = np.repeat(X.T[:, None], stack.n_components, axis=1)
+    n_seen = 1
+    for block in conditional_blocks(stack, X, groups):
+        group = block.group
+        rows, missing = group.rows, group.missing
+        pattern[rows] = n_seen + group.pattern
+        # (P, m, K, n) layouts: advanced indices on both sides of the component axis
+        completed = stack.means[:, missing[group.pattern]].transpose(2, 0, 1) + block.offsets
+        means[missing[group.pattern], :, rows[:, None]] = completed.transpose(2, 0, 1)
+        numbers = np.arange(n_seen, n_seen + group.n_patterns)[:, None, None]
+        covariances = block.covariances.reshape(*[missing.shape[1]] * 2, stack.n_components, -1)
+        spreads[missing[:, :, None], missing[:, None, :], :, numbers] = covariances.transpose(
+            3, 0, 1, 2
+        )
+        n_seen += group.n_patterns
+    return CompletedRows(means, spreads, pattern)
+
+
+def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Replace missing cells by their conditional means.
+
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns (K, n,
+    d): conditional means; observed cells are repeated.
+    """
+    result = np.repeat(X[None], stack.n_components, axis=0)
+    for block in conditional_blocks(stack, X):
+        missing = block.group.missing[block.group.pattern]
+        means = stack.means[:, missing] + block.offsets.transpose(1, 2, 0)
+        result[:, block.group.rows[:, None], missing] = means
+    return result
+
+
+def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Conditional variances of the missing cells given the observed ones.
+
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns (K, n,
+    d): variances; 0 where a cell is observed.
+    """
+    result = np.zeros((stack.n_components, *X.shape))
+    for block in conditional_blocks(stack, X):
+        group = block.group
+        diagonal = np.einsum("jin,jin->in", block.roots, block.roots)
+        diagonal = diagonal.reshape(len(diagonal), stack.n_components, -1)[:, :, group.pattern]
+        missing = group.missing[group.pattern]
+        result[:, group.rows[:, None], missing] = diagonal.transpose(1, 2, 0)
+    return result
+
+
+def sample_conditional(
+    stack: GaussianStack, component: IntArray, X: FloatArray, rng: RandomNumbers
+) -> FloatArray:
+    """Draw the missing cells of each row from one component given its observed cells.
+
+    ``stack``: K Gaussians over d columns; ``component`` (n,): the component each row is drawn from;
+    ``X`` (n, d): rows, NaN for missing cells; ``rng``: source of the n d standard normal numbers.
+    Returns (n, d): completed rows.
+    """
+    noise = rng.standard_normal(X.shape)
+    result = X.copy()
+    for group in group_patterns(np.isnan(X)):
+        size = group.missing.shape[1]
+        if size == 0:
+            continue
+        n_rows = cases_per_block(size, 1)
+        for start in range(0, len(group.rows), n_rows):
+            chosen = slice(start, start + n_rows)
+            rows, pattern = group.rows[chosen], group.pattern[chosen]
+            missing = group.missing[pattern]
+            offsets = _draw_offsets(
+                stack, component[rows], X[rows], (group.missing, pattern), noise[rows]
+            )
+            means = stack.means[component[rows][:, None], missing]
+            result[rows[:, None], missing] = means + offsets.T
+    return result
+
+
+def _draw_offsets(
+    stack: GaussianStack,
+    component: IntArray,
+    X: FloatArray,
+    patterns: tuple[IntArray, IntArray],
+    noise: FloatArray,
+) -> FloatArray:
+    """Draw missing cells less component means, (m, n): rootᵀ (root l + z), V = rootᵀ root."""
+    missing, pattern = patterns
+    # rows with the same pattern and component share a factor
+    cases, case = np.unique(pattern * stack.n_components + component, return_inverse=True)
+    patterns_of_cases, components_of_cases = np.divmod(cases, stack.n_components)
+    roots, _ = _conditional_roots(stack, missing[patterns_of_cases].T, components_of_cases)
+    roots = np.take(roots, case, axis=2)
+    delta = X - stack.means[component]
+    np.copyto(delta, 0.0, where=np.isnan(delta))
+    pulled = np.empty_like(delta)
+    for k in np.unique(component):
+        chosen = component == k
+        pulled[chosen] = delta[chosen] @ stack.precisions[k]
+    index, local = missing[pattern].T, np.arange(len(X))
+    whitened = multiply(roots, -pulled[local, index]) + noise[local, index]
+    return multiply_transposed(roots, whitened)
+
+
+def conditional_blocks(
+    stack: GaussianStack, X: FloatArray, groups: list[PatternGroup] | None = None
+) -> Iterator[ConditionalBlock]:
+    """Walk over the incomplete rows, block by block of patterns.
+
+    Each pattern is factorised once per component, whatever number of rows it has.
+
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; ``groups``:
+    ``group_patterns(np.isnan(X))`` where it is known already. Yields the next patterns; complete
+    rows are in no block.
+    """
+    distinct = stack.distinct
+    n_distinct = distinct.n_components
+    for group in group_patterns(np.isnan(X)) if groups is None else groups:
+        size = group.missing.shape[1]
+        if size == 0:
+            continue
+        for block in group.blocks(cases_per_block(size, n_distinct)):
+            roots, half_log_precisions = _conditional_roots(
+                distinct,
+                np.tile(block.missing.T, n_distinct),
+                np.repeat(np.arange(n_distinct), block.n_patterns),
+            )
+            offsets = _offsets(stack, X, block, roots)
+            yield ConditionalBlock(block, roots, stack.shape, half_log_precisions, offsets)
+
+
+def _offsets(
+    stack: GaussianStack, X: FloatArray, group: PatternGroup, roots: FloatArray
+) -> FloatArray:
+    """Conditional means less component means, (m, K, n): -WᵀW (Lambda delta)_m."""
+    size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
+    result = np.empty((size, n_components, n_rows))
+    by_pattern = roots.reshape(size, size, stack.distinct.n_components, -1)
+    step = cases_per_block(size, n_components)
+    for start in range(0, n_rows, step):
+        rows = slice(start, start + step)
+        pattern = group.pattern[rows]
+        columns = np.ascontiguousarray(X[group.rows[rows]].T)
+        delta = columns - stack.means[:, :, None]  # (K, d, n)
+        np.copyto(delta, 0.0, where=np.isnan(delta))
+        if stack.is_shared:
+            pulled = stack.precisions @ delta
+        else:  # a few components: bitwise the same whatever the other rows are
+            pulled = contract("kij,kjn->kin", stack.precisions, delta)
+        local = np.arange(len(pattern))
+        sides = -pulled[:, group.missing[pattern].T, local].transpose(1, 0, 2)
+        if not stack.is_shared:
+            cases = np.take(by_pattern, pattern, axis=3).reshape(size, size, -1)
+            solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
+            result[:, :, rows] = solved.reshape(size, n_components, -1)
+            continue
+        for g in range(by_pattern.shape[2]):
+            own = np.flatnonzero(stack.shape == g)
+            cases = np.take(by_pattern[:, :, g], pattern, axis=2)
+            white = contract("ijn,jkn->ikn", cases, sides[:, own])
+            result[:, own, rows] = contract("jin,jkn->ikn", cases, white)
+    return result
+
+
+def _conditional_roots(
+    stack: GaussianStack, missing: IntArray, component: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Roots of the conditional covariances and half log determinants of their inverses.
+
+    The conditional precision is the block Lambda_mm = L Lᵀ; its root is the inverse of L.
+    """
+    lower = cholesky(gather_symmetric(stack.precisions, missing, component))
+    return invert_lower(lower), log_diagonal(lower)

@@ -7,8 +7,6 @@ from scipy.special import log_ndtr
 
 from skcircuits.protocols import FloatArray
 
-__all__ = ["log1mexp", "log_ndtr_difference", "logsumexp"]
-
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(4)
 
 

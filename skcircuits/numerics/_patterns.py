@@ -9,8 +9,6 @@ import numpy as np
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["PatternGroup", "distinct_patterns", "group_patterns", "unique_rows"]
-
 _TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not by sorting
 
 

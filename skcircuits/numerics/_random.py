@@ -1,16 +1,21 @@
-"""Sources of randomness, and draws from discrete distributions."""
+"""Sources of randomness, and draws from discrete distributions.
+
+Random numbers may be keyed per row: no order, subset or chunk of rows changes such draws.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
-
-__all__ = ["InverseCdf", "RandomNumbers", "as_generator", "draw_states"]
 
 
 class RandomNumbers(Protocol):
@@ -104,3 +109,161 @@ def _distribution_functions(masses: FloatArray, starts: IntArray, lengths: IntAr
     # Distributions of mass zero are never drawn from; their search must end.
     steps[last] = 1.0
     return steps
+
+
+UInt64Array = NDArray[np.uint64]
+# Given pairs of a draw and a row, and what each of them draws: where its numbers come from.
+DrawSource = Callable[[IntArray, IntArray], RandomNumbers]
+
+# Constants of SplitMix64 (Steele, Lea and Flood, 2014): the golden ratio and a mixer that
+# turns consecutive numbers into independent-looking ones.
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+class RowStreams:
+    """One stream of random numbers per row, keyed by the cells of the row and a seed.
+
+    Equal rows (NaN equals NaN) have streams of their own, in the order in which they come;
+    the first of them has that of a row without equals.
+
+    ``X`` (n, d): rows; ``seed``: seed shared by all rows.
+    """
+
+    def __init__(self, X: FloatArray, seed: int) -> None:
+        # Adding 0.0 makes -0.0 and 0.0 one number, and NaN has one pattern of bits
+        cells = np.where(np.isnan(X), np.nan, X + 0.0).view(np.uint64)
+        self.keys = np.full(len(X), _mix(np.array([seed], dtype=np.uint64)))
+        for column in cells.T:
+            self.keys = _mix(self.keys ^ column)
+        self.keys = _mix(self.keys + GOLDEN * _occurrence(self.keys))
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.keys)
+
+    def take(self, rows: slice) -> Self:
+        """Give the streams of some rows.
+
+        ``rows``: rows to keep. Returns their streams.
+        """
+        part = copy(self)
+        part.keys = self.keys[rows]
+        return part
+
+    def at(self, rows: IntArray, draw: IntArray | int, place: IntArray | int) -> KeyedDraws:
+        """Open streams at a place.
+
+        ``rows`` (m,): whose streams; ``draw`` (m,): number of the draw, for repeated draws of one
+        row; ``place`` (m,): what is drawn, for example the number of a unit. Returns source of
+        random numbers, one row of them per entry.
+        """
+        keys = _mix(self.keys[rows] + GOLDEN * np.asarray(draw).astype(np.uint64))
+        return KeyedDraws(_mix(keys + GOLDEN * np.asarray(place).astype(np.uint64)))
+
+
+class LatticeStreams(RowStreams):
+    """Row streams whose draws fill the space of random numbers evenly: quasi-random draws.
+
+    Draws come in runs of `size` (a power of two): each run is a rank-1 lattice with a random
+    generating vector and a random shift, so that every draw alone has the right distribution,
+    every single number is stratified within a run, and runs are independent of each other.
+    """
+
+    def __init__(self, X: FloatArray, seed: int, size: int) -> None:
+        super().__init__(X, seed)
+        self.size = size
+
+    def at(self, rows: IntArray, draw: IntArray | int, place: IntArray | int) -> KeyedDraws:
+        """Open streams at a place, as `RowStreams.at` does."""
+        run, point = np.divmod(np.asarray(draw).astype(np.uint64), np.uint64(self.size))
+        return _LatticeDraws(super().at(rows, run.astype(np.int64), place).keys, point, self.size)
+
+
+class KeyedDraws:
+    """Random numbers for some rows; a ``RandomNumbers``.
+
+    ``keys`` (m,): key of each row; the same key gives the same numbers.
+    """
+
+    def __init__(self, keys: UInt64Array) -> None:
+        self.keys = keys
+
+    def random(self, size: int) -> FloatArray:
+        """Draw uniform numbers in [0, 1), one per row.
+
+        ``size``: number of rows m. Returns (m,): uniform numbers.
+        """
+        return self._uniform(1)[:size, 0]
+
+    def standard_normal(self, size: int | tuple[int, int]) -> FloatArray:
+        """Draw standard normal numbers, one or several per row.
+
+        ``size``: ``m`` or ``(m, k)``. Returns (m,) or (m, k): normal numbers, by inversion.
+        """
+        n_columns = 1 if isinstance(size, int) else size[1]
+        # Half a step away from 0, where the inverse is infinite
+        normal: FloatArray = ndtri(self._uniform(n_columns) + 2.0**-54)
+        return normal.reshape(size)
+
+    def _uniform(self, n_columns: int) -> FloatArray:
+        """Uniform numbers of shape (m, n_columns): the 53 leading bits of hashed keys."""
+        steps = GOLDEN * np.arange(1, n_columns + 1, dtype=np.uint64)
+        bits = _mix(self.keys[:, None] + steps) >> np.uint64(11)
+        return bits.astype(np.float64) * 2.0**-53
+
+
+class _LatticeDraws(KeyedDraws):
+    """Points of shifted lattices of n points: shift + multiplier * point / n, modulo one."""
+
+    def __init__(self, keys: UInt64Array, point: UInt64Array, n_points: int) -> None:
+        super().__init__(keys)
+        self._point = np.broadcast_to(point, keys.shape)
+        self._n_points = n_points
+
+    def _uniform(self, n_columns: int) -> FloatArray:
+        steps = GOLDEN * np.arange(1, n_columns + 1, dtype=np.uint64)
+        shift = _mix(self.keys[:, None] + steps)
+        # Odd multipliers permute the points of a lattice whose number is a power of two
+        multiplier = _mix(shift) | np.uint64(1)
+        at = (multiplier * self._point[:, None]) & np.uint64(self._n_points - 1)
+        uniform = (shift >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        uniform += at.astype(np.float64) / self._n_points
+        return uniform - np.floor(uniform)
+
+
+def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice) -> DrawSource:
+    """Give the random numbers of a block of rows, drawn several times each.
+
+    ``rng``: one generator for all, or one stream per row; ``rows``: rows of the block; ``draws``:
+    numbers of the draws. Returns ``source(pairs, places)``, the ``RandomNumbers`` of some pairs;
+    pair ``i`` is draw ``i // n_rows`` of row ``i % n_rows``.
+    """
+    if isinstance(rng, np.random.Generator):
+        return lambda pairs, places: rng
+
+    def draw_keyed(pairs: IntArray, places: IntArray) -> RandomNumbers:
+        draw, row = np.divmod(pairs, rows.stop - rows.start)
+        return rng.at(rows.start + row, draws.start + draw, places)
+
+    return draw_keyed
+
+
+def _occurrence(keys: UInt64Array) -> UInt64Array:
+    """Count for each key how many equal ones come before it."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    is_first = np.r_[True, ordered[1:] != ordered[:-1]][: len(keys)]
+    position = np.arange(len(keys))
+    start = np.maximum.accumulate(np.where(is_first, position, 0))
+    occurrence = np.empty(len(keys), dtype=np.uint64)
+    occurrence[order] = position - start
+    return occurrence
+
+
+def _mix(keys: UInt64Array) -> UInt64Array:
+    """Scatter keys over all 64 bits (the finaliser of SplitMix64); products wrap around."""
+    keys = (keys ^ (keys >> np.uint64(30))) * MIX_1
+    keys = (keys ^ (keys >> np.uint64(27))) * MIX_2
+    return keys ^ (keys >> np.uint64(31))

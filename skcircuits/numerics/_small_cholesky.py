@@ -13,19 +13,6 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "BLOCK_BYTES",
-    "cases_per_block",
-    "cholesky",
-    "contract",
-    "gather_symmetric",
-    "gram_of_lower",
-    "invert_lower",
-    "log_diagonal",
-    "multiply",
-    "multiply_transposed",
-]
-
 # What a block of matrices takes: it stays in the second-level cache.
 BLOCK_BYTES = 1 << 21
 

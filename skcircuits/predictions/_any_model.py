@@ -14,7 +14,7 @@ import numpy as np
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._patterns import group_patterns
-from skcircuits.numerics._row_streams import LatticeStreams
+from skcircuits.numerics._random import LatticeStreams
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray, FloatArray, IntArray

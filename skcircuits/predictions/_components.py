@@ -14,8 +14,7 @@ from skcircuits.circuits.inputs.base import LOG_SQRT_2PI
 from skcircuits.circuits.inputs.multivariate_gaussian import distinct_parameters
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import ZeroProbabilityError
-from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
-from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.protocols import FloatArray, IntArray

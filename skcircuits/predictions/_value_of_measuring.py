@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.numerics._row_streams import LatticeStreams
+from skcircuits.numerics._random import LatticeStreams
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.predictions._components import GaussianComponents

@@ -15,8 +15,6 @@ import numpy as np
 from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray, IntArray
 from skcircuits.tabular.queries import Boxes
 
-__all__ = ["Discretizer"]
-
 # How far the bin of a number in many rows reaches around it, as a fraction of the range
 _REACH = 1e-3
 

@@ -17,17 +17,6 @@ from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
 
-__all__ = [
-    "RawColumn",
-    "append_columns",
-    "build_frame",
-    "is_frame",
-    "no_numbers_or_categories",
-    "read_columns",
-    "select_columns",
-    "with_index_of",
-]
-
 
 @dataclass(frozen=True)
 class RawColumn:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray
 
-__all__ = ["column_mask", "nearest", "unknown_column"]
-
 MAX_SHOWN = 20
 
 

@@ -22,8 +22,6 @@ from skcircuits.tabular._frames import (
 )
 from skcircuits.tabular._names import column_mask
 
-__all__ = ["TableSchema", "UnseenCells"]
-
 #: Per column the rows and the cells whose category fit has not seen.
 UnseenCells = dict[int, tuple[IntArray, NDArray[Any]]]
 

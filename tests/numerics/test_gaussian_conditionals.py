@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.numerics._gaussian_conditionals import (
+from skcircuits.numerics._gaussian_stack import (
     complete_rows,
     conditional_blocks,
     conditional_mean,

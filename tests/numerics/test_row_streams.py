@@ -6,7 +6,7 @@ from scipy.special import ndtr
 from scipy.stats import kstest
 
 from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian
-from skcircuits.numerics._row_streams import LatticeStreams, RowStreams
+from skcircuits.numerics._random import LatticeStreams, RowStreams
 
 N = 20_000
 

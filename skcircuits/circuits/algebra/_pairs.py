@@ -18,8 +18,6 @@ from skcircuits.circuits.structure._supports import Supports
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 from skcircuits.protocols import FloatArray
 
-__all__ = ["PairRules", "fold_pairs"]
-
 Result = TypeVar("Result")
 Side = tuple[Unit, ...]
 Pair = tuple[Side, Side]

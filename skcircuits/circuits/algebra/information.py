@@ -9,12 +9,9 @@ from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.inputs import registry as input_rules
-from skcircuits.circuits.structure.compatibility import require_compatible
-from skcircuits.circuits.structure.properties import require_deterministic
+from skcircuits.circuits.structure.properties import require_compatible, require_deterministic
 from skcircuits.exceptions import require
 from skcircuits.protocols import FloatArray
-
-__all__ = ["entropy", "kl_divergence"]
 
 WAY_OUT = "Average log probabilities of samples for an estimate: p.log_prob(p.sample(n))."
 # Rounding of the mass that one distribution puts on the support of another.

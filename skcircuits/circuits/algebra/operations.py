@@ -16,8 +16,7 @@ from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.inputs import Categorical, InputUnit
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.inputs.registry import Scaled, divide_inputs, multiply_inputs
-from skcircuits.circuits.structure.compatibility import require_compatible
-from skcircuits.circuits.structure.properties import require_deterministic
+from skcircuits.circuits.structure.properties import require_compatible, require_deterministic
 from skcircuits.circuits.structure.units import (
     Product,
     Sum,
@@ -28,8 +27,6 @@ from skcircuits.circuits.structure.units import (
 )
 from skcircuits.exceptions import must, require
 from skcircuits.protocols import FloatArray
-
-__all__ = ["cyclic_shift", "divide", "multiply"]
 
 # Terms that weigh less, on the log scale, than the largest one of their sum are left out.
 MIN_RELATIVE_LOG_WEIGHT = -1e4

@@ -16,8 +16,6 @@ import numpy as np
 from skcircuits.circuits.engine._policy import MAX_EDGE_GROWTH
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 
-__all__ = ["flatten"]
-
 _Terms = list[tuple[float, tuple[Unit, ...]]]
 
 

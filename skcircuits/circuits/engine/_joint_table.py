@@ -21,8 +21,6 @@ from skcircuits.circuits.structure.units import Scope
 from skcircuits.numerics._random import InverseCdf, RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["CodeBook", "JointTable", "JointTableLayer", "code_strides", "joint_states"]
-
 # Larger than every code, whatever is added to it.
 NO_STATE = 1e9
 

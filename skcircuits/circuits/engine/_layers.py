@@ -19,15 +19,6 @@ from skcircuits.circuits.engine._policy import MANY_VALUES
 from skcircuits.numerics._arrays import Rows, Scatter, as_run
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "BlockLayer",
-    "ProductLayer",
-    "SumLayer",
-    "SumWeights",
-    "dense_log_sum",
-    "segment_log_sum",
-]
-
 # Below this a linear value next to a maximum of one may have lost digits to underflow.
 TINY = 1e-280
 

@@ -34,8 +34,6 @@ from skcircuits.circuits.inputs.base import DiscreteInputLayer
 from skcircuits.circuits.structure.units import Product, Scope
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Densities", "Lookup", "LoweredPlan", "lower"]
-
 
 @dataclass(frozen=True)
 class Lookup:

@@ -24,19 +24,6 @@ from skcircuits.circuits.structure.properties import units_are_tractable
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.protocols import FloatArray
 
-__all__ = [
-    "MIN_ROOT",
-    "Move",
-    "backward",
-    "can_be_linear",
-    "feedforward",
-    "input_buffer",
-    "input_flows",
-    "linear_values",
-    "log_values",
-    "run_steps",
-]
-
 Move = Literal["log", "max", "linear"]
 
 # Underflow below a root value of this size is beyond the sixteenth digit by far.

@@ -24,8 +24,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Plan", "compile_plan"]
-
 _Item = TypeVar("_Item")
 
 

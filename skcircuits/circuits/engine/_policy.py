@@ -9,24 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = [
-    "BATCH_DRAWS",
-    "BATCH_ROWS",
-    "LOOKUP_TABLES",
-    "MANY_ROWS",
-    "MANY_VALUES",
-    "MAX_BATCH_VALUES",
-    "MAX_EDGE_GROWTH",
-    "MAX_PAIRS",
-    "MAX_TRACE_VALUES",
-    "MIN_BLOCK",
-    "MIN_PAIRS",
-    "MIN_ROWS_PER_STEP",
-    "MIN_TABLE_EDGES",
-    "TRACE_TABLES",
-    "TableBudget",
-]
-
 # Rows of one call from which a plan is optimised for it: lowered plans, tables for traces and
 # circuits of fewer variables are compiled in about the time that this many rows take without
 # them (evaluate.py (a), "compiled in" beside "plain pass in log space").

@@ -21,8 +21,6 @@ from skcircuits.circuits.engine._tracing import best_edges, trace
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["tabulated"]
-
 
 def tabulated(plan: Plan, move: Move = "log", budget: TableBudget = TRACE_TABLES) -> Plan:
     """Replace units over few discrete variables by tables of their values.

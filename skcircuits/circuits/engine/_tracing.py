@@ -16,8 +16,6 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["EdgeChoice", "InputPairs", "PendingPairs", "best_edges", "pairs_by_block", "trace"]
-
 
 class EdgeChoice(Protocol):
     """Picks one edge for each pair of a sum and a row."""

@@ -1,4 +1,4 @@
-"""Pictures of circuits: nodes with a place and words, and edges; SVG for notebooks."""
+"""Circuits to look at: as drawings (nodes with places, and edges; SVG), as text and as DOT."""
 
 from __future__ import annotations
 
@@ -10,17 +10,6 @@ from typing import NamedTuple
 
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.structure.units import Product, Sum, Unit
-
-__all__ = [
-    "SMALL",
-    "Drawing",
-    "Node",
-    "circuit_svg",
-    "draw_regions",
-    "draw_units",
-    "layered_positions",
-    "name_variables",
-]
 
 # Far less than the distance between two parents.
 SIBLING_GAP = 1e-6
@@ -96,8 +85,7 @@ def draw_units(plan: Plan, names: Sequence[str] | None = None) -> Drawing:
     nodes = [Node(_label(u, names), _kind(u), *places[i]) for i, u in enumerate(units)]
     edges: list[tuple[int, int, float | None]] = []
     for i, unit in enumerate(units):
-        weights = unit.weights if isinstance(unit, Sum) else [None] * len(unit.children)
-        edges += [(i, number[id(c)], w) for c, w in zip(unit.children, weights)]
+        edges += [(i, number[id(c)], w) for c, w in _weighted_children(unit)]
     return Drawing(nodes, edges)
 
 
@@ -127,6 +115,12 @@ def name_variables(scope: Sequence[int], names: Sequence[str] | None) -> str:
     if len(named) <= 4:
         return ", ".join(named)
     return f"{named[0]}, ..., {named[-1]} ({len(named)})"
+
+
+def _weighted_children(unit: Unit) -> list[tuple[Unit, float | None]]:
+    """Children with the weights of a sum, with None below products."""
+    weights = unit.weights.tolist() if isinstance(unit, Sum) else [None] * len(unit.children)
+    return list(zip(unit.children, weights, strict=True))
 
 
 def _kind(unit: Unit) -> str:
@@ -222,3 +216,55 @@ def _box(node: Node, x: float, y: float) -> str:
         f'<rect x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'rx="5" fill="{COLORS[node.kind]}" stroke="#555"/>{words}'
     )
+
+
+# Circuits up to this many units are described unit by unit.
+MAX_DESCRIBED = 40
+
+
+def describe(plan: Plan) -> str:
+    """Describe a circuit in words."""
+    kinds = Counter(type(unit).__name__ for unit in plan.units)
+    sizes = ", ".join(f"{count} {name}" for name, count in sorted(kinds.items()))
+    head = f"Circuit over {len(plan.units[-1].scope)} variables: {sizes}"
+    if plan.n_units > MAX_DESCRIBED:
+        return f"{head}\n{len(plan.layers)} inner layers"
+    return "\n".join([head, *_tree(plan)])
+
+
+def _tree(plan: Plan) -> list[str]:
+    """Indented lines, root first; a shared unit is spelled out once and then referred to."""
+    lines: list[str] = []
+    numbered: dict[int, int] = {}
+    stack: list[tuple[Unit, int, str]] = [(plan.units[-1], 0, "")]
+    while stack:
+        unit, depth, weight = stack.pop()
+        indent = "  " * depth + weight
+        if id(unit) in numbered:
+            lines.append(f"{indent}#{numbered[id(unit)]}")
+            continue
+        numbered[id(unit)] = len(numbered)
+        name = {Sum: "Sum", Product: "Product"}.get(type(unit)) or repr(unit)
+        lines.append(f"{indent}{name}  #{numbered[id(unit)]}")
+        for child, w in reversed(_weighted_children(unit)):
+            stack.append((child, depth + 1, "" if w is None else f"{w:.4g} * "))
+    return lines
+
+
+def to_dot(plan: Plan) -> str:
+    """Write a circuit in the DOT language."""
+    lines = ["digraph circuit {", "  node [shape=circle];"]
+    for position, unit in enumerate(plan.units):
+        lines.append(f"  {position} [{_dot_style(unit)}];")
+        for child, weight in _weighted_children(unit):
+            style = "" if weight is None else f' [label="{weight:.4g}"]'
+            lines.append(f"  {position} -> {plan.position[id(child)]}{style};")
+    return "\n".join([*lines, "}"])
+
+
+def _dot_style(unit: Unit) -> str:
+    """Label and shape of a node."""
+    if unit.children:
+        return f'label="{_label(unit, None)}"'
+    escaped = repr(unit).replace("\\", "\\\\").replace('"', '\\"')
+    return f'label="{escaped}", shape=box'

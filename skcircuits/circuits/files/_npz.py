@@ -25,8 +25,6 @@ from skcircuits.circuits.inputs.registry import (
 from skcircuits.circuits.structure.units import INPUT, SUM, Unit, UnitList, topological_order
 from skcircuits.exceptions import CircuitFileError
 
-__all__ = ["load", "save"]
-
 FORMAT = "skcircuits circuit"
 VERSION = 1
 GRAPH_ARRAYS = ("kinds", "n_children", "children", "weights")

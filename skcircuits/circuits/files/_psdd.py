@@ -30,8 +30,6 @@ from skcircuits.circuits.structure.units import (
 )
 from skcircuits.exceptions import CircuitFileError
 
-__all__ = ["read_psdd"]
-
 
 def read_psdd(
     psdd_path: str | PathLike[str], vtree_path: str | PathLike[str] | None = None

@@ -1,6 +1,5 @@
 """Families of input units, one per file, and the registry of families and their rules."""
 
-from skcircuits.circuits.inputs import _rules  # noqa: F401 (registers rules of families)
 from skcircuits.circuits.inputs.base import Box, BoxMasses, InputLayer, InputUnit, NumericalLayer
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
@@ -39,9 +38,3 @@ __all__ = [
     "PoissonLayer",
     "register_input_unit",
 ]
-
-for _family in (
-    *(Bernoulli, Categorical, FactorGaussian, Gaussian, Indicator, MultivariateGaussian),
-    *(PiecewisePolynomial, Poisson),
-):
-    register_input_unit(_family)

@@ -12,8 +12,6 @@ from skcircuits.numerics._logspace import log_ndtr_difference, logsumexp
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["find_support", "first_coordinate", "log_box_probability", "log_standard_box"]
-
 _MAX_BOUNDED = 3
 _DROP = 40.0  # nats below its peak from where on an integrand is left out
 _FAR = 1e140  # standard deviations from where on no mass is left, and whose square is still a float

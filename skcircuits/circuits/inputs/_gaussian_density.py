@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.numerics._gaussian_conditionals import conditional_blocks
-from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._gaussian_stack import GaussianStack, conditional_blocks
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.numerics._small_cholesky import (
     BLOCK_BYTES,
@@ -16,8 +15,6 @@ from skcircuits.numerics._small_cholesky import (
     log_diagonal,
 )
 from skcircuits.protocols import FloatArray, IntArray
-
-__all__ = ["log_density", "log_peak", "weighted_score"]
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 

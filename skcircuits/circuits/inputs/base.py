@@ -22,22 +22,6 @@ from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "LOG_SQRT_2PI",
-    "MIN_ERROR",
-    "Box",
-    "BoxMasses",
-    "DensityLayer",
-    "DifferentiableLayer",
-    "DiscreteInputLayer",
-    "InputLayer",
-    "InputUnit",
-    "NumericalLayer",
-    "StateFlows",
-    "check_variable",
-    "moments_of_columns",
-]
-
 #: Minus the log density of a standard normal at its peak.
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 #: Error of a probability that is as exact as numbers on the linear scale can be.

@@ -1,7 +1,8 @@
 """Distributions over the states 0, 1, ..., k-1 of one variable.
 
 ``Categorical`` gives every state a probability, ``Bernoulli`` is its two-state form and
-``Indicator`` puts all mass on one state. All three are evaluated by one table lookup.
+``Indicator`` puts all mass on one state. All three are evaluated by one table lookup, and
+combine with each other.
 """
 
 from __future__ import annotations
@@ -20,147 +21,21 @@ from skcircuits.circuits.inputs.base import (
     StateFlows,
     check_variable,
 )
-from skcircuits.exceptions import must
+from skcircuits.circuits.inputs.registry import (
+    Scaled,
+    divergence,
+    divide_inputs,
+    entropy,
+    multiply_inputs,
+    register_input_unit,
+)
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array, is_number
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Bernoulli", "Categorical", "DiscreteLayer", "Indicator"]
-
 # From so many rows on one lookup per variable is faster than one for all units.
 MIN_RUN_ROWS = 64
-
-
-class DiscreteUnit(InputUnit):
-    """Common to the discrete families: one variable and the mass of each state."""
-
-    probabilities: FloatArray
-
-    def __init__(self, variable: int, probabilities: FloatArray) -> None:
-        self.variable = check_variable(variable)
-        self.scope = (self.variable,)
-        self.probabilities = probabilities
-        self.probabilities.flags.writeable = False
-
-    @property
-    def n_states(self) -> int:
-        """Number of states of the variable."""
-        return len(self.probabilities)
-
-    @property
-    def n_free_parameters(self) -> int:
-        """Probabilities that can be chosen freely."""
-        return self.n_states - 1
-
-    def possible_states(self) -> BoolArray:
-        """Which states have positive probability, shape (n_states,)."""
-        return self.probabilities > 0
-
-    def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
-        """Sum out the variable."""
-        return None if self.variable in variables else self
-
-
-class Categorical(DiscreteUnit):
-    """A categorical distribution.
-
-    Parameters
-    ----------
-    variable : int
-        Column number.
-    probabilities : sequence of float of shape (n_states,)
-        Mass of the states 0, 1, ...; non-negative, summing to one.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits import Categorical
-    >>> Categorical(0, [0.2, 0.5, 0.3]).n_states
-    3
-    """
-
-    def __init__(self, variable: int, probabilities: Sequence[float] | FloatArray) -> None:
-        masses = float_array(probabilities, "probabilities").copy()
-        valid = masses.ndim == 1 and masses.size > 0 and np.isfinite(masses).all()
-        if not (valid and (masses >= 0).all() and abs(masses.sum() - 1) < 1e-8):
-            raise ValueError(
-                must(
-                    "probabilities of a categorical unit",
-                    "be a list of non-negative numbers with sum one",
-                    probabilities=masses.tolist(),
-                )
-            )
-        super().__init__(variable, masses)
-
-    def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
-        return {"variable": self.variable, "probabilities": self.probabilities}
-
-
-class Bernoulli(DiscreteUnit):
-    """A distribution over the states 0 and 1.
-
-    Parameters
-    ----------
-    variable : int
-        Column number.
-    p : float
-        Probability of state 1.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits import Bernoulli
-    >>> Bernoulli(3, 0.25)
-    Bernoulli(variable=3, p=0.25)
-    """
-
-    def __init__(self, variable: int, p: float) -> None:
-        if not (is_number(p) and 0.0 <= p <= 1.0):
-            raise ValueError(must("probability of a Bernoulli unit", "lie in [0, 1]", p=p))
-        super().__init__(variable, np.array([1.0 - p, p], dtype=np.float64))
-        self.p: float = float(p)
-
-    def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
-        return {"variable": self.variable, "p": self.p}
-
-
-class Indicator(DiscreteUnit):
-    """All mass on one state.
-
-    Parameters
-    ----------
-    variable : int
-        Column number.
-    state : int
-        The state with probability one.
-    n_states : int
-        Number of states of the variable.
-
-    Examples
-    --------
-    >>> from skcircuits.circuits import Indicator
-    >>> Indicator(0, state=2, n_states=3).probabilities
-    array([0., 0., 1.])
-    """
-
-    def __init__(self, variable: int, state: int, n_states: int) -> None:
-        if not 0 <= state < n_states:
-            raise ValueError(
-                must("state of an indicator", f"be one of 0, ..., {n_states - 1}", state=state)
-            )
-        masses = np.zeros(n_states)
-        masses[state] = 1.0
-        super().__init__(variable, masses)
-        self.state = int(state)
-
-    @property
-    def n_free_parameters(self) -> int:
-        """Probabilities that can be chosen freely: none."""
-        return 0
-
-    def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
-        return {"variable": self.variable, "state": self.state, "n_states": self.n_states}
 
 
 class DiscreteLayer(DiscreteInputLayer):
@@ -318,4 +193,204 @@ class DiscreteLayer(DiscreteInputLayer):
             yield StateFlows(variable, rows, masses.T @ flows[units[:, None], rows])
 
 
-DiscreteUnit.layer_type = DiscreteLayer
+class DiscreteUnit(InputUnit):
+    """Common to the discrete families: one variable and the mass of each state."""
+
+    layer_type = DiscreteLayer
+    probabilities: FloatArray
+
+    def __init__(self, variable: int, probabilities: FloatArray) -> None:
+        self.variable = check_variable(variable)
+        self.scope = (self.variable,)
+        self.probabilities = probabilities
+        self.probabilities.flags.writeable = False
+
+    @property
+    def n_states(self) -> int:
+        """Number of states of the variable."""
+        return len(self.probabilities)
+
+    @property
+    def n_free_parameters(self) -> int:
+        """Probabilities that can be chosen freely."""
+        return self.n_states - 1
+
+    def possible_states(self) -> BoolArray:
+        """Which states have positive probability, shape (n_states,)."""
+        return self.probabilities > 0
+
+    def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
+        """Sum out the variable."""
+        return None if self.variable in variables else self
+
+
+@register_input_unit
+class Categorical(DiscreteUnit):
+    """A categorical distribution.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    probabilities : sequence of float of shape (n_states,)
+        Mass of the states 0, 1, ...; non-negative, summing to one.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Categorical
+    >>> Categorical(0, [0.2, 0.5, 0.3]).n_states
+    3
+    """
+
+    def __init__(self, variable: int, probabilities: Sequence[float] | FloatArray) -> None:
+        masses = float_array(probabilities, "probabilities").copy()
+        valid = masses.ndim == 1 and masses.size > 0 and np.isfinite(masses).all()
+        if not (valid and (masses >= 0).all() and abs(masses.sum() - 1) < 1e-8):
+            raise ValueError(
+                must(
+                    "probabilities of a categorical unit",
+                    "be a list of non-negative numbers with sum one",
+                    probabilities=masses.tolist(),
+                )
+            )
+        super().__init__(variable, masses)
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit."""
+        return {"variable": self.variable, "probabilities": self.probabilities}
+
+
+@register_input_unit
+class Bernoulli(DiscreteUnit):
+    """A distribution over the states 0 and 1.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    p : float
+        Probability of state 1.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli
+    >>> Bernoulli(3, 0.25)
+    Bernoulli(variable=3, p=0.25)
+    """
+
+    def __init__(self, variable: int, p: float) -> None:
+        if not (is_number(p) and 0.0 <= p <= 1.0):
+            raise ValueError(must("probability of a Bernoulli unit", "lie in [0, 1]", p=p))
+        super().__init__(variable, np.array([1.0 - p, p], dtype=np.float64))
+        self.p: float = float(p)
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit."""
+        return {"variable": self.variable, "p": self.p}
+
+
+@register_input_unit
+class Indicator(DiscreteUnit):
+    """All mass on one state.
+
+    Parameters
+    ----------
+    variable : int
+        Column number.
+    state : int
+        The state with probability one.
+    n_states : int
+        Number of states of the variable.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Indicator
+    >>> Indicator(0, state=2, n_states=3).probabilities
+    array([0., 0., 1.])
+    """
+
+    def __init__(self, variable: int, state: int, n_states: int) -> None:
+        if not 0 <= state < n_states:
+            raise ValueError(
+                must("state of an indicator", f"be one of 0, ..., {n_states - 1}", state=state)
+            )
+        masses = np.zeros(n_states)
+        masses[state] = 1.0
+        super().__init__(variable, masses)
+        self.state = int(state)
+
+    @property
+    def n_free_parameters(self) -> int:
+        """Probabilities that can be chosen freely: none."""
+        return 0
+
+    def parameters(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild the unit."""
+        return {"variable": self.variable, "state": self.state, "n_states": self.n_states}
+
+
+@multiply_inputs.register(DiscreteUnit, DiscreteUnit)
+def _multiply_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
+    own, other = _log_padded(left, right)
+    return _discrete(left.variable, own + other)
+
+
+@divide_inputs.register(DiscreteUnit, DiscreteUnit)
+def _divide_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
+    own, other = _log_padded(left, right)
+    ratios = np.subtract(own, other, where=other > -np.inf, out=np.full_like(own, -np.inf))
+    return _discrete(left.variable, ratios)
+
+
+@divergence.register(DiscreteUnit, DiscreteUnit)
+def _discrete_divergence(left: DiscreteUnit, right: DiscreteUnit) -> tuple[float, float]:
+    own, other = _padded(left, right)
+    inside = (own > 0) & (other > 0)
+    # States that the right unit excludes count as missing mass, not as infinity.
+    ratios = np.log(own[inside] / other[inside])
+    return float(own[inside].sum()), float(own[inside] @ ratios)
+
+
+@entropy.register(DiscreteUnit)
+def _discrete_entropy(unit: DiscreteUnit) -> float:
+    possible = unit.probabilities[unit.probabilities > 0]
+    return float(-possible @ np.log(possible))
+
+
+def _padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatArray]:
+    """Masses of both units over the states of either."""
+    n_states = max(left.n_states, right.n_states)
+    masses = np.zeros((2, n_states))
+    masses[0, : left.n_states] = left.probabilities
+    masses[1, : right.n_states] = right.probabilities
+    return masses[0], masses[1]
+
+
+def _log_padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatArray]:
+    """Logarithms of the masses: products and quotients leave the range of floats."""
+    with np.errstate(divide="ignore"):
+        own, other = np.log(_padded(left, right))
+    return own, other
+
+
+def _discrete(variable: int, log_masses: FloatArray) -> Scaled:
+    """Normalise masses."""
+    peak = log_masses.max()
+    if np.isneginf(peak):
+        return Scaled(None, -np.inf)
+    scaled = np.exp(log_masses - peak)
+    total = scaled.sum()
+    masses = scaled / total
+    lost = np.flatnonzero((masses == 0.0) & ~np.isneginf(log_masses))
+    if len(lost):
+        # A unit holds masses, not their logarithms: these states would become impossible.
+        raise CircuitPropertyError(
+            must(
+                "masses of the states of a product or quotient",
+                "be at least 5e-324 of their sum",
+                "Set masses that small to zero first.",
+                variable=variable,
+                states=lost.tolist(),
+            )
+        )
+    return Scaled(Categorical(variable, masses), float(peak + np.log(total)))

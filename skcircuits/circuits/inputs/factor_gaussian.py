@@ -14,6 +14,7 @@ from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussianLayer,
     distinct_parameters,
 )
+from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._factor_stack import (
@@ -26,8 +27,6 @@ from skcircuits.numerics._factor_stack import (
     factor_variance,
 )
 from skcircuits.protocols import BoolArray, FloatArray
-
-__all__ = ["FactorGaussian", "FactorGaussianLayer"]
 
 
 class FactorGaussianLayer(MultivariateGaussianLayer):
@@ -80,6 +79,7 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
     _score = staticmethod(factor_score)
 
 
+@register_input_unit
 class FactorGaussian(MultivariateGaussian):
     """A joint normal distribution with covariance ``loadings @ loadings.T + diag(noise)``.
 

@@ -16,13 +16,12 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
     moments_of_columns,
 )
+from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import Scatter
 from skcircuits.numerics._logspace import log_ndtr_difference
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
-
-__all__ = ["Gaussian", "GaussianLayer"]
 
 
 class GaussianLayer(DifferentiableLayer):
@@ -108,6 +107,7 @@ class GaussianLayer(DifferentiableLayer):
         return Scatter(self.scopes[:, 0])
 
 
+@register_input_unit
 class Gaussian(InputUnit):
     """A normal distribution.
 

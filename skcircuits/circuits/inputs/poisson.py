@@ -20,12 +20,11 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
     moments_of_columns,
 )
+from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import is_number
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
-
-__all__ = ["Poisson", "PoissonLayer"]
 
 # Beyond, counts are as good as continuous, and a double cannot tell their tails apart.
 MAX_RATE = 1e9
@@ -96,6 +95,7 @@ class PoissonLayer(NumericalLayer):
         return moments_of_columns(self, X, self.rates, self.rates)
 
 
+@register_input_unit
 class Poisson(InputUnit):
     """A Poisson distribution over the counts 0, 1, 2, ...
 

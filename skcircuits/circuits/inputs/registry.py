@@ -14,19 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 from skcircuits.circuits.inputs.base import InputLayer, InputUnit
 from skcircuits.exceptions import CircuitPropertyError, must
 
-__all__ = [
-    "Rules",
-    "Scaled",
-    "divergence",
-    "divide_inputs",
-    "entropy",
-    "family_of_name",
-    "multiply_inputs",
-    "register_input_unit",
-    "registered_names",
-    "require_registered",
-]
-
 _Family = TypeVar("_Family", bound=type[InputUnit])
 _Rule = TypeVar("_Rule", bound=Callable[..., Any])
 

@@ -32,8 +32,7 @@ from skcircuits.circuits.queries._moments import (
 from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
 from skcircuits.circuits.structure.units import Immutable, Unit
 from skcircuits.exceptions import CircuitPropertyError, must, require, require_count
-from skcircuits.numerics._random import as_generator
-from skcircuits.numerics._row_streams import RowStreams
+from skcircuits.numerics._random import RowStreams, as_generator
 from skcircuits.protocols import BoolArray, FloatArray
 
 __all__ = ["CircuitQueries"]

@@ -24,8 +24,7 @@ from skcircuits.circuits.engine._policy import (
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.engine._tracing import EdgeChoice, best_edges, trace
 from skcircuits.circuits.queries._moments import require_possible
-from skcircuits.numerics._random import InverseCdf
-from skcircuits.numerics._row_streams import DrawSource, RowStreams, draw_source
+from skcircuits.numerics._random import DrawSource, InverseCdf, RowStreams, draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -26,7 +26,7 @@ from skcircuits.circuits.inputs.restriction import (
 from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.queries._completion import BATCH_DRAWS, _Posterior
 from skcircuits.circuits.queries._moments import _per_column, require_possible
-from skcircuits.numerics._row_streams import draw_source
+from skcircuits.numerics._random import draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 

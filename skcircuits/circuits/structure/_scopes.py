@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from skcircuits.circuits.structure.units import Scope, Unit
 
-__all__ = ["common_blocks", "mask_of", "masks_are_laminar", "scope_masks", "variables_of"]
-
 
 def mask_of(variables: Iterable[int]) -> int:
     """A set of variables as the bits of one integer."""

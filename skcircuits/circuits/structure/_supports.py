@@ -10,8 +10,6 @@ import numpy as np
 from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["Supports", "positive_children"]
-
 # Kinds of fields: one bit per state, or one per interval between end points
 STATES, INTERVALS = "states", "intervals"
 

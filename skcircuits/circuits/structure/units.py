@@ -15,27 +15,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "INPUT",
-    "PRODUCT",
-    "SUM",
-    "Immutable",
-    "LeafUnit",
-    "Product",
-    "Rooted",
-    "Scope",
-    "Sum",
-    "Unit",
-    "UnitList",
-    "WeightedUnit",
-    "as_unit",
-    "linked_product",
-    "linked_sum",
-    "log_weighted_sum",
-    "scale_unit",
-    "topological_order",
-]
-
 # Factors are kept as weights of at most this size in log space, which a float can hold.
 MAX_LOG_WEIGHT = 600.0
 # More sums than this would only be a slow way to run out of memory.

@@ -29,18 +29,6 @@ from skcircuits.circuits.structure._scopes import mask_of, variables_of
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.protocols import FloatArray
 
-__all__ = [
-    "Combination",
-    "KernelStructure",
-    "Monomial",
-    "Part",
-    "ScopeTerm",
-    "Split",
-    "UnivariateFunction",
-    "UnivariateProduct",
-    "value_of",
-]
-
 # A product of nodes.
 Part = tuple[int, ...]
 # Coefficient, left part, right part.

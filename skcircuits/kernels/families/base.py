@@ -15,15 +15,6 @@ from skcircuits.kernels.families._structure import KernelStructure, Part, Univar
 from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.protocols import FloatArray
 
-__all__ = [
-    "Kernel",
-    "KernelCircuit",
-    "KernelFamily",
-    "KernelUnit",
-    "check_positive",
-    "structure_of",
-]
-
 # Columns as small as 1e-100 have a coefficient of about 1e200
 MAX_COEFFICIENT = 1e250
 

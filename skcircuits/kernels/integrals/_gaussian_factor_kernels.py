@@ -21,8 +21,6 @@ from skcircuits.numerics._factor_stack import FactorBlock, FactorStack, factor_b
 from skcircuits.numerics._small_cholesky import cholesky, invert_lower, log_diagonal
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["factor_rbf_blocks"]
-
 _BLOCK_BYTES = 1 << 22
 
 
@@ -42,12 +40,8 @@ class _CentredPoints(NamedTuple):
 class _Smoothed(NamedTuple):
     """What the patterns of a block make of the kernel, for one distinct covariance.
 
-    Attributes
-    ----------
-    roots : ndarray of shape (P, q, d)
-        T, with zeros where observed.
-    constants : ndarray of shape (P,)
-        What depends on the pattern alone.
+    ``roots`` (P, q, d): T, with zeros where observed; ``constants`` (P,): what depends on the
+    pattern alone.
     """
 
     roots: FloatArray

@@ -1,33 +1,35 @@
-"""Expected RBF kernels of rows with missing cells under a stack of Gaussians."""
+"""Expected RBF kernels of rows with missing cells and complete points under a stack of Gaussians.
+
+With P the block of Lambda + 2 G at the missing columns of a pattern, they need the quadratic
+form t_mᵀ P⁻¹ t_m of every pattern and point. Three ways lead there: with few columns a product
+with the products of coordinates; else through the roots of P⁻¹, or of its complement, whichever
+is smaller.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.kernels.integrals._gaussian_factor_kernels import factor_rbf_blocks
-from skcircuits.kernels.integrals._gaussian_quadratics import (
-    MAX_PRODUCT_COLUMNS,
-    ScaledPoints,
-    quadratic_forms,
-)
 from skcircuits.numerics._arrays import Rows, as_run
 from skcircuits.numerics._factor_stack import FactorStack
-from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
-from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
+from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.numerics._small_cholesky import (
     cholesky,
     contract,
     gather_symmetric,
+    gram_of_lower,
     invert_lower,
     log_diagonal,
 )
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
-
-__all__ = ["bytes_per_row", "log_expected_rbf", "log_expected_rbf_blocks"]
 
 MAX_REACH = 1e100  # of gamma in units of a column
 _BLOCK_BYTES = 1 << 20  # bytes of temporaries per block
@@ -36,30 +38,12 @@ _BLOCK_BYTES = 1 << 20  # bytes of temporaries per block
 def log_expected_rbf(
     stack: GaussianStack, X: FloatArray, points: FloatArray, gamma: float | FloatArray
 ) -> FloatArray:
-    r"""Log of the expected kernel between rows with missing cells and complete points.
+    r"""Log expected kernels (K, n, m) of rows (n, d) with missing cells and points (m, d).
 
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells.
-    points : ndarray of shape (m, d)
-        Complete points.
-    gamma : float or ndarray of shape (d,)
-        Non-negative scales of the kernel exp(-sum_j gamma_j (x_j - s_j)²); a column
-        with scale 0 is not in the kernel but still tells about the missing cells.
-
-    Returns
-    -------
-    ndarray of shape (K, n, m)
-        ``log E[k(X, s) | observed cells of x]`` under each component. Observed cells
-        contribute their kernel factor; their density is not part of it.
-
-    Notes
-    -----
-    With everything centred at the component mean, Lambda the inverse of Sigma, V and m
-    the conditional covariance and mean, G = diag(gamma), P = Lambda_mm + 2 G_mm and
+    The kernel is exp(-sum_j gamma_j (x_j - s_j)²); a column with scale 0 is not in it but still
+    tells about the missing cells. Observed cells contribute their kernel factor; their density
+    is not part of it. With everything centred at the component mean, Lambda the inverse of Sigma, V
+    and m the conditional covariance and mean, G = diag(gamma), P = Lambda_mm + 2 G_mm and
     t = G s, the Gaussian integral is
 
     .. math::
@@ -69,19 +53,8 @@ def log_expected_rbf(
         c = -x_o^T G x_o - m^T G u_m - \tfrac12 \log |I + 2 G V|.
 
     All but the last term is a matrix product. The last is computed once per pattern and
-    distinct covariance: with at most 22 columns as a product with the products of
-    coordinates, else through the smaller of P and, with H = (Lambda + 2 G)^{-1}, the
-    complement :math:`t^T H t - (H t)_o^T H_{oo}^{-1} (H t)_o`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf
-    >>> from skcircuits.numerics._gaussian_stack import GaussianStack
-    >>> stack = GaussianStack(np.zeros((1, 1)), np.ones((1, 1, 1)))
-    >>> log_expected_rbf(stack, np.array([[0.0], [np.nan]]), np.array([[0.0]]), gamma=1.0)
-    array([[[ 0.        ],
-            [-0.549...]]])
+    distinct covariance; its complement is :math:`t^T H t - (H t)_o^T H_{oo}^{-1} (H t)_o` with
+    H = (Lambda + 2 G)^{-1}.
     """
     result = np.empty((stack.n_components, len(X), len(points)))
     for rows, values in log_expected_rbf_blocks(stack, X, points, gamma):
@@ -92,28 +65,11 @@ def log_expected_rbf(
 def log_expected_rbf_blocks(
     stack: GaussianStack, X: FloatArray, points: FloatArray, gamma: float | FloatArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Compute :func:`log_expected_rbf` block by block of rows, for consumers that reduce.
+    """Give :func:`log_expected_rbf` block by block: rows (p,) and their values (K, p, m).
 
-    What depends on the missing cells alone is computed once for all rows; a block of the
-    result stays in the cache and need never be stored.
-
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-    X : ndarray of shape (n, d)
-        Rows, NaN for missing cells.
-    points : ndarray of shape (m, d)
-        Complete points.
-    gamma : float or ndarray of shape (d,)
-        Non-negative scales of the kernel.
-
-    Yields
-    ------
-    rows : ndarray of shape (p,)
-        The next rows; each row comes once, in no particular order.
-    values : ndarray of shape (K, p, m)
-        Their log expected kernels; the consumer may overwrite them.
+    What depends on the missing cells alone is computed once for all rows; a block stays in the
+    cache and need never be stored. Each row comes once, in no particular order; the consumer may
+    overwrite the values.
     """
     gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
     _refuse_points_of_width_zero(stack, gammas)
@@ -152,18 +108,7 @@ def _has_few_factors(stack: FactorStack, X: FloatArray) -> bool:
 
 
 def bytes_per_row(stack: GaussianStack) -> int:
-    """Bytes that :func:`log_expected_rbf_blocks` holds for one row, beside its blocks.
-
-    Parameters
-    ----------
-    stack : GaussianStack
-        K Gaussians over d columns.
-
-    Returns
-    -------
-    int
-        An upper estimate, for cutting rows into chunks.
-    """
+    """Bytes, at most, that :func:`log_expected_rbf_blocks` holds for a row beside its blocks."""
     d = stack.n_columns
     if isinstance(stack, FactorStack):
         return 16 * stack.n_components * (2 * d + stack.n_factors)
@@ -277,3 +222,192 @@ def _left_side(
     constant -= half_log_determinants.reshape(len(centres), -1)[stack.shape][:, group.pattern]
     linear[:, np.arange(len(missing))[:, None], missing] = moved.transpose(1, 2, 0)
     return np.concatenate([linear, constant[:, :, None]], axis=2)
+
+
+# Up to this many columns one matrix product over the d (d + 1) / 2 products of
+# coordinates is faster than a triangular product per pattern.
+MAX_PRODUCT_COLUMNS = 22
+_PATTERN_BYTES = 1 << 22  # gathered points of a block of patterns stay in the cache
+_FORM_BYTES = 1 << 22  # forms of many patterns at once, which products need
+_BAND = 8  # triangular products skip the upper triangle in bands of so many rows
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledPoints:
+    """Points s (m, d) as the quadratic forms of K Gaussians need them.
+
+    ``centres`` (K, d): what points are centred at under each; ``gammas`` (d,): the diagonal of G.
+    """
+
+    stack: GaussianStack
+    centres: FloatArray
+    points: FloatArray
+    gammas: FloatArray
+
+    @cached_property
+    def scaled(self) -> FloatArray:
+        """The vectors t = G (s - centre), shape (K, m, d)."""
+        return self.gammas * (self.points - self.centres[:, None])
+
+    @cached_property
+    def distances(self) -> FloatArray:
+        """The squared distances tᵀ (s - centre), shape (K, m)."""
+        return np.einsum("kmd,kmd->km", self.scaled, self.points - self.centres[:, None])
+
+    @cached_property
+    def products(self) -> FloatArray:
+        """Products t_i t_j with i >= j, then the distances, shape (K, d (d + 1) / 2 + 1, m)."""
+        i, j = np.tril_indices(self.stack.n_columns)
+        products = self.columns[:, i] * self.columns[:, j]
+        return np.concatenate([products, self.distances[:, None]], axis=1)
+
+    @cached_property
+    def columns(self) -> FloatArray:
+        """The points by column, shape (K, d, m)."""
+        return np.ascontiguousarray(self.scaled.transpose(0, 2, 1))
+
+    @cached_property
+    def shifts(self) -> FloatArray:
+        """What the points of each component differ by from the shared ones, shape (K, d)."""
+        return self.gammas * (self.centres.mean(axis=0) - self.centres)
+
+    @cached_property
+    def shared(self) -> FloatArray:
+        """Points about the mean of the centres by column, after a row of ones, (d + 1, m)."""
+        columns = self.columns[0] - self.shifts[0][:, None]
+        return np.vstack([np.ones(columns.shape[1]), columns])
+
+    @cached_property
+    def complement(self) -> FloatArray:
+        """The inverse H of Lambda + 2 G, shape (K, d, d)."""
+        return np.asarray(np.linalg.inv(self.stack.precisions + 2.0 * np.diag(self.gammas)))
+
+    @cached_property
+    def turned(self) -> FloatArray:
+        """H t by column, shape (K, d, m)."""
+        return self.complement @ self.columns
+
+    @cached_property
+    def norms(self) -> FloatArray:
+        """The full quadratic forms tᵀ H t, shape (K, m)."""
+        return np.einsum("kdm,kdm->km", self.columns, self.turned)
+
+
+def quadratic_forms(
+    points: ScaledPoints, group: PatternGroup, roots: FloatArray
+) -> Iterator[tuple[PatternGroup, FloatArray]]:
+    """Evaluate 2 t_mᵀ P⁻¹ t_m - tᵀ (s - centre), block by block of patterns.
+
+    ``roots`` (n_missing, n_missing, K * P): roots W of the inverse blocks P⁻¹ = WᵀW, components
+    slowest. Yields the next p patterns and their forms (K, p, m).
+    """
+    n_components, n_points, n_columns = points.scaled.shape
+    size = len(roots)
+    by_pattern = roots.reshape(size, size, n_components, group.n_patterns)
+    step = max(1, _FORM_BYTES // (8 * n_components * max(1, n_points)))
+    for number, block in enumerate(group.blocks(step)):
+        own = by_pattern[..., number * step : number * step + block.n_patterns]
+        if n_columns <= MAX_PRODUCT_COLUMNS:
+            yield block, _coefficients(block, own, n_columns) @ points.products
+            continue
+        forms = np.empty((n_components, block.n_patterns, n_points))
+        write = _write_missing if size <= block.observed.shape[1] else _write_complement
+        write(points, block, own, forms)
+        forms *= 2.0
+        forms -= points.distances[:, None]
+        yield block, forms
+
+
+def _coefficients(group: PatternGroup, roots: FloatArray, n_columns: int) -> FloatArray:
+    """Coefficients of the products of coordinates and of the distance, (K, P, products + 1).
+
+    The roots have the shape (n_missing, n_missing, K, P).
+    """
+    size, _, n_components, n_patterns = roots.shape
+    i, j = np.tril_indices(size)
+    inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
+    inverses *= np.where(i == j, 2.0, 4.0)[:, None]
+    result = np.zeros((n_components, n_patterns, n_columns * (n_columns + 1) // 2 + 1))
+    result[:, :, -1] = -1.0
+    # the columns of a pattern ascend, so that (i, j) stays in the lower triangle
+    row, column = group.missing[:, i], group.missing[:, j]
+    values = inverses.reshape(len(i), n_components, n_patterns).transpose(1, 2, 0)
+    result[:, np.arange(n_patterns)[:, None], row * (row + 1) // 2 + column] = values
+    return result
+
+
+def _write_missing(
+    points: ScaledPoints, group: PatternGroup, roots: FloatArray, forms: FloatArray
+) -> None:
+    """Evaluate t_mᵀ P⁻¹ t_m through the roots of P⁻¹, shape (n_missing, n_missing, K, P)."""
+    left = _with_shifts(_by_pattern(roots), points.shifts, group)
+    numbers = (len(roots) + len(forms)) * forms.shape[2]
+    for patterns, block in _pattern_blocks(group, numbers):
+        ones_first = np.pad(block.missing + 1, ((0, 0), (1, 0)))
+        forms[:, patterns] = _squared_shared_products(left[patterns], points.shared[ones_first])
+
+
+def _write_complement(
+    points: ScaledPoints, group: PatternGroup, roots: FloatArray, forms: FloatArray
+) -> None:
+    """Evaluate t_mᵀ P⁻¹ t_m through the inverse of Λ + 2 G at the observed columns."""
+    observed = _observed_roots(points.complement, group.observed)
+    left = _by_pattern(observed.reshape(*observed.shape[:2], len(forms), group.n_patterns))
+    numbers = len(forms) * (len(observed) + 1) * forms.shape[2]
+    for patterns, block in _pattern_blocks(group, numbers):
+        squares = _squared_lower_products(left[:, patterns], points.turned[:, block.observed])
+        np.subtract(points.norms[:, None], squares, out=forms[:, patterns])
+
+
+def _pattern_blocks(
+    group: PatternGroup, numbers_per_pattern: int
+) -> Iterator[tuple[slice, PatternGroup]]:
+    """Cut a group into blocks whose temporaries stay in the cache."""
+    n_patterns = max(1, _PATTERN_BYTES // (16 * numbers_per_pattern))
+    for i, block in enumerate(group.blocks(n_patterns)):
+        yield slice(i * n_patterns, i * n_patterns + block.n_patterns), block
+
+
+def _by_pattern(matrices: FloatArray) -> FloatArray:
+    """Rearrange (m, m, K, P) to (K, P, m, m)."""
+    return np.ascontiguousarray(matrices.transpose(2, 3, 0, 1))
+
+
+def _with_shifts(lower: FloatArray, shifts: FloatArray, group: PatternGroup) -> FloatArray:
+    """Join W δ and W for points t + δ: (K, P, m, m) matrices become (P, K, m, 1 + m)."""
+    shifted = lower @ shifts[:, group.missing][..., None]
+    joined = np.concatenate([shifted, lower], axis=-1)
+    return np.ascontiguousarray(joined.transpose(1, 0, 2, 3))
+
+
+def _squared_shared_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Squared norms |W t|² of (p, K, m, 1 + m) matrices and shared (p, 1 + m, n) vectors."""
+    n_patterns, n_components, size, _ = lower.shape
+    total = np.zeros((n_patterns, n_components, vectors.shape[2]))
+    for start in range(0, size, _BAND):
+        stop = min(start + _BAND, size)
+        # the rows of all components make one taller matrix
+        rows = lower[:, :, start:stop, : stop + 1].reshape(n_patterns, -1, stop + 1)
+        product = rows @ vectors[:, : stop + 1]
+        product = product.reshape(n_patterns, n_components, stop - start, -1)
+        total += np.einsum("pkbn,pkbn->pkn", product, product)
+    return total.transpose(1, 0, 2)
+
+
+def _observed_roots(complement: FloatArray, observed: IntArray) -> FloatArray:
+    """Roots of the inverses of H_oo, shape (n_observed, n_observed, K * P)."""
+    n_components, n_patterns = len(complement), len(observed)
+    index = np.tile(observed.T, n_components)
+    component = np.repeat(np.arange(n_components), n_patterns)
+    return invert_lower(cholesky(gather_symmetric(complement, index, component)))
+
+
+def _squared_lower_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Squared norms |W t|² of (K, p, m, m) matrices W and (K, p, m, n) vectors t."""
+    product = np.empty_like(vectors)
+    for start in range(0, lower.shape[2], _BAND):
+        stop = start + _BAND
+        np.matmul(
+            lower[:, :, start:stop, :stop], vectors[:, :, :stop], out=product[:, :, start:stop]
+        )
+    return np.einsum("kpdm,kpdm->kpm", product, product)

@@ -21,8 +21,6 @@ from skcircuits.kernels.families.product import RBF, Laplacian
 from skcircuits.kernels.integrals.registry import register_expectation
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__: list[str] = []
-
 # What is smaller than exp(-DECAY) times the largest value is left out.
 DECAY = 40.0
 N_NODES = 30

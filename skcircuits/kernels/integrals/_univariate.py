@@ -14,8 +14,6 @@ from skcircuits.kernels.families.product import RBF, Laplacian
 from skcircuits.kernels.integrals.registry import register_expectation
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["expected_laplacian", "expected_rbf"]
-
 
 def _discrete_points(
     layer: DiscreteLayer, units: IntArray, function: UnivariateFunction, points: FloatArray

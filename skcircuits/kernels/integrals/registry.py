@@ -22,18 +22,6 @@ from skcircuits.kernels.families._structure import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "expected_at_points",
-    "expected_of_pairs",
-    "joint_at_points",
-    "joint_of_pairs",
-    "kind_of_term",
-    "register_expectation",
-    "require_closed_form",
-    "rules_of",
-    "scope_terms",
-]
-
 
 class Rules(NamedTuple):
     """Closed forms of a kernel under a family: against points, and against its own units."""

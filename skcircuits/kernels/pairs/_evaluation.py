@@ -46,8 +46,6 @@ from skcircuits.kernels.pairs._sides import (
 from skcircuits.parallel import row_slices, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["cut_square", "expected_kernels", "require_closed_forms"]
-
 # Numbers in the largest array of a block of pairs: they stay in the cache.
 CACHE_NUMBERS = 3 * 2**15
 # The same for joint units: conditioning them on the rows of a block costs more than memory.
@@ -73,7 +71,7 @@ def expected_kernels(
         prepare_side(pairs, kernel, left, "left"),
         prepare_side(pairs, kernel, right, "right"),
     )
-    regions = [region for region in pairs.regions if region.scope in own.restrictions]
+    regions = [region for region in pairs.regions if region.scope in own.distinct]
     shared = _shared_values(regions, kernel, own, other)
     rest = [region for region in regions if region.scope not in shared]
     n_numbers = max(_numbers_per_pair(region, kernel, own) for region in rest)
@@ -128,7 +126,7 @@ def _shared_values(regions: list[Region], kernel: KernelPlan, left: Side, right:
     n_pairs = len(left.X) * len(right.X)
     for region in regions[:-1]:
         below = _scopes_below(region, left.tables)
-        first = left.restrictions[region.scope].first, right.restrictions[region.scope].first
+        first = left.distinct[region.scope][0], right.distinct[region.scope][0]
         n_distinct = len(first[0]) * len(first[1])
         n_numbers = n_distinct * _numbers_per_pair(region, kernel, left)
         pays = SMALLEST_GAIN * n_distinct <= n_pairs and n_numbers <= SHARED_NUMBERS

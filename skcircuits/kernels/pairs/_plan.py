@@ -23,19 +23,6 @@ from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels.families._structure import KernelStructure, Part
 from skcircuits.protocols import IntArray
 
-__all__ = [
-    "BasePairing",
-    "FactorKeys",
-    "KernelPlan",
-    "Level",
-    "Mixing",
-    "PairPlan",
-    "Region",
-    "compile_pairs",
-    "split_kernel",
-    "unless_all",
-]
-
 # A key or base: one unit, or several that stand for their product.
 Key = tuple[Unit, ...]
 # Scopes of the factors of a product.

@@ -18,7 +18,6 @@ from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.structure.units import Scope
-from skcircuits.kernels._restrictions import Restriction
 from skcircuits.kernels.pairs._plan import (
     BasePairing,
     KernelPlan,
@@ -27,9 +26,8 @@ from skcircuits.kernels.pairs._plan import (
     PairPlan,
     Region,
 )
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import FloatArray, IntArray
-
-__all__ = ["CircuitBatch", "Side", "mix_left", "mix_right", "prepare_side", "right_sums", "take"]
 
 # Up to this many states a table is smaller than the values of most pairs of units.
 TABLE_STATES = 16
@@ -49,12 +47,15 @@ class CircuitBatch:
     X: FloatArray
     conditioned: bool = False
 
-    def restriction(self, scope: Scope) -> Restriction:
-        """Find the circuits whose units of a scope are equal."""
-        if self.conditioned or self.weights.log.ndim == 1:
-            return Restriction.of_rows(self.X[:, list(scope)])
+    def distinct(self, scope: Scope) -> tuple[IntArray, IntArray]:
+        """Find the circuits that differ in a scope: the first of each kind, and every one's kind.
+
+        Circuits with weights of their own differ whatever their cells are.
+        """
+        if self.conditioned or not self.weights.is_batch:
+            return unique_rows(self.X[:, list(scope)])
         everyone = np.arange(len(self.X))
-        return Restriction(everyone, everyone)
+        return everyone, everyone
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,13 @@ class Side:
     on the left and (batch or 1, n_nodes, n_sums) on the right; ``tables``, where it has few
     discrete states, the values of its keys at them times the parts of the kernel between
     states, (n_parts, batch or 1, n_keys, n_states), on the left and (batch or 1, n_states,
-    n_keys) on the right; ``restrictions``, the circuits that are equal there.
+    n_keys) on the right; ``distinct``, the circuits that differ there.
     """
 
     batch: CircuitBatch
     matrices: dict[Scope, list[FloatArray]]
     tables: dict[Scope, FloatArray]
-    restrictions: dict[Scope, Restriction]
+    distinct: dict[Scope, tuple[IntArray, IntArray]]
     rows: slice | IntArray
 
     @property
@@ -93,7 +94,7 @@ class Side:
 
     def numbers_of(self, scope: Scope) -> IntArray:
         """Numbers of the circuits taken among those that differ in a region."""
-        return self.restrictions[scope].inverse[self.rows]
+        return self.distinct[scope][1][self.rows]
 
     def _cut(self, array: FloatArray) -> FloatArray:
         """Take circuits along the third axis from the end."""
@@ -120,7 +121,7 @@ def prepare_side(
         else:
             prepared.matrices[scope] = matrices
         if region.is_needed_above(tabulated):
-            prepared.restrictions[scope] = batch.restriction(scope)
+            prepared.distinct[scope] = batch.distinct(scope)
             if scope in tabulated and side == "left":
                 between = _kernel_between_states(region, kernel)
                 prepared.tables[scope] = tables[scope] @ between[:, None]

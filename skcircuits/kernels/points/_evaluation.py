@@ -31,8 +31,6 @@ from skcircuits.numerics._arrays import Rows, as_run
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["bytes_per_point_row", "expected_kernels_at_points", "posterior_weights"]
-
 # Values of all units for a block of rows and all points stay near the cache.
 BLOCK_BYTES = 2**23
 # Tables are read and written one by one, so larger blocks stay fast.

@@ -21,8 +21,6 @@ from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels.families._structure import KernelStructure, Part
 from skcircuits.protocols import IntArray
 
-__all__ = ["InputGroup", "PointPlan", "multiply_by_kernel"]
-
 
 class InputGroup(NamedTuple):
     """Input units of one scope and one part of the kernel: positions, layer, places in it."""

@@ -8,6 +8,7 @@ per cent of the work.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +16,39 @@ import numpy as np
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.structure.units import Scope
-from skcircuits.kernels._restrictions import Restriction
 from skcircuits.kernels.families._structure import Combination, value_of
 from skcircuits.kernels.integrals.registry import expected_at_points
 from skcircuits.kernels.points._plan import InputGroup, PointPlan
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["PointTables"]
-
 Tables = dict[Scope, FloatArray]
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """Which points are equal on a scope: the number of each point's restriction, one of each."""
+
+    inverse: IntArray
+    first: IntArray
+
+    @property
+    def size(self) -> int:
+        """Number of distinct restrictions."""
+        return len(self.first)
+
+    @classmethod
+    def of(cls, labels: IntArray) -> Restriction:
+        """Compare points by labels (m,)."""
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        return cls(inverse.ravel(), first)
+
+    @classmethod
+    def combined(cls, parts: Sequence[Restriction]) -> Restriction:
+        """Find the points that are equal on several scopes, at least one."""
+        result = parts[0]
+        for part in parts[1:]:
+            result = cls.of(result.inverse * part.size + part.inverse)
+        return result
 
 
 class PointTables:

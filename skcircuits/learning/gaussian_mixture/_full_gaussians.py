@@ -21,8 +21,7 @@ import numpy as np
 from scipy.special import multigammaln
 
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
-from skcircuits.numerics._gaussian_conditionals import ConditionalBlock, conditional_blocks
-from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 

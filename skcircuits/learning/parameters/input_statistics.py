@@ -29,7 +29,7 @@ from skcircuits.circuits.inputs import (
     PoissonLayer,
 )
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._gaussian_conditionals import conditional_blocks
+from skcircuits.numerics._gaussian_stack import conditional_blocks
 from skcircuits.protocols import FloatArray
 
 __all__ = ["ColumnMoments", "InputStatistics", "register_statistics"]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.kernels.families.product import MismatchKernel
-from skcircuits.numerics._gaussian_conditionals import ConditionalBlock
+from skcircuits.numerics._gaussian_stack import ConditionalBlock
 from skcircuits.parallel import row_slices, single_threaded_blas
 from skcircuits.predictions._components import ConditionedRows, GaussianComponents
 from skcircuits.protocols import BoolArray, FloatArray, IntArray

@@ -18,7 +18,7 @@ from skcircuits.circuits.engine._policy import TRACE_TABLES
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.queries import _completion, _moments
 from skcircuits.circuits.queries._completion import sample_completions
-from skcircuits.numerics._row_streams import RowStreams
+from skcircuits.numerics._random import RowStreams
 from tests.reference.enumeration import Completions
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows

@@ -8,7 +8,7 @@ from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
 from skcircuits.circuits.engine._passes import backward, linear_values, log_values
 from skcircuits.circuits.queries._completion import _Posterior, sample_completions
 from skcircuits.exceptions import ZeroProbabilityError
-from skcircuits.numerics._row_streams import RowStreams
+from skcircuits.numerics._random import RowStreams
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows
 

@@ -10,7 +10,7 @@ from skcircuits.circuits import (
     Product,
     are_compatible,
 )
-from skcircuits.circuits.structure.compatibility import find_conflict
+from skcircuits.circuits.structure.properties import find_conflict
 from tests.reference.random_circuits import compatible_circuits, random_circuit
 
 A, B, C, D = (Bernoulli(v, 0.5) for v in range(4))

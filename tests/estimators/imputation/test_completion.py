@@ -3,7 +3,7 @@ import pytest
 
 from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian
 from skcircuits.estimators.imputation._completion import complete_rows
-from skcircuits.numerics._row_streams import RowStreams
+from skcircuits.numerics._random import RowStreams
 
 
 def mixture(experts):

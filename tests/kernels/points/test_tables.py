@@ -6,7 +6,7 @@ from skcircuits.kernels import RBF, Hamming, expected_kernel_matrix
 from skcircuits.kernels.families.base import structure_of
 from skcircuits.kernels.points import _evaluation as points
 from skcircuits.kernels.points._plan import multiply_by_kernel
-from skcircuits.kernels.points._tables import PointTables
+from skcircuits.kernels.points._tables import PointTables, Restriction
 from tests.reference.random_circuits import RandomCircuit, random_rows
 
 
@@ -66,3 +66,19 @@ def test_continuous_points_are_left_to_the_plain_pass(monkeypatch):
     S = np.random.default_rng(0).normal(size=(10, 3))
     assert isinstance(circuit, Circuit)
     assert expected_kernel_matrix(X, S, circuit=circuit, kernel=RBF(gamma=1.0)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_combined_is_the_restriction_to_all_columns(seed):
+    X = np.random.default_rng(seed).integers(3, size=(30, 3))
+    whole = Restriction.of(np.unique(X, axis=0, return_inverse=True)[1].ravel())
+    combined = Restriction.combined([Restriction.of(x) for x in X.T])
+    assert combined.size == whole.size
+    for restriction in (whole, combined):
+        np.testing.assert_array_equal(X[restriction.first][restriction.inverse], X)
+
+
+def test_restrictions_are_numbered_in_the_order_of_the_labels():
+    restriction = Restriction.of(np.array([5, 2, 5]))
+    np.testing.assert_array_equal(restriction.inverse, [1, 0, 1])
+    np.testing.assert_array_equal(restriction.first, [1, 0])

@@ -14,8 +14,6 @@ from skcircuits.circuits.inputs.polynomial._groups import (
 from skcircuits.numerics._arrays import Rows
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["FewIntervals", "ManyIntervals", "distinct_numbers"]
-
 # Bound of the relative error of a cumulative mass.
 ROUNDING = 1e-15
 # Slots of the hash table (as a power of two), and the arrays that are worth one.

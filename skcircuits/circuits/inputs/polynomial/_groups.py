@@ -15,8 +15,6 @@ import numpy as np
 from skcircuits.circuits.inputs.polynomial._pieces import FAR_AWAY, PieceLocator, PolynomialPieces
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["MANY_POINTS", "MAX_TABLE", "CumulativeTable", "PolynomialGroup"]
-
 
 class CumulativeTable:
     """Cumulative masses of some functions as polynomials on common intervals.

@@ -21,8 +21,6 @@ from skcircuits.circuits.inputs.registry import (
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["combine_histograms", "histogram_divergence", "histogram_entropy"]
-
 # End of the knots that a side's tail begins at.
 LEFT, RIGHT = 0, -1
 

@@ -19,8 +19,6 @@ from skcircuits.numerics._bsplines import density_pieces
 from skcircuits.numerics._logspace import log1mexp
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["FAR_AWAY", "PieceLocator", "PolynomialPieces"]
-
 # A difference of cumulative masses below this has lost digits and is integrated anew.
 MIN_DIFFERENCE = 1e-6
 # Stands for infinite bounds.

@@ -18,13 +18,12 @@ from skcircuits.circuits.inputs.base import (
 from skcircuits.circuits.inputs.polynomial._boxes import FewIntervals, ManyIntervals
 from skcircuits.circuits.inputs.polynomial._groups import MANY_POINTS, PolynomialGroup
 from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces
+from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._bsplines import knot_windows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
-
-__all__ = ["PiecewisePolynomial", "PiecewisePolynomialLayer"]
 
 
 class PiecewisePolynomialLayer(DensityLayer):
@@ -145,6 +144,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return moments_of_columns(self, X, self.means, self.variances)
 
 
+@register_input_unit
 class PiecewisePolynomial(InputUnit):
     """A piecewise polynomial density with exponential tails and point masses.
 

@@ -17,8 +17,6 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 from skcircuits.numerics._random import RandomNumbers, draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["RestrictedDiscrete"]
-
 
 class RestrictedDiscrete(RestrictedLayer):
     """Masses of the states that are allowed in each row."""

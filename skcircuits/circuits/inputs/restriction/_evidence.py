@@ -15,8 +15,6 @@ from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Evidence", "Feature", "RestrictedLayer", "restrict"]
-
 
 @dataclass(frozen=True)
 class Evidence:

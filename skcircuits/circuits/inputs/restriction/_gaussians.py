@@ -21,8 +21,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["RestrictedGaussians", "best_in_box", "moments_of_features"]
-
 MAX_BOUNDED = 3
 
 

@@ -23,8 +23,6 @@ from skcircuits.circuits.inputs.restriction._normal import draw_truncated, trunc
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["RestrictedIntervals"]
-
 #: Mass, mean and variance of parts, arrays of one shape.
 _Moments = tuple[FloatArray, FloatArray, FloatArray]
 

@@ -26,8 +26,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["RestrictedForms", "breakpoints", "can_bound_forms", "restrict_forms"]
-
 # Ends of panels of a Gaussian, in standard deviations
 PANELS = np.arange(-9.0, 9.5, 1.2)
 # Length of a tail and of its panels, in mean excesses: twelve nodes integrate the product of

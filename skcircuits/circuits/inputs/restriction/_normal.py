@@ -22,8 +22,6 @@ from skcircuits.circuits.inputs._gaussian_boxes import (
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["TruncatedNormals", "draw_truncated", "truncated_moments"]
-
 _DROP = 80.0  # twice the nats below its peak from where on a density is left out
 _NODES, _WEIGHTS = leggauss(96)
 _NODES, _WEIGHTS = (_NODES + 1.0) / 2.0, _WEIGHTS / 2.0
