@@ -1,22 +1,28 @@
 """Figures 4 and 5 of the paper: sensors localised by noisy distances.
 
 ``small``: nine sensors and three anchors, one sensor can lie on either side of a line. How
-many particles each method leaves in both modes, and a picture beside long Langevin chains
+many of 50 particles each method leaves in both modes, and a picture beside long Langevin chains
 (and NUTS where blackjax is installed).
 
 ``large``: a hundred sensors. Localisation error (root mean square per coordinate) of the
-particles' mean, from different starts; errors of posterior moments against long adjusted
-Langevin chains started at the true positions.
+particles' mean for 10 to 50 particles, from positions that the measurements alone suggest and
+from other starts; errors of posterior moments against long adjusted Langevin chains started at
+the true positions.
 
-    python benchmarks/svgd_sensors.py small|large [--trials 3] [--picture out.png]
+Peers are Langevin chains and particle max-product in both published variants. Errors are kept in
+``benchmarks/papers/svgd_sensors.jsonl`` and not computed again.
+
+    python -m benchmarks.svgd_sensors small|large [--trials 3] [--picture out.png]
 """
 
 import argparse
 import time
 import warnings
+from functools import cache, partial
 
 import numpy as np
-from _svgd_peers import blackjax_nuts, have_blackjax
+from _results import record
+from _svgd_peers import blackjax_nuts, have_blackjax, particle_max_product
 from _svgd_targets import SampleErrors, langevin, print_table
 
 from skcircuits import GraphicalSVGDSampler
@@ -32,8 +38,18 @@ NINE_SENSORS = np.array(
 )  # fmt: skip
 AMBIGUOUS_SENSOR = 8
 
-# The published method.
+# The published methods
 PURE = {"linear_weight": 0.0, "preconditioner": None}
+METHODS = {
+    "graphical SVGD, default": {},
+    "graphical SVGD, published": PURE,
+    "vanilla SVGD": {"kernel": "global", **PURE},
+}
+PEERS = {"D-PMP": True, "T-PMP": False}
+SIZES = (10, 20, 50)
+N_SMALL = 50
+SMALL_COLUMNS = ("share at truth", "share at mirror", "mean log density")
+LARGE_COLUMNS = ("RMSE", "mean", "second moment", "MMD")
 
 
 def large_layout(seed):
@@ -65,40 +81,54 @@ def mirror_image(network, positions, sensor):
     return first + 2 * (gap @ along) * along - gap
 
 
-def small(arguments):
-    positions, network = small_layout()
-    mirror = mirror_image(network, positions, AMBIGUOUS_SENSOR)
-    samples = {}
-    for name, options in {
-        "graphical SVGD": {},
-        "graphical SVGD, pure": PURE,
-        "vanilla SVGD": {"kernel": "global", **PURE},
-    }.items():
-        # Without annealing the cloud moves into one mode before it can split.
-        sampler = GraphicalSVGDSampler(
-            target=network, annealing=0.5, random_state=0, **options
-        ).fit()
-        samples[name] = sampler.particles_
+def small_samples(network):
+    """Particles of every method, all from the same uniform start, and long chains."""
     rng = np.random.default_rng(1)
     start = network.draw_start(400, rng)
+    cloud = start[:N_SMALL]
+    # Without annealing the cloud moves into one mode before it can split.
+    samples = {
+        name: GraphicalSVGDSampler(target=network, annealing=0.5, random_state=0, **options)
+        .fit(cloud)
+        .particles_
+        for name, options in METHODS.items()
+    }
+    for name, diverse in PEERS.items():
+        samples[name] = particle_max_product(network, cloud, rng, diverse=diverse)
     samples["long Langevin"] = langevin(
         network, start, rng, n_steps=10_000, step=1e-4, adjusted=True
     )
     if have_blackjax():
-        samples["NUTS"], seconds = blackjax_nuts(jax_log_density(network), start[:20], 200)
-        print(f"NUTS: 20 chains of 200 draws in {seconds:.0f} s")
-    rows = {}
+        samples["NUTS"], _ = blackjax_nuts(jax_log_density(network), start[:20], 200)
+    return samples
+
+
+def small_shares(positions, network, mirror, samples):
+    """How many particles of the ambiguous sensor lie in each of its modes."""
+    found = {}
     for name, sample in samples.items():
         at = sample.reshape(-1, 9, 2)[:, AMBIGUOUS_SENSOR]
-        shares = [
-            np.mean(np.linalg.norm(at - mode, axis=1) < 0.25)
-            for mode in (positions[AMBIGUOUS_SENSOR], mirror)
-        ]
-        rows[name] = [[*shares, network.log_prob_unnormalized(sample).mean()]]
-    columns = ("share at truth", "share at mirror", "mean log density")
-    print_table("nine sensors, one of them ambiguous", columns, rows)
+        modes = (positions[AMBIGUOUS_SENSOR], mirror)
+        shares = [float(np.mean(np.linalg.norm(at - mode, axis=1) < 0.25)) for mode in modes]
+        found[name] = [*shares, float(network.log_prob_unnormalized(sample).mean())]
+    return found
+
+
+def small(arguments):
+    positions, network = small_layout()
+    mirror = mirror_image(network, positions, AMBIGUOUS_SENSOR)
+
+    @cache
+    def samples():
+        return small_samples(network)
+
+    shares = record(
+        "svgd_sensors", "small", lambda: small_shares(positions, network, mirror, samples())
+    )
+    rows = {name: [values] for name, values in shares.items()}
+    print_table("nine sensors, one of them ambiguous", SMALL_COLUMNS, rows)
     if arguments.picture:
-        draw_clouds(samples, positions, mirror, arguments.picture)
+        draw_clouds(samples(), positions, mirror, arguments.picture)
 
 
 def jax_log_density(network):
@@ -135,64 +165,68 @@ def draw_clouds(samples, positions, mirror, picture):
 
 
 def large(arguments):
-    errors, moments = {}, {}
+    rows = {}
     for seed in range(arguments.trials):
-        positions, network = large_layout(seed)
-        rng = np.random.default_rng(seed)
-        truth = np.tile(positions.ravel(), (300, 1))
-        truth = langevin(network, truth, rng, n_steps=2000, step=1e-4, adjusted=True)
-        measure = SampleErrors(truth, edges=np.arange(200).reshape(-1, 2))
-        for name, sample in large_samples(network, positions, rng).items():
-            gap = sample.mean(axis=0) - positions.ravel()
-            errors.setdefault(name, []).append([np.sqrt(np.mean(gap**2))])
-            moments.setdefault(name, []).append(np.take(measure(sample), [0, 1, 4]))
-    print_table("100 sensors, localisation error", ("RMSE",), errors)
-    columns = ("mean", "second moment", "MMD")
-    print_table("100 sensors, posterior against long chains (log10)", columns, moments)
+        for n_particles in SIZES:
+            name = f"large {n_particles} particles {seed}"
+            found = record("svgd_sensors", name, partial(large_errors, seed, n_particles))
+            for method, errors in found.items():
+                rows.setdefault(f"{method}, n={n_particles}", []).append(errors)
+    print_table("100 sensors: error, and posterior against long chains", LARGE_COLUMNS, rows)
     if arguments.picture:
-        draw_bars(errors, moments, columns, arguments.picture)
+        draw_bars(rows, arguments.picture)
 
 
-def large_samples(network, positions, rng, n_particles=50):
-    """Give the particles of every method and start."""
-    near_guess, near_truth = (
+@cache
+def large_truth(seed):
+    """Layout, posterior and exact draws of one trial."""
+    positions, network = large_layout(seed)
+    start = np.tile(positions.ravel(), (300, 1))
+    rng = np.random.default_rng(seed)
+    return positions, network, langevin(network, start, rng, n_steps=2000, step=1e-4, adjusted=True)
+
+
+def large_errors(seed, n_particles):
+    """Per method the localisation error and log10 errors of posterior moments."""
+    positions, network, truth = large_truth(seed)
+    measure = SampleErrors(truth, edges=np.arange(200).reshape(-1, 2))
+    found = {}
+    rng = np.random.default_rng(1000 * n_particles + seed)
+    for name, sample in large_samples(network, positions, rng, n_particles):
+        gap = sample.mean(axis=0) - positions.ravel()
+        errors = [np.sqrt(np.mean(gap**2)), *np.take(measure(sample), [0, 1, 4])]
+        found[name] = [float(error) for error in errors]
+    return found
+
+
+def large_samples(network, positions, rng, n_particles):
+    """Every method from what the measurements suggest, and from other starts."""
+    guess, near_truth = (
         centre + 0.05 * rng.normal(size=(n_particles, 200))
         for centre in (network.estimate_positions(), positions.ravel())
     )
-    runs = {
-        "uniform start": (network.draw_start(n_particles, rng), {}),
-        "uniform start, annealing .6": (network.draw_start(n_particles, rng), {"annealing": 0.6}),
-        "graph distances, default": (near_guess, {}),
-        "graph distances, pure": (near_guess, PURE),
-        "graph distances, vanilla": (
-            near_guess,
-            {"kernel": "global", **PURE},
-        ),
-        "near truth, default": (near_truth, {}),
-        "near truth, pure": (near_truth, PURE),
-        "near truth, vanilla": (
-            near_truth,
-            {"kernel": "global", **PURE},
-        ),
-    }
-    samples = {"graph distances alone": network.estimate_positions()[None]}
+    uniform = network.draw_start(n_particles, rng)
+    yield "graph distances alone", network.estimate_positions()[None]
+    runs = {name: (guess, options) for name, options in METHODS.items()}
+    if n_particles == max(SIZES):
+        runs["default, uniform start"] = (uniform, {})
+        runs["default, uniform start, annealing"] = (uniform, {"annealing": 0.6})
+        runs["default, near truth"] = (near_truth, {})
     for name, (start, options) in runs.items():
         sampler = GraphicalSVGDSampler(target=network, random_state=0, max_iter=2000, **options)
-        samples[name] = sampler.fit(start).particles_
-    samples["near truth, Langevin"] = langevin(network, near_truth, rng, n_steps=2000, step=2e-5)
-    return samples
+        yield name, sampler.fit(start).particles_
+    yield "Langevin", langevin(network, guess, rng, n_steps=2000, step=2e-5)
+    for name, diverse in PEERS.items():
+        yield name, particle_max_product(network, guess, rng, diverse=diverse)
 
 
-def draw_bars(errors, moments, columns, picture):
+def draw_bars(rows, picture):
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 4, figsize=(14, 3.4), sharey=True, layout="constrained")
-    names = list(errors)
-    axes[0].barh(names, [np.mean(errors[name]) for name in names])
-    axes[0].set(xlabel="localisation error (RMSE per coordinate)")
-    for j, (ax, column) in enumerate(zip(axes[1:], columns)):
-        ax.barh(names, [np.mean(moments[name], axis=0)[j] for name in names])
-        ax.set(xlabel=f"log10 error of {column}")
+    figure, axes = plt.subplots(1, 4, figsize=(14, 6), sharey=True, layout="constrained")
+    for j, (ax, column) in enumerate(zip(axes, LARGE_COLUMNS)):
+        ax.barh(list(rows), [np.mean(values, axis=0)[j] for values in rows.values()])
+        ax.set(xlabel=column if j == 0 else f"log10 error of {column}")
     figure.savefig(picture, dpi=120)
 
 
