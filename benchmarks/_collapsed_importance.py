@@ -1,9 +1,9 @@
 """Online collapsed importance sampling on factor graphs (Friedman and Van den Broeck 2018).
 
-Factors are taken in one by one. When the graph of those taken in becomes too wide for exact
-inference, a variable is drawn from its exact marginal in that partial graph and
-conditioned on. What is never drawn is summed out. The importance weight corrects for the
-factors that came later.
+Factors are taken in one by one. When the circuit that those taken in compile to becomes larger
+than a bound, a variable is drawn from its exact marginal in that partial model and conditioned on.
+What is never drawn is summed out. The importance weight corrects for the factors that came later;
+black-box weights of the same samples do not need it.
 """
 
 import numpy as np
@@ -32,22 +32,28 @@ class CollapsedSamples:
         weights = np.exp(log_weights - log_weights.max())
         self.weights = weights / weights.sum()
 
+    @property
+    def summed_out(self):
+        """Variables that no sample has a state of."""
+        return np.flatnonzero(np.isnan(self.rows[0]))
+
     def marginals(self, weights):
         """Weighted mean of the exact conditional distributions."""
         return [weights @ table for table in self.model.conditional_marginals(self.rows)]
 
 
-def draw_collapsed_samples(model, n_samples, max_width, rng):
-    """Draw samples whose remaining variables have a graph of bounded width.
+def draw_collapsed_samples(model, n_samples, max_edges, rng):
+    """Draw samples whose remaining variables have a circuit of bounded size.
 
     Parameters
     ----------
     model : FactorGraph
         The target.
     n_samples : int
-        Samples, drawn side by side: the order of variables is the same for all.
-    max_width : int
-        Induced width that exact inference may have.
+        Samples, drawn side by side: which variables are drawn is the same for all, as the
+        circuits of the first sample ask for it.
+    max_edges : int
+        Edges that the circuit of the variables not drawn may have.
     rng : Generator
         Source of randomness.
 
@@ -62,7 +68,7 @@ def draw_collapsed_samples(model, n_samples, max_width, rng):
     for factor in model.factors:
         taken.append(factor)
         partial = FactorGraph(taken, model.cardinalities)
-        while partial.width(rows[0]) > max_width:
+        while not _fits(partial, rows[0], max_edges):
             variable = _busiest(partial, np.isnan(rows[0]))
             table = partial.conditional_marginals(rows)[variable]
             thresholds = rng.random((n_samples, 1)) * table.sum(axis=1, keepdims=True)
@@ -70,6 +76,14 @@ def draw_collapsed_samples(model, n_samples, max_width, rng):
             log_proposal += np.log(table[np.arange(n_samples), states])
             rows[:, variable] = states
     return CollapsedSamples(model, rows, model.log_prob_unnormalized(rows) - log_proposal)
+
+
+def _fits(model, evidence, max_edges):
+    """Whether the circuit given the evidence is small enough."""
+    try:
+        return model.compile(evidence, max_edges=max_edges).n_edges <= max_edges
+    except MemoryError:
+        return False
 
 
 def _busiest(graph, free):

@@ -1,10 +1,12 @@
 """Black-box importance sampling on small models: weights against no weights.
 
-Markov chains of an Ising grid, of ASIA, of a frustrated 6 x 6 grid and of a 5 x 5 grid with random
-couplings, on which nothing was tuned, are weighted by
+Markov chains of an Ising grid, of ASIA, and of models that nothing was tuned on (a frustrated
+6 x 6 grid, a 5 x 5 grid with random couplings, child and alarm softened) are weighted by
 :class:`skcircuits.BBISWeighter` with its defaults and with the published operator, without
-and with collapsed variables. All curves of a run use one chain and one subset per share;
-online collapsed importance sampling (CIS) draws samples of its own.
+and with collapsed variables. All curves of a run use one chain and one subset per share.
+
+Online collapsed importance sampling over compiled circuits draws samples of its own, which have
+their importance weights (CIS) or black-box ones (online CBBIS).
 
 Prints means over runs of the log of the mean Hellinger distance of single and pairwise
 marginals, and paired differences to unweighted samples; then, for functions of the states
@@ -13,7 +15,7 @@ error over the runs without weights, and what weights change about it. Standard 
 those of the mean and of the jackknife. Errors are kept in ``benchmarks/papers/figure3.jsonl`` and
 not computed again.
 
-    python -m benchmarks.figure3 --runs 30 --model ising asia grid random --picture figure3.png
+    python -m benchmarks.figure3 --runs 30 --model ising asia --picture figure3.png
 """
 
 import argparse
@@ -33,8 +35,12 @@ from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 
 SIZES = (20, 50, 100, 200, 500)
 SHARES = (0.0, 0.25, 0.5)
-# Induced width that online collapsed importance sampling may sum out: trees.
-CIS_WIDTH = 1
+MODELS = ["ising", "asia", "grid", "random", "child", "alarm"]
+ONLINE = ("CIS", "online CBBIS")
+# Half of the variables of these leave too many states between any two samples' conditionals
+FEW_COLLAPSED = ("child", "alarm")
+# Share of the edges of the whole model's circuit that online collapsed importance sampling may use
+CIS_SHARE = 0.25
 NAMES = {0.0: ("VS", "BBIS"), 0.25: ("CVS 25%", "CBBIS 25%"), 0.5: ("CVS 50%", "CBBIS 50%")}
 
 
@@ -45,6 +51,8 @@ def load(name):
         return FactorGraph.from_uai(data_path("bbis", "ising_4x4_rand_id0.uai")), 125, 62
     if name == "asia":
         return BayesianNetwork.from_bif(data_path("bbis", "asia.bif")).soften(0.05), 250, 125
+    if name in ("child", "alarm"):
+        return BayesianNetwork.from_bif(data_path("bn", f"{name}.bif")).soften(0.05), 100, 20
     if name == "random":
         # Nothing was tuned on it: normal couplings and fields.
         rng = np.random.default_rng(2026)
@@ -54,12 +62,12 @@ def load(name):
     return IsingModel.grid(6, 6, couplings, fields), 56, 28
 
 
-def run_once(model, scores, chain, seed):
+def run_once(model, scores, chain, seed, shares=SHARES):
     """Errors of every curve for one chain, {(curve, size): errors}."""
     rng = np.random.default_rng(1000 + seed)
     subset = np.random.default_rng(seed).permutation(chain.shape[1])
     results = {}
-    for size, share in itertools.product(SIZES, SHARES):
+    for size, share in itertools.product(SIZES, shares):
         collapse = subset[: round(share * chain.shape[1])] if share else None
         plain, weighted = NAMES[share]
         for operator in ("auto", "difference"):
@@ -68,9 +76,14 @@ def run_once(model, scores, chain, seed):
             curve = weighted if operator == "auto" else f"{weighted} published"
             results[curve, size] = scores(weighter, weighter.weights_)
         results[plain, size] = scores(weighter, np.full(size, 1 / size))
+    max_edges = int(CIS_SHARE * model.compile().n_edges)
     for size in SIZES:
-        drawn = draw_collapsed_samples(model, size, CIS_WIDTH, rng)
-        results["CIS", size] = scores(drawn, drawn.weights)
+        drawn = draw_collapsed_samples(model, size, max_edges, rng)
+        results[ONLINE[0], size] = scores(drawn, drawn.weights)
+        weighter = BBISWeighter(target=model, collapse=drawn.summed_out)
+        # Collapsed cells are summed out, whatever they hold
+        weighter.fit(np.nan_to_num(drawn.rows))
+        results[ONLINE[1], size] = scores(weighter, weighter.weights_)
     return results
 
 
@@ -78,6 +91,7 @@ def run(name, n_runs):
     """All runs of one model, {(curve, size): array (n_runs, n_scores)}."""
     model, burn_in, thin = load(name)
     scores = Scores(model)
+    shares = SHARES[:2] if name in FEW_COLLAPSED else SHARES
 
     @cache
     def chains():
@@ -87,7 +101,7 @@ def run(name, n_runs):
         return rows.reshape(max(SIZES), n_runs, -1).transpose(1, 0, 2)
 
     def one(seed):
-        found = run_once(model, scores, chains()[seed], seed)
+        found = run_once(model, scores, chains()[seed], seed, shares)
         return {f"{curve}, N={size}": list(errors) for (curve, size), errors in found.items()}
 
     kept = [
@@ -119,7 +133,7 @@ def _print_marginals(title, index, results):
     for curve in sorted(curves, key=lambda curve: (curve.split()[1:], "B" in curve)):
         if not np.isnan(logs[curve, SIZES[0]]).any():
             print(f"{curve:22s}" + "".join(_cell(*_mean(logs[curve, n])) for n in SIZES))
-    for plain, weighted in NAMES.values():
+    for plain, weighted in _pairs(results):
         cells = [_mean(logs[weighted, n] - logs[plain, n]) for n in SIZES]
         print(f"{weighted + ' - ' + plain:22s}" + "".join(_cell(*cell) for cell in cells))
 
@@ -135,6 +149,12 @@ def _print_functions(name, curves, columns, results):
             change, error = _log_rms_ratio(after, before)
             cells.append(f"{0.5 * np.log((before**2).mean()):8.2f}{_cell(change, error)}")
         print(f"{function:22s}" + "".join(cells))
+
+
+def _pairs(results):
+    """Samples without and with black-box weights that a model has results of."""
+    known = {curve for curve, _ in results}
+    return [names for names in (ONLINE, *NAMES.values()) if known.issuperset(names)]
 
 
 def _mean(values):
@@ -169,10 +189,10 @@ def draw(path, all_results):
         1, len(all_results), figsize=(5 * len(all_results), 4), squeeze=False
     )
     for ax, (name, results) in zip(axes[0], all_results.items()):
-        for color, (plain, weighted) in zip("kbr", NAMES.values()):
+        for color, (plain, weighted) in zip("gkbr", _pairs(results)):
             for curve, style in ((plain, "--"), (weighted, "-"), (f"{weighted} published", ":")):
-                ax.plot(SIZES, _mean_logs(results, curve), color + style, label=curve)
-        ax.plot(SIZES, _mean_logs(results, "CIS"), "g-.", label="CIS")
+                if (curve, SIZES[0]) in results:
+                    ax.plot(SIZES, _mean_logs(results, curve), color + style, label=curve)
         ax.set(title=name, xlabel="N", ylabel="ln mean Hellinger distance")
     axes[0, 0].legend(fontsize=7)
     figure.tight_layout()
@@ -187,7 +207,7 @@ def main():
     """Run the experiment."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--model", nargs="+", default=["ising", "asia", "grid", "random"])
+    parser.add_argument("--model", nargs="+", default=MODELS)
     parser.add_argument("--picture", default=None)
     options = parser.parse_args()
     if options.runs < 2:

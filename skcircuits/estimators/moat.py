@@ -49,10 +49,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     ----------
     n_components : int, default=1
         Number of mixtures of all trees, each with its own pair tables and edge weights.
-    init : {"mutual_information", "random"}, default="mutual_information"
+    init : {"mutual_information", "published", "random"}, default="mutual_information"
         First parameters: observed pair tables with cubed mutual informations as edge weights
-        (of the groups that a mixture of Chow-Liu trees finds, with several components), or
-        random numbers.
+        (of the groups that a mixture of Chow-Liu trees finds, with several components), the
+        same with the mutual informations themselves as in [1]_, or random numbers.
     learning_rate : float, default=0.05
         Learning rate of Adam at the start, at most 1: parameters are logarithms, and a step
         changes each by about so much. It falls along half a cosine over `max_iter`.
@@ -153,7 +153,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     _model = "mixture_"
     _parameter_constraints: ClassVar[dict] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
-        "init": [StrOptions({"mutual_information", "random"})],
+        "init": [StrOptions({"mutual_information", "published", "random"})],
         "learning_rate": [Interval(Real, 0, 1, closed="right")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -344,7 +344,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             generator,
             sample_weight=sample_weight,
             pseudo_count=self.pseudo_count,
-            random=self.init == "random",
+            init=self.init,
         )
 
     def _epochs(self, codes, sample_weight, generator, losses):

@@ -152,14 +152,15 @@ def start_training(
     *,
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
-    random: bool = False,
+    init: str = "mutual_information",
 ) -> Training:
     """Choose the first parameters.
 
-    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
+    `codes` (n_rows, n_variables), `sample_weight` (n_rows,); `init`: "mutual_information",
+    "published" or "random".
     """
     parameterization = Parameterization(layout)
-    if random:
+    if init == "random":
         vectors = rng.normal(size=(n_components, parameterization.size))
         return Training(parameterization, np.full(n_components, -np.log(n_components)), vectors)
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
@@ -175,7 +176,7 @@ def start_training(
         parts = parts * trees.responsibilities(codes)
     # From the groups of the trees; equal starts would stay equal.
     vectors = np.stack(
-        [_estimated(parameterization, codes, part, pseudo_count) for part in parts.T]
+        [_estimated(parameterization, codes, part, pseudo_count, init) for part in parts.T]
     )
     log_weights = _log_fractions(parts.sum(axis=0), float(weight.mean()))
     return Training(parameterization, log_weights, vectors)
@@ -274,12 +275,18 @@ def _step(
 
 
 def _estimated(
-    parameterization: Parameterization, codes: IntArray, weight: FloatArray, pseudo_count: float
+    parameterization: Parameterization,
+    codes: IntArray,
+    weight: FloatArray,
+    pseudo_count: float,
+    init: str,
 ) -> FloatArray:
     """Pair tables of the weighted rows, and edge weights by their mutual informations."""
     layout = parameterization.layout
     statistics = pair_statistics(codes, layout, sample_weight=weight, pseudo_count=pseudo_count)
     information = np.maximum(mutual_information(statistics, layout), _WEAKEST_INFORMATION)
+    if init == "published":
+        return parameterization.vector(information, statistics)
     weights = information**_POWER
     weakest = weights.max() * float(layout.n_variables) ** _WEAKEST_FRACTION
     return parameterization.vector(np.maximum(weights, weakest), statistics)

@@ -47,9 +47,7 @@ def latent_model(n_variables):
     cause = rng.random((600, 1)) < 0.5
     rows = (rng.random((600, n_variables)) < np.where(cause, 0.85, 0.2)).astype(np.int64)
     layout = StateLayout([2] * n_variables)
-    training = start_training(
-        rows, layout, 1, rng, sample_weight=np.ones(600), pseudo_count=1.0, random=False
-    )
+    training = start_training(rows, layout, 1, rng, sample_weight=np.ones(600), pseudo_count=1.0)
     (epoch,) = learn_all_trees(training, rows, rng, Schedule(1, 0.05, 64))
     return epoch.mixture
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from sklearn.metrics import mutual_info_score
 
 from skcircuits.trees import (
     AllTreesMixture,
@@ -78,10 +79,22 @@ def test_seeds_matter_and_repeat(codes):
 
 
 def test_random_start(codes):
-    epochs = _learn(codes, CARDINALITIES, random=True)
+    epochs = _learn(codes, CARDINALITIES, init="random")
     informed = _learn(codes, CARDINALITIES)
     assert informed[0].loss < epochs[0].loss
     assert epochs[-1].loss < epochs[0].loss
+
+
+def test_published_start_weighs_edges_by_mutual_information(codes):
+    layout = StateLayout(CARDINALITIES)
+    training = start_training(
+        codes, layout, 1, np.random.default_rng(0), pseudo_count=1e-9, init="published"
+    )
+    weights = training.mixture.components[0].weights
+    first, second = np.triu_indices(len(CARDINALITIES), 1)
+    expected = [mutual_info_score(codes[:, u], codes[:, v]) for u, v in zip(first, second)]
+    found = weights[first, second] / weights.max()
+    np.testing.assert_allclose(found, expected / np.max(expected), rtol=1e-6, atol=1e-3)
 
 
 def test_integer_weights_give_the_start_of_repeated_rows(codes):
