@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "must",
     "require",
     "require_count",
+    "require_non_negative",
 ]
 
 # Arrays of as many elements are beyond any memory
@@ -98,6 +100,15 @@ def require(attribute: str, kind: str, **values: object) -> None:
         if not hasattr(value, attribute) or isinstance(value, type):
             way_out = f"Pass {name}.circuit_." if hasattr(value, "circuit_") else ""
             raise TypeError(must(name, f"be {kind}", way_out, type=type(value).__name__))
+
+
+def require_non_negative(**values: Any) -> None:
+    """Refuse what is no finite number of zero or more, by name."""
+    for name, value in values.items():
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not (is_number and 0 <= value <= sys.float_info.max):
+            shown = value if not isinstance(value, int) else "another integer"
+            raise ValueError(must(name, "be a finite non-negative number", **{name: shown}))
 
 
 def require_count(at_least: int | None, **values: Any) -> None:

@@ -224,7 +224,9 @@ class ExpectedPredictionSVR(
         sample_weight = check_weights(sample_weight, y)
         check_memory(self.memory)
         encoded = self._learn_density(X, sample_weight=sample_weight)
-        self.kernel_ = self._make_kernel(encoded)
+        # Rows without weight have no say in the scale either
+        used = encoded if sample_weight is None else encoded[sample_weight > 0]
+        self.kernel_ = self._make_kernel(used)
         self._check_closed_form(encoded)
         self._fit_regression(encoded, y, sample_weight)
         return self

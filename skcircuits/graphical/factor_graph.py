@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_factors
 from skcircuits.graphical.files._uai import read_uai, write_uai
@@ -201,6 +201,7 @@ default="auto"
             When the tables would not fit, or the circuit would have more edges; the message
             gives the number.
         """
+        require_count(0, max_edges=max_edges)
         codes, missing = self._read_possible_rows(self._evidence_row(evidence))
         hidden = frozenset(missing[0].nonzero()[0].tolist())
         if isinstance(order, str) and order == "auto":

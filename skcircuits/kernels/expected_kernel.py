@@ -14,7 +14,7 @@ from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.structure.properties import are_compatible, require_compatible
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must, require
 from skcircuits.kernels.families._structure import KernelStructure
-from skcircuits.kernels.families.base import Kernel, structure_of
+from skcircuits.kernels.families.base import Kernel, require_floats, structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels, require_closed_forms
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
@@ -66,7 +66,8 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     require_compatible(p, q)
     pairs = compile_pairs(p.plan, q.plan, structure.variable_order)
     parts = split_kernel(pairs, structure)
-    return float(expected_kernels(pairs, parts, _single(p.plan), _single(q.plan))[0, 0])
+    value = expected_kernels(pairs, parts, _single(p.plan), _single(q.plan))
+    return float(require_floats(value)[0, 0])
 
 
 def mmd2(p: Circuit, q: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -> float:
@@ -218,7 +219,7 @@ def circuit_kernel_matrix(
         result = np.empty((len(circuits), len(points)))
         for group, block in zip(own, blocks, strict=True):
             result[group.members] = block
-        return result
+        return require_floats(result)
     other = own if others is None else _groups(others)
     pairs = [
         (i, j) for i in range(len(own)) for j in range(len(other)) if others is not None or i <= j
@@ -233,6 +234,7 @@ def circuit_kernel_matrix(
         result[np.ix_(own[i].members, other[j].members)] = block
         if others is None:
             result[np.ix_(other[j].members, own[i].members)] = block.T
+    require_floats(result)
     return (result + result.T) / 2 if others is None else result
 
 

@@ -12,7 +12,7 @@ from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.kernels.families._structure import KernelStructure
-from skcircuits.kernels.families.base import Kernel, structure_of
+from skcircuits.kernels.families.base import Kernel, require_floats, structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels
 from skcircuits.kernels.pairs._plan import KernelPlan, PairPlan, compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
@@ -113,6 +113,7 @@ def expected_kernel_matrix(
             result[np.ix_(task.columns, task.rows)] = block.T
     if symmetric:
         result = (result + result.T) / 2  # rounding differs across the diagonal
+    require_floats(result)
     return _repeat(_repeat(result, rows.inverse, 0), other.inverse, 1)
 
 
@@ -170,7 +171,7 @@ def expected_kernel_dot(
     parts = Parallel(n_jobs=n_jobs)(delayed(task.dot)(factors[task.columns]) for task in tasks)
     for task, part in zip(tasks, parts):
         result[task.rows] += part
-    return result[rows.inverse]
+    return require_floats(result)[rows.inverse]
 
 
 def _repeat(result: FloatArray, inverse: IntArray, axis: int) -> FloatArray:

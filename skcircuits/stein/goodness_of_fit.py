@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,7 +129,7 @@ def check_test_arguments(
     rows = float_array(X, "X")
     if rows.ndim != 2 or len(rows) < 2:
         raise ValueError(must("X", "have at least two rows", shape=rows.shape))
-    if not 0 < change_probability <= 0.5:
+    if not (isinstance(change_probability, Real) and 0 < change_probability <= 0.5):
         raise ValueError(
             must("change_probability", "be in (0, 0.5]", change_probability=change_probability)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,9 @@ class InverseMultiquadric:
     exponent: float = -0.5
 
     def __post_init__(self) -> None:
-        if not self.scale > 0:
+        if not (isinstance(self.scale, Real) and self.scale > 0):
             raise ValueError(must("scale", "be positive", scale=self.scale))
-        if not -1 < self.exponent < 0:
+        if not (isinstance(self.exponent, Real) and -1 < self.exponent < 0):
             raise ValueError(must("exponent", "be between -1 and 0", exponent=self.exponent))
 
     def __call__(self, X: FloatArray, Y: FloatArray) -> FloatArray:

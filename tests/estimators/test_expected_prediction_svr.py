@@ -248,7 +248,8 @@ def test_rows_without_weight_do_not_exist(table, share):
     X, y, X_test = table
     X, weights = with_holes(X, share), np.resize([0.0, 1.0, 2.0], len(y))
     kept = np.flatnonzero(weights)
-    model = ExpectedPredictionSVR(density=ONE, gamma=0.2, C=10)
+    X[~np.isin(np.arange(len(y)), kept)] *= 30.0  # which would change gamma="scale"
+    model = ExpectedPredictionSVR(density=ONE, C=10)
     weighted = model.fit(X, y, sample_weight=weights).predict(X_test)
     assert np.isin(model.support_, kept).all()
     without = model.fit(X[kept], y[kept], sample_weight=weights[kept]).predict(X_test)

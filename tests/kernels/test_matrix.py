@@ -232,6 +232,28 @@ def test_what_is_no_circuit_or_kernel_or_number_is_refused():
         expected_kernel_matrix(X, [[1e200, 0.0]], circuit=circuit, kernel=RBF())
 
 
+@pytest.mark.parametrize("other", [[-1e150, 0.0], [1e150, np.nan]])
+def test_powers_beyond_floats_are_refused(other):
+    circuit = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]]))
+    tables = [[1e100, np.nan]], [other]
+    with np.errstate(all="ignore"):
+        with pytest.raises(ValueError, match="values of a kernel must be numbers that a float"):
+            expected_kernel_matrix(*tables, circuit=circuit, kernel=Polynomial(3))
+        with pytest.raises(ValueError, match="values of a kernel must be numbers that a float"):
+            expected_kernel_dot(*tables, np.ones(1), circuit=circuit, kernel=Polynomial(3))
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_an_observed_cell_of_any_size_beside_a_narrow_kernel(joint):
+    """1e100 in units of the column, under kernels that are no wider than 1e-45."""
+    apart = Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0)
+    unit = MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]]) if joint else apart
+    X = np.array([[1e100, np.nan], [1e150, np.nan], [0.0, np.nan], [-1e150, 0.0]])
+    found = expected_kernel_matrix(X, circuit=Circuit(unit), kernel=RBF(gamma=1e90))
+    np.testing.assert_array_equal(found - np.diag(np.diag(found)), 0.0)
+    assert (np.diag(found) > 0.0).all()
+
+
 def test_tiny_tables():
     circuit = mixture()
     assert expected_kernel_matrix(np.empty((0, 4)), circuit=circuit, kernel=RBF()).shape == (0, 0)

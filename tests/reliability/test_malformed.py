@@ -11,15 +11,17 @@ from skcircuits.circuits import (
     Categorical,
     Circuit,
     FactorGaussian,
+    Indicator,
     MultivariateGaussian,
     PiecewisePolynomial,
     Sum,
 )
-from skcircuits.graphical import GaussianMRF
+from skcircuits.graphical import GaussianMRF, IsingModel
 from skcircuits.kernels import RBF
+from skcircuits.learning import fit_parameters
 from skcircuits.parallel import Parallel
 from skcircuits.particles import svgd_direction
-from skcircuits.stein import simplex_weights, stein_gram
+from skcircuits.stein import InverseMultiquadric, simplex_weights, stein_gram, stein_test
 from tests.reliability.public_callables import (
     arguments,
     fingerprint,
@@ -92,11 +94,14 @@ HUGE = 10**400
         lambda: GaussianMRF([[1.0]], [0.0]).mmd2([[0.0]], HUGE),
         lambda: svgd_direction([[HUGE]], [[0.0]], [[0]], 1.0),
         lambda: simplex_weights(np.eye(1), counts=[HUGE]),
+        lambda: fit_parameters(Circuit(Bernoulli(0, 0.5)), [[0.0]], pseudo_count=HUGE),
         lambda: stein_gram([[HUGE]], GaussianMRF([[1.0]], [0.0]), RBF(gamma=1.0)),
     ],
 )
 def test_integers_beyond_floats_are_refused(call):
-    with pytest.raises(ValueError, match=r"float can hold|below 2\*\*31|positive and finite"):
+    with pytest.raises(
+        ValueError, match=r"float can hold|finite non-negative|below 2\*\*31|positive and finite"
+    ):
         call()
 
 
@@ -104,6 +109,25 @@ def test_methods_are_words():
     # Comparisons with columns of a dataframe raise errors of its library
     with pytest.raises(ValueError, match="method must be 'exact' or 'max_product'"):
         Circuit(Bernoulli(0, 0.5)).mpe([[np.nan]], method=pl.Series([1.0]))
+
+
+TABLE = pl.DataFrame({"a": [1.0, None], "b": ["u", "v"]})  # compares with an error of its own
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Indicator(0, TABLE, 2),
+        lambda: InverseMultiquadric(scale=TABLE),
+        lambda: InverseMultiquadric(exponent=TABLE),
+        lambda: stein_test([[0.0]] * 2, GaussianMRF([[1.0]], [0.0]), change_probability=TABLE),
+        lambda: fit_parameters(Circuit(Bernoulli(0, 0.5)), [[0.0]], tol=TABLE),
+        lambda: IsingModel.grid(2, 2).compile(max_edges=TABLE),
+    ],
+)
+def test_tables_are_no_numbers(call):
+    with pytest.raises((ValueError, TypeError), match="must be"):
+        call()
 
 
 def test_sets_of_states_are_dicts():

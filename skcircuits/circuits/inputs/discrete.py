@@ -29,7 +29,7 @@ from skcircuits.circuits.inputs.registry import (
     multiply_inputs,
     register_input_unit,
 )
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, must, require_count
 from skcircuits.numerics._arrays import float_array, is_number
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -310,7 +310,9 @@ class Indicator(DiscreteUnit):
     """
 
     def __init__(self, variable: int, state: int, n_states: int) -> None:
-        if not 0 <= state < n_states:
+        require_count(1, n_states=n_states)
+        require_count(0, state=state)
+        if state >= n_states:
             raise ValueError(
                 must("state of an indicator", f"be one of 0, ..., {n_states - 1}", state=state)
             )

@@ -381,6 +381,15 @@ def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
     return structure
 
 
+def require_floats(values: FloatArray) -> FloatArray:
+    """Refuse kernels that are no floats: powers of large numbers, and differences of such."""
+    if not np.isfinite(values).all():
+        raise ValueError(
+            must("values of a kernel", "be numbers that a float can hold", "Scale the columns.")
+        )
+    return values
+
+
 def check_positive(name: str, value: Any) -> float:
     """Check a positive kernel parameter, whose products with distances stay finite."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)

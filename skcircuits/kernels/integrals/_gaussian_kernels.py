@@ -16,6 +16,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.kernels.integrals._gaussian_factor_kernels import factor_rbf_blocks
+from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
 from skcircuits.numerics._arrays import Rows, as_run
 from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
@@ -29,9 +30,12 @@ from skcircuits.numerics._small_cholesky import (
     log_diagonal,
 )
 from skcircuits.parallel import row_slices
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_REACH = 1e100  # of gamma in units of a column
+# Of a kernel's exponent between rows or points and the means, up to which its square may be
+# expanded: rounding errors stay below 1e-9.
+_MAX_EXPANDED = 1e6
 _BLOCK_BYTES = 1 << 20  # bytes of temporaries per block
 
 
@@ -74,7 +78,10 @@ def log_expected_rbf_blocks(
     gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
     _refuse_points_of_width_zero(stack, gammas)
     incomplete = np.isnan(X).any(axis=1)
-    complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
+    far = incomplete & _is_far(stack, X, points, gammas)
+    if far.any():
+        yield from _far_rows(stack, X, points, gammas, np.flatnonzero(far))
+    complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete & ~far)
     if len(complete_rows):
         yield from _complete_rows(stack, X, points, gammas, complete_rows)
     if len(rows) and isinstance(stack, FactorStack) and _has_few_factors(stack, X[rows]):
@@ -97,6 +104,32 @@ def _refuse_points_of_width_zero(stack: GaussianStack, gammas: FloatArray) -> No
                 gamma_times_variance=reach,
             )
         )
+
+
+def _is_far(
+    stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray
+) -> BoolArray:
+    """Tell for which rows squares of differences cannot be expanded without losing digits."""
+    low, high = stack.means.min(axis=0), stack.means.max(axis=0)
+
+    def exponents(table: FloatArray) -> FloatArray:
+        reach = np.maximum(table - low, high - table)
+        return np.nansum(gammas * np.square(reach), axis=1)
+
+    with np.errstate(over="ignore"):
+        largest = exponents(points).max(initial=0.0)
+        return np.maximum(exponents(X), largest) > _MAX_EXPANDED
+
+
+def _far_rows(
+    stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Incomplete rows far from the means, or far points: from differences, one by one."""
+    n_rows = _rows_per_block(stack.n_components**2, len(points))
+    for block in row_slices(len(rows), n_rows):
+        with np.errstate(over="ignore"):  # beyond floats the kernel is zero
+            # A complete point is the same under every component
+            yield rows[block], log_expected_rbf_pairs(stack, X[rows[block]], points, gammas)[:, 0]
 
 
 def _has_few_factors(stack: FactorStack, X: FloatArray) -> bool:

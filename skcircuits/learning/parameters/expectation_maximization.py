@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,13 @@ from skcircuits.circuits.engine._passes import backward, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.structure.units import Unit
-from skcircuits.exceptions import CircuitPropertyError, must, require
+from skcircuits.exceptions import (
+    CircuitPropertyError,
+    must,
+    require,
+    require_count,
+    require_non_negative,
+)
 from skcircuits.learning.parameters._rebuild import rebuild
 from skcircuits.learning.parameters.input_statistics import (
     ColumnMoments,
@@ -86,6 +93,9 @@ def fit_parameters(
     array([0.25, 0.75])
     """
     require("plan", "a circuit", circuit=circuit)
+    if not isinstance(tol, Real):
+        raise TypeError(must("tol", "be a number", tol=tol))
+    require_count(1, max_iter=max_iter)
     previous = -np.inf
     steps = expectation_maximization(circuit, X, sample_weight, pseudo_count=pseudo_count)
     for n_steps, step in enumerate(steps, start=1):
@@ -129,6 +139,7 @@ def expectation_maximization(
     >>> [round(step.log_density, 2) for step, _ in zip(steps, range(4))]
     [-1.18, -1.1, -1.02, -0.92]
     """
+    require_non_negative(pseudo_count=pseudo_count)
     plan = circuit.plan
     rows = _checked_rows(X, plan.n_columns)
     weight = _checked_weight(sample_weight, len(rows))
@@ -139,7 +150,7 @@ def expectation_maximization(
         totals = _Totals(plan, leaves, moments)
         for batch in plan.batches(len(rows), n_buffers=3):
             totals.add(rows[batch], weight[batch])
-        plan, leaves = totals.maximize(pseudo_count)
+        plan, leaves = totals.maximize(float(pseudo_count))
         yield EMStep(plan, leaves, totals.mean_log_density())
 
 

@@ -139,6 +139,8 @@ def test_extreme_scales():
         (lambda: Categorical(0, []), "non-negative numbers"),
         (lambda: Categorical(0, [np.nan, 1.0]), "non-negative numbers"),
         (lambda: Indicator(0, 3, 3), "be one of 0, ..., 2; got state=3"),
+        (lambda: Indicator(0, 10**60, 3), "state must be a non-negative integer"),
+        (lambda: Indicator(0, 0, np.ones(2)), "n_states must be a positive integer"),
         (lambda: Gaussian(0, 0.0, 0.0), "finite and positive; got std=0.0"),
         (lambda: Gaussian(0, 0.0, np.inf), "finite and positive"),
         (lambda: Gaussian(0, np.nan, 1.0), "mean of a Gaussian unit must be finite"),
