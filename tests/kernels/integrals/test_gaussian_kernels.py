@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
+from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
 from skcircuits.kernels.integrals._gaussian_kernels import bytes_per_row, log_expected_rbf
-from skcircuits.kernels.integrals._multivariate_gaussian import log_expected_rbf_pairs
 from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from tests.numerics.conftest import conditional, log_rbf_of_difference, random_rows, random_stack
