@@ -31,7 +31,10 @@ ABOUT = {
     "ChowLiuDensity": ("EM over the missing cells", "all, exact mpe"),
     "StrudelDensity": ("structure on completed rows, weights by EM", "all, exact mpe"),
     "ContinuousMixtureDensity": ("completed rows", "all; no exact mpe"),
-    "MoATDensity": ("completed rows", "probabilities; the rest by `to_circuit`"),
+    "MoATDensity": (
+        "completed rows",
+        "all under intervals and sets; counts, sums, covariances by `to_circuit`",
+    ),
 }
 
 

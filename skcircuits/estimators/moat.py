@@ -1,5 +1,6 @@
 """Density estimation by the mixture over all spanning trees."""
 
+import warnings
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -28,6 +29,7 @@ from skcircuits.trees import (
     enumerate_evidence,
     estimate_evidence,
     learn_all_trees,
+    most_probable_completions,
     n_completions,
     sample_completions,
     sample_rows,
@@ -440,8 +442,9 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             boxes,
             observed,
             self._states.discretizer,
-            lambda evidence: self._log_states(evidence, MAX_EXACT_COMPLETIONS),
-            self._draw_states_given,
+            log_mass_of=lambda evidence: self._log_states(evidence, MAX_EXACT_COMPLETIONS),
+            draw_states=self._draw_states_given,
+            find_best=self._find_best,
         )
 
     def _draw_states_given(self, evidence, n_samples, generator):
@@ -451,6 +454,22 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         return sample_completions(
             self.mixture_, evidence, n_samples, self.n_tree_samples, generator
         )[:, 0]
+
+    def _find_best(self, evidence, n_starts=16, generator=None):
+        """Best states (n, d) given evidence, and their log probabilities times its factors."""
+        generator = make_generator(self._seed) if generator is None else generator
+        states, is_searched = most_probable_completions(
+            self.mixture_, evidence, n_starts, self.n_tree_samples, generator
+        )
+        if is_searched.any():
+            warnings.warn(
+                f"{int(is_searched.sum())} most probable rows have too many completions to "
+                "enumerate: they were searched from drawn ones and may not be the most probable. "
+                "Observe more cells, or raise n_starts.",
+                stacklevel=4,
+            )
+        factors = np.take_along_axis(evidence, self._states.layout.flat(states), axis=1)
+        return states, self.mixture_.log_prob(states) + np.log(factors).sum(axis=1)
 
     def _log_states(self, evidence, most_completions):
         """Log probability of evidence, exact where it has few completions."""

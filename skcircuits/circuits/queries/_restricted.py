@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
-from skcircuits.circuits.engine._passes import backward, feedforward
+from skcircuits.circuits.engine._passes import backward, feedforward, run_steps
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._tracing import best_edges, trace
 from skcircuits.circuits.inputs.base import InputLayer
@@ -33,6 +33,7 @@ from skcircuits.protocols import FloatArray, IntArray
 __all__ = ["Evidence", "Feature", "RestrictedCircuit"]
 
 
+NO_COLUMNS: IntArray = np.empty(0, dtype=np.intp)
 Restriction = Callable[[InputLayer, Evidence], RestrictedLayer]
 
 
@@ -112,11 +113,14 @@ class RestrictedCircuit:
                     batch.draw(row - rows.start, out, rng)
         return drawn
 
-    def mpe(self) -> tuple[FloatArray, FloatArray]:
-        """Best rows (n, n_columns) by max-product, and the logs of their terms (n,)."""
+    def mpe(self, left_out: IntArray = NO_COLUMNS) -> tuple[FloatArray, FloatArray]:
+        """Best rows (n, n_columns) by max-product, and the logs of their terms (n,).
+
+        Columns `left_out` are summed or integrated out, and so are sums over them alone.
+        """
         rows_found, heights = np.empty(self._evidence.X.shape), np.empty(len(self._evidence))
         for rows, batch in self._batches():
-            rows_found[rows], heights[rows] = batch.mpe()
+            rows_found[rows], heights[rows] = batch.mpe(left_out)
         return rows_found, heights
 
     def _batches(self) -> Iterator[tuple[slice, _Batch]]:
@@ -215,16 +219,45 @@ class _Batch:
         for layer, units, at in trace(self._plan, len(out), posterior.chooser(source, 1)):
             out[at[:, None], layer.scopes[units]] = layers[id(layer)].draw(units, at, rng)
 
-    def mpe(self) -> tuple[FloatArray, FloatArray]:
+    def mpe(self, left_out: IntArray) -> tuple[FloatArray, FloatArray]:
         """Best rows and the logs of their terms."""
         plan, n_rows = self._plan, len(self._evidence)
         values = np.empty((plan.n_units, n_rows))
         for span, own in self._layers:
-            values[span] = own.log_max()
-        feedforward(plan, values, "max")
+            values[span] = self._log_max(own, left_out)
+        if len(left_out):
+            self._sum_out(values, set(left_out.tolist()))
+        else:
+            feedforward(plan, values, "max")
         require_possible(plan, values[plan.root], self._first_row)
         layers = {id(own.layer): own for _, own in self._layers}
         best = np.full(self._evidence.X.shape, np.nan)
         for layer, units, at in trace(plan, n_rows, best_edges(plan, values)):
             best[at[:, None], layer.scopes[units]] = layers[id(layer)].mode(units, at)
         return best, values[plan.root]
+
+    def _log_max(self, restricted: RestrictedLayer, left_out: IntArray) -> FloatArray:
+        """Log density of the columns that are not left out, at the best points of all units."""
+        is_out = np.isin(restricted.layer.scopes, left_out)
+        if not is_out.any():
+            return restricted.log_max()
+        values = restricted.log_mass()
+        whole = ~is_out.any(axis=1)
+        values[whole] = restricted.log_max()[whole] if whole.any() else 0.0
+        every_row = np.arange(len(self._evidence))
+        for unit in np.flatnonzero(~whole & ~is_out.all(axis=1)).tolist():
+            best = np.full(self._evidence.X.shape, np.nan)
+            scope, points = restricted.layer.scopes[unit], np.full(len(every_row), unit)
+            best[:, scope] = restricted.mode(points, every_row)
+            best[:, left_out] = np.nan
+            values[unit] = restricted.layer.log_prob(best)[unit]
+        return values
+
+    def _sum_out(self, values: FloatArray, left_out: set[int]) -> None:
+        """Evaluate inner units: sums over columns left out alone sum, the others maximise."""
+        plan = self._plan
+        is_out = np.array([left_out.issuperset(unit.scope) for unit in plan.units])
+        for step in plan.layers:
+            run_steps([step], values, "max", plan.weights)
+            units = np.flatnonzero(is_out[step.units]) + step.units.start
+            values[units] = self.values[units]

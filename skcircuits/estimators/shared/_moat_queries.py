@@ -1,7 +1,5 @@
 """Questions to a fitted mixture of all trees beyond those every density answers."""
 
-import warnings
-
 import numpy as np
 
 from skcircuits.estimators._base import check_is_fitted, make_generator
@@ -9,7 +7,6 @@ from skcircuits.exceptions import must, require_count
 from skcircuits.trees import (
     conditional_marginals,
     edges_of,
-    most_probable_completions,
     sample_trees,
     sampled_circuit,
 )
@@ -111,13 +108,13 @@ class TreeQueriesMixin:
         generator = make_generator(random_state)
         return sampled_circuit(self.mixture_, n_trees, generator, self._states.original_unit)
 
-    def mpe(self, X, n_starts=16, random_state=None):
-        """Complete rows by their most probable explanation.
+    def mpe(self, given=None, n_starts=16, random_state=None):
+        """Most probable rows.
 
         Parameters
         ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Rows with missing cells.
+        given : str, dict, Query, row, dataframe or list, default=None
+            Condition or conditions, as in `probability`: rows to complete among them.
         n_starts : int, default=16
             Where a row has more than 131072 completions, to find the most probable one is
             NP-hard. Then so many completions are drawn and each is changed one cell at a time
@@ -128,27 +125,19 @@ class TreeQueriesMixin:
 
         Returns
         -------
-        ndarray of shape (n_samples, n_features)
-            Completed rows, categories as codes; bins of numerical columns by their middles.
+        ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
+            The row of highest density under each condition; of bins of numerical columns the
+            middles of what the condition leaves of them.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition is impossible.
         """
         require_count(1, n_starts=n_starts)
-        X = self._read_table(X)
-        completed, is_searched = most_probable_completions(
-            self.mixture_,
-            self._states.layout.evidence(self._codes(X)),
-            n_starts,
-            self.n_tree_samples,
-            make_generator(random_state),
-        )
-        if is_searched.any():
-            warnings.warn(
-                f"{int(is_searched.sum())} rows have too many completions to enumerate: theirs "
-                "were searched from drawn ones and may not be the most probable. Observe more "
-                "cells, or raise n_starts.",
-                stacklevel=2,
-            )
-        middles = self._states.discretizer.decode(completed, None)
-        return self._schema.decode_array(np.where(np.isnan(X), middles, X))
+        weighed = self._ask(given)
+        search = {"n_starts": n_starts, "generator": make_generator(random_state)}
+        return self._best_rows(weighed, *self._model_of(weighed).mpe(**search))
 
     def _by_column(self, states):
         """Split the last axis (flat states) into columns of the table."""

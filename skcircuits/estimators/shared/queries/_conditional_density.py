@@ -4,6 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from skcircuits.estimators.shared.queries._features import (
+    MAX_STATES,
+    joint_states,
+    n_joint_states,
+)
 from skcircuits.estimators.shared.queries._mixin import QueriesMixin, _has_bounds
 from skcircuits.estimators.shared.queries._weighed import log_totals
 from skcircuits.tabular.queries._conditions import read_conditions
@@ -114,6 +119,18 @@ class ConditionalDensity(QueriesMixin):
 
     def _own_columns(self, rows):
         return self._parent._own_columns(rows)[..., self._columns]
+
+    def _most_probable(self, weighed):
+        columns = self._own_columns(np.arange(self._width))
+        left_out = np.setdiff1d(np.arange(self._width), columns)
+        if not len(left_out):
+            return super()._most_probable(weighed)
+        model = self._model_of(weighed)
+        if n_joint_states(columns, model.cardinalities) * len(weighed.log_mass) > MAX_STATES:
+            return self._best_rows(weighed, *model.mpe(left_out))
+        states, masses = joint_states(weighed, columns, model.cardinalities, self._log_evidence)
+        best = states[masses.argmax(axis=1)].astype(float)
+        return self._decode_rows(best, weighed.conditions)
 
     def _read_table(self, X):
         return self._encoded_conditions(X).observed

@@ -16,14 +16,21 @@ from skcircuits.tabular._frames import build_frame, with_index_of
 from skcircuits.tabular._names import unknown_column
 
 __all__ = [
+    "MAX_STATES",
     "Features",
     "column_index",
     "column_indices",
     "estimate_information",
     "gaussian_information",
     "in_frame",
+    "joint_states",
     "mutual_information",
+    "n_joint_states",
 ]
+
+
+# Joint states that are summed over
+MAX_STATES = 2**20
 
 
 @dataclass(frozen=True)
@@ -130,10 +137,6 @@ def _library(frame):
     return type(frame).__module__.split(".")[0]
 
 
-# Joint states that are summed over
-MAX_STATES = 2**20
-
-
 def mutual_information(weighed, groups, cardinalities, log_evidence):
     """Mutual information in nats of two groups of columns under one weighed condition.
 
@@ -150,27 +153,34 @@ def mutual_information(weighed, groups, cardinalities, log_evidence):
                 columns=continuous,
             )
         )
-    shape = [cardinalities[column] for column in columns]
-    n_states = int(np.prod(shape, dtype=float))
+    n_states = n_joint_states(columns, cardinalities)
     if n_states * len(weighed.log_mass) > MAX_STATES:
         raise CircuitPropertyError(
             must(
                 "columns of a mutual information",
                 f"have at most {MAX_STATES} joint states",
                 "Ask for fewer columns, or pass method='estimate'.",
-                n_states=n_states,
+                n_states=int(n_states),
             )
         )
-    joint = _joint(weighed, columns, shape, log_evidence)
-    n_first = int(np.prod(shape[: len(groups[0])]))
-    table = joint.reshape(n_first, -1)
+    _, joint = joint_states(weighed, columns, cardinalities, log_evidence)
+    table = joint.reshape(int(n_joint_states(groups[0], cardinalities)), -1)
     independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
     seen = table > 0.0
     return max(0.0, float((table[seen] * np.log(table[seen] / independent[seen])).sum()))
 
 
-def _joint(weighed, columns, shape, log_evidence):
-    """Probability of every joint state, (n_states,)."""
+def n_joint_states(columns, cardinalities):
+    """Number of joint states of some columns, infinite where one is continuous."""
+    return np.prod([cardinalities.get(int(column), np.inf) for column in columns], dtype=float)
+
+
+def joint_states(weighed, columns, cardinalities, log_evidence):
+    """All joint states (n_states, n_columns) of discrete columns, their probabilities.
+
+    The latter, of shape (n_conditions, n_states), are those given each condition.
+    """
+    shape = [cardinalities[int(column)] for column in columns]
     states = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1)
     boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
     n_boxes, n_states = len(boxes), len(states)
@@ -180,8 +190,11 @@ def _joint(weighed, columns, shape, log_evidence):
     agree = (np.isnan(known) | (known == wanted)).all(axis=1)
     cells[:, columns] = wanted
     log_mass = log_evidence(boxes.take(np.repeat(np.arange(n_boxes), n_states)), cells)
-    log_mass = np.where(agree, log_mass, -np.inf) - weighed.log_total[0]
-    return np.exp(log_mass).reshape(n_boxes, n_states).sum(axis=0)
+    log_mass = np.where(agree, log_mass, -np.inf).reshape(n_boxes, n_states)
+    masses = np.zeros((len(weighed), n_states))
+    log_total = weighed.log_total[weighed.condition_of]
+    np.add.at(masses, weighed.condition_of, np.exp(log_mass - log_total[:, None]))
+    return states, masses
 
 
 def gaussian_information(covariance, n_first):

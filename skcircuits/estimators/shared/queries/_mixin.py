@@ -333,7 +333,8 @@ class QueriesMixin:
         ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
             The most probable row under each condition; integers in integer columns. Exact for
             deterministic circuits, else by max-product: the best row of the most probable
-            choice of components.
+            choice of components. Of a `marginal` exact where its columns are categories or few
+            integers, up to 2^20 joint states, else by max-product.
 
         Raises
         ------
@@ -341,11 +342,7 @@ class QueriesMixin:
             If a condition is impossible.
         """
         weighed = self._ask(given)
-        rows, heights = self._model_of(weighed).mpe()
-        rows = self._rounded(rows, weighed)
-        best = np.lexsort((-heights, weighed.condition_of))
-        _, first = np.unique(weighed.condition_of[best], return_index=True)
-        return self._decode_rows(rows[best[first]], weighed.conditions)
+        return self._most_probable(weighed)
 
     def mutual_information(
         self, columns, others, given=None, method="exact", *, n_samples=10_000, random_state=None
@@ -638,6 +635,17 @@ class QueriesMixin:
             return reached
 
         return distribution
+
+    def _most_probable(self, weighed):
+        """Most probable row under each condition, as users see it."""
+        return self._best_rows(weighed, *self._model_of(weighed).mpe())
+
+    def _best_rows(self, weighed, rows, heights):
+        """Of the best rows of each box, with the logs of their densities, those of conditions."""
+        rows = self._rounded(rows, weighed)
+        best = np.lexsort((-heights, weighed.condition_of))
+        _, first = np.unique(weighed.condition_of[best], return_index=True)
+        return self._decode_rows(rows[best[first]], weighed.conditions)
 
     def _rounded(self, rows, weighed):
         """Round integer columns of own rows, within the boxes they were found in."""

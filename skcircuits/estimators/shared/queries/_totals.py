@@ -66,8 +66,12 @@ class BoxesWithTotals:
         """Covariances of features, (n_boxes, F, F)."""
         return self._gathered([part.covariance(features) for _, part in self._parts])
 
-    def mpe(self):
+    def mpe(self, left_out=()):
         """Best rows (n_boxes, n_columns), and the logs of their terms."""
+        if len(left_out):
+            condition = "be about all columns under sums, counts and linear comparisons"
+            way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
+            raise CircuitPropertyError(must("most probable rows", condition, way_out))
         rows, heights = zip(*(part.mpe() for _, part in self._parts))
         return self._gathered(rows), self._gathered(heights)
 

@@ -11,14 +11,17 @@ class RestrictedTrees:
     """Answers under boxes, as `RestrictedCircuit` gives them.
 
     `coverage` holds per column the fraction of each state that lies in each box, (n_boxes, k);
-    `log_mass_of` gives log probabilities of such evidence, `draw_states` completions of one row.
-    They are exact where few joint states are possible, else averages over trees.
+    `log_mass_of` gives log probabilities of such evidence, `draw_states` completions of one row,
+    `find_best` most probable ones. They are exact where few joint states are possible, else
+    averages over trees and searches.
     """
 
-    def __init__(self, coverage, boxes, observed, discretizer, log_mass_of, draw_states):
+    def __init__(
+        self, coverage, boxes, observed, discretizer, *, log_mass_of, draw_states, find_best
+    ):
         self._coverage, self._boxes, self._observed = coverage, boxes, observed
         self._discretizer, self._log_mass_of = discretizer, log_mass_of
-        self._draw_states = draw_states
+        self._draw_states, self._find_best = draw_states, find_best
 
     @property
     def cardinalities(self):
@@ -66,10 +69,26 @@ class RestrictedTrees:
         way_out = "Take numpy.cov of draws: sample(n, given=...), or to_circuit(n_trees)."
         raise CircuitPropertyError(must("covariances", "be asked of a circuit", way_out))
 
-    def mpe(self):
-        """Refuse: rows are completed by ``mpe(X)``."""
-        way_out = "Pass rows to complete: mpe(X), or use to_circuit(n_trees)."
-        raise CircuitPropertyError(must("most probable rows under conditions", "be rows", way_out))
+    def mpe(self, left_out=(), **search):
+        """Rows of highest density (n_boxes, d), and its logarithms (n_boxes,).
+
+        `search` says how rows are looked for that have too many completions to enumerate.
+        """
+        if len(left_out):
+            way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
+            condition = "be about all columns of a mixture of all trees"
+            raise CircuitPropertyError(must("most probable rows", condition, way_out))
+        # Within a bin the density is uniform: what a box leaves of it is as high
+        heights = [
+            (own > 0.0) / (1.0 if edges is None else np.diff(edges))
+            for own, edges in zip(self._coverage, self._discretizer.bin_edges)
+        ]
+        states, log_heights = self._find_best(np.concatenate(heights, axis=1), **search)
+        boxes, rows = np.arange(len(states)), np.empty(self._observed.shape)
+        for j, own in enumerate(states.T):
+            low, high = (ends[boxes, own] for ends in self._ends(j))
+            rows[:, j] = low + (high - low) / 2.0
+        return np.where(np.isnan(self._observed), rows, self._observed), log_heights
 
     def _evidence(self, coverage, box):
         return np.concatenate([own[[box]] for own in coverage], axis=1)

@@ -168,6 +168,37 @@ def test_most_probable_rows_satisfy_the_condition(density, condition):
     pd.testing.assert_series_equal(best.dtypes, kept.dtypes)
 
 
+@pytest.mark.parametrize("given", ["x > 0", "y < 0 or member", None])
+def test_most_probable_rows_of_marginals_sum_the_others_out(density, given):
+    marginal = density.marginal(["size", "job"], given=given)
+    cells = [{"size": size, "job": job} for size in "SML" for job in ("cook", "nurse", "pilot")]
+    best = marginal.mpe()
+    found = marginal.probability({"size": best["size"][0], "job": best.job[0]})
+    assert found == pytest.approx(marginal.probabilities(cells).max(), rel=1e-12)
+    several = marginal.mpe([{"job": "pilot"}, {"size": {"S", "M"}}])
+    assert several.job[0] == "pilot" and several["size"][1] in "SM"
+    numbers = density.marginal(["x", "job"], given=given)
+    row = numbers.mpe()
+    assert np.isfinite(numbers.score_samples(row)[0])
+    # Max-product finds the best row of one choice of components, which is a good one
+    others = numbers.score_samples(numbers.sample(500, random_state=0))
+    assert numbers.score_samples(row)[0] >= np.quantile(others, 0.9)
+
+
+def test_most_probable_rows_of_marginals_of_mixtures():
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(0, [1, 0.1], (300, 2)), rng.normal(5, [0.5, 3], (300, 2))])
+    for kind in ("full", "diag"):
+        density = GaussianMixtureDensity(n_components=2, covariance_type=kind, random_state=0).fit(
+            X
+        )
+        best = density.marginal([0]).mpe()
+        grid = np.linspace(-4, 8, 4001)[:, None]
+        scores = density.marginal([0]).score_samples(grid)
+        # The joint mode lies in the other component
+        assert abs(best[0] - grid[scores.argmax()]) < 0.05 and abs(density.mpe()[0]) < 1
+
+
 def test_tables_of_conditions_answer_row_by_row(density):
     rows = pd.DataFrame(
         {"x": [1.0, np.nan, 0.3], "job": ["cook", "nurse", None]}, index=list("abc")

@@ -1,5 +1,7 @@
 """Mixtures of all trees under conditions: against probabilities, which are sums over all states."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,5 +49,39 @@ def test_what_trees_cannot_answer_names_the_way_out(density):
         density.covariance(given="k >= 1")
     with pytest.raises(CircuitPropertyError, match="method='estimate'"):
         density.expectation(given="count(k > 1, z > 0) == 1")
-    with pytest.raises(CircuitPropertyError, match="Pass rows"):
+    with pytest.raises(CircuitPropertyError, match=r"mpe\(given"):
         density.marginal(["k", "z"], given="k >= 1").mpe()
+
+
+BEST = [*CONDITIONS, "k == 1 and z > 1 or job == 'pilot'", {"job": {"cook", "nurse"}}, None]
+
+
+@pytest.mark.parametrize("given", BEST, ids=str)
+def test_most_probable_rows_are_the_highest_of_all(density, given):
+    best = density.mpe(given=given)
+    edges = density.bin_edges_[2]
+    # The density is uniform in bins: their parts on both sides of all bounds stand for all rows
+    ends = np.unique(np.concatenate([edges, [-0.3, 1.1, 0.0, 1.0, 0.5]]))
+    middles = np.append((ends[:-1] + ends[1:]) / 2, 0.5)
+    rows = pd.DataFrame(
+        product(["cook", "nurse", "pilot"], range(4), middles), columns=["job", "k", "z"]
+    )
+    if isinstance(given, str):
+        rows = rows.query(given)
+        assert len(best.query(given)) == 1
+    elif given is not None and "z" in given:
+        rows = rows[rows.z == given["z"]]
+    elif given is not None:
+        rows = rows[rows.job.isin(given["job"])]
+    highest = density.score_samples(rows).max()
+    assert density.score_samples(best)[0] == pytest.approx(highest, abs=1e-12)
+
+
+def test_most_probable_rows_of_many_conditions(density):
+    given = pd.DataFrame({"job": ["cook", None], "z": [np.nan, 1.3]}, index=["a", "b"])
+    best = density.mpe(given)
+    assert best.index.tolist() == ["a", "b"] and best.z["b"] == 1.3 and best.job["a"] == "cook"
+    row = density.mpe({"z": 1.3})
+    pd.testing.assert_frame_equal(best.loc[["b"]].reset_index(drop=True), row)
+    with pytest.raises(ValueError, match="n_starts"):
+        density.mpe(n_starts=0)
