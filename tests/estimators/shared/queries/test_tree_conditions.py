@@ -53,7 +53,7 @@ def test_what_trees_cannot_answer_names_the_way_out(density):
         density.marginal(["k", "z"], given="k >= 1").mpe()
 
 
-BEST = [*CONDITIONS, "k == 1 and z > 1 or job == 'pilot'", {"job": {"cook", "nurse"}}, None]
+BEST = [*CONDITIONS, "k == 1 and z > 1 or job == 'pilot'", {"job": ["cook", "nurse"]}, None]
 
 
 @pytest.mark.parametrize("given", BEST, ids=str)
