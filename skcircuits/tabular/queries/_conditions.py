@@ -13,7 +13,8 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular._columns import is_missing
 from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
-from skcircuits.tabular.queries._boxes import Boxes, boxes_of_cells, compile_queries, read_mapping
+from skcircuits.tabular.queries._boxes import Boxes, boxes_of_cells
+from skcircuits.tabular.queries._reading import compile_queries, read_mapping
 from skcircuits.tabular.queries._text import parse_text
 from skcircuits.tabular.queries.expressions import (
     Conjunction,
@@ -112,6 +113,8 @@ def _as_condition(given: Any, schema: TableSchema) -> Any:
     if isinstance(given, Mapping):
         return {k: v for k, v in given.items() if not (np.ndim(v) == 0 and is_missing(v))}
     if isinstance(given, str):
+        if "missing" not in given:
+            return given
         given = parse_text(given, schema)
     return _without_missing(as_query(given))
 

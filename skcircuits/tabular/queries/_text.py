@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
 from skcircuits.exceptions import must
@@ -37,19 +38,20 @@ from skcircuits.tabular.queries.expressions import (
     Query,
 )
 
-__all__ = ["parse_text"]
+__all__ = ["NUMBER", "Slot", "parse_text"]
 
 HOW = (
     "Join comparisons of columns by and, or, not: "
     "\"30 <= age < 40 and job in ('nurse', 'cook')\"; the grammar is in the user guide."
 )
+NUMBER = r"(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?(?!\w)"
 TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<number>(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?(?!\w))
+    rf"""\s*(?:
+    (?P<number>{NUMBER})
   | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
   | `(?P<quoted>[^`]+)`
   | (?P<name>[^\W\d]\w*)
-  | (?P<symbol><=|>=|==|!=|[-+*/<>&|~(),\[\]{}])
+  | (?P<symbol><=|>=|==|!=|[-+*/<>&|~(),\[\]{{}}])
   | (?P<end>$)
   )""",
     re.VERBOSE | re.DOTALL,
@@ -66,9 +68,29 @@ ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 MAX_DEPTH = 100
 
 
-def parse_text(text: str, schema: TableSchema) -> Query:
-    """Read a text as a query about the columns of a table, which it names or calls x0, x1, ..."""
-    return _Parser(text, schema).parse()
+def parse_text(text: str, schema: TableSchema, *, with_slots: bool = False) -> Query:
+    """Read a text as a query about the columns of a table, which it names or calls x0, x1, ...
+
+    With slots, numbers remember where they stand, until they are computed with.
+    """
+    return _Parser(text, schema, with_slots=with_slots).parse()
+
+
+class Slot(float):
+    """A number of a text, the how manieth it is, and the sign before it."""
+
+    index: int
+    sign: float
+
+    @classmethod
+    def of(cls, value: float, index: int, sign: float = 1.0) -> Slot:
+        """Make one: a float's constructor takes its value alone."""
+        slot = cls(value)
+        slot.index, slot.sign = index, sign
+        return slot
+
+    def __neg__(self) -> Slot:
+        return Slot.of(-float(self), self.index, -self.sign)
 
 
 class _Token(NamedTuple):
@@ -79,8 +101,9 @@ class _Token(NamedTuple):
 class _Parser:
     """Recursive descent over the tokens of one text."""
 
-    def __init__(self, text: str, schema: TableSchema) -> None:
+    def __init__(self, text: str, schema: TableSchema, *, with_slots: bool) -> None:
         self._text, self._names = text, _TextNames(schema)
+        self._slots = count() if with_slots else None
         self._tokens = self._split()
         self._at, self._depth = 0, 0
 
@@ -320,6 +343,8 @@ class _Parser:
         if kind == "string":
             return ESCAPE.sub(_unescape, value[1:-1])
         try:
+            if self._slots is not None:
+                return Slot.of(float(value), next(self._slots))
             return float(value) if re.search("[.eE]", value) else int(value)
         except ValueError as error:
             self._fail(f"be an expression ({error})", value)
