@@ -100,11 +100,9 @@ class JointTable(InputUnit):
         return self.layer_type, self.log_masses.shape
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
         return {"scope": self.scope, "log_masses": self.log_masses, "modes": self.modes}
 
     def marginalize(self, variables: frozenset[int]) -> JointTable | None:
-        """Sum out some variables."""
         removed = tuple(i for i, variable in enumerate(self.scope) if variable in variables)
         kept = [variable for variable in self.scope if variable not in variables]
         return JointTable(kept, np.logaddexp.reduce(self.log_masses, removed)) if kept else None
@@ -132,7 +130,6 @@ class JointTableLayer(DiscreteInputLayer):
 
     @classmethod
     def stack(cls, units: Sequence[JointTable]) -> JointTableLayer:
-        """Stack units."""
         modes = [unit.modes for unit in units if unit.modes is not None]
         return cls(
             np.array([unit.scope for unit in units]),
@@ -159,11 +156,9 @@ class JointTableLayer(DiscreteInputLayer):
 
     @property
     def n_states(self) -> IntArray:
-        """Number of states of each variable of each unit, shape (n_units, n_variables)."""
         return np.broadcast_to(self._shape, self.scopes.shape)
 
     def tables(self, cardinalities: Mapping[int, int]) -> Iterator[tuple[slice, Scope, FloatArray]]:
-        """Masses of the units of each scope at each code."""
         for own in self._runs:
             yield own, tuple(self.scopes[own.start].tolist()), self._linear_lookup[own]
 
@@ -173,7 +168,6 @@ class JointTableLayer(DiscreteInputLayer):
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units."""
         return len(self) * (len(self._states) - 1)
 
     def _gather(self, lookup: FloatArray, X: FloatArray) -> FloatArray:
@@ -185,15 +179,12 @@ class JointTableLayer(DiscreteInputLayer):
         return values
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log mass of each unit at each row."""
         return self._gather(self._lookup, X)
 
     def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mass of each unit at each row."""
         return self._gather(self._linear_lookup, X), np.zeros(len(X))
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log mass of the joint states inside each row's box."""
         values = np.empty((len(self), len(box.lower)))
         for units in self._runs:
             inside = np.ones((len(self._states), len(box.lower)))
@@ -206,7 +197,6 @@ class JointTableLayer(DiscreteInputLayer):
             return np.log(values)
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log mass of the best completion."""
         return self._gather(self._log_max_lookup, X)
 
     @cached_property
@@ -222,7 +212,6 @@ class JointTableLayer(DiscreteInputLayer):
         return np.minimum.reduceat(numbers, starts, axis=1)
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells with the most probable joint states."""
         return self._states[self._modes[units, self._codes_of(cells)]].astype(np.float64)
 
     def _codes_of(self, cells: FloatArray) -> IntArray:
@@ -256,7 +245,6 @@ class JointTableLayer(DiscreteInputLayer):
         return InverseCdf(masses.ravel(), firsts.ravel(), np.tile(lengths, len(self)))
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells with random states."""
         codes, completions, starts, _ = self._completions
         distributions = units * len(starts) + self._codes_of(cells)
         outcomes = self._posterior.draw(distributions, rng.random(len(units)))
@@ -291,7 +279,6 @@ class JointTableLayer(DiscreteInputLayer):
         return contexts
 
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
-        """Divide the flows of the units among the states of their unknown variables."""
         unknown = np.isnan(X.T)
         for units, codes in zip(self._runs, self._codebook.codes(X)):
             own_flows = flows[units]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -57,6 +58,8 @@ class Densities:
 
 InputStep = Lookup | Densities
 InnerStep = ProductLayer | SumLayer | BlockLayer
+# Gives the rows of the buffer that hold some units.
+RowsOf = Callable[[Sequence[int] | IntArray], IntArray]
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class _Node:
 
     units: Sequence[int]
     reads: Sequence[int]
-    make: Callable[[slice, Callable[[Sequence[int]], IntArray]], InputStep | InnerStep]
+    make: Callable[[slice, RowsOf], InputStep | InnerStep]
     needs: list[_Node] = field(default_factory=list)
 
 
@@ -134,8 +137,8 @@ def _lower(plan: Plan) -> LoweredPlan:
     for node in order:
         row_of[list(node.units)] = start_of[id(node)] + np.arange(len(node.units))
 
-    def rows_of(units: Sequence[int]) -> IntArray:
-        return row_of[list(units)]
+    def rows_of(units: Sequence[int] | IntArray) -> IntArray:
+        return row_of[np.asarray(units)]
 
     steps = [
         node.make(slice(start_of[id(node)], start_of[id(node)] + len(node.units)), rows_of)
@@ -151,16 +154,20 @@ def _input_nodes(plan: Plan, scopes: list[Scope]) -> Iterable[_Node]:
     for span, layer in plan.inputs:
         units = range(span.start, span.stop)
         if not isinstance(layer, DiscreteInputLayer):
-            yield _Node(units, [], lambda out, _, layer=layer: Densities(out, layer))  # type: ignore[misc]
+            yield _Node(units, [], partial(_densities, layer))
             continue
         for own, scope, table in layer.tables(plan.cardinalities):
             number = len(scopes)
             scopes.append(scope)
-            yield _Node(
-                units[own],
-                [],
-                lambda out, _, table=table, number=number: Lookup(out, table, number),  # type: ignore[misc]
-            )
+            yield _Node(units[own], [], partial(_lookup, table, number))
+
+
+def _densities(layer: InputLayer, out: slice, rows_of: RowsOf) -> Densities:
+    return Densities(out, layer)
+
+
+def _lookup(table: FloatArray, number: int, out: slice, rows_of: RowsOf) -> Lookup:
+    return Lookup(out, table, number)
 
 
 def _inner_nodes(plan: Plan) -> Iterable[_Node]:
@@ -212,7 +219,7 @@ def _sum_node(layer: SumLayer) -> _Node:
     return _Node(
         range(layer.units.start, layer.units.stop),
         layer.children.tolist(),
-        lambda out, rows_of: SumLayer(out, layer.edges, rows_of(layer.children), layer.lengths),  # type: ignore[arg-type]
+        lambda out, rows_of: SumLayer(out, layer.edges, rows_of(layer.children), layer.lengths),
     )
 
 
@@ -230,10 +237,12 @@ def _block_nodes(plan: Plan, layer: SumLayer, fused: set[int]) -> Iterable[_Node
         yield _Node(
             range(start, start + n_sums),
             [unit for factor in factors for unit in factor],
-            lambda out, rows_of, factors=factors, first=first: BlockLayer(  # type: ignore[misc]
-                out, slice(first, first + n_edges), tuple(rows_of(factor) for factor in factors)
-            ),
+            partial(_block, factors, slice(first, first + n_edges)),
         )
+
+
+def _block(factors: list[list[int]], edges: slice, out: slice, rows_of: RowsOf) -> BlockLayer:
+    return BlockLayer(out, edges, tuple(rows_of(factor) for factor in factors))
 
 
 def _depth_first(root: _Node) -> list[_Node]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from skcircuits.circuits.inputs.base import InputUnit
 from skcircuits.circuits.inputs.registry import (
     family_of_name,
     registered_names,
@@ -37,7 +38,8 @@ def save(root: Unit, path: str | PathLike[str]) -> None:
     """
     units = UnitList.of(topological_order(root))
     require_registered({type(unit) for unit in units.inputs})
-    names = [type(unit).__name__ for unit in units.inputs]
+    inputs = [unit for unit in units.inputs if isinstance(unit, InputUnit)]
+    names = [type(unit).__name__ for unit in inputs]
     families = sorted(set(names))
     # A kind also tells the family of an input unit.
     kinds = units.kinds.copy()
@@ -51,8 +53,8 @@ def save(root: Unit, path: str | PathLike[str]) -> None:
         "weights": units.weights,
     }
     for name in families:
-        leaves = [unit for unit in units.inputs if type(unit).__name__ == name]
-        arrays.update(_pack(name, [leaf.parameters() for leaf in leaves]))  # type: ignore[attr-defined]
+        leaves = [unit for unit in inputs if type(unit).__name__ == name]
+        arrays.update(_pack(name, [leaf.parameters() for leaf in leaves]))
     with open(path, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 

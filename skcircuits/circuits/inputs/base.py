@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from skcircuits.circuits.structure.units import LeafUnit
-from skcircuits.exceptions import must
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -126,9 +126,10 @@ class InputUnit(LeafUnit, ABC):
             Keyword arguments: numbers and arrays of numbers.
         """
 
-    @abstractmethod
     def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
         """Sum or integrate out some variables.
+
+        Families over several variables override it.
 
         Parameters
         ----------
@@ -139,7 +140,22 @@ class InputUnit(LeafUnit, ABC):
         -------
         InputUnit or None
             The unit of the remaining variables; None when none remain.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If some variables of a family remain that does not say how.
         """
+        removed = variables.intersection(self.scope)
+        if removed and len(removed) < len(self.scope):
+            raise CircuitPropertyError(
+                must(
+                    "input units that lose some of their variables",
+                    "be of a family with a `marginalize` of its own",
+                    family=type(self).__name__,
+                )
+            )
+        return None if removed else self
 
     def condition(self, x: FloatArray) -> InputUnit | None:
         """Fix the observed variables of the scope at their values.

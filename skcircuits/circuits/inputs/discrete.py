@@ -74,7 +74,6 @@ class DiscreteLayer(DiscreteInputLayer):
 
     @classmethod
     def stack(cls, units: Sequence[DiscreteUnit]) -> DiscreteLayer:
-        """Stack units."""
         cardinalities = np.array([unit.n_states for unit in units])
         masses = np.zeros((len(units), cardinalities.max()))
         masses[np.arange(masses.shape[1]) < cardinalities[:, None]] = np.concatenate(
@@ -96,18 +95,15 @@ class DiscreteLayer(DiscreteInputLayer):
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units."""
         return self._n_parameters
 
     @property
     def n_states(self) -> IntArray:
-        """Number of states of each unit, shape (n_units, 1)."""
         return self.cardinalities[:, None]
 
     def tables(
         self, cardinalities: Mapping[int, int]
     ) -> Iterator[tuple[slice, tuple[int, ...], FloatArray]]:
-        """Masses of the units of each variable; the columns are states, unknown, no state."""
         for start, count in zip(*self._scope_runs):
             own, variable = slice(start, start + count), int(self.scopes[start, 0])
             n_states = cardinalities[variable]
@@ -145,15 +141,12 @@ class DiscreteLayer(DiscreteInputLayer):
         return values
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log mass of each unit at each row, (n_units, n); what is no state has mass zero."""
         return self._gather(self._lookup, X)
 
     def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mass of each unit at each row, (n_units, n), and zeros (n,)."""
         return self._gather(self._linear_lookup, X), np.zeros(len(X))
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log mass of the states inside each row's box, (n_units, n)."""
         n_states = self.log_masses.shape[1]
         values = np.empty((len(self), len(box.lower)))
         for variable, units, own_states in self._units_by_column:
@@ -165,18 +158,15 @@ class DiscreteLayer(DiscreteInputLayer):
             return np.log(values)
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log mass, of the most probable state where the cell is missing, (n_units, n)."""
         lookup = self._lookup.copy()
         lookup[:, -1] = self.log_masses.max(axis=1)
         return self._gather(lookup, X)
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells, (m, 1), with the most probable state of their units, (m,)."""
         best = self.log_masses.argmax(axis=1)[units]
         return np.where(np.isnan(cells), best[:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells, (m, 1), with random states of their units, (m,)."""
         steps = np.cumsum(self.masses, axis=1)
         steps /= steps[:, -1:]
         uniform = rng.random(len(units))
@@ -186,7 +176,6 @@ class DiscreteLayer(DiscreteInputLayer):
         return np.where(np.isnan(cells), states[:, None], cells)
 
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
-        """Divide the flows of the units among the states of their unknown variables."""
         for variable, units, n_states in self._units_by_column:
             rows = np.flatnonzero(np.isnan(X[:, variable]))
             masses = self.masses[units, :n_states]
@@ -216,12 +205,7 @@ class DiscreteUnit(InputUnit):
         return self.n_states - 1
 
     def possible_states(self) -> BoolArray:
-        """Which states have positive probability, shape (n_states,)."""
         return self.probabilities > 0
-
-    def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
-        """Sum out the variable."""
-        return None if self.variable in variables else self
 
 
 @register_input_unit
@@ -256,7 +240,6 @@ class Categorical(DiscreteUnit):
         super().__init__(variable, masses)
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
         return {"variable": self.variable, "probabilities": self.probabilities}
 
 
@@ -285,7 +268,6 @@ class Bernoulli(DiscreteUnit):
         self.p: float = float(p)
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
         return {"variable": self.variable, "p": self.p}
 
 
@@ -327,7 +309,6 @@ class Indicator(DiscreteUnit):
         return 0
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
         return {"variable": self.variable, "state": self.state, "n_states": self.n_states}
 
 

@@ -62,13 +62,11 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
 
     @property
     def size_in_bytes(self) -> int:
-        """Memory the stacked parameters take."""
         stack = self.gaussians
         return stack.means.nbytes + stack.loadings.nbytes + stack.noise_variances.nbytes
 
     @property
     def bytes_per_row(self) -> int:
-        """Temporary memory that evaluating one row takes: a few cells and factors per unit."""
         return 4 * 8 * (self.scopes.size + len(self) * self.gaussians.n_factors)
 
     _log_density = staticmethod(factor_log_density)
@@ -188,7 +186,6 @@ class FactorGaussian(MultivariateGaussian):
         return self.layer_type, self.variables, self.loadings.shape[1]
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
         return {
             "variables": list(self.variables),
             "mean": self.mean,
@@ -197,7 +194,6 @@ class FactorGaussian(MultivariateGaussian):
         }
 
     def _marginal(self, kept: list[int]) -> FactorGaussian:
-        """The distribution of some of the variables, by their indices."""
         variables = [self.variables[i] for i in kept]
         parameters = self.mean[kept], self.loadings[kept], self.noise_variances[kept]
         return FactorGaussian(variables, *parameters)

@@ -39,7 +39,6 @@ class GaussianLayer(DifferentiableLayer):
 
     @classmethod
     def stack(cls, units: Sequence[Gaussian]) -> GaussianLayer:
-        """Stack units."""
         return cls(
             np.array([unit.variable for unit in units]),
             np.array([unit.mean for unit in units]),
@@ -48,11 +47,9 @@ class GaussianLayer(DifferentiableLayer):
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units."""
         return 2 * len(self)
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density of each unit at each row, (n_units, n)."""
         cells = X.T[self.scopes[:, 0]]
         missing = np.isnan(cells)
         cells -= self.means[:, None]
@@ -64,7 +61,6 @@ class GaussianLayer(DifferentiableLayer):
         return cells
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log probability of each row's interval, (n_units, n)."""
         column = self.scopes[:, 0]
         # Bounds that overflow are as good as infinite
         with np.errstate(over="ignore"):
@@ -75,25 +71,20 @@ class GaussianLayer(DifferentiableLayer):
         )
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log density, at the mean where the cell is missing, (n_units, n)."""
         missing = np.isnan(X.T[self.scopes[:, 0]])
         return np.where(missing, self._log_peak[:, None], self.log_prob(X))
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells, (m, 1), with the means of their units, (m,)."""
         return np.where(np.isnan(cells), self.means[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells, (m, 1), with random values of their units, (m,)."""
         drawn = self.means[units] + self.stds[units] * rng.standard_normal(len(units))
         return np.where(np.isnan(cells), drawn[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of each cell, (n_units, n, 1); the cell and 0 where observed."""
         return moments_of_columns(self, X, self.means, np.square(self.stds))
 
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        """Add flow times (mean - x) / variance of each unit to score (n_columns, n)."""
         pulls = self.means[:, None] - X.T[self.scopes[:, 0]]
         pulls[np.isnan(pulls)] = 0.0
         pulls /= self.stds[:, None]
@@ -142,9 +133,4 @@ class Gaussian(InputUnit):
         self.std = float(std)
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
         return {"variable": self.variable, "mean": self.mean, "std": self.std}
-
-    def marginalize(self, variables: frozenset[int]) -> Gaussian | None:
-        """Integrate out the variable."""
-        return None if self.variable in variables else self

@@ -70,12 +70,10 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
     @property
     def size_in_bytes(self) -> int:
-        """Memory the stacked parameters take."""
         return self.gaussians.means.nbytes + self.gaussians.distinct_covariances.nbytes
 
     @property
     def bytes_per_row(self) -> int:
-        """Temporary memory that evaluating one row takes: a few matrices per unit."""
         return 4 * 8 * self.scopes.size * self.scopes.shape[1]
 
     def cells(self, X: FloatArray) -> FloatArray:
@@ -91,7 +89,6 @@ class MultivariateGaussianLayer(DifferentiableLayer):
     _score: ClassVar[Callable[..., FloatArray]] = staticmethod(weighted_score)
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density of the observed cells under each unit, shape (n_units, n)."""
         return self._log_density(self.gaussians, self.cells(X))
 
     def log_box(self, box: Box) -> FloatArray:
@@ -99,24 +96,19 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         return log_box_probability(self.gaussians, self.cells(box.lower), self.cells(box.upper))
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log joint density at the conditional means, shape (n_units, n)."""
         return self._log_peak(self.gaussians, self.cells(X))
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells with the conditional mean, shape (m, scope_size)."""
         return self._mean(self.gaussians, cells)[units, np.arange(len(units))]
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Draw NaN cells given the observed ones, shape (m, scope_size)."""
         return self._complete(self.gaussians, units, cells, rng)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of every cell given the observed ones, (n_units, n, scope_size)."""
         cells = self.cells(X)
         return self._mean(self.gaussians, cells), self._variance(self.gaussians, cells)
 
     def conditional_means(self, X: FloatArray) -> FloatArray:
-        """Mean of every cell given the observed ones, shape (n_units, n, scope_size)."""
         return self._mean(self.gaussians, self.cells(X))
 
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
@@ -215,7 +207,6 @@ class MultivariateGaussian(InputUnit):
         return self.layer_type, self.variables
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
         return {
             "variables": list(self.variables),
             "mean": self.mean,
@@ -223,7 +214,6 @@ class MultivariateGaussian(InputUnit):
         }
 
     def marginalize(self, variables: frozenset[int]) -> MultivariateGaussian | None:
-        """Integrate out some variables."""
         kept = [i for i, variable in enumerate(self.variables) if variable not in variables]
         if len(kept) == len(self.variables):
             return self
@@ -235,7 +225,6 @@ class MultivariateGaussian(InputUnit):
         return MultivariateGaussian(variables, self.mean[kept], self.covariance[np.ix_(kept, kept)])
 
     def condition(self, x: FloatArray) -> MultivariateGaussian | None:
-        """Fix the observed variables at their values."""
         cells = np.asarray(x, dtype=np.float64)[list(self.variables)]
         missing = np.isnan(cells)
         if missing.all() or not missing.any():

@@ -43,18 +43,15 @@ class PoissonLayer(NumericalLayer):
 
     @classmethod
     def stack(cls, units: Sequence[Poisson]) -> PoissonLayer:
-        """Stack units."""
         return cls(
             np.array([unit.variable for unit in units]), np.array([unit.rate for unit in units])
         )
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units."""
         return len(self)
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log mass of each unit at each row, (n_units, n); what is no count has mass zero."""
         cells = X.T[self.scopes[:, 0]]
         missing = np.isnan(cells)
         values = _log_mass(np.where(missing, 0.0, cells), self.rates[:, None])
@@ -62,7 +59,6 @@ class PoissonLayer(NumericalLayer):
         return values
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log mass of the counts in each row's interval, (n_units, n)."""
         column = self.scopes[:, 0]
         lower, upper = box.lower.T[column], box.upper.T[column]
         with np.errstate(invalid="ignore"):
@@ -73,17 +69,14 @@ class PoissonLayer(NumericalLayer):
         return _log_interval(first, last, np.broadcast_to(self.rates[:, None], first.shape))
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log mass, of the most probable count where the cell is unknown, (n_units, n)."""
         cells = X.T[self.scopes[:, 0]]
         modes = np.floor(self.rates)[:, None]
         return _log_mass(np.where(np.isnan(cells), modes, cells), self.rates[:, None])
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Fill NaN cells, (m, 1), with the most probable count of their units, (m,)."""
         return np.where(np.isnan(cells), np.floor(self.rates)[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells, (m, 1), with random counts of their units, (m,)."""
         uniform, rates = rng.random(len(units)), self.rates[units]
         counts = np.zeros(len(units))
         positive = rates > 0
@@ -91,7 +84,6 @@ class PoissonLayer(NumericalLayer):
         return np.where(np.isnan(cells), counts[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of each cell, (n_units, n, 1); the cell and 0 where observed."""
         return moments_of_columns(self, X, self.rates, self.rates)
 
 
@@ -133,11 +125,8 @@ class Poisson(InputUnit):
         self.scope = (self.variable,)
         self.rate: float = float(rate)
 
-    def parameters(self) -> dict[str, Any]:  # noqa: D102 (inherited)
+    def parameters(self) -> dict[str, Any]:
         return {"variable": self.variable, "rate": self.rate}
-
-    def marginalize(self, variables: frozenset[int]) -> Poisson | None:  # noqa: D102 (inherited)
-        return None if self.variable in variables else self
 
 
 def _log_mass(counts: FloatArray, rates: FloatArray) -> FloatArray:

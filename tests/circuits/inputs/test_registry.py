@@ -79,6 +79,18 @@ def test_abstract_families_are_refused():
         register_input_unit(WithoutLayer)
 
 
+def test_joint_families_say_how_they_are_marginalised():
+    class Joint(Shifted):
+        def __init__(self, variables):
+            self.scope = tuple(variables)
+
+    joint = Joint([0, 1])
+    assert joint.marginalize(frozenset({2})) is joint
+    assert joint.marginalize(frozenset({0, 1})) is None
+    with pytest.raises(CircuitPropertyError, match="`marginalize` of its own; got family='Joint'"):
+        joint.marginalize(frozenset({1}))
+
+
 def test_rules_serve_subclasses_nearest_first():
     rules = Rules("compared")
     rules.register(InputUnit, InputUnit)(lambda left, right: "any")

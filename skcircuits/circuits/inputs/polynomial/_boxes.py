@@ -39,12 +39,10 @@ class ManyIntervals(BoxMasses):
         ]
 
     def write(self, rows: Rows, masses: FloatArray) -> None:
-        """Give probabilities (n_units, m) to absolute accuracy."""
         for units, intervals in self._parts:
             intervals.write(rows, masses[units])
 
     def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
-        """Give probabilities and bounds of their errors, (n_units, m) each."""
         for units, intervals in self._parts:
             intervals.write_bounds(rows, masses[units], errors[units])
 
@@ -59,7 +57,6 @@ class FewIntervals(BoxMasses):
         self._groups, self._bounds, self._closed = groups, bounds, closed
 
     def write(self, rows: Rows, masses: FloatArray) -> None:
-        """Give probabilities (n_units, m)."""
         pieces, x = self._places(rows)
         ends = self._groups[0].pieces.cumulative(pieces, x)
         np.subtract(ends[:, 1], ends[:, 0], out=masses)
@@ -68,7 +65,6 @@ class FewIntervals(BoxMasses):
         self._add_atoms(rows, masses)
 
     def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
-        """Give probabilities and bounds of their errors, (n_units, m) each."""
         pieces, x = self._places(rows)
         ends = self._groups[0].pieces.two_sided(pieces, x)
         is_wide = x[:, 0] < x[:, 1]

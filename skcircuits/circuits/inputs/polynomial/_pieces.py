@@ -164,30 +164,38 @@ class PolynomialPieces:
     @cached_property
     def peaks(self) -> tuple[FloatArray, FloatArray]:
         """Point of the highest density of each function and its log density, both (U,)."""
-        # Between neighbours on this grid a polynomial of the degree has at most one peak
-        # worth a search; the best grid point stays a candidate for monotone pieces.
-        grid = np.linspace(0.0, 1.0, 16 * len(self.coefficients) + 1)
         pieces = np.arange(len(self.widths))
-        heights = np.polynomial.polynomial.polyval(grid, self.coefficients)
-        best = heights.argmax(axis=1)
-        low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
-        for _ in range(60):
-            left, right = low + (high - low) / 3, high - (high - low) / 3
-            rising = self._horner(self.coefficients, pieces, left) < self._horner(
-                self.coefficients, pieces, right
-            )
-            low, high = np.where(rising, left, low), np.where(rising, high, right)
-        candidates = np.stack([grid[best], (low + high) / 2])
-        values = np.stack([self._horner(self.coefficients, pieces, u) for u in candidates])
-        winner = values.argmax(axis=0)
-        u = np.where(self.is_tail, 0.0, candidates[winner, pieces])
+        ends = (~self.is_tail).astype(np.float64)
+        u, values = self.highest_points(pieces, np.zeros(len(pieces)), ends)
         with np.errstate(divide="ignore"):
-            log_height = np.log(np.maximum(values.max(axis=0), 0.0) / self.widths)
+            log_height = np.log(np.maximum(values, 0.0) / self.widths)
         log_height = np.where(self.is_tail, self._log_heights, log_height)
         highest = np.maximum.reduceat(log_height, self.first)
         hits = np.flatnonzero(log_height == np.repeat(highest, self.last - self.first + 1))
         chosen = hits[np.searchsorted(hits, self.first)]
         return self.starts[chosen] + self.widths[chosen] * u[chosen], highest
+
+    def highest_points(
+        self, pieces: IntArray, start: FloatArray, stop: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Where in parts [u0, u1] of pieces the polynomials are highest, and how high."""
+
+        def height(fraction: FloatArray) -> FloatArray:
+            return self._horner(self.coefficients, pieces, start + fraction * (stop - start))
+
+        # Between neighbours on this grid a polynomial of the degree has at most one peak
+        # worth a search; the best grid point stays a candidate for monotone pieces.
+        grid = np.linspace(0.0, 1.0, 16 * len(self.coefficients) + 1)
+        best = np.stack([height(fraction) for fraction in grid]).argmax(axis=0)
+        low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
+        for _ in range(60):
+            left, right = low + (high - low) / 3, high - (high - low) / 3
+            is_rising = height(left) < height(right)
+            low, high = np.where(is_rising, left, low), np.where(is_rising, high, right)
+        at_grid, refined = grid[best], (low + high) / 2
+        values = np.stack([height(at_grid), height(refined)])
+        fraction = np.where(values[1] > values[0], refined, at_grid)
+        return start + fraction * (stop - start), values.max(axis=0)
 
     @staticmethod
     def _horner(table: FloatArray, pieces: IntArray, u: FloatArray) -> FloatArray:

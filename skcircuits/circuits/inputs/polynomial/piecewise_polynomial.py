@@ -57,26 +57,21 @@ class PiecewisePolynomialLayer(DensityLayer):
 
     @classmethod
     def stack(cls, units: Sequence[PiecewisePolynomial]) -> PiecewisePolynomialLayer:
-        """Stack units."""
         return cls(units)
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units."""
         return self._n_parameters
 
     @property
     def size_in_bytes(self) -> int:
-        """Memory the stacked parameters take."""
         return sum(v.nbytes for v in vars(self.pieces).values() if isinstance(v, np.ndarray))
 
     @property
     def massive_variables(self) -> IntArray:
-        """Variables with points of positive mass under some unit."""
         return np.array([g.variable for g in self.groups if g.atom_masses.any()], dtype=np.intp)
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density of each unit at each row, log mass at point masses, (n_units, n)."""
         values = np.zeros((len(self), len(X)))
         for group in self.groups:
             cells = X[:, group.variable]
@@ -86,7 +81,6 @@ class PiecewisePolynomialLayer(DensityLayer):
         return values
 
     def log_box(self, box: Box) -> FloatArray:
-        """Log probability of each row's interval, (n_units, n); its ends matter at point masses."""
         values = np.zeros((len(self), len(box.lower)))
         for group, (lower, upper) in zip(self.groups, self._bounds(box)):
             bounded = np.flatnonzero(~np.isinf(lower) | ~np.isinf(upper))
@@ -97,7 +91,6 @@ class PiecewisePolynomialLayer(DensityLayer):
         return values
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
-        """Do once for all rows what all batches need."""
         if not self._is_sorted:
             return super().prepare_boxes(box)
         intervals = ManyIntervals if len(box.lower) >= MANY_POINTS else FewIntervals
@@ -113,7 +106,6 @@ class PiecewisePolynomialLayer(DensityLayer):
         return bounds
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log density, at its highest point or largest point mass where the cell is missing."""
         values = self.log_prob(X)
         for group in self.groups:
             missing = np.flatnonzero(np.isnan(X[:, group.variable]))
@@ -128,7 +120,6 @@ class PiecewisePolynomialLayer(DensityLayer):
         return np.where(np.isnan(cells), points[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Fill NaN cells, (m, 1), with random values, by inverse cumulative distribution."""
         uniform = rng.random(len(units))
         drawn = np.empty(len(units))
         group_of_unit = np.empty(len(self), dtype=np.intp)
@@ -140,7 +131,6 @@ class PiecewisePolynomialLayer(DensityLayer):
         return np.where(np.isnan(cells), drawn[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of each cell, (n_units, n, 1); the cell and 0 where observed."""
         return moments_of_columns(self, X, self.means, self.variances)
 
 
@@ -276,7 +266,6 @@ class PiecewisePolynomial(InputUnit):
         return float(mean), float(masses @ (spreads + (points - mean) ** 2))
 
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit."""
         return {
             "variable": self.variable,
             "knots": self.knots,
@@ -288,7 +277,6 @@ class PiecewisePolynomial(InputUnit):
         }
 
     def possible_intervals(self) -> FloatArray:
-        """Intervals outside of which the density is zero."""
         # A piece is a mixture of the basis functions that do not vanish on it
         windows = np.lib.stride_tricks.sliding_window_view(self.weights, self.degree + 1)
         lower_tail, upper_tail = np.split(self.tail_masses, 2)
@@ -299,10 +287,6 @@ class PiecewisePolynomial(InputUnit):
             [np.nextafter(self.atoms, -np.inf), np.nextafter(self.atoms, np.inf)], axis=1
         )
         return np.concatenate([ends.reshape(-1, 2), around])
-
-    def marginalize(self, variables: frozenset[int]) -> PiecewisePolynomial | None:
-        """Integrate out the variable."""
-        return None if self.variable in variables else self
 
 
 def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int = 0) -> FloatArray:

@@ -62,7 +62,6 @@ class RestrictedDiscrete(RestrictedLayer):
             yield StateFlows(variable, every_row, divided)
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the codes."""
         mean, square = np.zeros((2, len(self.layer), self._n))
         codes = np.arange(self.layer.masses.shape[1])
         mass = self.mass()
@@ -75,7 +74,6 @@ class RestrictedDiscrete(RestrictedLayer):
         return mean[..., None], np.maximum(square - mean**2, 0.0)[..., None]
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        """Means and covariances of features in one row."""
         n_states, n_units = self.layer.masses.shape[1], len(self.layer)
         means = np.zeros((n_units, len(features)))
         covariances = np.zeros((n_units, len(features), len(features)))

@@ -1,14 +1,14 @@
-"""Joint Gaussian units restricted to boxes: up to three bounded variables per unit."""
+"""Joint Gaussian units given observed cells and bounds on up to three directions of the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import singledispatch
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.restriction._evidence import (
     Evidence,
@@ -25,108 +25,109 @@ MAX_BOUNDED = 3
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Rows with the same variables observed and bounded; places within the scope.
+class _Bounds:
+    """Rows with the same cells observed, and r bounds on linear forms of their free variables.
 
-    Moments of the other variables given the observed ones: `means` (K, n, m), `covariances`
-    (K, m, m) over the free ones, bounded first.
+    ``rows`` (n,); ``forms`` (r, scope_size): factors of the variables, not used where observed;
+    ``low``, ``high`` (n, r): ends of the forms, infinite where open.
     """
 
     rows: IntArray
-    observed: IntArray
-    bounded: IntArray
+    forms: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True)
+class _Group:
+    """What the observed cells of some rows say about m free variables x and r forms y = F x.
+
+    ``free`` (m,): places within the scope; ``means`` (K, n, m) and ``covariances`` (K, m, m) of x,
+    ``centres`` (K, n, r), ``inner`` (K, r, r) and ``scales`` (K, r) of y: means, covariances and
+    standard deviations; ``gains`` (K, m, r): the regression of x on y; ``normals``: the forms,
+    standardised, within their bounds, for all pairs of a unit and a row, units first.
+    """
+
+    bounds: _Bounds
     free: IntArray
+    factors: FloatArray
     means: FloatArray
     covariances: FloatArray
-    normals: TruncatedNormals | None
+    centres: FloatArray
+    inner: FloatArray
+    scales: FloatArray
     gains: FloatArray
+    normals: TruncatedNormals
 
     @property
-    def scales(self) -> FloatArray:
-        """Standard deviations of the bounded variables, (K, r)."""
-        n_bounded = len(self.bounded)
-        stds: FloatArray = np.sqrt(np.diagonal(self.covariances, axis1=1, axis2=2)[:, :n_bounded])
-        return stds
+    def rows(self) -> IntArray:
+        return self.bounds.rows
+
+    @property
+    def n_bounded(self) -> int:
+        return len(self.bounds.forms)
 
 
 class RestrictedGaussians(RestrictedLayer):
-    """Gaussians of which some variables are observed and some bounded."""
+    """Gaussians of which some variables are observed, and some linear forms bounded.
 
-    def __init__(self, layer: MultivariateGaussianLayer, evidence: Evidence) -> None:
+    Forms y = F x of a Gaussian are Gaussian: truncated to their box, they pull the variables
+    along by regression, x = m + G (y - F m). A variable with bounds is a form of its own.
+    """
+
+    def __init__(
+        self, layer: MultivariateGaussianLayer, evidence: Evidence, bounds: list[_Bounds]
+    ) -> None:
         self.layer, self._evidence = layer, evidence
         self._cells = layer.cells(evidence.X)
-        is_free = np.isnan(self._cells)
-        lower, upper = layer.cells(evidence.box.lower), layer.cells(evidence.box.upper)
-        self._lower = np.where(is_free & ~np.isnan(lower), lower, -np.inf)
-        self._upper = np.where(is_free & ~np.isnan(upper), upper, np.inf)
-        kind = np.where(is_free, 0, 1)
-        kind[~np.isinf(self._lower) | ~np.isinf(self._upper)] = 2
-        self._kinds, self._kind_of = np.unique(kind, axis=0, return_inverse=True)
-        self._kind_of = self._kind_of.reshape(-1)
-        most = int((self._kinds == 2).sum(axis=1).max(initial=0))
-        if most > MAX_BOUNDED:
-            condition = f"bound at most {MAX_BOUNDED} columns of one multivariate Gaussian"
-            way_out = "Bound fewer columns, or fit covariance_type='diag'."
-            raise CircuitPropertyError(must("conditions", condition, way_out, bounded=most))
-        self._groups = [self._group(number) for number in range(len(self._kinds))]
+        self._groups = [self._group(own) for own in bounds]
+        self._group_of = np.empty(len(evidence), dtype=np.intp)
+        for number, own in enumerate(bounds):
+            self._group_of[own.rows] = number
 
-    def _group(self, number: int) -> _Group:
+    def _group(self, bounds: _Bounds) -> _Group:
         """Condition the Gaussians on what is observed in one group of rows."""
-        kind, rows = self._kinds[number], np.flatnonzero(self._kind_of == number)
-        observed, bounded = np.flatnonzero(kind == 1), np.flatnonzero(kind == 2)
-        free = np.concatenate([bounded, np.flatnonzero(kind == 0)])
+        is_observed = ~np.isnan(self._cells[bounds.rows[0]])
+        observed, free = np.flatnonzero(is_observed), np.flatnonzero(~is_observed)
         stack = self.layer.gaussians
-        means = np.broadcast_to(stack.means[:, None, free], (len(self.layer), len(rows), len(free)))
+        means = np.repeat(stack.means[:, None, free], len(bounds.rows), axis=1)
         covariances = stack.covariances[:, free[:, None], free]
         if len(observed):
             across = stack.covariances[:, free[:, None], observed]
             within = stack.covariances[:, observed[:, None], observed]
             gain = np.linalg.solve(within, across.transpose(0, 2, 1)).transpose(0, 2, 1)
-            shift = self._cells[rows][:, observed] - stack.means[:, None, observed]
-            means = means + shift @ gain.transpose(0, 2, 1)
+            shift = self._cells[bounds.rows][:, observed] - stack.means[:, None, observed]
+            means += shift @ gain.transpose(0, 2, 1)
             covariances = covariances - gain @ across.transpose(0, 2, 1)
-        normals, n_bounded = None, len(bounded)
-        gains = np.zeros((len(self.layer), len(free), n_bounded))
-        if n_bounded:
-            inner = covariances[:, :n_bounded, :n_bounded]
-            gains = np.linalg.solve(inner, covariances[:, :n_bounded]).transpose(0, 2, 1)
-            normals = self._normals(rows, bounded, means[..., :n_bounded], inner)
-        return _Group(rows, observed, bounded, free, means, covariances, normals, gains)
-
-    def _normals(
-        self, rows: IntArray, bounded: IntArray, means: FloatArray, covariances: FloatArray
-    ) -> TruncatedNormals:
-        """Standardised boxes of all pairs of a unit and a row of a group, units first."""
-        scales = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))  # (K, r)
-        correlations = covariances / (scales[:, :, None] * scales[:, None])
+        factors = bounds.forms[:, free]
+        across = covariances @ factors.T
+        inner = factors @ across
+        gains = np.linalg.solve(inner, across.transpose(0, 2, 1)).transpose(0, 2, 1)
+        scales = np.sqrt(np.diagonal(inner, axis1=1, axis2=2))
+        centres = means @ factors.T
+        # Bounds that overflow are as good as infinite
         with np.errstate(over="ignore"):
-            low = (self._lower[rows][:, bounded] - means) / scales[:, None]
-            high = (self._upper[rows][:, bounded] - means) / scales[:, None]
-        n_bounded, n_rows = len(bounded), len(rows)
-        each = np.repeat(correlations, n_rows, axis=0).transpose(1, 2, 0)
-        return TruncatedNormals(
-            low.transpose(2, 0, 1).reshape(n_bounded, -1),
-            high.transpose(2, 0, 1).reshape(n_bounded, -1),
+            low, high = ((b - centres) / scales[:, None] for b in (bounds.low, bounds.high))
+        correlations = inner / (scales[:, :, None] * scales[:, None])
+        each = np.repeat(correlations, len(bounds.rows), axis=0).transpose(1, 2, 0)
+        shape = len(factors), len(self.layer) * len(bounds.rows)
+        normals = TruncatedNormals(
+            low.transpose(2, 0, 1).reshape(shape),
+            high.transpose(2, 0, 1).reshape(shape),
             np.ascontiguousarray(each),
         )
-
-    def group_of(self, row: int) -> _Group:
-        """Moments of the Gaussians given what is observed in a row."""
-        return self._groups[self._kind_of[row]]
+        moments = means, covariances, centres, inner
+        return _Group(bounds, free, factors, *moments, scales, gains, normals)
 
     def log_mass(self) -> FloatArray:
-        """Log density of the observed cells times the probability of the box given them."""
         values = self.layer.log_prob(self._evidence.X)
         for group in self._groups:
-            if group.normals is not None:
-                log_box = group.normals.log_mass().reshape(len(self.layer), -1)
-                values[:, group.rows] += log_box
-        outside = self._evidence.outside(self.layer.variables).any(axis=0)
-        values[:, outside] = -np.inf
+            if group.n_bounded:
+                values[:, group.rows] += group.normals.log_mass().reshape(len(self.layer), -1)
+        values[:, self._evidence.outside(self.layer.variables).any(axis=0)] = -np.inf
         return values
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of each cell, (n_units, n, scope_size)."""
         mean = np.repeat(self._cells[None], len(self.layer), axis=0)
         variance = np.zeros_like(mean)
         for group in self._groups:
@@ -138,20 +139,19 @@ class RestrictedGaussians(RestrictedLayer):
         return mean, np.maximum(variance, 0.0)
 
     def _bounded_moments(self, group: _Group) -> tuple[FloatArray, FloatArray]:
-        """What a box adds to the means (K, n, r) and covariances (K, n, r, r) of its variables."""
-        n_units, n_rows, n_bounded = len(self.layer), len(group.rows), len(group.bounded)
-        if group.normals is None:
+        """What bounds add to the means (K, n, r) and covariances (K, n, r, r) of the forms."""
+        n_units, n_rows, n_bounded = group.centres.shape
+        if n_bounded == 0:
             return np.zeros((n_units, n_rows, 0)), np.zeros((n_units, n_rows, 0, 0))
         mean, covariance = group.normals.moments()
         scales = group.scales
         shift = mean.reshape(n_bounded, n_units, n_rows).transpose(1, 2, 0) * scales[:, None]
         spread = covariance.reshape(n_bounded, n_bounded, n_units, n_rows).transpose(2, 3, 0, 1)
         spread = spread * (scales[:, None, :, None] * scales[:, None, None])
-        return shift, spread - group.covariances[:, None, :n_bounded, :n_bounded]
+        return shift, spread - group.inner[:, None]
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        """Means and covariances of features in one row."""
-        group = self._groups[self._kind_of[row]]
+        group = self._groups[self._group_of[row]]
         at = int(np.flatnonzero(group.rows == row)[0])
         n_units, size = len(self.layer), self._cells.shape[1]
         mean = np.repeat(self._cells[row][None], n_units, axis=0)
@@ -161,83 +161,75 @@ class RestrictedGaussians(RestrictedLayer):
         covariance[np.ix_(np.arange(n_units), group.free, group.free)] = (
             group.covariances + group.gains @ spread @ group.gains.transpose(0, 2, 1)
         )
-        return moments_of_features(self.layer, mean, covariance, features)
+        return self._of_features(mean, covariance, features)
+
+    def _of_features(
+        self, mean: FloatArray, covariance: FloatArray, features: list[Feature]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Means and covariances of features from those of the scope, (K, d) and (K, d, d)."""
+        place = {int(variable): i for i, variable in enumerate(self.layer.variables)}
+        own = np.array([f for f, feature in enumerate(features) if feature.variable in place], int)
+        at = np.array([place[features[f].variable] for f in own.tolist()], int)
+        units = np.arange(len(mean))
+        means = np.zeros((len(units), len(features)))
+        covariances = np.zeros((len(units), len(features), len(features)))
+        means[:, own] = mean[:, at]
+        covariances[np.ix_(units, own, own)] = covariance[np.ix_(units, at, at)]
+        return means, covariances
 
     def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
-        """Draw the bounded cells, then the free ones given these, shape (m, scope_size)."""
-        cells = self._cells[rows]
+        cells = self.layer.draw(units, self._cells[rows], rng)
         for own, group, at in self._pairs_by_group(rows):
-            if group.normals is not None:
-                cases = units[own] * len(group.rows) + at
-                drawn = group.normals.draw(cases, rng).T * group.scales[units[own]]
-                drawn += group.means[units[own], at, : len(group.bounded)]
-                bounds = (
-                    bound[np.ix_(group.rows[at], group.bounded)]
-                    for bound in (self._lower, self._upper)
-                )
-                cells[np.ix_(own, group.bounded)] = np.clip(drawn, *bounds)
-        return self.layer.draw(units, cells, rng)
+            if group.n_bounded == 0:
+                continue
+            k = units[own]
+            forms = group.normals.draw(k * len(group.rows) + at, rng).T * group.scales[k]
+            forms = np.clip(
+                forms + group.centres[k, at], group.bounds.low[at], group.bounds.high[at]
+            )
+            # Moved by regression, a draw is one given its forms (Matheron's rule)
+            missed = forms - cells[np.ix_(own, group.free)] @ group.factors.T
+            cells[np.ix_(own, group.free)] += np.einsum("nfr,nr->nf", group.gains[k], missed)
+        # Rounding may carry bounded variables over their ends
+        ends = [self._evidence.bounds(v) for v in self.layer.variables.tolist()]
+        low, high = np.transpose(ends, (1, 2, 0))[:, rows]
+        return np.clip(cells, low, high)
 
     def _pairs_by_group(self, rows: IntArray) -> Iterator[tuple[IntArray, _Group, IntArray]]:
         """Pairs of each group, with the places of their rows in it."""
-        kinds = self._kind_of[rows]
-        for number in np.unique(kinds).tolist():
-            own, group = np.flatnonzero(kinds == number), self._groups[number]
+        numbers = self._group_of[rows]
+        for number in np.unique(numbers).tolist():
+            own, group = np.flatnonzero(numbers == number), self._groups[number]
             yield own, group, np.searchsorted(group.rows, rows[own])
 
     def log_max(self) -> FloatArray:
-        """Log density at the best point of each row's box."""
-        modes = self._modes()
-        return np.stack(
-            [self.layer.log_prob(self._spread(mode))[k] for k, mode in enumerate(modes)]
-        )
+        values = np.empty((len(self.layer), len(self._evidence)))
+        for k, mode in enumerate(self._modes()):
+            X = self._evidence.X.copy()
+            X[:, self.layer.variables] = mode
+            values[k] = self.layer.log_prob(X)[k]
+        return values
 
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        """The point of the box with the highest density, shape (m, scope_size)."""
         modes: FloatArray = self._modes()[units, rows]
         return modes
 
-    def _spread(self, cells: FloatArray) -> FloatArray:
-        X = np.full_like(self._evidence.X, np.nan)
-        X[:, self.layer.variables] = cells
-        return X
-
     def _modes(self) -> FloatArray:
-        """Best points, (K, n, scope_size): a quadratic program in the bounded variables."""
+        """Best points, (K, n, scope_size): a quadratic program in the forms."""
         modes = np.repeat(self._cells[None], len(self.layer), axis=0)
         for group in self._groups:
-            bounded = group.means[..., : len(group.bounded)]
-            low, high = (
-                bound[np.ix_(group.rows, group.bounded)] for bound in (self._lower, self._upper)
-            )
-            inner = group.covariances[:, : len(group.bounded), : len(group.bounded)]
-            best = best_in_box(bounded, np.linalg.inv(inner), low, high)
-            full = group.means + np.einsum("kfr,knr->knf", group.gains, best - bounded)
-            full[..., : len(group.bounded)] = best
-            modes[np.ix_(np.arange(len(self.layer)), group.rows, group.free)] = full
-        return modes
+            low, high = group.bounds.low, group.bounds.high
+            precisions: FloatArray = np.linalg.inv(group.inner).astype(np.float64)
+            best = _best_in_box(group.centres, precisions, low, high)
+            pull = np.einsum("kfr,knr->knf", group.gains, best - group.centres)
+            own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
+            modes[own] = group.means + pull
+        ends = [self._evidence.bounds(v) for v in self.layer.variables.tolist()]
+        return np.clip(modes, *np.transpose(ends, (1, 2, 0)))
 
 
-def moments_of_features(
-    layer: MultivariateGaussianLayer,
-    mean: FloatArray,
-    covariance: FloatArray,
-    features: list[Feature],
-) -> tuple[FloatArray, FloatArray]:
-    """Means and covariances of features from those of the scope, (K, d) and (K, d, d)."""
-    place = {int(variable): i for i, variable in enumerate(layer.variables)}
-    own = np.array([f for f, feature in enumerate(features) if feature.variable in place], int)
-    at = np.array([place[features[f].variable] for f in own.tolist()], int)
-    units = np.arange(len(layer))
-    means = np.zeros((len(units), len(features)))
-    covariances = np.zeros((len(units), len(features), len(features)))
-    means[:, own] = mean[:, at]
-    covariances[np.ix_(units, own, own)] = covariance[np.ix_(units, at, at)]
-    return means, covariances
-
-
-def best_in_box(
-    centre: FloatArray, precisions: NDArray[np.floating[Any]], low: FloatArray, high: FloatArray
+def _best_in_box(
+    centre: FloatArray, precisions: FloatArray, low: FloatArray, high: FloatArray
 ) -> FloatArray:
     """Densest points (K, n, r) of Gaussians in boxes (n, r)."""
     best = np.clip(centre, low, high)
@@ -256,4 +248,54 @@ def best_in_box(
 def _restrict_gaussians(
     layer: MultivariateGaussianLayer, evidence: Evidence
 ) -> RestrictedGaussians:
-    return RestrictedGaussians(layer, evidence)
+    """Intervals of variables, for each set of observed and bounded ones."""
+    ends = np.stack([evidence.bounds(variable) for variable in layer.variables.tolist()], axis=-1)
+    kind = np.where(np.isnan(layer.cells(evidence.X)), 0, 1)
+    kind[~np.isinf(ends).all(axis=0)] = 2
+    kinds, kind_of = np.unique(kind, axis=0, return_inverse=True)
+    most = int((kinds == 2).sum(axis=1).max(initial=0))
+    if most > MAX_BOUNDED:
+        condition = f"bound at most {MAX_BOUNDED} columns of one multivariate Gaussian"
+        way_out = "Bound fewer columns, or fit covariance_type='diag'."
+        raise CircuitPropertyError(must("conditions", condition, way_out, bounded=most))
+    bounds = []
+    for number, own in enumerate(kinds):
+        rows, bounded = np.flatnonzero(kind_of.ravel() == number), np.flatnonzero(own == 2)
+        low, high = ends[:, rows[:, None], bounded]
+        bounds.append(_Bounds(rows, np.eye(len(own))[bounded], low, high))
+    return RestrictedGaussians(layer, evidence, bounds)
+
+
+@singledispatch
+def restrict_forms(layer: InputLayer, known: Evidence, directions: FloatArray) -> RestrictedLayer:
+    """Restrict a layer to bounds on linear forms of one row; each family registers what it can.
+
+    ``directions`` (r, n_columns + 2): factors of columns, lower and upper ends. Bounds of single
+    columns are among them.
+    """
+    raise CircuitPropertyError(
+        must(
+            "input units",
+            "be of a family whose linear forms have a known distribution",
+            "Pass method='estimate' for an average over draws.",
+            family=type(layer).__name__,
+        )
+    )
+
+
+@restrict_forms.register
+def _restrict_gaussian_forms(
+    layer: MultivariateGaussianLayer, known: Evidence, directions: FloatArray
+) -> RestrictedGaussians:
+    forms = directions[:, layer.variables]
+    low, high = directions[None, :, -2], directions[None, :, -1]
+    bounds = [_Bounds(np.arange(len(known)), forms, low, high)]
+    return RestrictedGaussians(layer, known, bounds)
+
+
+def can_bound_forms(layer: InputLayer, variables: list[int]) -> bool:
+    """Tell whether every unit of a layer knows the distribution of forms of these variables."""
+    is_registered = restrict_forms.dispatch(type(layer)) is not restrict_forms.dispatch(object)
+    return is_registered and all(
+        np.isin(variables, scope).all() for scope in np.unique(layer.scopes, axis=0)
+    )

@@ -41,7 +41,6 @@ class RestrictedIntervals(RestrictedLayer):
         self._bounds = bounds
 
     def log_mass(self) -> FloatArray:
-        """Log density of observed cells, log probability of intervals elsewhere."""
         evidence = self._evidence
         values = self.layer.log_prob(evidence.X)
         free = np.isnan(self._cells)
@@ -51,7 +50,6 @@ class RestrictedIntervals(RestrictedLayer):
         return values
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of each cell, (n_units, n, 1)."""
         known_mean, known_variance = self.layer.conditional_moments(self._evidence.X)
         mean, variance = known_mean[..., 0], known_variance[..., 0]
         for variable, (lower, upper) in self._bounds.items():
@@ -69,7 +67,6 @@ class RestrictedIntervals(RestrictedLayer):
         return mean[..., None], variance[..., None]
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        """Means and covariances of features in one row."""
         part = type(self)(self.layer, self._evidence.rows(slice(row, row + 1)))
         mean, variance = (values[:, 0, 0] for values in part.moments())
         means = np.zeros((len(self.layer), len(features)))
@@ -81,7 +78,6 @@ class RestrictedIntervals(RestrictedLayer):
         return means, covariances
 
     def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
-        """Draw from the intervals, shape (m, 1)."""
         uniform = rng.random(len(units))
         drawn = self._cells[units, rows]
         for own, variable, low, high in self._free_pairs(units, rows):
@@ -91,7 +87,6 @@ class RestrictedIntervals(RestrictedLayer):
         return drawn[:, None]
 
     def log_max(self) -> FloatArray:
-        """Log density at the highest point of each interval."""
         n_rows = len(self._evidence)
         units = np.repeat(np.arange(len(self.layer)), n_rows)
         rows = np.tile(np.arange(n_rows), len(self.layer))
@@ -109,7 +104,6 @@ class RestrictedIntervals(RestrictedLayer):
         return values
 
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        """The highest points, shape (m, 1)."""
         points = self._cells[units, rows]
         for own, variable, low, high in self._free_pairs(units, rows):
             points[own] = self._interval_modes(variable, units[own], low, high)
@@ -345,42 +339,21 @@ class _PolynomialIntervals(RestrictedIntervals):
         pieces, group = self.layer.pieces, self._group(variable)
         places, start, stop = self._parts(units, low, high)
         is_tail = pieces.is_tail[places]
-        grid = np.linspace(0.0, 1.0, 16 * len(pieces.coefficients) + 1)[:, None, None]
-        span = np.where(is_tail, 0.0, stop - start)
-        base = np.where(is_tail, 0.0, start)
-        heights = np.stack(
-            [pieces._horner(pieces.coefficients, places, base + u * span) for u in grid]
+        u, height = pieces.highest_points(
+            places, np.where(is_tail, 0.0, start), np.where(is_tail, 0.0, stop)
         )
-        best = heights.argmax(axis=0)
-        left, right = (grid[np.clip(best + step, 0, len(grid) - 1), 0, 0] for step in (-1, 1))
-        for _ in range(60):
-            one, two = left + (right - left) / 3, right - (right - left) / 3
-            is_rising = pieces._horner(
-                pieces.coefficients, places, base + one * span
-            ) < pieces._horner(pieces.coefficients, places, base + two * span)
-            left, right = np.where(is_rising, one, left), np.where(is_rising, right, two)
-        at_grid = grid[best, 0, 0]
-        refined = (left + right) / 2
-        value = pieces._horner(pieces.coefficients, places, base + refined * span)
-        u = np.where(value > heights.max(axis=0), refined, at_grid)
-        height = np.maximum(value, heights.max(axis=0)) / pieces.widths[places]
-        tail = (
-            pieces.masses[places]
-            * pieces.rates[places]
-            * np.exp(-pieces.rates[places] * np.where(is_tail, start, 0.0))
-        )
-        is_there = (stop > start) | (low == high)[:, None]
-        height = np.where(is_there, np.where(is_tail, tail, height), -1.0)
-        sign = np.where(pieces.is_left[places], -1.0, 1.0)
-        at_tail = pieces.starts[places] + sign * np.where(is_tail, start, 0.0)
-        points = np.where(
-            is_tail, at_tail, pieces.starts[places] + pieces.widths[places] * (base + u * span)
-        )
+        # A tail is highest where it is nearest to its edge
+        distance = np.where(is_tail, start, 0.0)
+        rates = pieces.rates[places]
+        tail = pieces.masses[places] * rates * np.exp(-rates * distance)
+        height = np.where(is_tail, tail, np.maximum(height, 0.0) / pieces.widths[places])
+        height[(stop <= start) & (low < high)[:, None]] = -1.0
+        step = np.where(pieces.is_left[places], -distance, distance) + pieces.widths[places] * u
+        points = pieces.starts[places] + step
         if len(group.atoms):
+            atoms = np.broadcast_to(group.atoms, (len(units), len(group.atoms)))
             height = np.hstack([height, self._atom_masses(group, units, low, high)])
-            points = np.hstack(
-                [points, np.broadcast_to(group.atoms, (len(units), len(group.atoms)))]
-            )
+            points = np.hstack([points, atoms])
         chosen = height.argmax(axis=1)
         return np.clip(points[np.arange(len(units)), chosen], low, high)
 
