@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-__all__ = ["FOLDER", "Records", "record"]
+__all__ = ["FOLDER", "Records", "lines_of", "record"]
 
 FOLDER = Path(__file__).parent / "papers"  # beside the code: the page is drawn from them
 
@@ -58,3 +58,8 @@ def record(table, name, compute):
             {"name": name, "command": " ".join(command), "seconds": seconds, "numbers": numbers}
         )
     return next(line["numbers"] for line in records.lines if line["name"] == name)
+
+
+def lines_of(table):
+    """Kept entries of a table by name."""
+    return {line["name"]: line for line in Records(FOLDER / f"{table}.jsonl", ["name"]).lines}
