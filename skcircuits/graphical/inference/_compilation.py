@@ -13,7 +13,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 __all__ = ["compile_posterior"]
 
+# So many keys are told apart by a dictionary, more by a sort.
+_FEW_KEYS = 256
 # Bits of a weight that equal contexts may differ in because they were normalised apart.
 _ROUNDING_BITS = 6
 
@@ -208,7 +210,7 @@ def _products(
     index = np.full(live.shape, -1, dtype=np.int64)
     for state in range(live.shape[1]):
         rows = live[:, state].nonzero()[0]
-        _, first, which = np.unique(keys[rows, state], return_index=True, return_inverse=True)
+        first, which = _distinct(keys[rows, state])
         index[rows, state] = len(products) + which
         indicator = Indicator(variable, state, live.shape[1])
         columns = [
@@ -227,15 +229,36 @@ def _rounded(weights: FloatArray) -> IntArray:
 
 def _distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
     """First of each group of equal rows, and the group of each row."""
+    if len(table) <= _FEW_KEYS:
+        raw, width = table.tobytes(), table.itemsize * table.shape[1]
+        return _first_and_group([raw[start : start + width] for start in range(0, len(raw), width)])
     # Sorting one hash per row is ten times faster than sorting rows; a collision shows.
     mixers = _mixers(table.shape[1])
     hashed = (table.view(np.uint64) * mixers).astype(np.uint64)
     hashed ^= hashed >> np.uint64(29)
-    key = np.asarray((hashed * mixers[::-1]).sum(axis=1, dtype=np.uint64))
-    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    first, index = _distinct((hashed * mixers[::-1]).sum(axis=1, dtype=np.uint64))
     if not np.array_equal(table[first][index], table):
         _, first, index = np.unique(table, axis=0, return_index=True, return_inverse=True)
     return first, index.ravel()
+
+
+def _distinct(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """First of each group of equal keys, and the group of each key."""
+    if len(keys) <= _FEW_KEYS:
+        return _first_and_group(keys.tolist())
+    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
+    return first, index
+
+
+def _first_and_group(keys: list[Any]) -> tuple[IntArray, IntArray]:
+    """The same without a sort, whose calls take longer than a few keys."""
+    firsts: dict[Any, int] = {}
+    representatives = [firsts.setdefault(key, place) for place, key in enumerate(keys)]
+    group = {first: number for number, first in enumerate(firsts.values())}
+    return (
+        np.fromiter(group, np.int64, len(group)),
+        np.array([group[first] for first in representatives], dtype=np.int64),
+    )
 
 
 @lru_cache
