@@ -35,7 +35,7 @@ test-all: $(VENV)/.installed-test $(VENV)/.optional
 
 # Cases tried, failures and seconds by class; other seeds every time, which the table names.
 reliability: $(VENV)/.installed-test
-	RELIABILITY_SEED=$${RELIABILITY_SEED:-$$(date +%s)} $(ONE_THREAD) $(BIN)/python -m pytest -q -m "slow or not slow" tests/reliability
+	RELIABILITY_SEED=$${RELIABILITY_SEED:-$$(date +%s)} $(ONE_THREAD) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "slow or not slow" tests/reliability
 
 lint: $(VENV)/.installed-dev $(VENV)/.installed-test
 	$(BIN)/ruff check skcircuits tests examples benchmarks

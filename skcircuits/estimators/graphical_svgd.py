@@ -296,7 +296,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             for the kernels so that variances will come out too small.
         """
         if X is not None:
-            X = validate_data(self, X, dtype=np.float64)
+            X = self._read_points(X, reset=True)
             for name, column in zip(getattr(self, "feature_names_in_", count()), X.T):
                 refuse_extremes(name, column)
         rng = make_generator(self.random_state)
@@ -408,7 +408,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if X is not None:
-            validate_data(self, X, reset=False, dtype=np.float64)
+            self._read_points(X)
         return -self.stein_discrepancy_
 
     @available_if(_target_has_log_prob)
@@ -426,8 +426,15 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             Log density up to a constant.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X = self._read_points(X)
         return self.target_.log_prob_unnormalized(X)
+
+    def _read_points(self, X, *, reset=False):
+        """Check a table of finite numbers."""
+        try:
+            return validate_data(self, X, reset=reset, dtype=np.float64)
+        except OverflowError as error:  # of integers, which NumPy raises
+            raise ValueError(must("X", "hold numbers that a float can hold")) from error
 
     def _resolve_target(self, X):
         """Set `target_`; give the target of the run and the units of its coordinates.

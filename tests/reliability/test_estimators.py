@@ -32,12 +32,12 @@ VALID = {
 # Words by which messages name a table, those of scikit-learn included
 OF_TABLES = (
     *("X", "array", "column", "cell", "feature", "row", "dataframe", "input"),
-    *("string to float", "argument must be"),
+    *("string to float", "argument must be", "complex data"),
 )
 OF_CONDITIONS = ("condition", "query", *OF_TABLES)
 OF_OTHERS = (
     *("column", "query", "condition", "weights", "Seed", "RandomState", "samples", "X must"),
-    *("truth value", "dimension", "integers"),
+    *("truth value", "dimension", "integers", "complex data"),
 )
 
 
@@ -149,3 +149,18 @@ def test_every_public_estimator_is_tried():
         if inspect.isclass(own := getattr(skcircuits, name)) and issubclass(own, BaseEstimator)
     }
     assert public == set(SMALL)
+
+
+def test_integers_beyond_floats_are_no_points():
+    model, (X,) = fitted("GraphicalSVGDSampler")
+    rows = X.astype(object)
+    rows[0, 0] = 10**400
+    for function in (model.fit, model.score, model.score_samples):
+        with pytest.raises(ValueError, match="X must hold numbers that a float can hold"):
+            function(rows)
+
+
+def test_one_number_is_no_list_of_queries():
+    model, _ = fitted("ChowLiuDensity")
+    with pytest.raises(ValueError, match="queries must be a list"):
+        model.probabilities(np.array(1.0))

@@ -117,7 +117,8 @@ class QueriesMixin:
             If a condition is impossible.
         """
         self._require_fitted()
-        if isinstance(queries, str | Mapping) or not isinstance(queries, Iterable):
+        is_scalar = getattr(queries, "ndim", 1) == 0  # arrays of one number iterate over nothing
+        if isinstance(queries, str | Mapping) or not isinstance(queries, Iterable) or is_scalar:
             condition = "be a list of texts, mappings or objects made by col"
             raise ValueError(must("queries", condition, "probability takes one.", queries=queries))
         boxes = self._compile(list(queries))
