@@ -124,7 +124,7 @@ def test_a_few(name, tally):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_many(name, tally):
-    try_methods(tally, name, 60, 40)
+    try_methods(tally, name, 40, 15)
 
 
 @pytest.mark.slow
