@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.numerics._patterns import unique_rows
-from skcircuits.parallel import Parallel, delayed, row_slices
+from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._targets import without_other_columns
 from skcircuits.stein.gram import Block, finite_kernel, prepare
@@ -55,7 +55,8 @@ class SteinColumns:
         left, right = self.rows[among], self.rows[np.asarray(chosen)]
         parts = row_slices(len(self.X[among]), _TASK_ROWS)
         tasks = (delayed(_tiles)(self.block, left[part], right, part) for part in parts)
-        values = Parallel(n_jobs=self.n_jobs)(tasks)
+        with single_threaded_blas():
+            values = Parallel(n_jobs=self.n_jobs, prefer="threads")(tasks)
         return finite_kernel(np.concatenate(values), self.X[among])
 
     def diagonal(self) -> FloatArray:

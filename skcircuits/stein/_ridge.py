@@ -59,9 +59,9 @@ def choose_ridge(
     return float(close[np.abs(np.log(close / prior)).argmin()])
 
 
-def spread_rows(n_rows: int) -> IntArray:
+def spread_rows(n_rows: int, n_wanted: int = MAX_ROWS) -> IntArray:
     """Give rows to choose the ridge with, evenly spread."""
-    return np.linspace(0, n_rows - 1, min(n_rows, MAX_ROWS)).astype(np.int64)
+    return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)
 
 
 def _leave_one_out(

@@ -143,7 +143,7 @@ def stein_diagnosis(
     signs = sign_chains(n_bootstrap, len(samples), change_probability, rng)
     # The sample itself first: signs that are all one.
     signs = np.concatenate([np.ones((1, len(samples))), signs])
-    means = Parallel(n_jobs=n_jobs)(
+    means = Parallel(n_jobs=n_jobs, prefer="threads")(
         delayed(_signed_means)(*part, distinct, which, signs)
         for part in _parts(block, rows, chosen, own_columns(target, samples.shape[1]))
     )

@@ -13,7 +13,7 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
-from skcircuits.parallel import Parallel, delayed, row_slices
+from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._targets import is_continuous, without_other_columns
 from skcircuits.stein.categorical._collapsed import MAX_SECONDS, estimated_seconds, shared_block
@@ -181,7 +181,10 @@ def _symmetric_blocks(block: Block, rows: Any, n_rows: int, n_jobs: int | None) 
         delayed(_task)(block, rows[first], rows[second], (first, second)) for first, second in pairs
     )
     K = np.empty((n_rows, n_rows))
-    for (first, second), values in zip(pairs, Parallel(n_jobs=n_jobs)(tasks)):
+    # Blocks are work of BLAS and NumPy, which threads do at once; processes would copy them.
+    with single_threaded_blas():
+        computed = Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
+    for (first, second), values in zip(pairs, computed):
         # Rounding differs between the halves of a diagonal part: keep one of them.
         part = np.triu(values) + np.triu(values, 1).T if first == second else values
         K[first, second] = part

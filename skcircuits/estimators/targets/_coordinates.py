@@ -73,6 +73,10 @@ class Whitening:
         """Give points in these coordinates."""
         return solve_triangular(self.root, self.units.transform(X).T, lower=True).T
 
+    def inverse_transform(self, Z):
+        """Give points as they came."""
+        return self.units.inverse_transform(Z @ self.root.T)
+
     def transform_scores(self, scores):
         """Give gradients in these coordinates."""
         return (self.units.standard_deviation * scores) @ self.root

@@ -20,6 +20,7 @@ from skcircuits.stein import InverseMultiquadric, stein_discrepancy
 from skcircuits.stein._columns import SteinColumns
 from skcircuits.stein._energy import energy_residuals, scaled_features
 from skcircuits.stein._forms import DenseForm, estimate_discrepancy, low_rank_form
+from skcircuits.stein._parts import separate_parts
 from skcircuits.stein._ridge import (
     choose_ridge,
     coordinate_functions,
@@ -39,6 +40,8 @@ MAX_SCORED_ROWS = 4000
 # Weight of Stein's identity for moments beside one for the kernel, and the columns beyond which
 # correlations cost more than they tell.
 MOMENT_SHARE, MAX_WHITENED = 2.0, 1000
+# Weight of keeping the shares of parts that valleys separate: nearly all.
+PART_SHARE = 10.0
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 
@@ -234,8 +237,24 @@ class WeighingProblem:
             scores = self.target.grad_log_prob(distinct)
             residuals = self.units.moment_residuals(distinct, scores)
             features = scaled_features(form.diagonal(), residuals, counts, MOMENT_SHARE)
+            form = self._with_parts(form, distinct, counts)
         else:
             return form
+        return form if features is None else form.with_features(features)
+
+    def _with_parts(self, form, distinct, counts):
+        """Keep the shares of parts of a density which Stein's identity cannot compare."""
+        if isinstance(self.target, GivenGradients):
+            return form
+
+        def score(Z):
+            scores = self.target.grad_log_prob(self.units.inverse_transform(Z))
+            return self.units.transform_scores(scores)
+
+        parts = separate_parts(score, self.units.transform(distinct))
+        excess = np.eye(parts.max() + 1)[parts]
+        excess -= counts @ excess / counts.sum()
+        features = scaled_features(form.diagonal(), excess, counts, PART_SHARE)
         return form if features is None else form.with_features(features)
 
 
