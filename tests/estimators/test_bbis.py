@@ -744,3 +744,21 @@ def test_quantiles_of_summaries_are_numbers_between_0_and_1(quantiles):
     weighter = BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(X)
     with pytest.raises((ValueError, TypeError), match="quantiles must be"):
         weighter.summary(quantiles=quantiles)
+
+
+def test_modes_that_a_valley_separates_keep_their_shares():
+    """Where samples fit one mode better than the other, weights would leave the other."""
+    model = Circuit(
+        0.4 * MultivariateGaussian([0, 1], [-3.0, 0.0], np.eye(2))
+        + 0.6 * MultivariateGaussian([0, 1], [3.0, 1.0], np.eye(2))
+    )
+    X = model.sample(300, random_state=0)
+    right = X[:, 0] > 0
+    X[right] = [3.0, 1.0] + 0.6 * (X[right] - [3.0, 1.0]) - 0.3
+    weights = BBISWeighter(target=model).fit(X).weights_
+    assert weights[right].sum() == pytest.approx(right.mean(), abs=0.02)
+    # Within the mode they mend what can be mended.
+    inside = weights[right] / weights[right].sum()
+    assert abs(inside @ X[right] - [3.0, 1.0]).max() < 0.1
+    known = BBISWeighter().fit(X, gradients=model.grad_log_prob(X)).weights_
+    assert abs(known[right].sum() - right.mean()) > 0.05

@@ -40,8 +40,9 @@ MAX_SCORED_ROWS = 4000
 # Weight of Stein's identity for moments beside one for the kernel, and the columns beyond which
 # correlations cost more than they tell.
 MOMENT_SHARE, MAX_WHITENED = 2.0, 1000
-# Weight of keeping the shares of parts that valleys separate: nearly all.
-PART_SHARE = 10.0
+# Weight of keeping the shares of parts that valleys separate: nearly all for weights; in a score
+# they count beside what else is wrong.
+PART_SHARE, SCORED_PART_SHARE = 10.0, 0.3
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 
@@ -173,7 +174,7 @@ class WeighingProblem:
         form, gram, which = self._form()
         totals, counts = np.bincount(which, weights[self.possible]), np.bincount(which)
         distinct = self.distinct_samples(which)
-        whole = self._with_identities(form, distinct, counts)
+        whole = self._with_identities(form, distinct, counts, SCORED_PART_SHARE)
         # What the kernel does not explain is noise to the weights: no kernel may gain by
         # gathering them.
         ridge = self._choose_ridge(whole, counts, distinct)
@@ -226,7 +227,7 @@ class WeighingProblem:
             [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
         )
 
-    def _with_identities(self, form, distinct, counts):
+    def _with_identities(self, form, distinct, counts, part_share=PART_SHARE):
         """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
         if not self.is_automatic or self.operator == "difference":
             return form
@@ -237,12 +238,12 @@ class WeighingProblem:
             scores = self.target.grad_log_prob(distinct)
             residuals = self.units.moment_residuals(distinct, scores)
             features = scaled_features(form.diagonal(), residuals, counts, MOMENT_SHARE)
-            form = self._with_parts(form, distinct, counts)
+            form = self._with_parts(form, distinct, counts, part_share)
         else:
             return form
         return form if features is None else form.with_features(features)
 
-    def _with_parts(self, form, distinct, counts):
+    def _with_parts(self, form, distinct, counts, share):
         """Keep the shares of parts of a density which Stein's identity cannot compare."""
         if isinstance(self.target, GivenGradients):
             return form
@@ -254,7 +255,7 @@ class WeighingProblem:
         parts = separate_parts(score, self.units.transform(distinct))
         excess = np.eye(parts.max() + 1)[parts]
         excess -= counts @ excess / counts.sum()
-        features = scaled_features(form.diagonal(), excess, counts, PART_SHARE)
+        features = scaled_features(form.diagonal(), excess, counts, share)
         return form if features is None else form.with_features(features)
 
 
