@@ -126,37 +126,7 @@ def expected_kernel_dot(
     kernel: Kernel,
     n_jobs: int | None = None,
 ) -> FloatArray:
-    """``expected_kernel_matrix(X, Y) @ coefficients`` without storing the matrix.
-
-    Parameters
-    ----------
-    X : array-like of shape (n, n_columns)
-        Rows, NaN for missing values.
-    Y : array-like of shape (m, n_columns)
-        Other rows.
-    coefficients : ndarray of shape (m,)
-        Factors of the columns.
-    circuit : Circuit
-        The distribution of the rows.
-    kernel : Kernel
-        Its value at complete rows.
-    n_jobs : int, default=None
-        Number of parallel jobs (see joblib). The result does not depend on it.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        The product.
-
-    Raises
-    ------
-    IncompatibleCircuitsError
-        As in ``expected_kernel_matrix``.
-    CircuitPropertyError
-        As in ``expected_kernel_matrix``.
-    ZeroProbabilityError
-        As in ``expected_kernel_matrix``.
-    """
+    """Give ``expected_kernel_matrix(X, Y) @ coefficients`` without storing the matrix."""
     rows = _distinct_rows(_table(circuit, X, "X"), circuit)
     other = _distinct_rows(_table(circuit, Y, "Y"), circuit)
     factors = np.bincount(other.inverse, weights=coefficients, minlength=len(other.X))

@@ -102,25 +102,34 @@ def first_coordinate(
     ends (n,) of the range.
     """
     low, high = np.clip(low, -_FAR, _FAR), np.clip(high, -_FAR, _FAR)
-    slopes = correlations[0, 1:]
-    remaining = correlations[1:, 1:] - slopes[:, None] * slopes[None]
-    scales = np.sqrt(remaining[np.arange(len(slopes)), np.arange(len(slopes))])
-    remaining = remaining / (scales[:, None] * scales[None])
 
     def log_integrand(z: FloatArray) -> FloatArray:
         """Log of the density of z (m, n) times the probability of the other sides."""
-        shape = (len(slopes), *z.shape)
-        shifts = slopes[:, None] * z
-        sides = [
-            ((bound[1:, None] - shifts) / scales[:, None]).reshape(len(slopes), -1)
-            for bound in (low, high)
-        ]
-        each = np.broadcast_to(remaining[:, :, None], (len(slopes), *shape))
-        inner = log_standard_box(sides[0], sides[1], each.reshape(len(slopes), len(slopes), -1))
+        inner = log_standard_box(*given_first(low, high, correlations, z))
         return inner.reshape(z.shape) - 0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)
 
     reach = _reach(low, high, correlations)
     return log_integrand, np.clip(low[0], -reach, reach), np.clip(high[0], -reach, reach)
+
+
+def given_first(
+    low: FloatArray, high: FloatArray, correlations: FloatArray, z: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Standardised boxes (r - 1, m * n) of the other coordinates given values (m, n) of the first.
+
+    Their lower and upper ends, and correlations (r - 1, r - 1, m * n).
+    """
+    slopes = correlations[0, 1:]
+    scales = np.sqrt(1.0 - slopes**2)
+    remaining = correlations[1:, 1:] - slopes[:, None] * slopes
+    remaining = remaining / (scales[:, None] * scales)
+    n_rest = len(slopes)
+    low, high = (
+        ((bound[1:, None] - slopes[:, None] * z) / scales[:, None]).reshape(n_rest, -1)
+        for bound in (low, high)
+    )
+    each = np.broadcast_to(remaining[:, :, None], (n_rest, n_rest, *z.shape))
+    return low, high, each.reshape(n_rest, n_rest, -1)
 
 
 def _reach(low: FloatArray, high: FloatArray, correlations: FloatArray) -> FloatArray:

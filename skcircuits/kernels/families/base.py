@@ -28,13 +28,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def is_positive_definite(self) -> bool:
-        """Certify that every Gram matrix is positive semidefinite.
-
-        Returns
-        -------
-        bool
-            True means provably so; False means not proven.
-        """
+        """Certify that every Gram matrix is positive semidefinite; False means not proven."""
 
     @abstractmethod
     def _part(self, structure: KernelStructure) -> Part:
@@ -264,13 +258,7 @@ class KernelFamily(Kernel, UnivariateFunction):
 
 
 class KernelUnit(LeafUnit):
-    """A kernel as an input unit of a kernel circuit.
-
-    Parameters
-    ----------
-    kernel : KernelFamily
-        What the unit computes.
-    """
+    """A kernel as an input unit of a kernel circuit."""
 
     def __init__(self, kernel: KernelFamily) -> None:
         self.kernel = kernel

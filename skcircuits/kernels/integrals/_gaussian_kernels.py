@@ -140,15 +140,6 @@ def _has_few_factors(stack: FactorStack, X: FloatArray) -> bool:
     return bool((stack.n_factors + 2) * stack.n_columns <= 2.0 * dense)
 
 
-def bytes_per_row(stack: GaussianStack) -> int:
-    """Bytes, at most, that :func:`log_expected_rbf_blocks` holds for a row beside its blocks."""
-    d = stack.n_columns
-    if isinstance(stack, FactorStack):
-        return 16 * stack.n_components * (2 * d + stack.n_factors)
-    features = d + 2 + (d * (d + 1) // 2 if d <= MAX_PRODUCT_COLUMNS else d * d)
-    return 16 * stack.n_components * features
-
-
 def _complete_rows(
     stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:

@@ -14,10 +14,8 @@ import numpy as np
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._passes import feedforward, log_values
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.inputs import MultivariateGaussianLayer
 from skcircuits.circuits.queries._moments import require_possible
 from skcircuits.kernels.families._structure import value_of
-from skcircuits.kernels.integrals._gaussian_kernels import bytes_per_row
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,
     joint_at_points,
@@ -124,9 +122,8 @@ def _log_blocks(kernel: PointPlan, group: InputGroup) -> Callable[..., Any] | No
 
 def bytes_per_point_row(plan: Plan) -> int:
     """Estimate the memory that a pass against points holds for each row, without its blocks."""
-    joint = [layer for _, layer in plan.inputs if isinstance(layer, MultivariateGaussianLayer)]
-    factors = sum(bytes_per_row(layer.gaussians) for layer in joint)
-    return 16 * (plan.n_units + len(plan.weights.log)) + factors
+    # Densities of the row, and its own weights with their logarithms
+    return plan.bytes_per_row + 16 * len(plan.weights.log)
 
 
 def _weights(kernel: PointPlan, X: FloatArray, weights: SumWeights | None) -> SumWeights:

@@ -3,7 +3,7 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
-from skcircuits.kernels.integrals._gaussian_kernels import bytes_per_row, log_expected_rbf
+from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf
 from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from tests.numerics.conftest import conditional, log_rbf_of_difference, random_rows, random_stack
@@ -111,11 +111,6 @@ def test_nearly_singular_covariance():
         reference(stack, X, points, np.full(6, 0.5)),
         rtol=1e-6,
     )
-
-
-def test_bytes_per_row_grows_with_the_components():
-    twice = bytes_per_row(random_stack(4, 5))
-    assert twice == 2 * bytes_per_row(random_stack(2, 5)) > 0
 
 
 @pytest.mark.parametrize("n_components, n_columns", [(1, 1), (3, 4), (2, 9)])

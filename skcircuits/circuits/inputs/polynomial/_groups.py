@@ -161,22 +161,35 @@ class PolynomialGroup:
 
     def quantile(self, rows: IntArray, uniform: FloatArray) -> FloatArray:
         """Turn uniform numbers into draws of the group's units ``rows``."""
-        first, last = self.pieces.first[self.units], self.pieces.last[self.units]
-        n_pieces = int((last - first).max()) + 1
-        places = np.minimum(first[:, None] + np.arange(n_pieces), last[:, None])
-        real = np.arange(n_pieces) <= (last - first)[:, None]
-        masses = np.where(real, self.pieces.masses[places], 0.0)
-        # Regions: the pieces of the unit in order, then its atoms
-        ends = np.cumsum(np.hstack([masses, self.atom_masses]), axis=1)
-        ends /= ends[:, -1:]
-        ends = ends[rows]
-        region = (uniform[:, None] >= ends[:, :-1]).sum(axis=1)
-        start = np.where(region > 0, np.take_along_axis(ends, region[:, None] - 1, 1)[:, 0], 0.0)
-        stop = np.take_along_axis(ends, region[:, None], 1)[:, 0]
+        places, is_own = self.pieces.places(self.units)
+        stop = np.where(self.pieces.is_tail[places], np.inf, 1.0)
+        masses = np.where(is_own, self.pieces.masses[places], 0.0)
+        masses = np.hstack([masses, self.atom_masses])
+        return self.draw_parts(places, np.zeros(stop.shape), stop, masses, rows, uniform)
+
+    def draw_parts(
+        self,
+        places: IntArray,
+        start: FloatArray,
+        stop: FloatArray,
+        masses: FloatArray,
+        rows: IntArray,
+        uniform: FloatArray,
+    ) -> FloatArray:
+        """Turn uniform numbers (m,) into draws from parts of pieces and from atoms.
+
+        ``places``, ``start``, ``stop`` (t, P): parts as in `PolynomialPieces.quantile`; ``masses``
+        (t, P + a): of these and of the atoms; ``rows`` (m,): the table that each draw is from.
+        """
+        ends = np.cumsum(masses, axis=1)
+        target = uniform * ends[rows, -1]
+        region = np.minimum((ends[rows] <= target[:, None]).sum(axis=1), ends.shape[1] - 1)
+        mass = masses[rows, region]
+        rest = np.clip((target - ends[rows, region] + mass) / np.where(mass > 0, mass, 1), 0, 1)
         drawn = np.empty(len(rows))
-        on_atom = region >= n_pieces
-        drawn[on_atom] = self.atoms[region[on_atom] - n_pieces]
-        smooth = ~on_atom
-        fraction = ((uniform - start) / (stop - start))[smooth]
-        drawn[smooth] = self.pieces.quantile(places[rows[smooth], region[smooth]], fraction)
+        on_atom = region >= places.shape[1]
+        drawn[on_atom] = self.atoms[region[on_atom] - places.shape[1]]
+        smooth = np.flatnonzero(~on_atom)
+        at = rows[smooth], region[smooth]
+        drawn[smooth] = self.pieces.quantile(places[at], start[at], stop[at], rest[smooth])
         return drawn

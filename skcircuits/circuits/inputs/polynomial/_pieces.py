@@ -17,7 +17,7 @@ from numpy.polynomial.legendre import leggauss
 
 from skcircuits.numerics._bsplines import density_pieces
 from skcircuits.numerics._logspace import log1mexp
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # A difference of cumulative masses below this has lost digits and is integrated anew.
 MIN_DIFFERENCE = 1e-6
@@ -144,22 +144,31 @@ class PolynomialPieces:
             mass[lost] = self._log_small_mass(low[lost], lower[row], high[lost], upper[row])
         return mass
 
-    def quantile(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
-        """Invert the cumulative mass within pieces.
+    def places(self, functions: IntArray) -> tuple[IntArray, BoolArray]:
+        """Pieces (k, P) of some functions side by side, and which of them are their own."""
+        first, last = self.first[functions, None], self.last[functions, None]
+        places = first + np.arange(int((last - first).max()) + 1)
+        return np.minimum(places, last), places <= last
 
-        ``pieces`` (m,): pieces of positive mass; ``fractions`` (m,): fraction of the piece's mass
-        left of the result, in [0, 1). Returns (m,): points.
+    def quantile(
+        self, pieces: IntArray, start: FloatArray, stop: FloatArray, fractions: FloatArray
+    ) -> FloatArray:
+        """Points left of which a fraction in [0, 1] of the mass of a part of a piece lies, (m,).
+
+        Parts of positive mass go from u0 = ``start`` to u1 = ``stop``; in tails u is the distance
+        from the edge, which may be infinite.
         """
-        fraction = np.where(self.is_left[pieces], fractions, 1.0 - fractions)
-        # Of an exponential tail, the fraction is what lies farther out
-        excess = -np.log(np.maximum(fraction, np.finfo(float).tiny))
-        excess *= np.where(self.is_left[pieces], -1.0, 1.0)
-        is_tail = self.is_tail[pieces]
-        offset = np.empty(len(pieces))
-        offset[is_tail] = (excess[is_tail]) / self.rates[pieces[is_tail]]
-        inner = pieces[~is_tail]
-        offset[~is_tail] = self.widths[inner] * self._invert(inner, fractions[~is_tail])
-        return self.starts[pieces] + offset
+        u = np.empty(len(pieces))
+        is_tail, is_left = self.is_tail[pieces], self.is_left[pieces]
+        # Of an exponential tail, what lies farther out: all digits of small fractions count
+        outer = np.where(is_left, fractions, 1.0 - fractions)[is_tail]
+        rates = self.rates[pieces[is_tail]]
+        beyond = np.exp(-rates * (stop - start)[is_tail])
+        outer = np.maximum(outer + (1.0 - outer) * beyond, np.finfo(float).tiny)
+        u[is_tail] = start[is_tail] - np.log(outer) / rates
+        own = ~is_tail
+        u[own] = self._invert(pieces[own], start[own], stop[own], fractions[own])
+        return self.starts[pieces] + np.where(is_left, -u, u) * self.widths[pieces]
 
     @cached_property
     def peaks(self) -> tuple[FloatArray, FloatArray]:
@@ -289,11 +298,13 @@ class PolynomialPieces:
         covered = -np.expm1(-self.rates[pieces] * np.where(self.is_tail[pieces], reach, 0.0))
         return np.where(self.is_tail[pieces], self.masses[pieces] * covered, part * half)
 
-    def _invert(self, pieces: IntArray, fractions: FloatArray) -> FloatArray:
-        """Solve for u where a polynomial has collected a fraction of its mass."""
-        target = fractions * self.masses[pieces]
-        low, high = np.zeros(len(pieces)), np.ones(len(pieces))
-        u = fractions.copy()
+    def _invert(
+        self, pieces: IntArray, low: FloatArray, high: FloatArray, fractions: FloatArray
+    ) -> FloatArray:
+        """Solve for u where a polynomial has collected a fraction of its mass from low to high."""
+        before, after = (u * self._horner(self.antiderivatives, pieces, u) for u in (low, high))
+        target = before + fractions * (after - before)
+        u = low + fractions * (high - low)
         for _ in range(80):  # Newton, halving the bracket wherever a step leaves it
             surplus = u * self._horner(self.antiderivatives, pieces, u) - target
             low, high = np.where(surplus < 0, u, low), np.where(surplus < 0, high, u)

@@ -176,14 +176,9 @@ class _PolynomialIntervals(RestrictedIntervals):
 
         In tails u is the distance from the edge; pieces beyond a unit's last have empty parts.
         """
-        pieces = self.layer.pieces
-        first, last = pieces.first[units], pieces.last[units]
-        n_pieces = int((last - first).max()) + 1
-        places = first[:, None] + np.arange(n_pieces)
-        is_real = places <= last[:, None]
-        places = np.minimum(places, last[:, None])
+        places, is_own = self.layer.pieces.places(units)
         start, stop = self._inside(places, low[:, None], high[:, None])
-        return places, start, np.where(is_real, stop, start)
+        return places, start, np.where(is_own, stop, start)
 
     def _inside(
         self, places: IntArray, low: FloatArray, high: FloatArray
@@ -293,45 +288,9 @@ class _PolynomialIntervals(RestrictedIntervals):
         own = own.astype(np.intp)
         places, start, stop = self._parts(own, lower, upper)
         masses = self._part_moments(places, start, stop)[0]
-        n_pieces = masses.shape[1]
         group = self._group(variable)
         masses = np.hstack([masses, self._atom_masses(group, own, lower, upper)])
-        ends = np.cumsum(masses, axis=1)
-        target = uniform * ends[inverse, -1]
-        region = np.minimum((ends[inverse] <= target[:, None]).sum(axis=1), ends.shape[1] - 1)
-        mass = masses[inverse, region]
-        rest = np.clip((target - ends[inverse, region] + mass) / np.where(mass > 0, mass, 1), 0, 1)
-        drawn = np.empty(len(units))
-        on_atom = region >= n_pieces
-        drawn[on_atom] = group.atoms[region[on_atom] - n_pieces]
-        smooth = np.flatnonzero(~on_atom)
-        at = inverse[smooth], region[smooth]
-        drawn[smooth] = self._draw_part(places[at], start[at], stop[at], rest[smooth])
-        return drawn
-
-    def _draw_part(
-        self, places: IntArray, start: FloatArray, stop: FloatArray, fraction: FloatArray
-    ) -> FloatArray:
-        """Points left of which a fraction of the mass of a part lies, shape (m,)."""
-        pieces = self.layer.pieces
-        drawn = np.empty(len(places))
-        is_tail = pieces.is_tail[places]
-        tails = np.flatnonzero(is_tail)
-        rates, is_left = pieces.rates[places[tails]], pieces.is_left[places[tails]]
-        length = (stop - start)[tails] * rates
-        part = np.where(is_left, 1.0 - fraction[tails], fraction[tails])
-        distance = start[tails] - np.log1p(part * np.expm1(-length)) / rates
-        drawn[tails] = pieces.starts[places[tails]] + np.where(is_left, -distance, distance)
-        inner = np.flatnonzero(~is_tail)
-        own, low, high = places[inner], start[inner], stop[inner]
-        collected = [u * pieces._horner(pieces.antiderivatives, own, u) for u in (low, high)]
-        goal = collected[0] + fraction[inner] * (collected[1] - collected[0])
-        for _ in range(60):
-            middle = (low + high) / 2.0
-            is_below = middle * pieces._horner(pieces.antiderivatives, own, middle) < goal
-            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-        drawn[inner] = pieces.starts[own] + pieces.widths[own] * low
-        return drawn
+        return group.draw_parts(places, start, stop, masses, inverse, uniform)
 
     def _interval_modes(
         self, variable: int, units: IntArray, low: FloatArray, high: FloatArray

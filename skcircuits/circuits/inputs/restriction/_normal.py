@@ -17,6 +17,7 @@ from scipy.special import log_ndtr, ndtr, ndtri_exp
 from skcircuits.circuits.inputs._gaussian_boxes import (
     find_support,
     first_coordinate,
+    given_first,
     log_standard_box,
 )
 from skcircuits.numerics._random import RandomNumbers
@@ -214,16 +215,7 @@ class TruncatedNormals:
 
     def _rest(self, z: FloatArray) -> TruncatedNormals:
         """The other coordinates given values (m, C) of the first, flattened."""
-        slopes, scales = self.correlations[0, 1:], self._scales
-        n_rest = len(slopes)
-        remaining = self.correlations[1:, 1:] - slopes[:, None] * slopes[None]
-        remaining = remaining / (scales[:, None] * scales[None])
-        low, high = (
-            ((bound[1:, None] - slopes[:, None] * z) / scales[:, None]).reshape(n_rest, -1)
-            for bound in (self.low, self.high)
-        )
-        each = np.broadcast_to(remaining[:, :, None], (n_rest, n_rest, *z.shape))
-        return TruncatedNormals(low, high, each.reshape(n_rest, n_rest, -1))
+        return TruncatedNormals(*given_first(self.low, self.high, self.correlations, z))
 
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray]:
