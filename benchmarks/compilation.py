@@ -122,8 +122,6 @@ def compare_with_pgmpy(names):
     "first" finds the structure, "again" has it; ratios are pgmpy / ours, of the first call, of the
     second, and given four states. "error" is the largest difference, with evidence and without.
     """
-    from pgmpy.inference import VariableElimination
-
     warnings.simplefilter("ignore")
     columns = ("pgmpy", "first", "again", "p given", "given", "ratio 1", "ratio", "r given")
     print(PEER_ROW.format("network", *columns, "error", "edges", "compile", "edges/s"))
@@ -133,42 +131,53 @@ def compare_with_pgmpy(names):
         for table in theirs.get_cpds():
             table.normalize()  # rows of the files miss one by their last digit
         ours = BayesianNetwork.from_pgmpy(theirs)
-        query = VariableElimination(theirs).query
-        # Once before: imports and the parts that pgmpy prepares are not counted.
-        query([ours.variable_names[0]], show_progress=False)
         marginals = ours.marginals()
         observed = np.random.default_rng(3).permutation(len(marginals))[:4]
         evidence = {int(v): int(marginals[v].argmax()) for v in observed}
-        times, errors = [], []
-        for given in ({}, evidence):
-            fresh = BayesianNetwork.from_pgmpy(theirs)
-            first_s, again_s = (cpu_seconds(lambda: fresh.marginals(given)) for _ in range(2))
-            pgmpy_s, error = peer_marginals(query, fresh, given)
-            times.append((pgmpy_s, first_s, again_s))
-            errors.append(error)
-        start = time.process_time()
-        try:
-            circuit = ours.compile(evidence)
-        except MemoryError:
-            circuit = None  # refused: more than ten million edges
-        compile_s = time.process_time() - start
-        units = topological_order(circuit.root) if circuit else []
-        n_edges = sum(len(unit.children) for unit in units)
-        (pgmpy_s, first_s, again_s), (pgmpy_given_s, given_s, _) = times
-        seconds = (pgmpy_s, first_s, again_s, pgmpy_given_s, given_s)
+        seconds, error = peer_times(theirs, evidence)
+        n_edges, compile_s = compile_time(ours, evidence)
+        pgmpy_s, first_s, again_s, pgmpy_given_s, given_s = seconds
         ratios = (pgmpy_s / first_s, pgmpy_s / again_s, pgmpy_given_s / given_s)
         print(
             PEER_ROW.format(
                 name,
                 *(f"{s:.4f}" for s in seconds),
                 *(f"{ratio:.1f}" for ratio in ratios),
-                f"{max(errors):.0e}",
+                f"{error:.0e}",
                 n_edges,
                 f"{compile_s:.3f}",
                 f"{n_edges / compile_s:.0f}",
             ),
             flush=True,
         )
+
+
+def peer_times(theirs, evidence):
+    """Seconds of pgmpy, of our first call and of our second, then of both given evidence."""
+    from pgmpy.inference import VariableElimination
+
+    query = VariableElimination(theirs).query
+    # Once before: imports and the parts that pgmpy prepares are not counted.
+    query([next(iter(theirs.nodes()))], show_progress=False)
+    times, errors = [], []
+    for given in ({}, evidence):
+        fresh = BayesianNetwork.from_pgmpy(theirs)
+        first_s, again_s = (cpu_seconds(lambda: fresh.marginals(given)) for _ in range(2))
+        pgmpy_s, error = peer_marginals(query, fresh, given)
+        times.append((pgmpy_s, first_s, again_s))
+        errors.append(error)
+    return (*times[0], *times[1][:2]), max(errors)
+
+
+def compile_time(model, evidence):
+    """Edges of a circuit, 0 where it is refused (more than ten million), and seconds."""
+    start = time.process_time()
+    try:
+        circuit = model.compile(evidence)
+    except MemoryError:
+        return 0, time.process_time() - start
+    seconds = time.process_time() - start
+    return sum(len(unit.children) for unit in topological_order(circuit.root)), seconds
 
 
 def peer_marginals(query, ours, given):

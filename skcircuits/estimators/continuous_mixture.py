@@ -173,14 +173,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
             self.n_components,
             generator,
             sample_weight=rows.weight,
-            schedule=ContinuousSchedule(
-                self.n_latent_dimensions,
-                self.n_hidden_units,
-                self.learning_rate,
-                self.batch_size,
-                self.max_iter,
-                self.pseudo_count,
-            ),
+            schedule=self._schedule(),
         )
         result = drive(
             self,
@@ -198,6 +191,16 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         self.n_iter_ = result.n_iter
         vars(self).update(self._attributes(result.state))
         vars(self).pop("circuit_", None)  # of an earlier fit
+
+    def _schedule(self):
+        return ContinuousSchedule(
+            self.n_latent_dimensions,
+            self.n_hidden_units,
+            self.learning_rate,
+            self.batch_size,
+            self.max_iter,
+            self.pseudo_count,
+        )
 
     @cached_property
     def circuit_(self):
