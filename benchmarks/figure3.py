@@ -23,6 +23,7 @@ import itertools
 import time
 import warnings
 from functools import cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 from _collapsed_importance import draw_collapsed_samples
@@ -83,7 +84,9 @@ def run_once(model, scores, chain, seed, shares=SHARES):
         weighter = BBISWeighter(target=model, collapse=drawn.summed_out)
         # Collapsed cells are summed out, whatever they hold
         weighter.fit(np.nan_to_num(drawn.rows))
-        results[ONLINE[1], size] = scores(weighter, weighter.weights_)
+        # Marginals alone: other functions would list all states of what is summed out
+        only_marginals = SimpleNamespace(marginals=weighter.marginals)
+        results[ONLINE[1], size] = scores(only_marginals, weighter.weights_)
     return results
 
 

@@ -15,7 +15,7 @@ from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_factors
 from skcircuits.graphical.files._uai import read_uai, write_uai
-from skcircuits.graphical.inference._compilation import compile_posterior
+from skcircuits.graphical.inference._compilation import compile_solutions
 from skcircuits.graphical.inference._exact_inference import ExactInference
 from skcircuits.graphical.inference._gibbs import (
     check_schedule,
@@ -202,13 +202,17 @@ default="auto"
             gives the number.
         """
         require_count(0, max_edges=max_edges)
-        codes, missing = self._read_possible_rows(self._evidence_row(evidence))
+        row = self._evidence_row(evidence)
+        codes, missing = self._read_rows(row)
         hidden = frozenset(missing[0].nonzero()[0].tolist())
         if isinstance(order, str) and order == "auto":
             posterior = self._posteriors.all_hidden(hidden)  # kept from earlier questions
         else:
             posterior = Posterior(self._posteriors.scaled, self.cardinalities, hidden, order)
-        return Circuit(compile_posterior(posterior, codes, max_edges=max_edges, verbose=verbose))
+        solutions = list(posterior.solve(codes))
+        if not posterior.is_possible(codes, solutions):
+            self._read_possible_rows(row)  # says why
+        return Circuit(compile_solutions(solutions, max_edges=max_edges, verbose=verbose))
 
     def gibbs_sample(
         self,

@@ -10,7 +10,7 @@ numbers in arrays until the different ones are known; only those are built.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -22,11 +22,11 @@ from skcircuits.circuits import Categorical, Indicator, Product
 from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination_tree import EliminationTree
-from skcircuits.graphical.inference._posterior import Posterior, Solution
+from skcircuits.graphical.inference._posterior import Solution
 from skcircuits.graphical.inference._tables import align
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["compile_posterior"]
+__all__ = ["compile_solutions"]
 
 # So many keys are told apart by a dictionary, more by a sort.
 _FEW_KEYS = 256
@@ -34,20 +34,18 @@ _FEW_KEYS = 256
 _ROUNDING_BITS = 6
 
 
-def compile_posterior(
-    posterior: Posterior, codes: IntArray, *, max_edges: int, verbose: int
-) -> Unit:
-    """Build the units of ``p(hidden | observed)`` for one evidence (1, d).
+def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose: int) -> Unit:
+    """Build the units of ``p(hidden | observed)`` for one evidence, component by component.
 
     The root is normalised, smooth, deterministic and structured-decomposable. MemoryError,
     before any unit is built, where more than ``max_edges`` edges are to be expected.
     """
-    # Components are independent given the evidence: their product is the circuit.
-    traces = [_trace(solution) for solution in posterior.solve(codes)]
-    if not traces:
+    if not solutions:
         raise ValueError(
             must("evidence", "leave a variable free", "log_partition(evidence) is a number.")
         )
+    # Components are independent given the evidence: their product is the circuit.
+    traces = [_trace(solution) for solution in solutions]
     _check_edges(sum(trace.n_edges for trace in traces), max_edges, verbose)
     with _collector_paused():
         roots = [_build(trace, verbose) for trace in traces]

@@ -137,6 +137,11 @@ class Posterior:
         log_partition = np.broadcast_to(solved.log_partition, len(distinct))
         return Solution(component, conditionals, log_partition, rows)
 
+    def is_possible(self, codes: IntArray, solutions: Sequence[Solution]) -> bool:
+        """Whether the evidences (n, d) behind some solutions all have positive probability."""
+        logs = [f.log_table[tuple(codes[:, v] for v in f.scope)] for f in self.observed_factors]
+        return all(np.isfinite(log).all() for log in [*logs, *(s.log_partition for s in solutions)])
+
     def log_partition(self, codes: IntArray) -> FloatArray:
         """Log of the unnormalised probability of the observed states, (n,)."""
         total = np.zeros(len(codes))
