@@ -38,6 +38,8 @@ __all__ = ["GaussianMixtureDensity"]
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
+# Starts of each kind of mixture in a pool that are left out: some end in poor optima
+_N_SPARE = 3
 _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
 
 
@@ -79,8 +81,9 @@ class GaussianMixtureDensity(CircuitDensity):
         teach it how numbers depend on many categories. ``"auto"``: where held-out rows favour
         it.
     pool : "auto" or int, default="auto"
-        Number of restarts that are pooled, with equal weights, into one mixture. Where the
-        numbers of factors and components and the type are given, ``"auto"`` is 1.
+        Number of restarts that are pooled, with equal weights, into one mixture; the worst of a
+        few more are left out. Where the numbers of factors and components and the type are given,
+        ``"auto"`` is 1.
     selection : {"log_likelihood", "cells"}, default="log_likelihood"
         What candidates are compared by in held-out rows: their log density, or how well
         hidden cells are predicted (squared errors and log losses, each relative to a column's
@@ -255,6 +258,8 @@ class GaussianMixtureDensity(CircuitDensity):
             settings = _as_draw(settings, pool, table.total_weight)
         self._pool = pool
         n_members = sum(pool.values())
+        if n_members > 1:
+            settings = replace(settings, n_spare=_N_SPARE)
         result = drive(
             self,
             learn_pool(table, pool, settings, generator, fits),

@@ -174,6 +174,25 @@ def test_categories_that_follow_numbers():
     assert np.mean(classes == test[:, 13]) >= 0.95
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+def test_no_pooled_restart_loses_the_class(covariance_type, seed):
+    rng = np.random.default_rng(seed)
+    label = np.repeat([0.0, 1.0], 200)
+    X = np.column_stack([4.0 * label + rng.normal(size=400), rng.normal(size=400), label])
+    X[::2, 0] = np.nan
+    density = GaussianMixtureDensity(
+        n_components=2,
+        covariance_type=covariance_type,
+        pool=6,
+        categorical_features=[2],
+        random_state=0,
+    ).fit(X)
+    means = density.expectation([[np.nan, np.nan, 0.0], [np.nan, np.nan, 1.0]])[:, 0]
+    # one of six whose classes have the same mean takes .6 of the difference
+    assert np.diff(means)[0] == pytest.approx(4.0, abs=0.4)
+
+
 def test_weights_stand_for_repeated_rows():
     X = two_groups(120)
     counts = np.random.default_rng(0).integers(1, 4, len(X))

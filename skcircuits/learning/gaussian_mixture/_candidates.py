@@ -26,7 +26,9 @@ from skcircuits.learning.gaussian_mixture._held_out import (
 from skcircuits.learning.gaussian_mixture._learner import (
     EMSettings,
     MixtureState,
+    begin_again,
     learn_gaussian_mixture,
+    start_mixtures,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray
@@ -422,33 +424,44 @@ def learn_pool(
     `fits` to some of the rows are where the first restarts of large tables start.
     """
     done: tuple[MixtureState, ...] = ()
-    streams = iter(rng.spawn(sum(pool.values())))
-    for candidate, times in pool.items():
+    for (candidate, times), stream in zip(pool.items(), rng.spawn(len(pool)), strict=True):
         own = replace(
             settings,
             covariance_type=candidate.covariance_type,
             n_factors=candidate.n_factors,
             by_cells=candidate.by_cells,
         )
-        for i in range(1 if candidate.is_unique else times):
-            stream = next(streams)
-            start = fits.get(candidate) if fits and i == 0 else None
-            if start is None or len(table.weights) < 2 * _START_ROWS:
-                start = _begin_on_part(table, candidate.n_components, own, stream)
-            copies = times if candidate.is_unique else 1
+        copies = times if candidate.is_unique else 1
+        fit = fits.get(candidate) if fits else None
+        for start in _starts(table, candidate, own, stream, times // copies, fit):
             for state in learn_gaussian_mixture(table, candidate.n_components, own, stream, start):
                 newest = (*done, *(state,) * copies)
                 yield newest
             done = newest
 
 
-def _begin_on_part(
-    table: MixtureTable, n_components: int, settings: EMSettings, rng: np.random.Generator
-) -> MixtureState | None:
-    """A mixture of some of the rows, where there are many more."""
+def _starts(
+    table: MixtureTable,
+    candidate: Candidate,
+    settings: EMSettings,
+    rng: np.random.Generator,
+    n_mixtures: int,
+    fit: MixtureState | None,
+) -> list[MixtureState]:
+    """So many starts of a candidate; where there are many more rows, mixtures of some of them.
+
+    `fit`: one that is known already.
+    """
+    n_components, n_all = candidate.n_components, len(table.weights)
+    known = [begin_again(fit)] if fit is not None and n_all >= 2 * _START_ROWS else []
+    n_open = n_mixtures - len(known)
+    if not n_open:
+        return known
     n_rows = _START_ROWS * max(1, int(np.sqrt(n_components)))
-    if len(table.weights) < 2 * n_rows:
-        return None
-    chosen = np.sort(rng.choice(len(table.weights), n_rows, replace=False))
-    *_, state = learn_gaussian_mixture(table.take(chosen), n_components, settings, rng)
-    return state
+    if n_all < 2 * n_rows:
+        return known + start_mixtures(table, n_components, settings, rng, n_open)
+    part = table.take(np.sort(rng.choice(n_all, n_rows, replace=False)))
+    for start in start_mixtures(part, n_components, settings, rng, n_open):
+        *_, state = learn_gaussian_mixture(part, n_components, settings, rng, start)
+        known.append(begin_again(state))
+    return known

@@ -24,9 +24,10 @@ __all__ = [
     "CovarianceType",
     "EMSettings",
     "MixtureState",
+    "begin_again",
     "cluster_rows",
     "learn_gaussian_mixture",
-    "start_mixture",
+    "start_mixtures",
 ]
 
 _SINGLE_STEPS = 10  # iterations of the single component that completes rows for clustering
@@ -45,10 +46,11 @@ class EMSettings:
 
     `covariance_type`: shape of the covariances; `n_factors` of "factor". `by_cells`: components
     are combinations of categories, each with some latent classes. `pseudo_count`: rows
-    that the prior of each component weighs as much as. `n_init`: number of starts; the best
-    after ten iterations goes on. `max_iter`, `tol`: most iterations, and least gain of the lower
-    bound, in nats per row, that one must make. `is_draw`: whether the parameters are one draw of
-    several, which must not be drawn towards the prior by as much as they vary.
+    that the prior of each component weighs as much as. `n_init`: number of starts of each
+    mixture, and `n_spare` more of all together; the best after ten iterations go on. `max_iter`,
+    `tol`: most iterations, and least gain of the lower bound, in nats per row, that one must make.
+    `is_draw`: whether the parameters are one draw of several, which must not be drawn towards the
+    prior by as much as they vary.
     """
 
     covariance_type: CovarianceType = "full"
@@ -56,6 +58,7 @@ class EMSettings:
     n_factors: int = 1
     pseudo_count: float = 1.0
     n_init: int = 3
+    n_spare: int = 0
     max_iter: int = 200
     tol: float = 1e-4
     is_draw: bool = False
@@ -67,7 +70,7 @@ class MixtureState:
 
     `log_likelihood`: of all rows under the parameters before the last iteration, in original
     units. `lower_bound`: log posterior per row up to a constant under the same parameters; it
-    never falls once the prior is learned. `n_iter`: iterations since the best start was chosen.
+    never falls once the prior is learned. `n_iter`: iterations since its start.
     `at_optimum`: whether the last iteration gained less than the tolerance.
     """
 
@@ -112,59 +115,82 @@ def learn_gaussian_mixture(
     from incomplete data via an EM approach"), from `start` or from clusters of rows. The last
     state is at an optimum unless `max_iter` came first.
     """
-    state = start_mixture(table, n_components, settings, rng) if start is None else start
-    state = replace(state, n_iter=0, at_optimum=False, lower_bound=-np.inf)
+    state = start or start_mixtures(table, n_components, settings, rng)[0]
     while not state.at_optimum and state.n_iter < settings.max_iter:
         state = _step(table, state, settings)
         yield state
 
 
-def start_mixture(
-    table: MixtureTable, n_components: int, settings: EMSettings, rng: np.random.Generator
-) -> MixtureState:
-    """Run a few iterations from each start and keep the best."""
-    if settings.by_cells:
-        return _start_by_cells(table, n_components, settings, rng)
+def start_mixtures(
+    table: MixtureTable,
+    n_components: int,
+    settings: EMSettings,
+    rng: np.random.Generator,
+    n_mixtures: int = 1,
+) -> list[MixtureState]:
+    """Run a few iterations from each start and keep the best, so many of them.
+
+    The prior is the same for all of these iterations: their posteriors can be compared.
+    """
+    n_starts = settings.n_init * n_mixtures + settings.n_spare
+    begin = _begin_by_cells if settings.by_cells else _begin_as_single
+    single = begin(table, n_components, settings)
+    if len(single.weights) == 1 or (settings.by_cells and n_components == 1):
+        return [single] * n_mixtures
+    starts = [_spread(table, n_components, single, settings, rng) for _ in range(n_starts)]
+    if n_starts > n_mixtures:
+        for _ in range(min(_START_STEPS, settings.max_iter - 1)):
+            starts = [_step(table, state, settings) for state in starts]
+    return sorted(starts, key=lambda state: -state.lower_bound)[:n_mixtures]
+
+
+def begin_again(state: MixtureState) -> MixtureState:
+    """The same mixture as a start of new iterations."""
+    return replace(state, n_iter=0, at_optimum=False, lower_bound=-np.inf)
+
+
+def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSettings) -> MixtureState:
+    """Components that all complete the rows as the single one does."""
     single = _single(table, settings)
     if n_components == 1:
         return single
     for _ in range(_SINGLE_STEPS):
         single = _step(table, single, settings)
-    # at first, all components complete the rows as the single one does
     kind = settings.covariance_type
-    repeated = replace(
-        single,
+    return replace(
+        begin_again(single),
         weights=np.full(n_components, 1.0 / n_components),
         gaussians=single.gaussians.repeat(n_components, kind, settings.pseudo_count),
         categories=single.categories.repeat(n_components),
     )
-    starts = []
-    for _ in range(settings.n_init):
-        labels = cluster_rows(table, n_components, rng)
-        certain = (labels == np.arange(n_components)[:, None]).astype(np.float64)
-        soft = _CERTAINTY * certain + (1.0 - _CERTAINTY) / n_components
-        state = _step(table, repeated, settings, soft)
-        for _ in range(_START_STEPS if settings.n_init > 1 else 0):
-            state = _step(table, state, settings)
-        starts.append(state)
-    return max(starts, key=lambda state: state.lower_bound)
 
 
-def _start_by_cells(
-    table: MixtureTable, n_classes: int, settings: EMSettings, rng: np.random.Generator
-) -> MixtureState:
-    """Independent columns; latent classes start as clusters of rows."""
+def _begin_by_cells(table: MixtureTable, n_classes: int, settings: EMSettings) -> MixtureState:
+    """Independent columns, the same in all latent classes."""
     cells = Cells.span(table, n_classes)
     categories = LocationCategories.start(table, cells, 0.5 * settings.pseudo_count)
     gaussians = LocationGaussians.start(table, cells, settings.pseudo_count)
-    state = MixtureState(categories.independent, gaussians, categories)
-    if n_classes == 1:
-        return state
-    labels = cluster_rows(table, n_classes, rng)
-    soft = (1.0 - _CERTAINTY) / n_classes + _CERTAINTY * (labels == cells.levels[:, -1, None])
-    soft *= np.exp(categories.expect(table.codes, len(soft)).log_density)
-    soft *= categories.independent[:, None]
-    return _step(table, state, settings, soft / soft.sum(axis=0))
+    return MixtureState(categories.independent, gaussians, categories)
+
+
+def _spread(
+    table: MixtureTable,
+    n_clusters: int,
+    state: MixtureState,
+    settings: EMSettings,
+    rng: np.random.Generator,
+) -> MixtureState:
+    """Let components, or the latent classes of each combination of categories, be clusters."""
+    own = np.arange(n_clusters)
+    chance = np.ones((len(state.weights), 1))
+    categories = state.categories
+    if isinstance(categories, LocationCategories):
+        own = categories.cells.levels[:, -1]
+        chance = np.exp(categories.expect(table.codes, len(own)).log_density)
+        chance *= categories.independent[:, None]
+    labels = cluster_rows(table, n_clusters, rng)
+    soft = chance * ((1.0 - _CERTAINTY) / n_clusters + _CERTAINTY * (labels == own[:, None]))
+    return begin_again(_step(table, state, settings, soft / soft.sum(axis=0)))
 
 
 def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
