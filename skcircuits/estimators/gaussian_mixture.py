@@ -1,13 +1,11 @@
 """Density estimation by Gaussian mixtures on mixed tables with missing values."""
 
-import warnings
 from collections import Counter
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.circuits import (
     Categorical,
@@ -20,7 +18,7 @@ from skcircuits.circuits import (
 )
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
 from skcircuits.estimators.shared._density import CircuitDensity
-from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._fitting import drive, warn_not_converged
 from skcircuits.exceptions import must
 from skcircuits.learning.gaussian_mixture._candidates import (
     Candidate,
@@ -344,12 +342,7 @@ class GaussianMixtureDensity(CircuitDensity):
         """Say what to set where iterations came to their end; drive has told of interruptions."""
         self.converged_ &= is_complete
         if has_ended and not self.converged_:
-            warnings.warn(
-                f"GaussianMixtureDensity did not converge in max_iter={self.max_iter} "
-                "iterations. Increase max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            warn_not_converged(self, self.max_iter)
 
     def _attributes(self, states, table):
         """Fitted attributes of a pool of mixtures, in original units."""

@@ -1,9 +1,12 @@
 """Every density with a circuit serves regression and imputation, on the tables it is for."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVR
@@ -142,3 +145,13 @@ def test_a_density_of_ones_own(density):
     np.testing.assert_allclose(completed, [[X[:, 0].mean(), 0.0], [3.0, X[:, 1].mean()]])
     predicted = ExpectedPredictionSVR(density=density, C=10).fit(X, y).predict(incomplete)
     np.testing.assert_allclose(predicted, [1.0, 1.0], atol=0.5)
+
+
+def test_no_convergence_says_what_to_set_on_the_object_in_hand():
+    table = mixed(60)
+    imputer = CircuitImputer(density=GaussianMixtureDensity(n_components=2, max_iter=1, tol=0.0))
+    with pytest.warns(ConvergenceWarning, match="Increase density__max_iter or density__tol"):
+        imputer.fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CircuitImputer(random_state=0).fit(table)

@@ -23,7 +23,6 @@ _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those o
 _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3
-_N_STARTS = 3  # of the mixtures that are kept
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
     "latent_tree": {"max_iter": 30},
@@ -65,14 +64,14 @@ class Expert:
         """Gaussian mixtures that were chosen already."""
         return cls("gaussian_mixture", (), tuple(pool.items()), fits)
 
-    def make(self, seed, is_trial=False):
+    def make(self, seed, is_trial=False, n_restarts=1):
         """The density, unfitted. Point masses and densities cannot be compared: it has none."""
         parameters = {**dict(self.parameters), "random_state": seed}
         if is_trial:
             parameters |= _TRIAL[self.family]
         elif parameters.get("n_components", 1) > 1:
-            # a single start may end where the trial did not, with a weight it does not deserve
-            parameters["n_init"] = _N_STARTS
+            # one restart may end where the trial did not, and several are better than one
+            parameters["pool"] = n_restarts
         if self.family == "gaussian_mixture":
             density = GaussianMixtureDensity(tol=_TOL, **parameters)
             density._given_pool, density._given_fits = dict(self.candidates), self.fits

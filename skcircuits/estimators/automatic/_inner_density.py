@@ -101,8 +101,12 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         if isinstance(self.density, str):
             density = self._named_density(encoded)
             density.set_params(verbose=self.verbose)
+            name = type(density).__name__
+            density._convergence_way_out = f"Pass density={name}(max_iter=...) with more of them."
         else:
             density = clone(self.density)
+            if isinstance(density, BaseDensity):
+                density._convergence_way_out = "Increase density__max_iter or density__tol."
         parameters = density.get_params(deep=False)
         if "random_state" in parameters and parameters["random_state"] is None:
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)

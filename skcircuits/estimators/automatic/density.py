@@ -27,6 +27,7 @@ __all__ = ["AutomaticDensity"]
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
+_LEAST_RESTARTS = 2  # of a mixture, pooled
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -150,8 +151,10 @@ class AutomaticDensity(CircuitDensity):
             self._weights = self._given_weights
             self.selection_ = [{**e.described(), "weight": w} for e, w in self._weights.items()]
         seeds = generator.integers(np.iinfo(np.int32).max, size=len(self._weights)).tolist()
-        experts = zip(self._weights, seeds, strict=True)
-        self.densities_ = [expert.make(own) for expert, own in experts]
+        self.densities_ = [
+            expert.make(own, n_restarts=_n_restarts(weight, rows.X.size))
+            for (expert, weight), own in zip(self._weights.items(), seeds, strict=True)
+        ]
         self._fit_members(self.densities_, rows)
         # Fits to some of the rows have done their part: clones for draws start afresh
         self._weights = {replace(e, fits={}): weight for e, weight in self._weights.items()}
@@ -165,6 +168,7 @@ class AutomaticDensity(CircuitDensity):
         for density in densities:
             task = fit.subcontext(task_name=type(density).__name__)
             density._is_draw = self._is_draw
+            density._convergence_way_out = None  # held-out rows know what it is worth
             with task.propagate_callback_context(density):
                 task.call_on_fit_task_begin(estimator=self)
                 density.set_params(verbose=self.verbose)
@@ -206,7 +210,7 @@ class AutomaticDensity(CircuitDensity):
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)
-        chosen = trials.choose(pool_size(table))
+        chosen = trials.choose(pool_size(table.n_cells))
         return chosen, trials.report(chosen)
 
     def _checked_families(self):
@@ -225,6 +229,11 @@ class AutomaticDensity(CircuitDensity):
         return tuple(self.families)
 
 
+def _n_restarts(weight, n_cells):
+    """How many restarts of a mixture are pooled: more, the more they count and the fewer rows."""
+    return max(_LEAST_RESTARTS, round(weight * pool_size(n_cells)))
+
+
 def _suits_trees(table):
     """Whether other families than Gaussian mixtures are worth their time: on mixed tables."""
     n_columns = len(table.cardinalities)
@@ -236,7 +245,7 @@ def _suits_trees(table):
 
 def _own_pool(table, comparison):
     """Gaussian mixtures that need no other density beside them; None where some may help."""
-    if not comparison.splits or pool_size(table) < _LEAST_POOL:
+    if not comparison.splits or pool_size(table.n_cells) < _LEAST_POOL:
         return choose_pool(table, CandidateSpace(), comparison)
     single, is_enough = choose_single(table, CandidateSpace(), comparison)
     return {single: 1} if is_enough else None

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["FitResult", "drive"]
+__all__ = ["FitResult", "drive", "warn_not_converged"]
 
 
 @dataclass
@@ -121,11 +121,15 @@ def drive(
         _warn(estimator, f"{reason} after {result.n_iter} iterations and keeps the best.")
         return result
     if not (result.converged or tasks.stop):
-        _warn(
-            estimator,
-            f"did not converge in max_iter={max_iter} iterations. Increase max_iter or tol.",
-        )
+        warn_not_converged(estimator, max_iter)
     return result
+
+
+def warn_not_converged(estimator, max_iter):
+    """Say that iterations came to their end, and what to set on the object in hand."""
+    way_out = getattr(estimator, "_convergence_way_out", "Increase max_iter or tol.")
+    if way_out:
+        _warn(estimator, f"did not converge in max_iter={max_iter} iterations. {way_out}")
 
 
 class _Keeper:
@@ -223,4 +227,4 @@ def _print_progress(estimator, result, max_iter, told):
 
 
 def _warn(estimator, message):
-    warnings.warn(f"{type(estimator).__name__} {message}", ConvergenceWarning, stacklevel=3)
+    warnings.warn(f"{type(estimator).__name__} {message}", ConvergenceWarning, stacklevel=4)

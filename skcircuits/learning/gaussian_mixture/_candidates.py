@@ -265,7 +265,7 @@ def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparis
     several = _several_components(table, space, comparison.n_rows, n_factors)
     if not several:
         return {single or Candidate("tied", 0, 1): 1}
-    size = space.pool or pool_size(table)
+    size = space.pool or pool_size(table.n_cells)
     pool = _greedy(comparison, [*several, *([single] if single else [])], size)
     if single and not comparison.is_sure({single: 1}, pool):
         return {single: 1}
@@ -306,9 +306,9 @@ def _best_number_of_factors(single: Candidate | None, comparison: Comparison) ->
     return comparison.best(tried).n_factors if tried else 0
 
 
-def pool_size(table: MixtureTable) -> int:
-    """Most members of a pool."""
-    return int(np.clip(_POOL_CELLS * _MAX_POOL // table.n_cells, 1, _MAX_POOL))
+def pool_size(n_cells: int) -> int:
+    """Most members of a pool that is learned from so many cells."""
+    return int(np.clip(_POOL_CELLS * _MAX_POOL // max(1, n_cells), 1, _MAX_POOL))
 
 
 def _single_component(
