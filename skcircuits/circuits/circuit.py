@@ -87,6 +87,7 @@ class Circuit(CircuitQueries):
     @cached_property
     def n_parameters(self) -> int:
         """Number of free parameters: weights (one less than children per sum) and inputs."""
+        # The last weight of a sum follows from the others.
         weights = sum(len(u.children) - 1 for u in self.plan.units if isinstance(u, Sum))
         return weights + sum(layer.n_parameters for _, layer in self.plan.inputs)
 
@@ -168,6 +169,7 @@ class Circuit(CircuitQueries):
             If the circuit is zero everywhere.
         """
         self._require("normalize")
+        # Given nothing, a circuit is divided by its integral.
         nothing = np.full(self.plan.n_columns, np.nan)
         return _circuit_or_error(conditioning.condition(self.plan, nothing), "normalize")
 

@@ -235,6 +235,7 @@ def circuit_kernel_matrix(
         if others is None:
             result[np.ix_(other[j].members, own[i].members)] = block.T
     require_floats(result)
+    # Rounding differs across the diagonal.
     return (result + result.T) / 2 if others is None else result
 
 
@@ -288,6 +289,7 @@ def _groups(circuits: Sequence[Circuit]) -> list[_Group]:
 def _signature(plan: Plan) -> Hashable:
     """What two plans must have in common to be one structure with two sets of weights."""
     units = [
+        # Bytes: circuits are made one by one, and their equal units are different objects.
         (type(unit), unit.scope, *(np.asarray(v).tobytes() for v in unit.parameters().values()))
         for unit in plan.units
         if isinstance(unit, InputUnit)

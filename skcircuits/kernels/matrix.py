@@ -96,6 +96,7 @@ def expected_kernel_matrix(
     other = rows if Y is None else _distinct_rows(_table(circuit, Y, "Y"), circuit)
     _refuse_huge(rows.X, other.X)
     structure = structure_of(kernel, circuit.variables)
+    # Equal tables count as one, so that K(X, X) is K(X).
     symmetric = Y is None or (
         rows.X.shape == other.X.shape and np.array_equal(rows.X, other.X, equal_nan=True)
     )
@@ -169,6 +170,7 @@ def _distinct_rows(X: FloatArray, circuit: Circuit) -> _Rows:
     table = table[first]
     missing = np.isnan(table)
     _, pattern = distinct_patterns(missing)
+    # Blocks of rows with one pattern share their factorisations.
     order = np.argsort(pattern, kind="stable")
     is_incomplete = np.asarray(missing.any(axis=1))
     return _Rows(

@@ -346,6 +346,7 @@ class Dates:
     def read(self, name: object, value: Any) -> float:
         """Days of one date in a query: a text such as "2024-03-01", or a date object."""
         try:
+            # NumPy reads ISO texts and date objects alike.
             date = np.datetime64(value if isinstance(value, str) else _without_zone(value))
         except (TypeError, ValueError) as error:
             condition, way_out = "be a date", "Write '2024-03-01', or pass a datetime."

@@ -119,9 +119,11 @@ class _PairFold(Generic[Result]):
             while len(units) == 1 and isinstance(units[0], Product):
                 units = units[0].children
             scopes = tuple(self._masks[id(unit)] for unit in units)
+            # Numbers instead of scopes: how two partitions meet is looked up for every pair.
             partition = self._partitions.setdefault(scopes, len(self._partitions))
             terms, weights = [units], np.ones(1)
             if len(units) == 1 and isinstance(units[0], Sum):
+                # Pairs with a term of weight zero would be visited for nothing.
                 positive = np.flatnonzero(units[0].weights)
                 terms = [(units[0].children[i],) for i in positive]
                 weights = units[0].weights[positive]

@@ -95,12 +95,14 @@ def kl_divergence(p: Circuit, q: Circuit) -> float:
     """
     require("root", "a circuit", p=p, q=q)
     require_compatible(p, q)
+    # Where children overlap, the logarithm of a sum is no sum of logarithms.
     for circuit in (p, q):
         require_deterministic(circuit, "for a divergence", WAY_OUT)
     mass, divergence = fold_pairs(p.normalize().root, q.normalize().root, _Divergence())
     # The mass of p that q's support misses has an infinite log ratio.
     if mass < 1.0 - MASS_TOLERANCE:
         return float("inf")
+    # Equal circuits may differ by rounding.
     return max(divergence, 0.0)
 
 

@@ -181,6 +181,7 @@ def cyclic_shift(
         else:
             assert isinstance(unit, DiscreteUnit)
             masses = np.zeros(n_states)
+            # Units may list fewer states than the cycle has: the others are impossible.
             masses[: unit.n_states] = unit.probabilities
             moved[id(unit)] = Categorical(variable, np.roll(masses, -shift))
     return Circuit(moved[id(p.root)])

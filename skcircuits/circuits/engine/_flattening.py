@@ -67,6 +67,7 @@ class _Flattening:
     def _terms_in_sum(self, child: Unit) -> _Terms:
         """Merge a child's terms into the sum above, unless other units use them too."""
         terms = self._terms[id(child)]
+        # Merged into every parent, a shared child would be evaluated once for each.
         do_keep = self._is_shared(child) and len(terms) > 1
         return [(1.0, (self.unit(child),))] if do_keep else terms
 
@@ -96,5 +97,6 @@ class _Flattening:
 
     def _terms_in_product(self, factor: Unit) -> _Terms:
         """Terms of a factor; a sum over one variable is one of its own."""
+        # Multiplied out, one mixture of masses would become as many products as it has children.
         is_term = len(factor.scope) == 1
         return [(1.0, (self.unit(factor),))] if is_term else self._terms[id(factor)]

@@ -69,6 +69,7 @@ class CodeBook:
         no_state |= states != np.floor(states)
         if no_state.any():
             states[no_state] = NO_STATE
+        # What holds no state has a code beyond all, and lands in the column behind them.
         codes = np.minimum(self.strides @ states, self.n_codes[:, None])
         return codes.astype(np.intp)
 
@@ -247,6 +248,8 @@ class JointTableLayer(DiscreteInputLayer):
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         codes, completions, starts, _ = self._completions
         distributions = units * len(starts) + self._codes_of(cells)
+        # Distributions of all units and codes lie one behind the other, a run of each unit as long
+        # as the list of completions.
         outcomes = self._posterior.draw(distributions, rng.random(len(units)))
         return self._states[completions[outcomes % len(codes)]].astype(np.float64)
 

@@ -117,6 +117,7 @@ class SumWeights:
 
     def with_own_matrices(self) -> SumWeights:
         """Use the same weights for layers that lie elsewhere in a buffer."""
+        # Matrices are remembered by first edges, which layers of two buffers have in common.
         shared = SumWeights(self.log)
         shared.linear = self.linear
         return shared
@@ -170,6 +171,7 @@ class ProductLayer:
 
     def backward_log(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
         """Hand the flow of each product to all its factors."""
+        # Every explanation of a product passes through all its factors.
         arity = self.children.shape[1]
         self._scatter.add(flows, np.tile(flows[self.units], (arity, 1)))
 
@@ -329,6 +331,7 @@ class SumLayer:
             received *= children
             self._block_scatter.add(flows, received.reshape(-1, received.shape[-1]))
             return
+        # Ratios of any size: logarithms are subtracted before the exponential is taken.
         edge_flows = self.posteriors(log_values, weights)
         edge_flows *= np.repeat(flows[self.units], self.lengths, axis=0)
         self._scatter.add(flows, edge_flows)

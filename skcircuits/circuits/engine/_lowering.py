@@ -100,6 +100,7 @@ class LoweredPlan:
         # Every step writes all its rows before another reads them
         values = np.empty((self.n_rows, len(X)))
         run_steps(self.steps, values, "linear", self.weights, write)
+        # The others may have lost mass to underflow: the caller evaluates them in log space.
         exact = values[self.root] >= MIN_ROOT
         return np.log(np.where(exact, values[self.root], 1.0)) + log_scale, exact
 
@@ -190,6 +191,7 @@ def _fused_products(plan: Plan) -> set[int]:
         if layer.block_shape is None:
             continue
         for children in layer.block_children.tolist():
+            # One matrix of factors per place needs products of one arity.
             kinds = {
                 (type(plan.units[i]), len(plan.units[i].children), n_uses[i]) for i in children
             }

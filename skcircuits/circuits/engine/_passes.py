@@ -40,6 +40,7 @@ def run_steps(
     """Carry out steps in order: inner layers make their move, ``write`` fills in input steps."""
     name = f"forward_{move}"
     for step in steps:
+        # Input steps have no moves: what they are worth is for the query to say.
         forward = getattr(step, name, None)
         if forward is not None:
             forward(values, weights)
@@ -103,6 +104,7 @@ def can_be_linear(plan: Plan) -> bool:
 def _can_be_linear(plan: Plan) -> bool:
     # Without evidence every input is one, and scaled inputs are never more.
     nothing = np.full((1, plan.n_columns), np.nan)
+    # Weights add up to one up to rounding.
     is_bounded = log_values(plan, nothing).max() < 1e-6
     return bool(is_bounded) and units_are_tractable(plan.units) and _densities_stand_alone(plan)
 
@@ -143,6 +145,7 @@ def backward(
     """
     weights = plan.weights if weights is None else weights
     result = np.zeros_like(values)
+    # Impossible rows have no explanation: their flow is zero, not 0 / 0.
     root = values[plan.root]
     if move == "log":
         result[plan.root] = np.where(np.isneginf(root), 0.0, 1.0)

@@ -48,6 +48,7 @@ class Plan:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Link the units again."""
+        # A frozen record refuses to be set, even here.
         vars(self).update(state, units=tuple(state["units"].linked()))
 
     @cached_property
@@ -186,6 +187,7 @@ class _PlanBuilder:
         dense = [own for own, layer in zip(variables, layers) if not layer.is_discrete]
         massive = np.concatenate([layer.massive_variables for layer in layers])
         mixed = np.intersect1d(found[counts > 1], massive)
+        # The empty array stands in where no layer holds densities.
         mixed = mixed[np.isin(mixed, np.concatenate([*dense, mixed[:0]]))]
         if len(mixed):
             variable = int(mixed[0])
@@ -252,6 +254,7 @@ def _find_blocks(sums: list[Sum]) -> tuple[list[list[Sum]], list[Sum]]:
     blocks, single = [], []
     # Only equal children in equal order make one matrix of the weights.
     for block in _groups(sums, lambda unit: tuple(id(child) for child in unit.children)):
+        # Small blocks cost more as products than as segments.
         worthwhile = len(block) > 1 and len(block) * len(block[0].children) >= MIN_BLOCK
         if worthwhile:
             blocks.append(block)

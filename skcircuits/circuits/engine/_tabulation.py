@@ -111,6 +111,7 @@ def _rounds(scopes: dict[Scope, list[int]]) -> list[list[Scope]]:
     rounds: list[list[Scope]] = []
     taken: list[set[int]] = []
     for scope in scopes:
+        # First fit: the fewest rounds are a graph colouring, and few are enough.
         number = next((i for i, used in enumerate(taken) if used.isdisjoint(scope)), len(rounds))
         if number == len(rounds):
             rounds.append([])

@@ -79,6 +79,7 @@ def load(path: str | PathLike[str]) -> Unit:
         raise
     except CircuitFileError:
         raise
+    # What zip, NumPy and the constructors raise on damaged bytes.
     except (
         *(ValueError, KeyError, IndexError, TypeError, OverflowError, EOFError, OSError),
         *(MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError),
@@ -180,6 +181,7 @@ def _unpack(family: str, arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any
         if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
             raise CircuitFileError(f"Parameter {name} of {family} must be finite real numbers.")
         sizes = np.prod(shapes, axis=1, dtype=np.int64)
+        # Negative sizes may add up to the right number.
         if sizes.sum() != len(values) or (shapes < 0).any():
             raise CircuitFileError(f"Parameter {name} of {family} must match its shapes.")
         pieces = np.split(values, np.cumsum(sizes)[:-1])

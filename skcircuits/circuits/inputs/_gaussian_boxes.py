@@ -108,6 +108,7 @@ def first_coordinate(
         inner = log_standard_box(*given_first(low, high, correlations, z))
         return inner.reshape(z.shape) - 0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)
 
+    # Without the mass beyond, infinite sides have a finite range to search.
     reach = _reach(low, high, correlations)
     return log_integrand, np.clip(low[0], -reach, reach), np.clip(high[0], -reach, reach)
 
@@ -178,6 +179,7 @@ def _find_peak(log_function: LogFunction, start: FloatArray, stop: FloatArray) -
     left, right = start.copy(), stop.copy()
     inner = np.stack([right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)])
     values = log_function(inner)
+    # Fifty steps leave 4e-11 of the range: a peak is flat, nothing more is needed.
     for _ in range(50):
         down = values[0] > values[1]
         left, right = np.where(down, left, inner[0]), np.where(down, inner[1], right)

@@ -113,6 +113,7 @@ def _by_completion(stack: GaussianStack, X: FloatArray, columns: FloatArray) -> 
             own = block.half_log_precisions.reshape(stack.n_components, -1)
             log_precisions[:, block.group.rows] = own[:, block.group.pattern]
         result[:, rows] = -0.5 * _squared_norms(stack.whitening @ delta) - log_precisions
+    # |Sigma_oo| = |Sigma| |Lambda_mm|, as for single rows.
     result -= 0.5 * (stack.log_determinants[:, None] + n_observed * _LOG_2PI)
     result[:, n_observed == 0] = 0.0
     return result
@@ -122,6 +123,7 @@ def _complete(stack: GaussianStack, columns: FloatArray) -> FloatArray:
     """Log densities of complete rows, given as columns (d, n)."""
     n_components, size = stack.means.shape
     result = np.empty((n_components, columns.shape[1]))
+    # Differences from all means stay in the cache.
     n_rows = max(16, BLOCK_BYTES // (16 * n_components * max(size, 1)))
     for start in range(0, columns.shape[1], n_rows):
         rows = slice(start, start + n_rows)

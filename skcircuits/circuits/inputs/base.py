@@ -146,6 +146,7 @@ class InputUnit(LeafUnit, ABC):
         CircuitPropertyError
             If some variables of a family remain that does not say how.
         """
+        # A single variable is removed or stays: joint families alone need a rule.
         removed = variables.intersection(self.scope)
         if removed and len(removed) < len(self.scope):
             raise CircuitPropertyError(
@@ -368,6 +369,7 @@ class InputLayer(ABC):
     @property
     def bytes_per_row(self) -> int:
         """Temporary memory that evaluating one row takes."""
+        # Values and three temporaries in double precision.
         return 4 * 8 * self.scopes.size
 
     @property

@@ -158,6 +158,7 @@ class DiscreteLayer(DiscreteInputLayer):
             return np.log(values)
 
     def log_max(self, X: FloatArray) -> FloatArray:
+        # The column of NaN holds the best state instead of one.
         lookup = self._lookup.copy()
         lookup[:, -1] = self.log_masses.max(axis=1)
         return self._gather(lookup, X)
@@ -168,9 +169,11 @@ class DiscreteLayer(DiscreteInputLayer):
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         steps = np.cumsum(self.masses, axis=1)
+        # The last step is exactly one, so that no draw lies beyond it.
         steps /= steps[:, -1:]
         uniform = rng.random(len(units))
         states = np.zeros(len(units))
+        # One comparison per state for all draws at once: variables have few states.
         for step in steps.T[:-1]:
             states += step[units] <= uniform
         return np.where(np.isnan(cells), states[:, None], cells)

@@ -56,6 +56,7 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
     def n_parameters(self) -> int:
         """Number of free parameters of all units; a shared covariance counts once."""
         gaussians = self.gaussians
+        # Rotated factors give the same covariance.
         rotations = gaussians.n_factors * (gaussians.n_factors - 1) // 2
         loadings = gaussians.n_columns * gaussians.n_factors - rotations
         return gaussians.means.size + len(gaussians.loadings) * (loadings + gaussians.n_columns)

@@ -86,6 +86,7 @@ class GaussianLayer(DifferentiableLayer):
 
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         pulls = self.means[:, None] - X.T[self.scopes[:, 0]]
+        # A missing cell is integrated out: the density does not depend on it.
         pulls[np.isnan(pulls)] = 0.0
         pulls /= self.stds[:, None]
         # Flows come first: a narrow unit far away has none, but perhaps an infinite gradient.

@@ -185,12 +185,14 @@ class MultivariateGaussian(InputUnit):
                 must("mean and covariance of a multivariate Gaussian unit", "be finite")
             )
         scale = np.abs(self.covariance).max()
+        # Covariances that were computed are symmetric up to rounding alone.
         symmetric = np.allclose(self.covariance, self.covariance.T, rtol=1e-8, atol=1e-10 * scale)
         try:
             np.linalg.cholesky(self.covariance)
         except np.linalg.LinAlgError:
             symmetric = False
         if not symmetric:
+            # Named in the error: it says how much must be added to the diagonal.
             smallest = float(np.linalg.eigvalsh(self.covariance).min())
             raise ValueError(
                 must(
@@ -250,6 +252,7 @@ def distinct_parameters(units: Sequence[tuple[FloatArray, ...]]) -> tuple[list[i
     first: list[int] = []
     shape = np.empty(len(units), dtype=np.intp)
     for i, arrays in enumerate(units):
+        # Bytes: equal parameters of different units are found by one lookup.
         key = b"".join(array.tobytes() for array in arrays)
         if key not in numbers:
             numbers[key] = len(first)
@@ -304,6 +307,7 @@ def _gaussian_divergence(left: InputUnit, right: InputUnit) -> tuple[float, floa
 
 def _gaussian_entropy(unit: InputUnit) -> float:
     # ½ log |2πe Σ| is half the dimension less the log density at the mean.
+    # A univariate standard deviation may be one whose square is no float.
     if len(unit.scope) == 1:
         return 0.5 - _log_normal(0.0, _mean_and_std(unit)[1])
     covariance = _moments(unit)[1]
@@ -327,6 +331,7 @@ def _mean_and_std(unit: InputUnit) -> tuple[float, float]:
 def _univariate_product(left: InputUnit, right: InputUnit) -> Scaled:
     """Multiply Gaussian units of one variable without squares of standard deviations."""
     (mean, std), (other_mean, other_std) = _mean_and_std(left), _mean_and_std(right)
+    # Squares of standard deviations may overflow, hypot does not.
     spread = float(np.hypot(std, other_std))
     centre = mean + (std / spread) ** 2 * (other_mean - mean)
     unit = Gaussian(left.scope[0], centre, std * (other_std / spread))

@@ -86,6 +86,7 @@ class Supports:
             return states
         if isinstance(unit, Sum):
             states = 0
+            # What has weight zero is impossible, whatever its support.
             for child in positive_children(unit):
                 states |= self._states[id(child)]
             return states

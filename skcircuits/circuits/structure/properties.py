@@ -93,6 +93,7 @@ def _are_smooth(units: Sequence[Unit]) -> bool:
 
 def _are_decomposable(units: Sequence[Unit]) -> bool:
     return all(
+        # Scopes are disjoint where they are together as long as their union: no sets are built.
         sum(len(child.scope) for child in unit.children) == len(unit.scope)
         for unit in units
         if isinstance(unit, Product)
@@ -209,6 +210,7 @@ class _Disjointness:
         if not self._supports.may_meet(states(left), states(right)):
             return True
         if isinstance(left, Sum) or isinstance(right, Sum):
+            # A sum is disjoint from a unit if all its children are.
             opened, fixed = (left, right) if isinstance(left, Sum) else (right, left)
             assert isinstance(opened, Sum)
             for child in positive_children(opened):
@@ -285,6 +287,7 @@ def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
     only_products = all(len(partition) > 1 for partition in sides)
     if only_products and masks_are_laminar([*left, *right, *scopes]):
         return None
+    # Both circuits have the same variables, so either root will do.
     whole = scope_masks([*topological_order(p.root)])[id(p.root)]
     return _Search(left, right).conflict(whole)
 

@@ -256,6 +256,7 @@ def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:
     """Children as a tuple, every one a unit, at least one."""
     units = tuple(children)
     if not all([isinstance(child, Unit) for child in units]):  # noqa: C419 (a list is faster)
+        # Weighted terms become sums with one child.
         units = tuple(as_unit(child) for child in units)
     if not units:
         raise ValueError(must(f"a {kind} unit", "have at least one child", children=[]))
@@ -290,6 +291,7 @@ def scale_unit(unit: Unit, log_factor: float) -> Unit:
                 log_factor=log_factor,
             )
         )
+    # Several sums of equal weight: each factor is a float, their product need not be.
     n_sums = int(np.ceil(abs(log_factor) / MAX_LOG_WEIGHT))
     for _ in range(n_sums):
         unit = Sum([unit], weights=[float(np.exp(log_factor / n_sums))])

@@ -178,6 +178,7 @@ class KernelStructure:
     def variable_order(self) -> dict[int, int]:
         """A rank per variable, equal for those that the smallest mixture around them couples."""
         order: dict[int, int] = {}
+        # The smallest mixture around a variable couples it closest.
         mixtures = sorted(
             (node.mask for node in self._nodes if node.terms), key=lambda mask: mask.bit_count()
         )
@@ -195,6 +196,8 @@ class KernelStructure:
         """Write a part over two disjoint scopes (masks) as a sum of products of parts."""
         key = part, left, right
         if key not in self._splits:
+            # Powers of an inner product split by the binomial theorem, with fewer terms than
+            # factor by factor.
             powers = Counter(part).items()
             found = self._product(
                 [self._split_power(node, power, left, right) for node, power in powers], 2

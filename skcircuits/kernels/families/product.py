@@ -129,8 +129,10 @@ class MismatchKernel(KernelFamily):
         return np.where(np.equal(x, y), 1.0, self.penalty)
 
     def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:
+        # The mean over no columns is NaN.
         if X.shape[1] == 0:
             return np.ones((len(X), len(Y)))
+        # cdist divides by the number of columns, which rounds.
         mismatches = np.rint(cdist(X, Y, metric="hamming") * X.shape[1])
         return self.penalty**mismatches
 

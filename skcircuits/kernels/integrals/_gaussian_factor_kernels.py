@@ -60,6 +60,7 @@ def factor_rbf_blocks(
     for block in factor_blocks(stack, X):
         patterns = _observed_patterns(block)
         smoothed = [_smooth(stack, block, patterns, g, gammas) for g in range(len(sharers))]
+        # Rows with one pattern share the products with the points.
         order = np.argsort(block.pattern, kind="stable")
         for start in range(0, len(order), n_rows):
             local = order[start : start + n_rows]

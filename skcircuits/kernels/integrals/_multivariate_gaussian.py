@@ -81,6 +81,7 @@ def _common_stack(
     """One stack of both sides, and the pairs across them."""
     if left is right:
         return left.gaussians, (slice(None), slice(None))
+    # Closed forms pair the components of one stack: two are stacked, and the cross pairs kept.
     own, other = left.gaussians, right.gaussians
     stack = GaussianStack(
         np.concatenate([own.means, other.means]),

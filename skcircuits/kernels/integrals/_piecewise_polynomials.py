@@ -191,6 +191,7 @@ def _quadrature(
     reach = DECAY / right.rates[tails][right.masses[tails] > 0].min(initial=np.inf)
     breaks = np.concatenate([[breaks[0] - reach], breaks, [breaks[-1] + reach]])
     length = 1.0 / (kernel.gamma if isinstance(kernel, Laplacian) else np.sqrt(kernel.gamma))
+    # Where kernel or tail bends within an interval, few nodes would miss it.
     finest = min(length, 1.0 / right.rates[tails].max())
     n_parts = np.ceil(np.diff(breaks) / (PAIR_STEP * finest)).astype(int).clip(1)
     grid = np.concatenate(

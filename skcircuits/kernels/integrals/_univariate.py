@@ -76,6 +76,7 @@ def _difference_pairs(
 ) -> FloatArray:
     """The difference of two independent Gaussians is Gaussian."""
     means = left.means[left_units][:, None] - right.means[right_units]
+    # Squares of standard deviations may overflow.
     stds = np.hypot(left.stds[left_units][:, None], right.stds[right_units])
     return _closed_form(function)(means, stds, function.gamma)
 

@@ -93,6 +93,7 @@ def register_expectation(
     """
     known = _RULES.get((units.layer_type, kernel), Rules())
     new = Rules(points, pairs, log_blocks)
+    # Rules may come one by one: what is not given stays.
     _RULES[units.layer_type, kernel] = Rules(*(a or b for a, b in zip(new, known, strict=True)))
 
 
@@ -233,6 +234,7 @@ def _add_terms(
             continue
         ((columns, power),) = term.inner_products.items()
         if columns not in moments:
+            # One recursion gives all lower powers, too.
             highest = max(other.inner_products.get(columns, 0) for _, other in terms)
             moments[columns] = rule(*layers, columns, highest, *tables)
         result += weight * moments[columns][power]

@@ -102,6 +102,7 @@ def require_closed_forms(pairs: PairPlan, kernel: KernelPlan) -> None:
 
 def cut_square(n_pairs: int, n_rows: int, n_columns: int) -> list[tuple[slice, slice]]:
     """Cut a matrix into square blocks of at most ``n_pairs`` entries (one at least)."""
+    # Squares gather the fewest rows and columns for their pairs.
     side = max(1, int(max(n_pairs, 1) ** 0.5))
     return list(product(row_slices(n_rows, side), row_slices(n_columns, side)))
 
@@ -197,6 +198,7 @@ class _Block:
         n_right = max(part.shape[-2] for part in parts)
         shape = n_left, region.left.n_bases, n_right, region.right.n_bases
         result = np.empty((len(parts[0]), *shape))
+        # The two index arrays stand for adjacent axes, so that NumPy leaves the others in place.
         bases_last = np.moveaxis(result, -3, -2)
         for pairing, part in zip(region.pairings, parts, strict=True):
             where = (..., pairing.left[:, None], pairing.right)

@@ -251,6 +251,7 @@ class _Side:
             columns = [nodes[_name(child)] for unit in level for child in children[id(unit)]]
             edges = np.concatenate([self._edges(unit) for unit in level])
             levels.append(Level(len(level), np.array(rows), np.array(columns), edges))
+            # Sums of a level read those below as if they were bases.
             nodes.update({_name(unit): len(nodes) + row for row, unit in enumerate(level)})
         places = np.array([nodes[_name(top)] for top in tops])
         return Mixing(len(bases), levels, places), bases
@@ -344,6 +345,7 @@ def _pair_bases(
     if isinstance(kind, int) and isinstance(other_kind, int):
         places = own_side.places_in_layer(own), other_side.places_in_layer(other)
         return BasePairing(*numbers, inputs=(kind, places[0], other_kind, places[1]))
+    # A joint input unit is a product that cannot be split.
     own_parts = (own[0][0].scope,) if isinstance(kind, int) else kind
     other_parts = (other[0][0].scope,) if isinstance(other_kind, int) else other_kind
     parts = own_parts, other_parts

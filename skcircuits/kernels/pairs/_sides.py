@@ -190,6 +190,7 @@ def _input_table(
     own = layer.masses[units][:, : len(states)]
     masses[0, :, : own.shape[1]] = own
     cells = batch.X[:, region.scope[0]]
+    # One table serves all circuits without evidence here.
     if np.isnan(cells).all():
         return masses
     observed = (cells[:, None] == states)[:, None, :]
@@ -209,6 +210,7 @@ def _product_table(
         variables += factor.scope
     sizes = [region.states[region.scope.index(variable)] for variable in variables]
     apart = values.reshape(*values.shape[:2], *sizes)
+    # Factors list their variables one after the other, regions in ascending order.
     order = [2 + variables.index(variable) for variable in region.scope]
     return apart.transpose(0, 1, *order).reshape(values.shape)
 

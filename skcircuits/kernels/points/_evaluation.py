@@ -115,6 +115,7 @@ def _log_blocks(kernel: PointPlan, group: InputGroup) -> Callable[..., Any] | No
     terms = scope_terms(kernel.structure, group.part, group.layer)
     kind = kind_of_term(group.layer, terms[0][1])
     blocks = None if kind is None else rules_of(group.layer, kind).log_blocks
+    # Logarithms of one term can be streamed; sums of several need the values themselves.
     if blocks is None or len(terms) > 1 or terms[0][0] != 1.0:
         return None
     return lambda X, points: blocks(group.layer, terms[0][1].functions, X, points)
@@ -131,6 +132,7 @@ def _weights(kernel: PointPlan, X: FloatArray, weights: SumWeights | None) -> Su
     weights = posterior_weights(kernel.circuit, X) if weights is None else weights
     if kernel.sources is None:
         return weights
+    # Coefficients of the kernel are the same under every row; the others are the row's weights.
     is_constant = kernel.sources < 0
     log = np.empty((len(kernel.sources), len(X)))
     log[is_constant] = kernel.plan.weights.log[is_constant, None]

@@ -48,6 +48,7 @@ class PointPlan:
 
 def multiply_by_kernel(circuit: Plan, structure: KernelStructure) -> PointPlan:
     """Compile a circuit times a kernel."""
+    # Every unit then has one part of the kernel: the circuit's own plan serves.
     if structure.is_product:
         parts = {
             scope: structure.restricted(structure.root, mask_of(scope))
@@ -152,6 +153,7 @@ class _Expansion:
         if len(units) == 1 and isinstance(units[0], Product):
             return below[0]
         if len(units) == 1:
+            # A copy for each part: what a unit stands for is found by its identity.
             result = copy(units[0])
             self.parts[id(result)] = part
             return result

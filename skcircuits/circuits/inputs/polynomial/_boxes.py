@@ -97,6 +97,7 @@ class _GroupIntervals:
         self._is_wide = lower < upper
         self._points, places = distinct_numbers(np.concatenate([lower, upper]))
         self._lower_place, self._upper_place = np.split(places, 2)
+        # Bounds that repeat are worth a table, unless it leaves the memory.
         n_bytes = 8 * len(self._points) * len(group.units)
         self._do_repeat = len(self._points) <= len(lower) and n_bytes <= MAX_TABLE
         self._scratch = np.empty((2, 0, 0))

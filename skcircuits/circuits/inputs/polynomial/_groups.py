@@ -41,6 +41,7 @@ class CumulativeTable:
             * stretch**m
             for m in range(len(powers))
         ]
+        # Degrees that no function has would cost a pass over all points.
         while len(self._coefficients) > 1 and not self._coefficients[-1].any():
             self._coefficients.pop()
         self._edges = pieces.starts[own]
@@ -59,6 +60,7 @@ class CumulativeTable:
         each point.
         """
         interval = np.searchsorted(self._merged, x, side="right")
+        # Infinite points times slopes of zero would be NaN.
         x = np.clip(x, -FAR_AWAY, FAR_AWAY)
         v = np.clip((x - self._starts[interval]) * self._scales[interval], 0.0, 1.0)[:, None]
         value = np.take(self._coefficients[-1], interval, axis=0, mode="clip")
@@ -182,6 +184,7 @@ class PolynomialGroup:
         (t, P + a): of these and of the atoms; ``rows`` (m,): the table that each draw is from.
         """
         ends = np.cumsum(masses, axis=1)
+        # Scaling the uniform numbers saves normalising the masses.
         target = uniform * ends[rows, -1]
         region = np.minimum((ends[rows] <= target[:, None]).sum(axis=1), ends.shape[1] - 1)
         mass = masses[rows, region]

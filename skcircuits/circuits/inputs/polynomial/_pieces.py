@@ -55,6 +55,7 @@ class PolynomialPieces:
         self.range = float(min(map(min, breakpoints))), float(max(map(max, breakpoints)))
         n_pieces = int(counts.sum())
         n_powers = max(len(w) - len(ends) + 2 for w, ends in zip(weights, breakpoints))
+        # Tails are one wide: there u is the distance from the edge.
         self.starts, self.widths = np.empty(n_pieces), np.ones(n_pieces)
         self.coefficients = np.zeros((n_powers, n_pieces))
         self._place_polynomials(weights)
@@ -135,6 +136,7 @@ class PolynomialPieces:
         mass = self.cumulative(high, upper)
         mass -= self.cumulative(low, lower)
         mass[:, ~(upper > lower)] = 0.0
+        # Differences this small have lost digits: their parts are integrated one by one.
         lost = np.nonzero((mass < MIN_DIFFERENCE) & (upper > lower))
         mass[lost] = 1.0
         with np.errstate(divide="ignore"):

@@ -120,6 +120,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return np.where(np.isnan(cells), points[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
+        # All at once, so that draws do not depend on how units are grouped.
         uniform = rng.random(len(units))
         drawn = np.empty(len(units))
         group_of_unit = np.empty(len(self), dtype=np.intp)

@@ -34,6 +34,7 @@ class RestrictedDiscrete(RestrictedLayer):
             allowed[:, :own] = evidence.box.state_mask(variable, own)
             cells = evidence.X[:, variable]
             seen = np.flatnonzero(~np.isnan(cells))
+            # An observed state outside the set leaves nothing.
             allowed[seen] *= np.arange(n_states) == cells[seen, None]
             self._allowed[variable] = allowed
 
@@ -53,6 +54,7 @@ class RestrictedDiscrete(RestrictedLayer):
     def state_flows(self, flows: FloatArray) -> Iterator[StateFlows]:
         """Divide flows (n_units, n) among the allowed states of each variable."""
         mass = self.mass()
+        # Impossible units have no flow to divide.
         ratios = np.divide(flows, mass, out=np.zeros_like(flows), where=mass > 0.0)
         every_row = np.arange(self._n)
         for variable, units in self._units.items():

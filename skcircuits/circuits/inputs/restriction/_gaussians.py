@@ -232,6 +232,7 @@ def _best_in_box(
     centre: FloatArray, precisions: FloatArray, low: FloatArray, high: FloatArray
 ) -> FloatArray:
     """Densest points (K, n, r) of Gaussians in boxes (n, r)."""
+    # A quadratic program with a convex objective: any start leads to the optimum.
     best = np.clip(centre, low, high)
     # Coordinate descent: exact in each coordinate, and there are at most three
     for _ in range(200 if centre.shape[-1] > 1 else 1):

@@ -220,6 +220,8 @@ class _PolynomialIntervals(RestrictedIntervals):
         pieces = self.layer.pieces
         starts, widths = pieces.starts[places], pieces.widths[places]
         is_tail, is_left = pieces.is_tail[places], pieces.is_left[places]
+        # Tails have closed forms below: their nodes collapse to a point, so that nothing is
+        # infinite.
         half, middle = np.where(is_tail, 0.0, stop - start) / 2, (start + stop) / 2
         middle = np.where(is_tail, 0.0, middle)
         total, first, second = np.zeros((3, *places.shape))

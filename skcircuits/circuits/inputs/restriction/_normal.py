@@ -40,6 +40,7 @@ def truncated_moments(low: FloatArray, high: FloatArray) -> tuple[FloatArray, Fl
     low, high = np.broadcast_arrays(low, high)
     mean, variance = np.empty(low.shape), np.empty(low.shape)
     peak = np.clip(0.0, low, high)
+    # Far out or narrow, differences of cumulative probabilities lose digits.
     is_wide = (np.abs(peak) < 3.0) & (high - low > 0.5)
     mean[is_wide], variance[is_wide] = _wide_moments(low[is_wide], high[is_wide])
     rest = ~is_wide
@@ -155,6 +156,7 @@ class TruncatedNormals:
         """
         drawn = np.empty((len(self.low), len(cases)))
         pending = np.arange(len(cases))
+        # Most first draws are kept; those of improbable sides would be tried for ever.
         for _ in range(_MAX_TRIALS):
             own = self._take(cases[pending])
             first = draw_truncated(own.low[0], own.high[0], rng.random(len(pending)))
