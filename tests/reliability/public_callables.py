@@ -1,5 +1,6 @@
 """Every public callable, found by introspection, with arguments that it takes and hostile ones."""
 
+import copy
 import importlib
 import inspect
 from functools import cache
@@ -120,11 +121,20 @@ VALID = {
 
 
 def hostile_values(rng):
-    """One of everything that is seldom meant."""
+    """One of what is seldom meant; a new copy, since a function may change it."""
+    choices = _hostile_values()
+    value = choices[rng.integers(len(choices))]
+    is_readonly = isinstance(value, np.ndarray) and not value.flags.writeable
+    return value if is_readonly else copy.deepcopy(value)
+
+
+@cache
+def _hostile_values():
+    """Everything that is seldom meant."""
     table = np.array([[0.0, 1.0], [np.nan, 0.5], [1.0, -2.0]])
     readonly = table.copy()
     readonly.flags.writeable = False
-    choices = [
+    return [
         None, True, -1, 0, 10**400, -(10**20), 1e308, -1e308, 1e-320, np.nan, np.inf, -np.inf, 0.5,
         "", "abc", "X", b"bytes", [], {}, (), set(), object(), [[]], [[], []], [None], ["a", 1.0],
         {"a": 1}, {-1: 0}, {0: 99}, {0: np.nan}, [[1, 2], [3]], [np.nan], [np.inf, 0.0], [10**400],
@@ -144,7 +154,6 @@ def hostile_values(rng):
         mixed_circuit(), ising(), RBF(gamma=1.0), skcircuits.ChowLiuDensity(), int, range(3),
         np.random.default_rng(0), iter([1, 2]),
     ]  # fmt: skip
-    return choices[rng.integers(len(choices))]
 
 
 def arguments(function, rng):
