@@ -75,12 +75,19 @@ CATEGORICAL_CONSTRAINTS = {
 }
 
 
+MEMORY_ADVICE = (
+    "Fit fewer rows, fewer components or states, or with n_jobs=1; "
+    "sklearn.set_config(working_memory=...) bounds what temporary arrays take."
+)
+
+
 def fit_context(fit):
     """Decorate a fit method: it succeeds, or leaves the estimator as it was.
 
     Parameters are validated before, callbacks are torn down after. Whatever stops the fit, the
     fitted attributes are those of the model before, all of them, or there are none. What a fit
-    grows in place (``_grown_in_place``, names of attributes) is dropped.
+    grows in place (``_grown_in_place``, names of attributes) is dropped. Where memory ends, the
+    error has a note that says what would need less.
 
     Parameters
     ----------
@@ -100,10 +107,13 @@ def fit_context(fit):
         before = dict(vars(self))
         try:
             return checked(self, *args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             vars(self).clear()
             half_done = getattr(self, "_grown_in_place", ())
             vars(self).update({name: v for name, v in before.items() if name not in half_done})
+            # Once, although densities are fitted within other fits
+            if isinstance(error, MemoryError) and not getattr(error, "__notes__", None):
+                error.add_note(MEMORY_ADVICE)
             raise
 
     return fit_or_restore

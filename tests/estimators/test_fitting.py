@@ -9,7 +9,7 @@ from sklearn.callback import CallbackSupportMixin, ProgressBar, ScoringMonitor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
-from skcircuits.estimators._base import TableMixin, fit_context
+from skcircuits.estimators._base import MEMORY_ADVICE, TableMixin, fit_context
 from skcircuits.estimators.shared._fitting import drive
 
 
@@ -104,6 +104,15 @@ def test_interrupt_keeps_the_best_state():
 def test_interrupt_before_the_first_step_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
         Learner([interrupt]).fit(X)
+
+
+def test_where_memory_ends_the_error_says_what_needs_less():
+    def exhaust():
+        raise MemoryError("Unable to allocate")
+
+    with pytest.raises(MemoryError, match="Unable to allocate") as caught:
+        Learner([1.0, exhaust]).fit([[0.0]])
+    assert caught.value.__notes__ == [MEMORY_ADVICE]
 
 
 def test_the_rest_of_the_work_is_done_on_the_best_state():
