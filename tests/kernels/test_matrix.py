@@ -243,6 +243,17 @@ def test_powers_beyond_floats_are_refused(other):
             expected_kernel_dot(*tables, np.ones(1), circuit=circuit, kernel=Polynomial(3))
 
 
+@pytest.mark.parametrize("far", [1e3, 1e6, 1e9])
+def test_kernels_of_columns_that_are_complete_do_not_lose_digits(far):
+    """The cells that miss are elsewhere."""
+    joint = MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]])
+    circuit = Circuit(joint * Bernoulli(2, 0.5))
+    kernel = RBF(gamma=1.0, variables=[0, 1])
+    points = [[0.0, 0.0, 0.0], [far, far, 0.0], [far + 1.0, far, 1.0]]
+    found = expected_kernel_matrix([[far, far, np.nan]], points, circuit=circuit, kernel=kernel)
+    np.testing.assert_allclose(found, [[0.0, 1.0, np.exp(-1.0)]], rtol=1e-9)
+
+
 @pytest.mark.parametrize("joint", [False, True])
 def test_an_observed_cell_of_any_size_beside_a_narrow_kernel(joint):
     """1e100 in units of the column, under kernels that are no wider than 1e-45."""

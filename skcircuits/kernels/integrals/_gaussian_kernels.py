@@ -77,11 +77,11 @@ def log_expected_rbf_blocks(
     """
     gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
     _refuse_points_of_width_zero(stack, gammas)
-    incomplete = np.isnan(X).any(axis=1)
-    far = incomplete & _is_far(stack, X, points, gammas)
+    far = _is_far(stack, X, points, gammas)
     if far.any():
         yield from _far_rows(stack, X, points, gammas, np.flatnonzero(far))
-    complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete & ~far)
+    incomplete = np.isnan(X).any(axis=1)
+    complete_rows, rows = np.flatnonzero(~(incomplete | far)), np.flatnonzero(incomplete & ~far)
     if len(complete_rows):
         yield from _complete_rows(stack, X, points, gammas, complete_rows)
     if len(rows) and isinstance(stack, FactorStack) and _has_few_factors(stack, X[rows]):
@@ -124,7 +124,7 @@ def _is_far(
 def _far_rows(
     stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Incomplete rows far from the means, or far points: from differences, one by one."""
+    """Rows far from the means, or far points: from differences."""
     n_rows = _rows_per_block(stack.n_components**2, len(points))
     for block in row_slices(len(rows), n_rows):
         with np.errstate(over="ignore"):  # beyond floats the kernel is zero

@@ -165,14 +165,13 @@ def test_kernels_too_narrow_for_any_integral_are_refused():
 @pytest.mark.parametrize("far", [1e4, 1e6, 1e8])
 @pytest.mark.parametrize("kind", [GaussianStack, FactorStack])
 def test_rows_many_widths_of_the_kernel_away_keep_their_digits(kind, far, gamma):
-    """Powers of two, so that conditional means are exact; the last point is where one is."""
     loadings = np.array([[1.0, 1.0, 0.0]]).T[None]
     means, noise = np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 4.0]]), np.ones((1, 3))
     shape = np.zeros(2, dtype=int)
     factors = FactorStack(means, loadings, noise, shape)
     stack = factors if kind is FactorStack else GaussianStack(means, factors.covariances)
-    X = np.array([[far, np.nan, 1.0], [np.nan, far, np.nan], [0.0, np.nan, 1.0]])
-    points = np.array([[0.0, 0.0, 0.0], [far, 0.5 * far, 1.0], [0.5 * far, far, 0.0]])
+    X = np.array([[far, np.nan, 1.0], [np.nan, far, np.nan], [far, far, far]])
+    points = np.array([[far, 0.5 * far, 1.0], [0.5 * far, far, 0.0], [far, far, far]])
     found = log_expected_rbf(stack, X, points, gamma)
     expected = reference(stack, X, points, np.full(3, gamma))
     np.testing.assert_allclose(np.exp(found), np.exp(expected), rtol=1e-7)
