@@ -205,8 +205,10 @@ class WMISPNDensity(CircuitDensity):
     def _fit_rows(self, rows, generator):
         self._mark_integers()
         X, weights = rows.X, rows.weight
+        # Whoever asks for normal distributions of numbers gets them for numbers on a grid too
+        grid = self.leaf in ("polynomial", "histogram")
         columns = tuple(
-            describe_column(j, X[:, j], weights, int(cardinality), self.point_masses)
+            describe_column(j, X[:, j], weights, int(cardinality), self.point_masses, grid)
             for j, cardinality in enumerate(self._schema.cardinalities)
         )
         table = MixedTable(X, weights, columns)

@@ -18,7 +18,8 @@ from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaus
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_fraction
 from skcircuits.learning.univariate._columns import MixedColumn
-from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
+from skcircuits.learning.univariate._polynomials import TINY, PolynomialSettings, Samples
+from skcircuits.numerics._bsplines import basis_cdf
 from skcircuits.protocols import FloatArray, IntArray
 
 __all__ = ["LeafFamily", "LeafSettings", "MixedTable", "fit_leaves"]
@@ -146,30 +147,31 @@ def _fit_polynomials(
     table: MixedTable, samples: list[tuple[IntArray, MixedColumn]], settings: LeafSettings
 ) -> list[PiecewisePolynomial]:
     """Piecewise polynomials with tails and point masses."""
-    found = [_off_atoms(*table.cells(rows, c.variable), c.atoms) for rows, c in samples]
-    present = [i for i, (cells, _) in enumerate(found) if len(cells)]
-    densities: dict[int, Density] = {}
-    if present:
-        summary = Samples.summarize(
-            [found[i][0] for i in present],
-            [found[i][1] for i in present],
-            [samples[i][1].resolution for i in present],
-        )
-        densities = dict(zip(present, fit_densities(summary, settings.polynomials)))
+    everywhere = np.flatnonzero(table.weights > 0)
+    grids = {column.variable: column for _, column in samples if column.is_grid}
+    # What a grid is like in all rows says which of its points are more common by nature
+    wholes = [(everywhere, column) for column in grids.values()]
+    found = [_off_atoms(*table.cells(rows, c.variable), c) for rows, c in samples + wholes]
+    densities = _fit_densities(found, samples + wholes, settings)
+    whole_masses = {
+        column.variable: _grid_masses(column, density)
+        for (_, column), density in zip(wholes, densities[len(samples) :])
+    }
     units = []
-    for i, (rows, column) in enumerate(samples):
-        fractions = _atom_fractions(table, rows, column, settings.smoothing)
-        half = column.resolution / 2
-        # A region without numbers off the atoms: uniform over the column's range
-        whole = np.array([column.lower - half, column.upper + half])
-        knots, weights, beyond = densities.get(i, Density(whole, np.ones(1), np.zeros(2)))
-        tails, scale = _tails(column, *found[i], beyond)
+    for (rows, column), (cells, weights), density in zip(samples, found, densities):
+        if column.is_grid:
+            ratio = column.fractions[:-1] / whole_masses[column.variable]
+            masses = _grid_masses(column, density) * ratio
+            fractions = _grid_fractions(column, masses, weights.sum(), settings.smoothing)
+        else:
+            fractions = _atom_fractions(table, rows, column, settings.smoothing)
+        tails, scale = _tails(column, cells, weights, density.beyond)
         rest = fractions[-1]
         units.append(
             PiecewisePolynomial(
                 column.variable,
-                knots,
-                weights / weights.sum() * (rest * (1.0 - tails.sum())),
+                density.knots,
+                density.weights / density.weights.sum() * (rest * (1.0 - tails.sum())),
                 column.atoms,
                 fractions[:-1],
                 rest * tails,
@@ -179,11 +181,54 @@ def _fit_polynomials(
     return units
 
 
+def _fit_densities(
+    found: list[tuple[FloatArray, FloatArray]],
+    samples: list[tuple[IntArray, MixedColumn]],
+    settings: LeafSettings,
+) -> list[Density]:
+    """A density for each sample of numbers; one over the column's range where there is none."""
+    present = [i for i, (cells, _) in enumerate(found) if len(cells)]
+    densities = []
+    for _, column in samples:
+        half = column.resolution / 2
+        whole = np.array([column.lower - half, column.upper + half])
+        densities.append(Density(whole, np.ones(1), np.zeros(2)))
+    if present:
+        summary = Samples.summarize(
+            [found[i][0] for i in present],
+            [found[i][1] for i in present],
+            [samples[i][1].resolution for i in present],
+        )
+        for i, density in zip(present, fit_densities(summary, settings.polynomials)):
+            densities[i] = density
+    return densities
+
+
+def _grid_masses(column: MixedColumn, density: Density) -> FloatArray:
+    """Mass of a density around each point of a grid, shape (n_atoms,)."""
+    half = column.resolution / 2
+    edges = np.append(column.atoms - half, column.atoms[-1] + half)
+    degree = len(density.weights) - len(density.knots) + 1
+    masses = np.diff(basis_cdf(edges[None], density.knots[None], degree)[0], axis=0)
+    return np.maximum(masses @ density.weights, TINY)
+
+
+def _grid_fractions(
+    column: MixedColumn, masses: FloatArray, total: float, smoothing: float
+) -> FloatArray:
+    """Mass of each point of a grid and of the rest in a region, shape (n_atoms + 1,)."""
+    fractions = smoothing * column.fractions
+    fractions[:-1] += total * masses / masses.sum()
+    return fractions / fractions.sum()
+
+
 def _off_atoms(
-    cells: FloatArray, weights: FloatArray, atoms: FloatArray
+    cells: FloatArray, weights: FloatArray, column: MixedColumn
 ) -> tuple[FloatArray, FloatArray]:
-    """Leave out cells at atoms."""
-    kept = ~np.isin(cells, atoms) & (weights > 0)
+    """Leave out cells at atoms, but for those of a grid, whose masses a density smooths."""
+    kept = weights > 0
+    if not column.is_grid:
+        kept &= ~np.isin(cells, column.atoms)
     return cells[kept], weights[kept]
 
 

@@ -114,8 +114,10 @@ class ColumnCells:
         codes = self._n_atoms + np.minimum(interval, len(self.smooth) - 1).astype(float)
         codes[values < self.edges[0]] = self.n_cells - 2
         codes[values > self.edges[-1]] = self.n_cells - 1
-        for number, atom in enumerate(self.column.atoms):
-            codes[values == atom] = number
+        if self._n_atoms:
+            atoms = self.column.atoms
+            place = np.minimum(np.searchsorted(atoms, values), self._n_atoms - 1)
+            codes = np.where(atoms[place] == values, place, codes)
         codes[np.isnan(values)] = np.nan
         return codes
 
@@ -146,13 +148,17 @@ class ColumnCells:
 
     @cached_property
     def _spreads(self) -> FloatArray:
-        """Operators (n_spreads, n_cells, n_cells) that spread counts of intervals."""
-        inner = slice(self._n_atoms, self._n_atoms + len(self.smooth))
-        ranks = np.cumsum(self.smooth) - self.smooth / 2
+        """Operators (n_spreads, n_cells, n_cells) that spread counts of neighbouring cells."""
+        if self.column.is_grid:
+            # As the column has them: some points may be more common than others by nature
+            inner, masses = slice(self._n_atoms), self.column.fractions[:-1]
+        else:
+            inner, masses = slice(self._n_atoms, self.n_cells - 2), self.smooth
+        ranks = np.cumsum(masses) - masses / 2
         spreads = []
         for reach in REACHES:
             operator = np.eye(self.n_cells)
-            near = self.smooth * np.exp(-0.5 * ((ranks[:, None] - ranks) / reach) ** 2)
+            near = masses * np.exp(-0.5 * ((ranks[:, None] - ranks) / reach) ** 2)
             operator[inner, inner] = near / near.sum(axis=1, keepdims=True)
             spreads.append(operator)
         return np.stack(spreads)

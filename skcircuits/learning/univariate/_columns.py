@@ -22,6 +22,10 @@ HEAVY_RATIO = 8.0
 LEAST_WIDTH = 0.01
 # Distinct values on either side that count as neighbours.
 NEIGHBOURS = 5
+# Values that are multiples of a step with at most so many decimals lie on a grid; one of up to
+# this many points, with ROWS_PER_VALUE rows each on average, is made of point masses too.
+MAX_DECIMALS = 9
+MAX_GRID = 256
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class MixedColumn:
     (cardinality,) or (a + 1,): fraction of each category; of each atom and, last, of all other
     numbers. Positive: every entry got a part of one pseudo-row; `resolution`: smallest distance
     between two values: how finely the column was recorded; `lower`, `upper`: least and greatest
-    number; `scale`: standard deviation of the numbers, positive.
+    number; `scale`: standard deviation of the numbers, positive; `is_grid`: whether the atoms are
+    all points of an even grid from the least to the greatest number.
     """
 
     variable: int
@@ -44,6 +49,7 @@ class MixedColumn:
     lower: float = 0.0
     upper: float = 0.0
     scale: float = 1.0
+    is_grid: bool = False
 
     @property
     def is_smooth(self) -> bool:
@@ -57,11 +63,12 @@ def describe_column(
     weights: FloatArray,
     cardinality: int,
     point_masses: bool = True,
+    grid: bool = True,
 ) -> MixedColumn:
     """Learn the facts about a column.
 
     `cells` (n,), `weights` (n,). Without `point_masses` every number has a density, which a
-    coarse resolution bounds.
+    coarse resolution bounds; without `grid` only values that stand out have a probability.
     """
     seen = ~np.isnan(cells) & (weights > 0)
     cells, weights = cells[seen], weights[seen]
@@ -75,22 +82,29 @@ def describe_column(
     counts = np.bincount(place, weights).astype(float)
     resolution = _resolution(values)
     mean = np.average(values, weights=counts)
-    spread = np.sqrt(np.average((values - mean) ** 2, weights=counts))
-    if point_masses:
-        heavy = _heavy_values(values, counts, resolution)
+    spread = float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
+    atoms, is_grid = nothing, False
+    if not point_masses:
+        resolution = max(resolution, LEAST_WIDTH * spread)
     else:
-        heavy = np.zeros(len(values), dtype=bool)
-        resolution = max(resolution, LEAST_WIDTH * float(spread))
-    atom_counts = np.append(counts[heavy], counts[~heavy].sum())
+        atoms = values[_heavy_values(values, counts, resolution)]
+        points = _grid_points(values, counts.sum()) if grid and len(atoms) < len(values) else None
+        if points is not None:
+            atoms, is_grid = points, True
+            resolution = (points[-1] - points[0]) / (len(points) - 1)
+    place = np.searchsorted(atoms, values)
+    is_atom = np.isin(values, atoms)
+    place[~is_atom] = len(atoms)
     return MixedColumn(
         variable,
         0,
-        values[heavy],
-        _smoothed_fractions(atom_counts),
+        atoms,
+        _smoothed_fractions(np.bincount(place, counts, minlength=len(atoms) + 1)),
         resolution,
         float(values[0]),
         float(values[-1]),
         float(max(spread, resolution)),
+        is_grid,
     )
 
 
@@ -134,3 +148,25 @@ def _heavy_values(values: FloatArray, counts: FloatArray, resolution: float) -> 
     width = np.maximum(values[last] - values[first], resolution)
     expected = neighbours * resolution / width
     return (counts >= HEAVY_FRACTION * total) & (counts > HEAVY_RATIO * expected)
+
+
+def _grid_points(values: FloatArray, total: float) -> FloatArray | None:
+    """Points of the coarsest grid that increasing values lie on; None where rows are too few.
+
+    Both integers and decimals are counted in the last decimal: the common divisor of their
+    differences is exact, and every point is the number that its decimals are read as.
+    """
+    if np.abs(values).max() * 10.0**MAX_DECIMALS > 2.0**52:
+        return None
+    for decimals in range(MAX_DECIMALS + 1):
+        if np.array_equal(np.round(values, decimals), values):
+            break
+    else:
+        return None
+    unit = 10**decimals
+    numbers = np.rint(values * unit).astype(np.int64)
+    step = int(np.gcd.reduce(np.diff(numbers)))
+    n_points = (int(numbers[-1]) - int(numbers[0])) // step + 1
+    if n_points > MAX_GRID or total < ROWS_PER_VALUE * n_points:
+        return None
+    return np.arange(numbers[0], numbers[-1] + 1, step) / unit
