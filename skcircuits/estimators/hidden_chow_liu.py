@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._training_rows import ValidationMixin
@@ -14,6 +14,8 @@ from skcircuits.learning.univariate._columns import FEW_VALUES
 from skcircuits.trees import complete_rows
 
 __all__ = ["HiddenChowLiuDensity"]
+
+_N_STATES = (16, 32, 64, 128)
 
 
 class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
@@ -26,9 +28,9 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     Parameters
     ----------
-    n_latent_states : int, default=16
-        States of each latent variable: 8 to 16 for a thousand rows, 32 to 64 for ten
-        thousand.
+    n_latent_states : "auto" or int, default="auto"
+        States of each latent variable. ``"auto"`` doubles them, from 16 to 128, as long as the
+        validation rows become more likely; 16 where no rows are held out.
     pseudo_count : float, default=0.5
         Weight of the prior on every transition and emission.
     max_iter : int, default=60
@@ -43,9 +45,10 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         gets validation rows. None, and tables too small to spare a row: the training rows.
     point_masses : bool, default=True
         Whether numbers may have a probability of their own: those of columns of a few evenly
-        spaced integers, which then count as categories, and those that repeat heavily. With
-        False every number has a density, as a Gaussian mixture gives it, and the two can be
-        compared and mixed.
+        spaced integers, which then count as categories, all points of the grid that a column
+        was recorded on (integers, multiples of .005) where there are at most 256, with ten
+        rows each on average, and elsewhere those that repeat heavily. With False every number
+        has a density, as a Gaussian mixture gives it, and the two can be compared and mixed.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Which columns are categorical: by dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
@@ -65,6 +68,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         Mean log probability of the cells of the validation rows after each pass.
     n_iter_ : int
         Number of passes.
+    n_latent_states_ : int
+        States of each latent variable.
     bin_edges_ : tuple of ndarray or None
         Bins of numerical columns, which serve the tree and the start only; None where the
         values themselves are states.
@@ -109,7 +114,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     _parameter_constraints: ClassVar[dict] = {
         **ValidationMixin._validation_constraints,
-        "n_latent_states": [Interval(Integral, 1, None, closed="left")],
+        "n_latent_states": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -123,7 +128,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     def __init__(
         self,
         *,
-        n_latent_states=16,
+        n_latent_states="auto",
         pseudo_count=0.5,
         max_iter=60,
         tol=1e-4,
@@ -160,28 +165,48 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
             self._has_categories,
             self.point_masses,
         )
-        steps = learn_latent_tree(
-            latent,
-            self.n_latent_states,
-            generator,
-            pseudo_count=self.pseudo_count,
-            schedule=LatentSchedule(n_epochs=self.max_iter),
-        )
+        if self.n_latent_states != "auto":
+            result = self._learn(latent, self.n_latent_states, rows, generator)
+            self.n_latent_states_ = int(self.n_latent_states)
+        else:
+            result = self._choose(latent, rows, generator)
+        self.validation_scores_ = result.scores
+        self.n_iter_ = result.n_iter
+        vars(self).update(self._attributes(result.state))
+
+    def _choose(self, latent, rows, generator):
+        """The best pass, with more latent states as long as the validation rows gain."""
+        # Training rows are the more likely the more states there are
+        numbers = _N_STATES if rows.validation.X is not rows.X else _N_STATES[:1]
+        best = None
+        with self._stages(*(f"{n} states" for n in numbers)) as contexts:
+            for n_states, context in zip(numbers, contexts, strict=True):
+                result = self._learn(latent, n_states, rows, generator, context)
+                if best is not None and max(result.scores) <= max(best.scores):
+                    break
+                best, self.n_latent_states_ = result, n_states
+                if not result.converged:  # Ctrl-C, or a callback that wants no more
+                    break
+        return best
+
+    def _learn(self, latent, n_states, rows, generator, context=None):
+        """The best pass with a number of latent states."""
         validation = rows.validation
         held_out = self._cells(validation)
-        result = drive(
+        schedule = LatentSchedule(n_epochs=self.max_iter)
+        return drive(
             self,
-            steps,
+            learn_latent_tree(
+                latent, n_states, generator, pseudo_count=self.pseudo_count, schedule=schedule
+            ),
             max_iter=self.max_iter,
             score=lambda step: step.mean_log_prob(held_out, validation.weight),
             tol=self.tol,
             n_iter_no_change=self.n_iter_no_change,
             attributes=self._attributes,
             X=rows.X,
+            context=context,
         )
-        self.validation_scores_ = result.scores
-        self.n_iter_ = result.n_iter
-        vars(self).update(self._attributes(result.state))
 
     def _cells(self, rows):
         """States where emissions are categorical, numbers elsewhere."""

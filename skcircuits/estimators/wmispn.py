@@ -64,8 +64,8 @@ class WMISPNDensity(CircuitDensity):
         Least number of rows, or fraction of all rows, that are cut further. ``"auto"``: a
         quarter of a percent of all rows, at least 10.
     smoothing : float, default=1.0
-        Pseudo-rows in every leaf: as the whole column for categories and point masses, uniform
-        for densities.
+        Pseudo-rows in every leaf: for categories and point masses like the rows that its group
+        was cut from and, in part, all rows; uniform for densities.
     leaf : {"polynomial", "histogram", "gaussian", "multivariate"}, default="polynomial"
         Distribution of numbers in a leaf. ``"multivariate"`` gives the columns of a leaf a
         joint normal distribution (and cuts rows only where the information criterion gains);
@@ -75,9 +75,11 @@ class WMISPNDensity(CircuitDensity):
         freedom of the levels observed (rank correlation for pairs of numbers with few rows),
         or random features of ranks.
     point_masses : bool, default=True
-        Whether numbers that repeat heavily have a probability of their own. With False every
-        number has a density, as a Gaussian mixture gives it, and the two can be compared and
-        mixed.
+        Whether numbers that repeat heavily have a probability of their own, and so have all
+        points of the grid that a column was recorded on (integers, multiples of .005) where
+        there are at most 256, with ten rows each on average. Draws are points of that grid then.
+        With False every number has a density, as a Gaussian mixture gives it, and the two can
+        be compared and mixed.
     integer_features : "auto", None or array-like, default="auto"
         Which numerical columns are whole by nature: those that were in fit, none, or a
         mask, indices or names. Draws of them are whole, and queries about them mean whole

@@ -23,7 +23,7 @@ from skcircuits.learning.sum_product._independence import (
     rank_correlation_test,
     rank_levels,
 )
-from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable, fit_leaves
+from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable, Priors, fit_leaves
 from skcircuits.learning.sum_product._row_clusters import split_rows
 from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -36,6 +36,8 @@ ROWS_PER_PAIR = 5
 # A group of rows must weigh this much, or this fraction of a small region.
 SMALLEST_GROUP = 5.0
 SMALLEST_FRACTION = 0.05
+# Part of a region's pseudo-rows that is like the whole table.
+WHOLE_FRACTION = 0.25
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,9 @@ def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -
     """Fit the input units of a structure and put it together."""
     regions = _regions(root)
     ends = [region for region in regions if region.kind == "factorised"]
-    fitted = fit_leaves(table, [(region.rows, region.variables) for region in ends], settings)
+    priors = _priors(table, regions, settings.smoothing)
+    places = [(region.rows, region.variables, priors[id(region)]) for region in ends]
+    fitted = fit_leaves(table, places, settings)
     built: dict[int, Unit] = {
         id(region): units[0] if len(units) == 1 else Product(units)
         for region, units in zip(ends, fitted)
@@ -105,6 +109,30 @@ def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -
             parts = [built[id(part)] for part in region.parts]
             built[id(region)] = _mixture(parts, sizes / sizes.sum())
     return built[id(root)]
+
+
+def _priors(table: MixedTable, regions: list[Region], smoothing: float) -> dict[int, Priors]:
+    """What the pseudo-rows of each region are like: mostly the rows that it was cut from.
+
+    What no row of a region has gets the more probability the closer its like are found. A part
+    stays as in the whole column: along a deep path nearly nothing would be left of it.
+    """
+    root = regions[0]
+    priors: dict[int, Priors] = {id(root): {v: table.columns[v].fractions for v in root.variables}}
+    for region in regions:
+        prior = priors[id(region)]
+        if region.kind == "product":
+            for part in region.parts:
+                priors[id(part)] = {v: prior[v] for v in part.variables}
+        elif region.kind == "sum":
+            blend = {
+                v: (1.0 - WHOLE_FRACTION) * table.fractions(region.rows, v, smoothing * prior[v])
+                + WHOLE_FRACTION * table.columns[v].fractions
+                for v in region.variables
+            }
+            for part in region.parts:
+                priors[id(part)] = blend
+    return priors
 
 
 def held_out_scores(

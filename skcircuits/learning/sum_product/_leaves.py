@@ -6,7 +6,8 @@ factors of its distribution.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,14 +18,16 @@ from skcircuits.circuits.inputs import InputUnit
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_fraction
+from skcircuits.learning.univariate._cells import ColumnCells
 from skcircuits.learning.univariate._columns import MixedColumn
-from skcircuits.learning.univariate._polynomials import TINY, PolynomialSettings, Samples
-from skcircuits.numerics._bsplines import basis_cdf
+from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["LeafFamily", "LeafSettings", "MixedTable", "fit_leaves"]
+__all__ = ["LeafFamily", "LeafSettings", "MixedTable", "Priors", "fit_leaves"]
 
 LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]
+# Per variable of a region: fractions that its pseudo-rows have
+Priors = Mapping[int, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,28 @@ class MixedTable:
         seen = ~np.isnan(cells)
         return cells[seen], self.weights[rows][seen]
 
+    def fractions(self, rows: IntArray, variable: int, pseudo_counts: FloatArray) -> FloatArray:
+        """Fractions of a column's categories, or of its atoms and the rest, in some rows.
+
+        `rows` (m,), `pseudo_counts` (k,), positive -> (k,).
+        """
+        column = self.columns[variable]
+        cells, weights = self.cells(rows, variable)
+        if column.cardinality:
+            place = cells.astype(np.intp)
+        else:
+            place = np.searchsorted(column.atoms, cells)
+            place[~np.isin(cells, column.atoms)] = len(column.atoms)
+        counts = np.bincount(place, weights, minlength=len(pseudo_counts)) + pseudo_counts
+        return counts / counts.sum()
+
 
 @dataclass(frozen=True)
 class LeafSettings:
     """How to fit the input units.
 
     `family`: distributions of numbers. A column with point masses takes polynomials always;
-    `polynomials`: candidates for piecewise polynomials; `smoothing`: pseudo-rows that each unit
-    takes from the column's overall distribution.
+    `polynomials`: candidates for piecewise polynomials; `smoothing`: pseudo-rows of each unit.
     """
 
     family: LeafFamily = "polynomial"
@@ -69,39 +86,36 @@ class LeafSettings:
 
 def fit_leaves(
     table: MixedTable,
-    regions: Sequence[tuple[IntArray, tuple[int, ...]]],
+    regions: Sequence[tuple[IntArray, tuple[int, ...], Priors]],
     settings: LeafSettings,
 ) -> list[list[InputUnit]]:
     """Fit the units of factorised regions, those of one family all together."""
     units: list[list[InputUnit]] = [[] for _ in regions]
-    polynomials: list[tuple[int, IntArray, MixedColumn]] = []
-    for number, (rows, variables) in enumerate(regions):
+    polynomials: list[tuple[int, IntArray, MixedColumn, FloatArray]] = []
+    grids: dict[int, list[tuple[int, IntArray, FloatArray]]] = defaultdict(list)
+    for number, (rows, variables, priors) in enumerate(regions):
         smooth = []
         for variable in variables:
             column = table.columns[variable]
             if column.cardinality:
-                units[number].append(_fit_categories(table, rows, column, settings.smoothing))
+                masses = table.fractions(rows, variable, settings.smoothing * priors[variable])
+                units[number].append(Categorical(variable, masses))
+            elif column.is_grid:
+                grids[variable].append((number, rows, priors[variable]))
             elif column.is_smooth and settings.family in ("gaussian", "multivariate"):
                 smooth.append(column)
             else:
-                polynomials.append((number, rows, column))
+                polynomials.append((number, rows, column, priors[variable]))
         units[number] += _fit_gaussians(table, rows, smooth, settings)
-    samples = [(rows, column) for _, rows, column in polynomials]
-    for (number, _, _), unit in zip(polynomials, _fit_polynomials(table, samples, settings)):
+    samples = [(rows, column, prior) for _, rows, column, prior in polynomials]
+    for (number, *_), unit in zip(polynomials, _fit_polynomials(table, samples, settings)):
         units[number].append(unit)
+    for variable, entries in grids.items():
+        places = [(rows, prior) for _, rows, prior in entries]
+        fitted = _fit_grid(table, table.columns[variable], places, settings.smoothing)
+        for (number, *_), unit in zip(entries, fitted):
+            units[number].append(unit)
     return units
-
-
-def _fit_categories(
-    table: MixedTable, rows: IntArray, column: MixedColumn, smoothing: float
-) -> Categorical:
-    """Frequencies of categories, drawn towards those of the whole table."""
-    codes, weights = table.cells(rows, column.variable)
-    counts = np.bincount(codes.astype(np.intp), weights, minlength=column.cardinality).astype(float)
-    counts += smoothing * column.fractions
-    if counts.sum() == 0:
-        counts = column.fractions
-    return Categorical(column.variable, counts / counts.sum())
 
 
 def _fit_gaussians(
@@ -143,35 +157,55 @@ def _fit_joint(
     return MultivariateGaussian(variables, means[0], covariances[0] + floor)
 
 
+def _fit_grid(
+    table: MixedTable,
+    column: MixedColumn,
+    samples: list[tuple[IntArray, FloatArray]],
+    smoothing: float,
+) -> list[PiecewisePolynomial]:
+    """Masses of the points of a grid: counts of a region spread to neighbouring points."""
+    grid = ColumnCells.fit(column, *table.cells(np.flatnonzero(table.weights > 0), column.variable))
+    counts = np.zeros((len(samples), grid.n_cells))
+    for own, (rows, _) in zip(counts, samples):
+        cells, weights = table.cells(rows, column.variable)
+        own += np.bincount(grid.encode(cells).astype(np.intp), weights, minlength=len(own))
+    # One operator for all regions: each alone has too few rows to choose it
+    smoother, _ = grid.choose_smoother(counts, smoothing)
+    masses = counts @ smoother
+    masses[:, :-2] += smoothing * np.array([prior for _, prior in samples])
+    return [grid.unit(row) for row in grid.normalized(masses)]
+
+
 def _fit_polynomials(
-    table: MixedTable, samples: list[tuple[IntArray, MixedColumn]], settings: LeafSettings
+    table: MixedTable,
+    samples: list[tuple[IntArray, MixedColumn, FloatArray]],
+    settings: LeafSettings,
 ) -> list[PiecewisePolynomial]:
     """Piecewise polynomials with tails and point masses."""
-    everywhere = np.flatnonzero(table.weights > 0)
-    grids = {column.variable: column for _, column in samples if column.is_grid}
-    # What a grid is like in all rows says which of its points are more common by nature
-    wholes = [(everywhere, column) for column in grids.values()]
-    found = [_off_atoms(*table.cells(rows, c.variable), c) for rows, c in samples + wholes]
-    densities = _fit_densities(found, samples + wholes, settings)
-    whole_masses = {
-        column.variable: _grid_masses(column, density)
-        for (_, column), density in zip(wholes, densities[len(samples) :])
-    }
+    found = [_off_atoms(*table.cells(rows, c.variable), c.atoms) for rows, c, _ in samples]
+    present = [i for i, (cells, _) in enumerate(found) if len(cells)]
+    densities: dict[int, Density] = {}
+    if present:
+        summary = Samples.summarize(
+            [found[i][0] for i in present],
+            [found[i][1] for i in present],
+            [samples[i][1].resolution for i in present],
+        )
+        densities = dict(zip(present, fit_densities(summary, settings.polynomials)))
     units = []
-    for (rows, column), (cells, weights), density in zip(samples, found, densities):
-        if column.is_grid:
-            ratio = column.fractions[:-1] / whole_masses[column.variable]
-            masses = _grid_masses(column, density) * ratio
-            fractions = _grid_fractions(column, masses, weights.sum(), settings.smoothing)
-        else:
-            fractions = _atom_fractions(table, rows, column, settings.smoothing)
-        tails, scale = _tails(column, cells, weights, density.beyond)
+    for i, (rows, column, prior) in enumerate(samples):
+        fractions = table.fractions(rows, column.variable, settings.smoothing * prior)
+        half = column.resolution / 2
+        # A region without numbers off the atoms: uniform over the column's range
+        whole = np.array([column.lower - half, column.upper + half])
+        knots, weights, beyond = densities.get(i, Density(whole, np.ones(1), np.zeros(2)))
+        tails, scale = _tails(column, *found[i], beyond)
         rest = fractions[-1]
         units.append(
             PiecewisePolynomial(
                 column.variable,
-                density.knots,
-                density.weights / density.weights.sum() * (rest * (1.0 - tails.sum())),
+                knots,
+                weights / weights.sum() * (rest * (1.0 - tails.sum())),
                 column.atoms,
                 fractions[:-1],
                 rest * tails,
@@ -181,70 +215,12 @@ def _fit_polynomials(
     return units
 
 
-def _fit_densities(
-    found: list[tuple[FloatArray, FloatArray]],
-    samples: list[tuple[IntArray, MixedColumn]],
-    settings: LeafSettings,
-) -> list[Density]:
-    """A density for each sample of numbers; one over the column's range where there is none."""
-    present = [i for i, (cells, _) in enumerate(found) if len(cells)]
-    densities = []
-    for _, column in samples:
-        half = column.resolution / 2
-        whole = np.array([column.lower - half, column.upper + half])
-        densities.append(Density(whole, np.ones(1), np.zeros(2)))
-    if present:
-        summary = Samples.summarize(
-            [found[i][0] for i in present],
-            [found[i][1] for i in present],
-            [samples[i][1].resolution for i in present],
-        )
-        for i, density in zip(present, fit_densities(summary, settings.polynomials)):
-            densities[i] = density
-    return densities
-
-
-def _grid_masses(column: MixedColumn, density: Density) -> FloatArray:
-    """Mass of a density around each point of a grid, shape (n_atoms,)."""
-    half = column.resolution / 2
-    edges = np.append(column.atoms - half, column.atoms[-1] + half)
-    degree = len(density.weights) - len(density.knots) + 1
-    masses = np.diff(basis_cdf(edges[None], density.knots[None], degree)[0], axis=0)
-    return np.maximum(masses @ density.weights, TINY)
-
-
-def _grid_fractions(
-    column: MixedColumn, masses: FloatArray, total: float, smoothing: float
-) -> FloatArray:
-    """Mass of each point of a grid and of the rest in a region, shape (n_atoms + 1,)."""
-    fractions = smoothing * column.fractions
-    fractions[:-1] += total * masses / masses.sum()
-    return fractions / fractions.sum()
-
-
 def _off_atoms(
-    cells: FloatArray, weights: FloatArray, column: MixedColumn
+    cells: FloatArray, weights: FloatArray, atoms: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Leave out cells at atoms, but for those of a grid, whose masses a density smooths."""
-    kept = weights > 0
-    if not column.is_grid:
-        kept &= ~np.isin(cells, column.atoms)
+    """Leave out cells at atoms."""
+    kept = ~np.isin(cells, atoms) & (weights > 0)
     return cells[kept], weights[kept]
-
-
-def _atom_fractions(
-    table: MixedTable, rows: IntArray, column: MixedColumn, smoothing: float
-) -> FloatArray:
-    """Mass of each atom and of the rest in a region, shape (n_atoms + 1,)."""
-    if len(column.atoms) == 0:
-        return np.ones(1)
-    cells, weights = table.cells(rows, column.variable)
-    place = np.searchsorted(column.atoms, cells)
-    is_atom = column.atoms[np.minimum(place, len(column.atoms) - 1)] == cells
-    kind = np.where(is_atom, place, len(column.atoms))
-    counts = np.bincount(kind, weights, minlength=len(column.atoms) + 1).astype(float)
-    counts += smoothing * column.fractions
-    return counts / counts.sum() if counts.sum() else column.fractions
 
 
 def _tails(
