@@ -99,7 +99,7 @@ def describe_column(
         variable,
         0,
         atoms,
-        _smoothed_fractions(np.bincount(place, counts, minlength=len(atoms) + 1)),
+        _smoothed_fractions(np.bincount(place, counts, minlength=len(atoms) + 1).astype(float)),
         resolution,
         float(values[0]),
         float(values[-1]),
