@@ -76,7 +76,7 @@ class BBISWeighter(
         Base kernel. ``"auto"``: for continuous targets ``InverseMultiquadric`` with the median
         heuristic in coordinates where the samples have unit covariance, so that neither units
         nor correlations matter, together with Stein's identities for the first two moments; modes
-        that valleys of the density separate keep their shares of the samples; for
+        that valleys of the density separate keep their fractions of the samples; for
         categorical ones ``Hamming`` with 16 times the number of variables as scale, with the
         Barker operator together with the identity for the log probability, which a kernel that
         wide hardly sees.

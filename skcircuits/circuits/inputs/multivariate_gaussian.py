@@ -372,18 +372,18 @@ def _gaussian(scope: Scope, mean: FloatArray, covariance: FloatArray) -> InputUn
     return MultivariateGaussian(scope, mean, (covariance + covariance.T) / 2)
 
 
-def _log_normal(deviation: float, std: float) -> float:
-    """Log density of a Gaussian of one variable at a deviation from its mean."""
+def _log_normal(offset: float, std: float) -> float:
+    """Log density of a Gaussian of one variable at an offset from its mean."""
     # ``-inf`` beyond all floats
     with np.errstate(over="ignore"):
-        return float(-0.5 * np.square(deviation / std) - np.log(std) - LOG_SQRT_2PI)
+        return float(-0.5 * np.square(offset / std) - np.log(std) - LOG_SQRT_2PI)
 
 
-def _log_density(deviation: FloatArray, covariance: FloatArray) -> float:
-    """Log density of a Gaussian at a deviation (d,) from its mean."""
-    distance = deviation @ np.linalg.solve(covariance, deviation)
+def _log_density(offset: FloatArray, covariance: FloatArray) -> float:
+    """Log density of a Gaussian at an offset (d,) from its mean."""
+    distance = offset @ np.linalg.solve(covariance, offset)
     log_determinant = np.linalg.slogdet(covariance)[1]
-    return float(-0.5 * (distance + log_determinant) - len(deviation) * LOG_SQRT_2PI)
+    return float(-0.5 * (distance + log_determinant) - len(offset) * LOG_SQRT_2PI)
 
 
 for _own in (Gaussian, MultivariateGaussian):

@@ -40,7 +40,7 @@ MAX_SCORED_ROWS = 4000
 # Weight of Stein's identity for moments beside one for the kernel, and the columns beyond which
 # correlations cost more than they tell.
 MOMENT_SHARE, MAX_WHITENED = 2.0, 1000
-# Weight of keeping the shares of parts that valleys separate: nearly all for weights; in a score
+# Weight of keeping the fractions of parts that valleys separate: nearly all for weights; in a score
 # they count beside what else is wrong.
 PART_SHARE, SCORED_PART_SHARE = 10.0, 0.3
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
@@ -244,7 +244,7 @@ class WeighingProblem:
         return form if features is None else form.with_features(features)
 
     def _with_parts(self, form, distinct, counts, share):
-        """Keep the shares of parts of a density which Stein's identity cannot compare."""
+        """Keep the fractions of parts of a density which Stein's identity cannot compare."""
         if isinstance(self.target, GivenGradients):
             return form
 
