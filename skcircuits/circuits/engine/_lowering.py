@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from skcircuits.circuits.engine._policy import (
 from skcircuits.circuits.engine._tabulation import tabulated
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
-from skcircuits.circuits.structure.units import Product, Scope
+from skcircuits.circuits.structure.units import Product, Scope, depth_first
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 
@@ -132,7 +133,8 @@ def _lower(plan: Plan) -> LoweredPlan:
     for node in nodes:
         # Each once, in the order of reading: a set would make the order of steps a matter of chance
         node.needs = list({id(producer[unit]): producer[unit] for unit in node.reads}.values())
-    order = _depth_first(producer[plan.root])
+    # Depth first, so that a value is used soon after it was made
+    order = depth_first(producer[plan.root], attrgetter("needs"))
     start_of, n_rows = _allocate(order)
     row_of = np.empty(plan.n_units, dtype=np.intp)
     for node in order:
@@ -245,22 +247,6 @@ def _block_nodes(plan: Plan, layer: SumLayer, fused: set[int]) -> Iterable[_Node
 
 def _block(factors: list[list[int]], edges: slice, out: slice, rows_of: RowsOf) -> BlockLayer:
     return BlockLayer(out, edges, tuple(rows_of(factor) for factor in factors))
-
-
-def _depth_first(root: _Node) -> list[_Node]:
-    """Nodes in the order in which a value is used soon after it was made."""
-    order: list[_Node] = []
-    seen: set[int] = set()
-    stack = [(root, False)]
-    while stack:
-        node, needs_done = stack.pop()
-        if needs_done:
-            order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            stack.extend((below, False) for below in reversed(node.needs))
-    return order
 
 
 def _allocate(nodes: list[_Node]) -> tuple[dict[int, int], int]:

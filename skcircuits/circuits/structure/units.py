@@ -5,9 +5,10 @@ Units are shared by reference: using one object in two places makes a graph, not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol
+from operator import attrgetter
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ MAX_LOG_WEIGHT = 600.0
 MAX_SCALING_SUMS = 100_000
 # Smaller floats have fewer digits.
 MIN_LOG_WEIGHT = float(np.log(np.finfo(np.float64).tiny))
+
+_Node = TypeVar("_Node")
 
 #: Sorted numbers of variables.
 Scope = tuple[int, ...]
@@ -308,21 +311,24 @@ def log_weighted_sum(children: Sequence[Unit], log_weights: FloatArray) -> Sum:
 
 
 def topological_order(root: Unit) -> list[Unit]:
-    """List every unit below and including the root once, children before parents.
+    """List every unit below and including the root once, children before parents."""
+    return depth_first(root, attrgetter("children"))
 
-    ``root``: where to start. Returns each distinct unit once; the root is last.
-    """
-    order: list[Unit] = []
+
+def depth_first(root: _Node, below: Callable[[_Node], Sequence[_Node]]) -> list[_Node]:
+    """List every node that is reached from a root once, those below a node before it."""
+    # Without recursion: circuits may be deep
+    order: list[_Node] = []
     seen: set[int] = set()
-    stack: list[tuple[Unit, bool]] = [(root, False)]
+    stack: list[tuple[_Node, bool]] = [(root, False)]
     while stack:
-        unit, children_done = stack.pop()
-        if children_done:
-            order.append(unit)
-        elif id(unit) not in seen:
-            seen.add(id(unit))
-            stack.append((unit, True))
-            stack.extend((child, False) for child in reversed(unit.children))
+        node, below_is_done = stack.pop()
+        if below_is_done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((other, False) for other in reversed(below(node)))
     return order
 
 
