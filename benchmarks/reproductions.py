@@ -197,9 +197,21 @@ def the_twenty():
             " `python -m benchmarks.twenty --table` prints it.",
             markdown(header, rows),
             *([f"Not run for this page: {', '.join(left)}."] if left else []),
+            "What was tried where the slides stay ahead, with validation and test scores:\n\n"
+            + "\n".join(tried(row[0]) for row in rows if row[3] == "paper"),
             commands(list(lines_of("twenty").values())),
         ]
     )
+
+
+def tried(data):
+    """All kept scores of a data set, the best on validation rows first."""
+    scores = [
+        f"{model} {line['numbers']['parameters']} {line['numbers']['valid']:.3f} / "
+        f"{line['numbers']['test']:.3f}".replace(" {}", "")
+        for model, line in kept()[data]
+    ]
+    return f"- {data}: {'; '.join(scores)}"
 
 
 def sensors():
