@@ -234,7 +234,7 @@ def sensors():
             for j, digits in enumerate((3, 2, 2, 2))
         ]
         large.append([method, " / ".join(map(str, found)), *columns])
-    n_trials = len(trials["T-PMP", SIZES[-1]])
+    n_trials = len(trials["T-PMP", SIZES[0]])
     return "\n\n".join(
         [
             "## Graphical SVGD (ICML 2018), Figures 4 and 5\n\n"
@@ -245,8 +245,8 @@ def sensors():
             markdown(["method", "truth", "mirror", "log density"], small),
             "Figure 5, a hundred sensors: root mean squared error of the particles' mean per "
             "coordinate, and log10 errors against long adjusted chains from the truth (mean, "
-            f"second moment, MMD); means over {n_trials} trials where the paper's pictures have no "
-            "numbers. All start from what the measurements alone suggest unless said. Particle "
+            f"second moment, MMD); number of trials: {n_trials} (the paper's pictures have no "
+            "numbers). All start from what the measurements alone suggest unless said. Particle "
             "max-product keeps sets of particles per sensor; row k joins the k-th best of each.",
             markdown(["method", "particles", "RMSE", *LARGE_COLUMNS[1:]], large),
             commands(list(lines.values())),
