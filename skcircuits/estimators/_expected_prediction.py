@@ -2,7 +2,9 @@
 
 import warnings
 from dataclasses import replace
+from itertools import chain
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
@@ -56,6 +58,23 @@ EXPECTED_PREDICTION_CONSTRAINTS: dict = {
 
 
 BLOCK_ROWS = 2**15
+
+
+class TrainingTable(NamedTuple):
+    """What a fit has learned from.
+
+    ``table`` is what the models have seen, completed where it had to be (the first of the
+    copies), None for a frozen ``model``; ``encoded`` are its rows as they came; ``targets`` as
+    `_check_targets` gives them.
+    """
+
+    model: BaseEstimator
+    table: object
+    encoded: np.ndarray
+    y: object
+    targets: tuple | None
+    sample_weight: np.ndarray | None
+    fit_params: dict
 
 
 class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimator):
@@ -240,7 +259,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
-        models = [model]
+        table, models = None, [model]
         if not frozen and not must_complete:
             # Before the density: a model that refuses the table does so at once
             table = self._check_table(X, reset=False)
@@ -248,14 +267,14 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         encoded = self._learn_density(X, sample_weight=sample_weight)
         self._bounds = _range_of(encoded) if _refuses_negative_values(model) else None
         if must_complete:
-            models = [
-                clone(model).fit(table, y, **fit_params)
-                for table in self._completed_tables(encoded, targets)
-            ]
+            tables = self._completed_tables(encoded, targets)
+            table = next(tables)
+            models = [clone(model).fit(own, y, **fit_params) for own in chain([table], tables)]
         self._scale = self._answer_scale(models, y)
         self.estimator_ = models[0]
         self.estimators_ = models
         self._find_closed_forms()
+        return TrainingTable(model, table, encoded, y, targets, sample_weight, fit_params)
 
     def _find_closed_forms(self):
         """Look for an exact way per method of the model; tell which way is taken."""
@@ -432,8 +451,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                 self._rows(encoded[incomplete[block]]),
             )
             if method == "predict_proba":
-                # Rounding may leave a sum of probabilities above one
-                moments = replace(moments, mean=np.clip(moments.mean, 0.0, 1.0))
+                moments = self._as_probabilities(moments, encoded[incomplete[block]])
             parts.append((incomplete[block], moments))
         if len(incomplete):
             self._warn_of_errors(np.concatenate([part.error for _, part in parts]))
@@ -446,7 +464,8 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     def _expected_response(self, method):
         """Give what computes the expected answers of a method."""
-        budget = DrawBudget(self.n_draws, self.tol, self._scale, self._seed, self.n_jobs)
+        tol = self.tol / self._share_of(method)
+        budget = DrawBudget(self.n_draws, tol, self._scale, self._seed, self.n_jobs)
         return ExpectedResponse(
             Response(self.estimators_, method, self._schema.decode),
             self.circuit_,
@@ -454,6 +473,10 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             self._closed_forms.get(method),
             draws_only=self.method == "draws",
         )
+
+    def _share_of(self, method):
+        """Weight of the expectation in the answer."""
+        return 1.0
 
     def _or_without_evidence(self, answer, rows):
         """Answer for rows; those with impossible evidence under the marginal distribution."""

@@ -1,9 +1,11 @@
 """Classification of rows with missing values: expected predictions of any classifier."""
 
+import warnings
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
@@ -12,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_method_params
 
 from skcircuits.estimators._base import fit_context, inherit_documentation
 from skcircuits.estimators._expected_prediction import (
@@ -19,10 +22,15 @@ from skcircuits.estimators._expected_prediction import (
     ExpectedPredictionMixin,
     column_encoder,
 )
+from skcircuits.estimators._expected_prediction_stack import TrainingClasses, learn_stack
+from skcircuits.predictions import ExpectedResponse
+from skcircuits.predictions._any_model import DrawBudget
+from skcircuits.predictions._rows import Response
 
 __all__ = ["ExpectedPredictionClassifier"]
 
 MAX_LANDMARKS = 300  # of the default classifier
+STACKING_DRAWS = 128  # per held-out row, whose error is small beside that of what is held out
 
 
 def _model_has(method):
@@ -44,7 +52,9 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     For a row with missing values the probabilities of the classes are E[P(y | x) | observed
     values] under a density of the rows, P(y | x) being those of the fitted classifier; for a
     complete row they are P(y | x). Where values are missing at random that is exactly
-    P(y | observed values), by the tower property.
+    P(y | observed values), by the tower property, for a classifier that is right about complete
+    rows. As few are, expected probabilities are stacked by default with those that densities of
+    rows and classes give.
 
     Parameters
     ----------
@@ -53,11 +63,21 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         `sklearn.frozen.FrozenEstimator` is used as it is, so that only the density is learned.
         None takes kernel logistic regression (`Nystroem`) on standardised and one-hot encoded
         columns.
+    stacking : bool, default=True
+        Whether the probabilities of rows with missing values are a weighted mean of the expected
+        ones and of those that three Gaussian mixtures, learned from rows and classes, give the
+        classes themselves. The weights are learned from training rows held out of the classifier,
+        which is therefore fitted up to three times more, to parts of at most 3000 rows. Only where
+        ``density`` is ``"auto"`` or a name, and the classifier is not frozen, has `predict_proba`
+        and one target; `explain_method` tells. ``False``: E[P(y | x) | observed values] alone.
     tol : float, default=0.03
         Standard error at which drawing stops, in units of the answer.
 
     Attributes
     ----------
+    stacking_weights_ : ndarray of shape (1,) or (n_densities + 1,)
+        Weight of the expected probabilities, and those of the densities of rows and classes: one
+        Gaussian per class, and mixtures over all classes; ``[1.0]`` without stacking.
     classes_ : ndarray of shape (n_classes,) or list of such arrays
         The classes, per target where there are several.
 
@@ -72,6 +92,15 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     `predict_proba`, that of the largest expected decision function, and without either the
     class that the classifier predicts with the largest probability.
 
+    `decision_function` and `value_of_measuring` are those of the expected prediction alone.
+    Complete rows get the classifier's own probabilities with stacking, too, so that what one
+    more cell tells is not continuous.
+
+    References
+    ----------
+    .. [1] Yao, Vehtari, Simpson and Gelman, "Using Stacking to Average Bayesian Predictive
+       Distributions", Bayesian Analysis 13, 2018.
+
     Examples
     --------
     >>> import numpy as np
@@ -85,7 +114,43 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     (1, 3)
     """
 
-    _parameter_constraints: ClassVar[dict] = EXPECTED_PREDICTION_CONSTRAINTS
+    _parameter_constraints: ClassVar[dict] = {
+        **EXPECTED_PREDICTION_CONSTRAINTS,
+        "stacking": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        density="auto",
+        stacking=True,
+        method="auto",
+        n_draws=2000,
+        tol=0.03,
+        n_completions=5,
+        add_indicator=False,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            estimator,
+            density=density,
+            method=method,
+            n_draws=n_draws,
+            tol=tol,
+            n_completions=n_completions,
+            add_indicator=add_indicator,
+            categorical_features=categorical_features,
+            handle_unknown=handle_unknown,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.stacking = stacking
 
     @fit_context
     def fit(self, X, y=None, sample_weight=None, **fit_params):
@@ -107,8 +172,12 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         ExpectedPredictionClassifier
             The fitted model.
         """
-        self._fit(X, y, sample_weight, fit_params)
+        self._stack = None
+        training = self._fit(X, y, sample_weight, fit_params)
         self.classes_ = self.estimator_.classes_
+        self._stack, self._unstacked = self._learn_stack(training)
+        self.stacking_weights_ = np.ones(1) if self._stack is None else self._stack.weights
+        self.method_ = self._way_of(self._responses[0])
         return self
 
     def predict(self, X):
@@ -156,7 +225,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         Returns
         -------
         ndarray of shape (n_samples, n_classes), or list of such arrays
-            E[P(y | x) | observed values]; a list where there are several targets.
+            E[P(y | x) | observed values], stacked where rows miss values if `stacking`; a list
+            where there are several targets.
 
         Warns
         -----
@@ -224,6 +294,76 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         y = y.reshape(len(y), -1)
         columns = [np.unique(column, return_inverse=True)[1] for column in y.T]
         return np.stack(columns, axis=1).astype(np.float64), np.ones(len(columns), dtype=bool)
+
+    def _learn_stack(self, training):
+        """Stack expected probabilities with those of densities; give None and why not else."""
+        reason = self._reason_against_stacking(training)
+        if reason:
+            return None, reason
+        y, fit_params = training.y, training.fit_params
+        weights = training.sample_weight
+        classes = TrainingClasses(
+            training.encoded,
+            training.targets[0][:, 0].astype(np.intp),
+            np.ones(len(training.encoded)) if weights is None else weights,
+            self._schema,
+        )
+        if not classes.are_enough():
+            return None, "some class has too few rows"
+
+        def fit_model(rows):
+            own = _check_method_params(training.encoded, fit_params, indices=rows)
+            table = _safe_indexing(training.table, rows)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the fit to all rows has told
+                return clone(training.model).fit(table, _safe_indexing(y, rows), **own)
+
+        try:
+            # Cells of tables with indicators are missing for a reason: none is hidden beside
+            stack = learn_stack(
+                classes, fit_model, self._expect_roughly, self._seed, not self.add_indicator
+            )
+        except ValueError as error:
+            return None, f"the classifier refuses a part of the rows: {error}"
+        return stack, ""
+
+    def _reason_against_stacking(self, training):
+        """Say why expected probabilities stay alone, "" where they need not."""
+        if not self.stacking:
+            return "as asked"
+        if training.table is None:
+            return "a frozen classifier cannot be fitted to a part of the rows"
+        if not isinstance(self.density, str):
+            return "the density is given"
+        if self._responses[0] != "predict_proba" or isinstance(self.classes_, list):
+            return "only probabilities of one target are stacked"
+        return ""
+
+    def _expect_roughly(self, model, cells):
+        """Expected probabilities of rows for a model, by few draws."""
+        response = Response([model], "predict_proba", self._schema.decode)
+        budget = DrawBudget(STACKING_DRAWS, self.tol, 1.0, self._seed, self.n_jobs)
+        expected = ExpectedResponse(response, self.circuit_, budget)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what is impossible, predict tells
+            return self._or_without_evidence(expected, self._rows(cells)).mean
+
+    def _as_probabilities(self, moments, cells):
+        # Rounding may leave a sum of probabilities above one
+        mean = np.clip(moments.mean, 0.0, 1.0)
+        if self._stack is None:
+            return replace(moments, mean=mean)
+        share = self._share_of("predict_proba")
+        return replace(moments, mean=self._stack(mean, cells), error=share * moments.error)
+
+    def _share_of(self, method):
+        is_stacked = method == "predict_proba" and self._stack is not None
+        return float(self._stack.weights[0]) if is_stacked else 1.0
+
+    def _way_of(self, method):
+        way = super()._way_of(method)
+        share = self._share_of(method)
+        return way if share == 1.0 else f"{way}; stacked, with a weight of {share:.2f}"
 
     def _answer_scale(self, models, y):
         return 1.0
