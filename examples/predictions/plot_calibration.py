@@ -3,8 +3,9 @@ Is a probability of 0.9 right nine times out of ten?
 ====================================================
 
 Half of the cells of every test row are missing. Where values are missing at random, the expected
-probability of a class *is* its probability given what was observed; that of a forest after
-imputation is the answer to another question. The curves compare predicted probabilities with
+probability of a class *is* its probability given what was observed, if the forest is right about
+complete rows (stacking mends what it is wrong about); that of a forest after imputation is the
+answer to another question. The curves compare predicted probabilities with
 how often they come true.
 """
 

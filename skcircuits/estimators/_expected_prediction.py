@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from itertools import chain
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -63,13 +62,12 @@ BLOCK_ROWS = 2**15
 class TrainingTable(NamedTuple):
     """What a fit has learned from.
 
-    ``table`` is what the models have seen, completed where it had to be (the first of the
-    copies), None for a frozen ``model``; ``encoded`` are its rows as they came; ``targets`` as
-    `_check_targets` gives them.
+    ``tables`` are what the models have seen, completed where they had to be, none for a frozen
+    ``model``; ``encoded`` are the rows as they came; ``targets`` as `_check_targets` gives them.
     """
 
     model: BaseEstimator
-    table: object
+    tables: list
     encoded: np.ndarray
     y: object
     targets: tuple | None
@@ -259,22 +257,21 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
-        table, models = None, [model]
+        tables, models = [], [model]
         if not frozen and not must_complete:
             # Before the density: a model that refuses the table does so at once
-            table = self._check_table(X, reset=False)
-            models = [clone(model).fit(table, y, **fit_params)]
+            tables = [self._check_table(X, reset=False)]
+            models = [clone(model).fit(tables[0], y, **fit_params)]
         encoded = self._learn_density(X, sample_weight=sample_weight)
         self._bounds = _range_of(encoded) if _refuses_negative_values(model) else None
         if must_complete:
-            tables = self._completed_tables(encoded, targets)
-            table = next(tables)
-            models = [clone(model).fit(own, y, **fit_params) for own in chain([table], tables)]
+            tables = list(self._completed_tables(encoded, targets))
+            models = [clone(model).fit(table, y, **fit_params) for table in tables]
         self._scale = self._answer_scale(models, y)
         self.estimator_ = models[0]
         self.estimators_ = models
         self._find_closed_forms()
-        return TrainingTable(model, table, encoded, y, targets, sample_weight, fit_params)
+        return TrainingTable(model, tables, encoded, y, targets, sample_weight, fit_params)
 
     def _find_closed_forms(self):
         """Look for an exact way per method of the model; tell which way is taken."""

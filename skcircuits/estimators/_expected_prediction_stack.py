@@ -88,14 +88,14 @@ class Stack:
 
 def learn_stack(
     training: TrainingClasses,
-    fit_model: Callable[[IntArray], object],
-    expect: Callable[[object, FloatArray], FloatArray],
+    fit_models: Callable[[IntArray], list],
+    expect: Callable[[list, FloatArray], FloatArray],
     seed: int,
     may_hide: bool,
 ) -> Stack:
     """Learn densities of rows and classes, and weights from what rows held out tell.
 
-    ``fit_model(rows)`` fits the classifier to some rows, ``expect(model, cells)`` gives its
+    ``fit_models(rows)`` fits the classifier to some rows, ``expect(models, cells)`` gives the
     expected probabilities. Held-out rows that miss no cell have some hidden, if they may.
     """
     rng = np.random.default_rng(seed)
@@ -109,7 +109,7 @@ def learn_stack(
         cells, held_out = cells[incomplete], held_out[incomplete]
         if not len(held_out):
             continue
-        answers = [expect(fit_model(part), cells)]
+        answers = [expect(fit_models(part), cells)]
         answers += [_posterior(own, cells) for own in _fit_circuits(training.take(part), seed)]
         codes = training.codes[held_out]
         likelihoods.append(np.stack([own[np.arange(len(own)), codes] for own in answers], axis=1))

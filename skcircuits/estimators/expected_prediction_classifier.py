@@ -66,10 +66,11 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     stacking : bool, default=True
         Whether the probabilities of rows with missing values are a weighted mean of the expected
         ones and of those that three Gaussian mixtures, learned from rows and classes, give the
-        classes themselves. The weights are learned from training rows held out of the classifier,
-        which is therefore fitted up to three times more, to parts of at most 3000 rows. Only where
-        ``density`` is ``"auto"`` or a name, and the classifier is not frozen, has `predict_proba`
-        and one target; `explain_method` tells. ``False``: E[P(y | x) | observed values] alone.
+        classes themselves. The weights are learned from training rows held out of the
+        classifier [1]_, which is therefore fitted up to three times more, to parts of at most
+        3000 rows. Only where ``density`` is ``"auto"`` or a name, and the classifier is not
+        frozen, has `predict_proba` and one target; `explain_method` tells. ``False``:
+        E[P(y | x) | observed values] alone.
     tol : float, default=0.03
         Standard error at which drawing stops, in units of the answer.
 
@@ -311,17 +312,18 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         if not classes.are_enough():
             return None, "some class has too few rows"
 
-        def fit_model(rows):
+        def fit_models(rows):
             own = _check_method_params(training.encoded, fit_params, indices=rows)
-            table = _safe_indexing(training.table, rows)
+            tables = [_safe_indexing(table, rows) for table in training.tables]
+            part = _safe_indexing(y, rows)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the fit to all rows has told
-                return clone(training.model).fit(table, _safe_indexing(y, rows), **own)
+                return [clone(training.model).fit(table, part, **own) for table in tables]
 
         try:
             # Cells of tables with indicators are missing for a reason: none is hidden beside
             stack = learn_stack(
-                classes, fit_model, self._expect_roughly, self._seed, not self.add_indicator
+                classes, fit_models, self._expect_roughly, self._seed, not self.add_indicator
             )
         except ValueError as error:
             return None, f"the classifier refuses a part of the rows: {error}"
@@ -331,7 +333,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         """Say why expected probabilities stay alone, "" where they need not."""
         if not self.stacking:
             return "as asked"
-        if training.table is None:
+        if not training.tables:
             return "a frozen classifier cannot be fitted to a part of the rows"
         if not isinstance(self.density, str):
             return "the density is given"
@@ -339,9 +341,9 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             return "only probabilities of one target are stacked"
         return ""
 
-    def _expect_roughly(self, model, cells):
-        """Expected probabilities of rows for a model, by few draws."""
-        response = Response([model], "predict_proba", self._schema.decode)
+    def _expect_roughly(self, models, cells):
+        """Expected probabilities of rows for some models, by few draws."""
+        response = Response(models, "predict_proba", self._schema.decode)
         budget = DrawBudget(STACKING_DRAWS, self.tol, 1.0, self._seed, self.n_jobs)
         expected = ExpectedResponse(response, self.circuit_, budget)
         with warnings.catch_warnings():
