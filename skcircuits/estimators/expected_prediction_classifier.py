@@ -22,7 +22,7 @@ from skcircuits.estimators._expected_prediction import (
     ExpectedPredictionMixin,
     column_encoder,
 )
-from skcircuits.estimators._expected_prediction_stack import TrainingClasses, learn_stack
+from skcircuits.estimators.automatic._class_stack import TrainingClasses, learn_stack
 from skcircuits.predictions import ExpectedResponse
 from skcircuits.predictions._any_model import DrawBudget
 from skcircuits.predictions._rows import Response
@@ -261,6 +261,22 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         answers = self._respond(X, "decision_function").mean
         return answers[:, 0] if answers.shape[1] == 1 else answers
 
+    def explain_method(self):
+        """Tell for each answer of the model which way leads to its expectation, and why.
+
+        Returns
+        -------
+        dict of str to str
+            By the name of a method: ``"exact: <closed form>"``, or ``"draws: <reason>"``
+            with the reason why there is no closed form; of probabilities also with which weight
+            the expectation is stacked, or why it is not. Rows that miss categories only, with
+            few ways to complete them, are exact in any case: all completions are weighed.
+        """
+        ways = super().explain_method()
+        if self._unstacked and "predict_proba" in ways:
+            ways["predict_proba"] += f"; not stacked: {self._unstacked}"
+        return ways
+
     def score(self, X, y, sample_weight=None):
         """Give the accuracy: the fraction of rows whose classes are predicted, all of them.
 
@@ -308,9 +324,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             training.targets[0][:, 0].astype(np.intp),
             np.ones(len(training.encoded)) if weights is None else weights,
             self._schema,
+            len(self.classes_),
         )
-        if not classes.are_enough():
-            return None, "some class has too few rows"
 
         def fit_models(rows):
             own = _check_method_params(training.encoded, fit_params, indices=rows)
@@ -326,7 +341,9 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
                 classes, fit_models, self._expect_roughly, self._seed, not self.add_indicator
             )
         except ValueError as error:
-            return None, f"the classifier refuses a part of the rows: {error}"
+            return None, f"a part of the rows cannot be learned from alone: {error}"
+        if not stack.circuits:
+            return None, "too few rows of some class can be held out"
         return stack, ""
 
     def _reason_against_stacking(self, training):

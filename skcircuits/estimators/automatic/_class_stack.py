@@ -21,9 +21,8 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
 
-__all__ = ["EXPECTED", "Stack", "TrainingClasses", "learn_stack"]
+__all__ = ["Stack", "TrainingClasses", "learn_stack"]
 
-EXPECTED = "expected prediction"
 N_FOLDS = 3
 LEAST_PER_CLASS = 2 * N_FOLDS  # below that folds teach nothing about a class
 MAX_ROWS = 3000  # of which models are fitted to two thirds, for the weights
@@ -48,11 +47,7 @@ class TrainingClasses:
     codes: IntArray
     weights: FloatArray
     schema: TableSchema
-
-    @property
-    def n_classes(self) -> int:
-        """Count the classes."""
-        return int(self.codes.max()) + 1
+    n_classes: int
 
     def take(self, rows: IntArray) -> "TrainingClasses":
         """Give some of the rows."""
@@ -100,6 +95,8 @@ def learn_stack(
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(training.codes))
+    if not training.take(order[:MAX_ROWS]).are_enough():
+        return Stack([], np.ones(1))
     likelihoods, weights = [], []
     for part, held_out in _folds(training, order[:MAX_ROWS], seed):
         cells = training.rows[held_out]

@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from skcircuits import ExpectedPredictionClassifier, GaussianMixtureDensity
-from skcircuits.estimators._expected_prediction_stack import (
+from skcircuits.estimators.automatic._class_stack import (
     TrainingClasses,
     _fit_circuits,
     _posterior,
@@ -110,16 +110,16 @@ def test_explain_method_tells_of_stacking(stacked, iris):
 
 
 @pytest.mark.parametrize(
-    ("model", "parameters"),
+    ("parameters", "reason"),
     [
-        (LogisticRegression(max_iter=1000), {"stacking": False}),
-        (LogisticRegression(max_iter=1000), {"density": GaussianMixtureDensity(n_components=1)}),
-        (LinearSVC(), {}),
+        ({"stacking": False}, "as asked"),
+        ({"density": GaussianMixtureDensity(n_components=1)}, "the density is given"),
     ],
-    ids=["as asked", "density given", "no probabilities"],
+    ids=["as asked", "density given"],
 )
-def test_expectations_stay_alone(model, parameters, iris):
-    wrapped = classifier(model, **parameters).fit(*iris)
+def test_expectations_stay_alone(parameters, reason, iris):
+    wrapped = classifier(**parameters).fit(*iris)
+    assert wrapped.explain_method()["predict_proba"].endswith(f"; not stacked: {reason}")
     assert wrapped.stacking_weights_.tolist() == [1.0]
     assert "stacked" not in wrapped.method_
 
@@ -128,6 +128,7 @@ def test_expectations_of_frozen_models_and_of_several_targets_stay_alone(iris):
     X, y = iris
     frozen = FrozenEstimator(LogisticRegression(max_iter=1000).fit(X, y))
     assert classifier(frozen).fit(X, y).stacking_weights_.tolist() == [1.0]
+    assert classifier(LinearSVC()).fit(X, y).stacking_weights_.tolist() == [1.0]
     several = MultiOutputClassifier(DecisionTreeClassifier(max_depth=2))
     wrapped = classifier(several).fit(X, np.column_stack([y, y]))
     assert wrapped.stacking_weights_.tolist() == [1.0]
@@ -137,7 +138,9 @@ def test_classes_of_few_rows_are_not_held_out(iris):
     X, y = iris[0][:40], iris[1][:40].copy()
     y[5:] = np.where(y[5:] == "a", "b", y[5:])
     y[:5] = "a"
-    assert classifier().fit(X, y).stacking_weights_.tolist() == [1.0]
+    wrapped = classifier().fit(X, y)
+    assert wrapped.stacking_weights_.tolist() == [1.0]
+    assert "too few rows" in wrapped.explain_method()["predict_proba"]
 
 
 def test_training_rows_with_missing_values_are_held_out_as_they_are(iris):
@@ -181,7 +184,7 @@ def test_no_warnings_come_from_held_out_rows(iris):
 def training(iris):
     X, y = iris
     codes = np.unique(y, return_inverse=True)[1]
-    return TrainingClasses(X, codes, np.ones(len(X)), TableSchema.learn(X))
+    return TrainingClasses(X, codes, np.ones(len(X)), TableSchema.learn(X), 3)
 
 
 def test_posteriors_are_those_of_bayes(training):
