@@ -196,7 +196,7 @@ def numpyro_svgd(log_density, start, n_steps):
 
 
 class Counted:
-    """A target that counts the rows at which its gradient was evaluated."""
+    """A target that counts the rows at which its density or gradient was evaluated."""
 
     def __init__(self, target):
         self.target, self.n_rows = target, 0
@@ -204,6 +204,10 @@ class Counted:
     def grad_log_prob(self, X):
         self.n_rows += len(X)
         return self.target.grad_log_prob(X)
+
+    def log_prob_unnormalized(self, X):
+        self.n_rows += len(X)
+        return self.target.log_prob_unnormalized(X)
 
 
 def run(name, draws, seed):
