@@ -39,6 +39,7 @@ from skcircuits.parallel import Parallel, delayed, single_threaded_blas
 from skcircuits.particles._metric import Metric
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
+from skcircuits.particles._sparse_metric import SparseMetric
 from skcircuits.particles._steps import StepSchedule, SVGDState
 from skcircuits.tabular._columns import refuse_extremes
 
@@ -98,7 +99,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         published method. ``"auto"``: ``"hessian"`` for 2 to 1000 coordinates and at least 20
         particles, where the kernel is "auto" or "global", there is no annealing, a few
         particles that ascend the density arrive at one mode, and the density is log-concave or
-        its coordinates are strongly correlated; else None.
+        its coordinates are strongly correlated; else None. Beyond 1000 coordinates, where the
+        graph is sparse and the density log-concave, particles start from the Gaussian of
+        ``"hessian"`` and then move in units of its standard deviations.
     bandwidth_factor : float, default=1.0
         Bandwidths are this factor times the squared median distance of the particles.
         More spreads unimodal targets better, less keeps modes apart.
@@ -310,14 +313,15 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         warn_of_wrong_graph(problem, starts[0], rng)
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))
         metric = self._choose_metric(problem, starts[0])
+        is_dense = isinstance(metric, Metric)
         if metric is None:
             warn_of_shrinkage(problem, len(starts[0]))
         else:
-            if self.linear_weight == "auto" and problem.is_concave(metric, rng):
+            if is_dense and self.linear_weight == "auto" and problem.is_concave(metric, rng):
                 problem = replace(problem, linear_weight=1.0)
             # Where the particles start from in the coordinates of the metric.
             starts = [self._enter(metric, start) for start in starts]
-        self.preconditioner_ = None if metric is None else metric.inverse_root @ metric.inverse_root
+        self.preconditioner_ = metric.inverse_root @ metric.inverse_root if is_dense else None
         if len(starts) == 1:
             state = self._run_once(problem, starts[0], seeds[0], units, metric)
         else:
@@ -507,9 +511,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if kind == "covariance":
             return Metric.of_particles(start.astype(np.float64))
         is_wanted = self.kernel in ("auto", "global") and self.annealing == 0.0
-        fits = len(start) >= MIN_PARTICLES and 2 <= start.shape[1] <= MAX_COORDINATES
+        fits = len(start) >= MIN_PARTICLES and start.shape[1] >= 2
         if kind == "auto" and not (is_wanted and fits):
             return None
+        if kind == "auto" and start.shape[1] > MAX_COORDINATES:
+            if self.kernel != "auto" or start.size > MAX_DIAGNOSED:
+                return None
+            return problem.find_sparse_metric(start, np.random.default_rng(0))
         # Draws of its own: the run is the same with the metric given as an array.
         metric = problem.find_metric(start, np.random.default_rng(0))
         if metric is None and kind == "hessian":
@@ -532,7 +540,10 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if isinstance(self.preconditioner, str) and self.preconditioner != "covariance":
             # Only their shape is kept: the Gaussian knows location and scale better.
             scale = start.std(axis=0)
-            return (start - start.mean(axis=0)) / np.where(scale > 0, scale, 1)
+            shape = (start - start.mean(axis=0)) / np.where(scale > 0, scale, 1)
+            if not isinstance(metric, SparseMetric):
+                return shape
+            return (metric.stretch(shape) / metric.standardized.scales).astype(start.dtype)
         return metric.transform(start).astype(start.dtype)
 
     def _check(self, problem, state, metric):

@@ -146,7 +146,7 @@ class Chains:
         accepted = rng.random(n) < probability
         self.states = np.where(accepted[:, None], x, self.states)
         self._scores = np.where(accepted[:, None], scores, self._scores)
-        if log_probs is not None:
+        if log_probs is not None and self._log_probs is not None:
             self._log_probs = np.where(accepted, log_probs, self._log_probs)
         return probability
 

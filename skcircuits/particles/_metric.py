@@ -48,6 +48,10 @@ class CoordinateMetric(Protocol):
     """What chains of (n, d) rows ask of a metric: ``x = m + stretch(z)``."""
 
     @property
+    def center(self) -> FloatArray | float:
+        """The point m, where z is zero."""
+
+    @property
     def variances(self) -> FloatArray:
         """Diagonal of the covariance, (d,)."""
 
@@ -69,6 +73,7 @@ class DiagonalMetric:
     """A scale for every coordinate."""
 
     scales: FloatArray  # (d,)
+    center: FloatArray | float = 0.0
 
     @classmethod
     def of_particles(cls, particles: FloatArray) -> DiagonalMetric:

@@ -16,7 +16,7 @@ from scipy import sparse
 from skcircuits.particles._fields import Field, KernelField, LinearField, SumField
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._kernels import centred_rows
-from skcircuits.particles._metric import Metric
+from skcircuits.particles._metric import CoordinateMetric, Metric
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import Optimizer
 from skcircuits.particles._steps import (
@@ -86,23 +86,22 @@ def dependence_graph(probe: HessianProbe, metric: Metric, start: FloatArray) -> 
 def preconditioned_steps(
     start: FloatArray,
     grad_log_prob: Callable[[FloatArray], FloatArray],
-    metric: Metric,
+    metric: CoordinateMetric,
     field: Field,
     optimizer: Optimizer,
     schedule: StepSchedule,
     discrepancy: Callable[[FloatArray, FloatArray], float],
 ) -> Iterator[SVGDState]:
     """Move particles z of shape (n_particles, d); states have the best particles x so far."""
-    root = metric.root.astype(start.dtype)
-    center = metric.center.astype(start.dtype)[:, None]
     z = np.array(start.T, order="C")
     best, best_z, unused = Best(), z, deepcopy(optimizer)
     step_size, n_cuts, n_worse = schedule.step_size, 0, 0
     for iteration in range(schedule.max_iter):
-        x = center + root @ z
+        x = np.ascontiguousarray((metric.center + metric.stretch(z.T)).T, dtype=start.dtype)
         scores = finite_scores(grad_log_prob, x)
         rows = centred_rows(z)
-        velocity = field.velocity(rows, root @ scores, iteration)
+        pulled = np.ascontiguousarray(metric.pull(scores.T).T, dtype=start.dtype)
+        velocity = field.velocity(rows, pulled, iteration)
         if iteration % ITERATIONS_PER_LOOK == 0:
             last = best.least
             if best.look(x, discrepancy(x, scores), relative_force(rows, velocity)):

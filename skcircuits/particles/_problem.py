@@ -14,7 +14,13 @@ from skcircuits.particles._discrepancy import coordinate_discrepancies
 from skcircuits.particles._fields import Field, RandomScopes, make_field
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._kernels import centred_rows, median_bandwidths
-from skcircuits.particles._metric import MAX_LEARNED, Metric, fit_metric, has_several_modes
+from skcircuits.particles._metric import (
+    MAX_LEARNED,
+    CoordinateMetric,
+    Metric,
+    fit_metric,
+    has_several_modes,
+)
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import make_optimizer
 from skcircuits.particles._preconditioned import (
@@ -22,7 +28,7 @@ from skcircuits.particles._preconditioned import (
     preconditioned_field,
     preconditioned_steps,
 )
-from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric
+from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric, is_concave
 from skcircuits.particles._steps import (
     StepSchedule,
     SVGDState,
@@ -34,6 +40,8 @@ from skcircuits.protocols import DifferentiableTarget, FloatArray
 
 __all__ = ["SVGDProblem"]
 
+# Starting particles, and draws of a Gaussian, at which a log density must be concave.
+N_CONCAVE = 3
 # Kernels whose discrepancies are measured at once have coordinates of about this size.
 BLOCK_BYTES = 2**26
 
@@ -67,9 +75,13 @@ class SVGDProblem:
         start: FloatArray,
         seed: int,
         n_jobs: int | None = None,
-        metric: Metric | None = None,
+        metric: Metric | SparseMetric | None = None,
     ) -> Iterator[SVGDState]:
         """Move particles; the state after each step."""
+        if isinstance(metric, SparseMetric):
+            field = self._field(seed, n_jobs)
+            yield from self._steps_in(metric.standardized, start, field, self.graph)
+            return
         if metric is not None:
             yield from self._preconditioned_steps(start, metric, n_jobs)
             return
@@ -90,6 +102,19 @@ class SVGDProblem:
         if metric is None or has_several_modes(score, self._probe, metric, start):
             return None
         return metric
+
+    def find_sparse_metric(
+        self, start: FloatArray, rng: np.random.Generator
+    ) -> SparseMetric | None:
+        """Fit a Gaussian of sparse precision to a log-concave target of many coordinates."""
+        start = start.astype(np.float64)
+        metric = self._sparse_metric(start, rng)
+        if metric is None:
+            return None
+        draws = metric.center + metric.stretch(rng.standard_normal((N_CONCAVE, start.shape[1])))
+        # Elsewhere it may stand for one mode of several: the starting particles know better.
+        points = np.concatenate([start[:N_CONCAVE], draws])
+        return metric if is_concave(self._probe, points, metric.standardized.scales) else None
 
     def is_concave(self, metric: Metric, rng: np.random.Generator) -> bool:
         """Tell whether the target is log-concave where the metric's Gaussian has its mass."""
@@ -116,7 +141,13 @@ class SVGDProblem:
         graph = self.graph
         if self.neighbors is None:
             graph = dependence_graph(self._probe, metric, start.astype(np.float64))
-        yield from preconditioned_steps(
+        yield from self._steps_in(metric, start, field, graph)
+
+    def _steps_in(
+        self, metric: CoordinateMetric, start: FloatArray, field: Field, graph: Neighborhoods
+    ) -> Iterator[SVGDState]:
+        """Move particles in coordinates until the discrepancy over a graph falls no further."""
+        return preconditioned_steps(
             start,
             self.target.grad_log_prob,
             metric,
@@ -127,7 +158,7 @@ class SVGDProblem:
         )
 
     def diagnose(
-        self, particles: FloatArray, metric: Metric | None, is_thorough: bool
+        self, particles: FloatArray, metric: CoordinateMetric | None, is_thorough: bool
     ) -> Diagnosis:
         """Compare the moments of particles with those that chains from them find."""
         log_prob = getattr(self.target, "log_prob_unnormalized", None)

@@ -1,4 +1,5 @@
-"""The metric of a sparse precision matrix: what chains of very many coordinates move in.
+"""The metric of a sparse precision matrix: where particles of very many coordinates start, and
+what their chains move in.
 
 Reverse Cuthill-McKee ordering makes chains and grids banded; a banded Cholesky factor then costs
 time and memory linear in the number of coordinates for a bounded width (Rue and Held 2005).
@@ -7,7 +8,7 @@ time and memory linear in the number of coordinates for a bounded width (Rue and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,10 +17,10 @@ from scipy.linalg import cho_solve_banded, cholesky_banded, solve_banded
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcircuits.particles._hessians import HessianProbe
-from skcircuits.particles._metric import step_length
+from skcircuits.particles._metric import DiagonalMetric, step_length
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["SparseMetric", "fit_sparse_metric"]
+__all__ = ["SparseMetric", "fit_sparse_metric", "is_concave"]
 
 # Numbers in a band that are still cheaper than steps without a metric.
 MAX_BAND = 2e7
@@ -36,6 +37,7 @@ class SparseMetric:
 
     band: FloatArray  # (width + 1, d), L by columns, the diagonal first
     order: IntArray  # (d,), the coordinate at each place
+    center: FloatArray | float = 0.0
 
     @classmethod
     def of_precision(cls, precision: sparse.csr_array) -> SparseMetric | None:
@@ -71,6 +73,11 @@ class SparseMetric:
                 window[0, 0] = found[place]
                 window[0, 1:] = window[1:, 0] = across[:-1]
         return self._back(found[None])[0]
+
+    @cached_property
+    def standardized(self) -> DiagonalMetric:
+        """Coordinates in units of the standard deviations, which keep the graph."""
+        return DiagonalMetric(np.sqrt(self.variances), self.center)
 
     def stretch(self, z: FloatArray) -> FloatArray:
         """Give displacements z as displacements x, (n, d)."""
@@ -132,10 +139,16 @@ def fit_sparse_metric(
             center = center + length * step
             is_near = length * np.sqrt(max(slope, 0.0)) < TOLERANCE * np.sqrt(len(center))
             if is_near and len(draws) > 1:
-                return metric
+                return replace(metric, center=center)
             if is_near:
                 draws = metric.stretch(noise)
     return None
+
+
+def is_concave(probe: HessianProbe, points: FloatArray, scales: FloatArray) -> bool:
+    """Tell whether a log density is concave at points, (n, d)."""
+    hessians = (probe.sparse_mean(point[None], scales) for point in points)
+    return all(h is not None and SparseMetric.of_precision(h) is not None for h in hessians)
 
 
 def _damped(precision: sparse.csr_array | None) -> SparseMetric | None:

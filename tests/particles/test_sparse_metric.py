@@ -1,11 +1,15 @@
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
 
+from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import GaussianMRF
 from skcircuits.particles._diagnosis import diagnose
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._problem import SVGDProblem
 from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric
 
 
@@ -67,3 +71,37 @@ def test_bends_are_averaged():
     start = np.random.default_rng(0).normal(3.0, 1.0, size=(20, 50))
     metric = fit_sparse_metric(lambda X: 3.0 - np.exp(X), probe, start, np.random.default_rng(0))
     np.testing.assert_allclose(metric.variances.mean(), 1.0 / 3.0, rtol=0.1)
+
+
+class Wells:
+    """A chain whose nodes have two modes each."""
+
+    def __init__(self, n):
+        self.neighbors = [[j for j in (i - 1, i + 1) if 0 <= j < n] for i in range(n)]
+
+    def grad_log_prob(self, X):
+        drift = 4.0 * X * (1.0 - X**2)
+        drift[:, 1:] += 0.1 * (X[:, :-1] - X[:, 1:])
+        drift[:, :-1] += 0.1 * (X[:, 1:] - X[:, :-1])
+        return drift
+
+
+def test_particles_of_a_long_chain_start_from_its_gaussian_where_there_is_one_mode():
+    field = GaussianMRF(chain_precision(1200), np.full(1200, 0.05))
+    start = np.random.default_rng(0).normal(size=(40, 1200))
+    options = {"correction": False, "max_iter": 6, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        near = GraphicalSVGDSampler(target=field, **options).fit(start)
+    deviations = np.sqrt(
+        SparseMetric.of_precision(sparse.csr_array(chain_precision(1200))).variances
+    )
+    assert np.abs((near.particles_.mean(axis=0) - field.mean_) / deviations).max() < 0.5
+    assert abs(np.median(near.particles_.std(axis=0) / deviations) - 1.0) < 0.1
+    assert near.preconditioner_ is None
+
+
+def test_a_target_of_several_modes_keeps_its_starting_particles():
+    start = np.random.default_rng(0).normal(size=(30, 1100))
+    problem = SVGDProblem(Wells(1100), 1100, neighbors=Wells(1100).neighbors)
+    assert problem.find_sparse_metric(start, np.random.default_rng(0)) is None
