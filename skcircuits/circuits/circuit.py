@@ -117,6 +117,10 @@ class Circuit(CircuitQueries):
         ------
         ZeroProbabilityError
             If the observed cells are impossible.
+
+        Notes
+        -----
+        Terms of a sum that weigh less than e^-10000 given the observed cells are left out.
         """
         self._require("condition")
         row = self._table([x], "x")[0]

@@ -146,7 +146,9 @@ def chosen_tests(mutant, runners, rng):
         others = ELSEWHERE.get(folder, [])
         while not (ROOT / folder).exists():
             folder = str(Path(folder).parent)
-        return [*others, folder]
+        # Most are found by the tests of the same module
+        own = Path(folder) / f"test_{Path(mutant.path).stem.lstrip('_')}.py"
+        return [*([str(own)] if (ROOT / own).exists() else []), *others, folder]
     order = rng.permutation(len(runners))
     near = [runners[i] for i in order if runners[i].startswith(folder)]
     far = [runners[i] for i in order if not runners[i].startswith(folder)]

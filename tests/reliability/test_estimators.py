@@ -78,10 +78,9 @@ def state_of(model):
     }
 
 
-def ask(model, method, given, wrong):
-    """One call: an answer without NaN where none went in, or an error that says what is wrong."""
+def ask(model, state, method, given, wrong):
+    """One call: an answer, or an error that says what is wrong and leaves the state."""
     before = {name: fingerprint(value) for name, value in given.items()}
-    state = state_of(model)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -104,6 +103,7 @@ def described(name, method, given):
 
 def try_methods(tally, name, n_cases, n_fits):
     model, data = fitted(name)
+    state = state_of(model)
     for method in public_methods(model):
         if not hasattr(model, method) or getattr(model, method).__module__.startswith("sklearn"):
             continue
@@ -113,7 +113,8 @@ def try_methods(tally, name, n_cases, n_fits):
                 break
             case = f"[{seed}] {described(name, method, given)}"
             own = copy.deepcopy(model) if method in LEARNS else model
-            tally.check(case, ask, own, method, given, wrong)
+            tally.check(case, ask, own, state, method, given, wrong)
+    assert state_of(model) == state, "questions changed the model"
 
 
 @pytest.mark.parametrize("name", sorted(QUICK))

@@ -79,6 +79,18 @@ def test_weights_of_improbable_evidence_do_not_underflow():
     )
 
 
+@pytest.mark.parametrize("far", [43.0, 120.0])
+def test_terms_that_no_float_weighs_stay_possible(far):
+    """The observed cell makes the second term e^-925 or e^-7200 as probable as the first."""
+    terms = [
+        Product([Gaussian(0, mean, 1.0), Indicator(1, state, 2)])
+        for state, mean in enumerate([0.0, far])
+    ]
+    circuit = Circuit(Sum(terms, weights=[0.5, 0.5]))
+    found = circuit.condition([0.0, np.nan]).log_prob([[0.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_allclose(found, [0.0, -(far**2) / 2], rtol=1e-12, atol=1e-300)
+
+
 def test_impossible_evidence_is_refused():
     circuit = Circuit(Indicator(0, 0, 2) * Bernoulli(1, 0.5))
     with pytest.raises(ZeroProbabilityError, match="rows 0"):
