@@ -25,6 +25,7 @@ __all__ = [
     "NoClosedFormError",
     "Problem",
     "closed_form",
+    "dense",
     "features_of",
     "is_plainly_missing",
     "last_step",
@@ -152,7 +153,12 @@ def features_of(single: Problem, X: FloatArray, n_steps: int) -> FloatArray:
     table = single.response.to_table(X)
     for step in steps_of(model)[:n_steps]:
         table = step.transform(table)
-    return np.asarray(table.toarray() if sparse.issparse(table) else table, dtype=np.float64)
+    return dense(table)
+
+
+def dense(values: Any) -> FloatArray:
+    """Numbers of a fitted model, which are sparse where its table was."""
+    return np.asarray(values.toarray() if sparse.issparse(values) else values, dtype=np.float64)
 
 
 def is_plainly_missing(rows: IncompleteRows) -> BoolArray:

@@ -414,6 +414,28 @@ def test_reasons_for_no_closed_form_of_calibrations(model, method, reason):
     assert reason in find_closed_form(problem)[1]
 
 
+@pytest.mark.parametrize(
+    "last",
+    [SVR(), KernelRidge(kernel="rbf"), Nystroem(n_components=20, random_state=0)],
+    ids=["support vectors", "kernel ridge", "landmarks"],
+)
+def test_models_of_sparse_tables_are_those_of_dense_ones(last):
+    circuit, means = gaussian_circuit(), []
+    for is_sparse in (False, True):
+        encode = ColumnTransformer(
+            [("encode", OneHotEncoder(sparse_output=is_sparse), [2])],
+            remainder="passthrough",
+            sparse_threshold=1.0,
+        )
+        steps = [encode, last, Ridge()] if isinstance(last, Nystroem) else [encode, last]
+        problem = problem_of(train(make_pipeline(*steps), circuit), circuit, "predict")
+        form, reason = find_closed_form(problem)
+        assert form is not None, reason
+        rows = rows_of([[0.3, NAN, 1.0], [NAN, -0.5, 2.0], [0.1, 0.2, NAN]])
+        means.append(form.expectation(rows, with_variance=False).mean)
+    np.testing.assert_allclose(means[1], means[0], rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "method"),

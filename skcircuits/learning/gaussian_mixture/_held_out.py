@@ -147,7 +147,8 @@ class HeldOutCells:
         squares = np.square(means - self.table.numbers[self.hidden_numbers])
         scales = np.broadcast_to(self.entropies, self.hidden_codes.shape)[self.hidden_codes]
         n_rows = len(self.table.weights)
-        total = np.bincount(rows, squares, minlength=n_rows)
+        # Without a row counts are integers
+        total = np.zeros(n_rows) + np.bincount(rows, squares, minlength=n_rows)
         total += np.bincount(codes_rows, -np.log(likely) / scales, minlength=n_rows)
         return total * n_rows / max(1, len(squares) + len(scales))
 

@@ -26,6 +26,7 @@ from skcircuits.predictions._closed_forms import (
     NoClosedFormError,
     Problem,
     closed_form,
+    dense,
     features_of,
     is_plainly_missing,
     last_step,
@@ -115,17 +116,18 @@ def _expansion_of(model: Any) -> _FeatureExpansion:
 @_expansion_of.register(NuSVC)
 def _of_support_vectors(model: Any) -> _FeatureExpansion:
     _require_rbf(model.kernel)
-    if len(model.dual_coef_) != 1:
+    coefficients = dense(model.dual_coef_)
+    if len(coefficients) != 1:
         raise NoClosedFormError("decision functions of more than two classes are no expansions")
     # The solver turns classes around, so that the second is the positive one
-    points, gamma = model.support_vectors_, model._gamma
-    return _FeatureExpansion(points, model.dual_coef_.T, model.intercept_, gamma)
+    points = dense(model.support_vectors_)
+    return _FeatureExpansion(points, coefficients.T, model.intercept_, model._gamma)
 
 
 @_expansion_of.register
 def _of_kernel_ridge(model: KernelRidge) -> _FeatureExpansion:
     _require_rbf(model.kernel)
-    points = np.asarray(model.X_fit_, dtype=np.float64)
+    points = dense(model.X_fit_)
     coefficients = model.dual_coef_.reshape(len(points), -1)
     gamma = 1.0 / points.shape[1] if model.gamma is None else model.gamma
     return _FeatureExpansion(points, coefficients, np.zeros(coefficients.shape[1]), gamma)
@@ -173,7 +175,7 @@ def _build_nystroem(single: Problem) -> ClosedForm:
         raise NoClosedFormError("no linear function of the columns")
     landmarks: Nystroem = steps[-1]
     _require_rbf(landmarks.kernel)
-    points = np.asarray(landmarks.components_, dtype=np.float64)
+    points = dense(landmarks.components_)
     slopes = np.asarray(last.coef_, dtype=np.float64).reshape(-1, len(landmarks.normalization_))
     gamma = 1.0 / points.shape[1] if landmarks.gamma is None else landmarks.gamma
     expansion = _FeatureExpansion(

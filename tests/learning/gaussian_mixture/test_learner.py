@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -14,6 +16,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 from skcircuits.learning.gaussian_mixture._categories import Categories
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
+from skcircuits.learning.gaussian_mixture._held_out import HeldOutCells
 from skcircuits.learning.gaussian_mixture._learner import (
     EMSettings,
     cluster_rows,
@@ -322,6 +325,16 @@ def test_held_out_losses_of_a_pool_by_hand():
     assert both.shape == single.shape and np.isfinite(both).all()
     n_hidden = held_out.hidden_numbers.sum() + held_out.hidden_codes.sum()
     assert n_hidden > 0
+
+
+@pytest.mark.parametrize("hidden", ["hidden_numbers", "hidden_codes"])
+def test_held_out_losses_where_only_one_kind_of_cell_is_hidden(hidden):
+    X, cardinalities = mixed_table()
+    table, state = last_state(X, 2, cardinalities)
+    cells = HeldOutCells.draw(table, 0.3, np.random.default_rng(0))
+    cells = replace(cells, **{hidden: np.zeros_like(getattr(cells, hidden))})
+    losses = cells.losses([cells.predict(state)], "cells")
+    assert losses.dtype == np.float64 and (losses >= 0).all() and losses.any()
 
 
 def test_clusters_see_through_holes():
