@@ -141,7 +141,7 @@ def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableS
     if n_boxes > MAX_BOXES:
         raise _too_many(n_boxes)
     shape = (n_boxes, len(schema.columns))
-    lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
+    lower, upper = np.full((2, *shape), np.nan)
     states: dict[int, BoolArray] = {}
     totals: dict[int, tuple[tuple[Total, Any], ...]] = {}
     start = 0
@@ -151,11 +151,12 @@ def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableS
         rows = slice(start, start + n)
         repeat = n
         for j, low, high in own:
-            if len(low) > 1:
+            if n > 1:
                 repeat //= len(low)
                 take = np.arange(n) // repeat % len(low)
-                low, high = low[take], high[take]
-            lower[rows, j], upper[rows, j] = low, high
+                lower[rows, j], upper[rows, j] = np.array(low)[take], np.array(high)[take]
+            else:  # the way of most
+                lower[start, j], upper[start, j] = low[0], high[0]
         for variable, values in cell.items():
             if isinstance(variable, Total):
                 for row in range(start, start + n):
@@ -167,18 +168,20 @@ def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableS
         start += n
     # Queries know infinite bounds, boxes mark them NaN
     lower[lower == -np.inf] = upper[upper == np.inf] = np.nan
-    query = np.repeat(np.array([i for i, _ in cells], dtype=np.int64), counts)
+    query = np.array([i for i, _ in cells], dtype=np.int64)
+    if n_boxes != len(cells) or max(counts, default=1) > 1:
+        query = np.repeat(query, counts)
     return Boxes(lower, upper, states, query, n_queries, totals)
 
 
-def _intervals(cell: Cell, schema: TableSchema) -> list[tuple[int, FloatArray, FloatArray]]:
+def _intervals(cell: Cell, schema: TableSchema) -> list[tuple[int, list[float], list[float]]]:
     """Intervals of each constrained numerical column; of integers, neighbours joined."""
     found = []
     for variable, values in cell.items():
         if isinstance(variable, int) and isinstance(values, NumberSet):
             if schema.columns[variable].is_integral:
                 values = values.of_integers()
-            found.append((variable, *values.intervals()))
+            found.append((variable, *values.bounds()))
     return found
 
 

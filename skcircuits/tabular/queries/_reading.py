@@ -80,12 +80,6 @@ class _Reader:
 
 def _read_interval(column: Column, constraint: Any) -> NumberSet:
     """Read the constraint of a numerical column: a number, an interval, or a set of numbers."""
-    if isinstance(constraint, set | frozenset):
-        return NumberSet.points([_read_number(column, value) for value in constraint])
-    if hasattr(constraint, "left") and hasattr(constraint, "closed"):
-        low, high = (_read_number(column, end) for end in (constraint.left, constraint.right))
-        is_closed = [constraint.closed in ("both", side) for side in ("left", "right")]
-        return NumberSet.union([Interval(low, high, *is_closed)])
     if isinstance(constraint, tuple | list):
         if len(constraint) != 2:
             raise _bad_interval(column, constraint, "Use None for a missing bound.")
@@ -95,6 +89,12 @@ def _read_interval(column: Column, constraint: Any) -> NumberSet:
         if lower > upper:
             raise _bad_interval(column, constraint, "Its lower bound comes first.")
         return NumberSet.union([Interval(lower, upper)])
+    if isinstance(constraint, set | frozenset):
+        return NumberSet.points([_read_number(column, value) for value in constraint])
+    if hasattr(constraint, "left") and hasattr(constraint, "closed"):
+        low, high = (_read_number(column, end) for end in (constraint.left, constraint.right))
+        is_closed = [constraint.closed in ("both", side) for side in ("left", "right")]
+        return NumberSet.union([Interval(low, high, *is_closed)])
     point = _read_number(column, constraint)
     return NumberSet.points([point])
 
@@ -103,6 +103,8 @@ def _read_number(column: Column, value: Any, constraint: Any = None) -> float:
     """Read one bound, as the float that the table is encoded to."""
     if column.dates is not None:
         return column.dates.read(column.name, value)
+    if type(value) is float and value == value:  # the way of most
+        return value
     shown = value if constraint is None else constraint
     if not isinstance(value, Real) or isinstance(value, bool) or value != value:
         raise _bad_interval(column, shown, "Use None for a missing bound.")

@@ -115,6 +115,14 @@ class NumberSet:
             edges = edges[2:]
         return NumberSet(edges)
 
+    def bounds(self) -> tuple[list[float], list[float]]:
+        """Closed lower and upper bounds of the intervals, infinite where open."""
+        if len(self.edges) == 2:  # the way of most
+            lower, after = self.edges.tolist()
+            return [lower], [inf if after == inf else nextafter(after, -inf)]
+        lower, upper = self.intervals()
+        return lower.tolist(), upper.tolist()
+
     def intervals(self) -> tuple[FloatArray, FloatArray]:
         """Closed bounds of the intervals, both of shape (n,), infinite where open."""
         upper = np.nextafter(self.edges[1::2], -np.inf)

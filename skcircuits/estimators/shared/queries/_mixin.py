@@ -280,12 +280,13 @@ class QueriesMixin:
         j = self._ordered_column(column)
 
         def quantile(levels):
-            return self._quantiles(weighed, j, np.broadcast_to(levels, (len(weighed), len(levels))))
+            levels = np.broadcast_to(levels, (len(weighed), levels.shape[1]))
+            return self._quantiles(weighed, j, levels)
 
         if kind == "central":
-            ends = quantile(np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0]))
+            ends = quantile(np.array([[(1.0 - level) / 2.0, (1.0 + level) / 2.0]]))
         else:
-            ends = shortest_intervals(quantile, level)
+            ends = shortest_intervals(quantile, self._distribution(weighed, j), level)
         ends = self._schema.columns[j].decode(ends)
         if weighed.conditions.like is not None:
             columns = {"lower": ends[:, 0], "upper": ends[:, 1]}
@@ -595,18 +596,17 @@ class QueriesMixin:
 
     def _quantiles(self, weighed, j, levels):
         """Quantiles (n_conditions, k) of own column j, encoded, at levels of the same shape."""
-        column, at = self._schema.columns[j], int(self._own_columns(np.arange(self._width))[j])
+        column = self._schema.columns[j]
         if column.categories is not None:
-            masses = weighed.average(self._model_of(weighed).state_probabilities()[at])
-            reached = np.cumsum(masses, axis=1)
+            reached = self._reached(weighed, j)
             # Rounding may leave the last sum below a level close to one
             codes = (reached[:, None, :-1] < levels[:, :, None] - 1e-12).sum(axis=2)
             return codes.astype(float)
-        mean, variance = self._moments_of(weighed, at)
+        mean, variance = self._moments_of(weighed, self._model_column(j))
         scale = np.sqrt(variance)[:, None] + 1e-300
-        distribution = self._distribution(weighed, at)
+        distribution = self._distribution(weighed, j)
         found = bisect_quantiles(distribution, levels, mean[:, None], scale)
-        return np.ceil(found - 0.5) if column.is_integral else found
+        return np.ceil(found - 0.5) + 0.0 if column.is_integral else found
 
     def _moments_of(self, weighed, at):
         """Mean and variance of a column of the model under each condition, both (n,)."""
@@ -615,8 +615,21 @@ class QueriesMixin:
         spread = variances + (means - mean[weighed.condition_of]) ** 2
         return mean, weighed.average(spread)
 
-    def _distribution(self, weighed, at):
-        """Distribution function of a column of the model under each condition."""
+    def _model_column(self, j):
+        """Index of own column j among the columns of the model."""
+        return int(self._own_columns(np.arange(self._width))[j])
+
+    def _reached(self, weighed, j):
+        """Probability (n_conditions, k) of each category of own column j and those before it."""
+        masses = self._model_of(weighed).state_probabilities()[self._model_column(j)]
+        return np.cumsum(weighed.average(masses), axis=1)
+
+    def _distribution(self, weighed, j):
+        """Distribution function of own column j under each condition; of categories by code."""
+        if self._schema.columns[j].categories is not None:
+            reached = self._reached(weighed, j)
+            return lambda x: np.take_along_axis(reached, x.astype(np.intp), axis=1)
+        at = self._model_column(j)
         boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
 
         def distribution(x):

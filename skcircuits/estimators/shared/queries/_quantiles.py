@@ -7,7 +7,9 @@ __all__ = ["bisect_quantiles", "shortest_intervals"]
 # Steps until bisection alone would have found any float; about ten are the rule
 _N_STEPS = 120
 _RELATIVE = 1e-14
-_N_LEVELS = 200
+# Of the table that says where the shortest interval is, and of levels tried there
+_N_POINTS = 257
+_N_LEVELS = 13
 
 
 def bisect_quantiles(distribution, levels, start=0.0, scale=1.0):
@@ -62,30 +64,45 @@ def _find_roots(function, low, high, scale):
     return np.where(fa == 0.0, a, np.where(fa >= 0.0, a, b))
 
 
-def shortest_intervals(quantile, level):
+def shortest_intervals(quantile, distribution, level):
     """The shortest of the intervals that hold a fraction `level` of the mass, (m, 2).
 
-    `quantile(q)` gives quantiles (m, k) of levels (k,). The best lower level is searched on a
-    grid that is refined around the best point; one interval, also where two would be shorter.
+    `quantile(q)` gives quantiles (m, k) of levels (m, k), `distribution(x)` is as above. A table
+    of the distribution function says between which levels the best lower one lies; there the
+    quantiles themselves decide. One interval, also where two would be shorter.
     """
     rest = 1.0 - level
-    edges = np.linspace(0.0, 1.0, _N_LEVELS + 1)[1:-1]
-    low_levels = rest * edges
-    best = None
-    for _ in range(4):
-        both = np.concatenate([low_levels, low_levels + level])
-        lower, upper = np.split(quantile(both), 2, axis=1)
-        rows, chosen = np.arange(len(lower)), (upper - lower).argmin(axis=1)
-        found = np.stack([lower[rows, chosen], upper[rows, chosen]], axis=1)
-        if best is None:
-            best = found
-        else:
-            shorter = np.diff(found)[:, 0] < np.diff(best)[:, 0]
-            best = np.where(shorter[:, None], found, best)
-        if len(lower) > 1:
-            break  # one grid for all conditions
-        step = low_levels[1] - low_levels[0]
-        centre = low_levels[chosen[0]]
-        ends = max(centre - step, 1e-15), min(centre + step, rest * (1.0 - 1e-15))
-        low_levels = np.linspace(*ends, 21)
-    return best
+    outer = quantile(np.array([[0.01 * rest, 1.0 - 0.01 * rest]]))
+    points = outer[:, :1] + (outer[:, 1:] - outer[:, :1]) * np.linspace(0.0, 1.0, _N_POINTS)
+    first, last = _best_levels(points, distribution(points), level)
+    for _ in range(2):
+        fractions = np.linspace(0.0, 1.0, _N_LEVELS)
+        levels = np.clip(first + (last - first) * fractions, 1e-15, rest * (1.0 - 1e-15))
+        lower, upper = np.split(quantile(np.hstack([levels, levels + level])), 2, axis=1)
+        chosen = (upper - lower).argmin(axis=1)[:, None]
+        first, last = (
+            np.take_along_axis(levels, np.clip(chosen + step, 0, _N_LEVELS - 1), axis=1)
+            for step in (-1, 1)
+        )
+    return np.hstack([np.take_along_axis(ends, chosen, axis=1) for ends in (lower, upper)])
+
+
+def _best_levels(points, reached, level):
+    """Levels (m, 1) around that of the point (m, k) where the shortest interval begins."""
+    reached = np.maximum.accumulate(reached, axis=1)
+    wanted, k = reached + level, reached.shape[1]
+    # One search serves all conditions: that of row i lies between 2 i and 2 i + 1
+    offset = 2.0 * np.arange(len(reached))[:, None]
+    ends = np.searchsorted((reached + offset).ravel(), (np.minimum(wanted, 1.0) + offset).ravel())
+    ends = ends.reshape(reached.shape) - np.arange(len(reached))[:, None] * k
+    after = np.clip(ends, 1, k - 1)
+    (x0, x1), (f0, f1) = (
+        [np.take_along_axis(values, at, axis=1) for at in (after - 1, after)]
+        for values in (points, reached)
+    )
+    fraction = np.divide(wanted - f0, f1 - f0, out=np.ones_like(f0), where=f1 > f0)
+    lengths = np.where((ends < k) & (wanted <= 1.0), x0 + fraction * (x1 - x0) - points, np.inf)
+    best = lengths.argmin(axis=1)[:, None]
+    around = (np.maximum(best - 2, 0), np.minimum(best + 2, k - 1))
+    first, last = (np.take_along_axis(reached, at, axis=1) for at in around)
+    return np.where(best <= 2, 0.0, first), last
