@@ -17,7 +17,14 @@ from urllib.parse import unquote, urldefrag, urlparse
 from playwright.sync_api import sync_playwright
 
 WIDTHS = (390, 1280)
-SEARCHES = ("missing values", "EM", "imputer", "HCLT")
+# What is searched for, and what is among the first results
+SEARCHES = {
+    "missing values": "skcircuits.CircuitImputer",
+    "EM": "skcircuits.GaussianMixtureDensity",
+    "imputer": "skcircuits.CircuitImputer",
+    "HCLT": "skcircuits.HiddenChowLiuDensity",
+}
+N_FIRST = 5
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 # Elements that stick out, unless a box around them scrolls; pictures without a pixel drawn.
@@ -115,14 +122,19 @@ def broken_links(root, site, links, anchors):
 
 
 def fruitless_searches(browser, root):
-    """Words that the search of the site does not find."""
+    """Searches whose first results lack the page that they ask for."""
     tab = browser.new_page()
-    for words in SEARCHES:
+    for words, page in SEARCHES.items():
         tab.goto(f"{root}search.html?q={words}")
         try:
             tab.wait_for_selector("ul.search li a", timeout=20_000)
+            tab.wait_for_function("() => Search._pulse_status < 0", timeout=20_000)
         except Exception:
             yield f"search.html: nothing found for {words!r}"
+            continue
+        found = tab.locator("ul.search li > a").all_text_contents()[:N_FIRST]
+        if page not in found:
+            yield f"search.html: {words!r} finds {found} first, not {page}"
 
 
 def main(site, *pages):

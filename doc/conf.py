@@ -99,10 +99,26 @@ html_sidebars = {
 }
 
 
+# What readers search for, and the page that is about it where its own words are others
+SEARCH_WORDS = {
+    "skcircuits.GaussianMixtureDensity": ["EM", "expectation maximization"],
+    "skcircuits.HiddenChowLiuDensity": ["HCLT", "latent tree"],
+    "skcircuits.CircuitImputer": ["imputer", "missing values", "imputation"],
+    "skcircuits.ExpectedPredictionClassifier": ["missing values"],
+    "skcircuits.ExpectedPredictionRegressor": ["missing values"],
+}
+
+
 def leave_out(app, what, name, member, skip, options):
     """Leave out the methods that scikit-learn gives to estimators and documents itself."""
     module = getattr(member, "__module__", None) or ""
     return True if module.startswith("sklearn") else None
+
+
+def add_search_words(app, what, name, obj, options, lines):
+    """Put the page of a class first where readers search for what it is known by."""
+    if name in SEARCH_WORDS:
+        lines += ["", *(f".. index:: ! {word}" for word in SEARCH_WORDS[name]), ""]
 
 
 def escape_underscores(app, what, name, obj, options, lines):
@@ -126,3 +142,4 @@ def setup(app):
     app.connect("autodoc-skip-member", leave_out)
     # Before numpydoc reads the docstring
     app.connect("autodoc-process-docstring", escape_underscores, priority=400)
+    app.connect("autodoc-process-docstring", add_search_words, priority=900)

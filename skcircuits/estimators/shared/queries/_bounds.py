@@ -20,29 +20,46 @@ MAX_EVALUATED = 2**18
 BATCH = 4096
 
 
-def probability_bounds(boxes, observed, log_evidence, schema, moments, tol):
-    """Lower and upper bound of the probability of a union of disjoint boxes with totals.
+def probability_bounds(joint, weighed, model, log_evidence, schema, tol):
+    """Lower and upper bound of the probability of a query given a condition.
 
-    `moments` are means and standard deviations (d,) of the columns: where to cut open sides.
+    ``joint``: condition and query, `Conditions`; ``weighed``: the condition, a single one;
+    ``model``: the model restricted to it, which says where to cut open sides.
     """
+    boxes = replace(joint.boxes, query=np.arange(len(joint.boxes)), n_queries=len(joint.boxes))
+    boxes = boxes.around_integers(schema.is_integral)
+    observed, log_total = joint.observed[boxes.query], float(weighed.log_total[0])
+    moments = _means_and_scales(weighed, model)
+
+    def mass(cut, cells):
+        return np.exp(log_evidence(cut, cells) - log_total)
+
     lower = upper = 0.0
     for i in range(len(boxes)):
         own = boxes.take(np.array([i]))
         if 0 not in own.totals:
-            mass = float(np.exp(log_evidence(own, observed[i : i + 1])[0]))
-            lower, upper = lower + mass, upper + mass
+            certain = float(mass(own, observed[i : i + 1])[0])
+            lower, upper = lower + certain, upper + certain
             continue
         fraction = tol / len(boxes)
-        found = _Refinement(own, observed[i], log_evidence, schema, moments).bounds(fraction)
+        found = _Refinement(own, observed[i], mass, schema, moments).bounds(fraction)
         lower, upper = lower + found[0], upper + found[1]
     return float(lower), float(min(upper, 1.0))
+
+
+def _means_and_scales(weighed, model):
+    """Means and standard deviations (d,) of the columns under one condition."""
+    means, variances = model.moments()
+    centre = weighed.average(means)[0]
+    spread = weighed.average(variances + (means - centre) ** 2)[0]
+    return centre, np.where(spread > 0.0, np.sqrt(spread), 1.0)
 
 
 class _Refinement:
     """One box with totals, cut into smaller ones."""
 
-    def __init__(self, box, observed, log_evidence, schema, moments):
-        self._box, self._observed, self._log_evidence = box, observed, log_evidence
+    def __init__(self, box, observed, mass, schema, moments):
+        self._box, self._observed, self._mass = box, observed, mass
         self._totals = [(total, values.intervals()) for total, values in box.totals[0]]
         self._integral = schema.is_integral
         self._means, self._scales = moments
@@ -91,7 +108,7 @@ class _Refinement:
         lower, upper = np.where(np.isinf(low), np.nan, low), np.where(np.isinf(high), np.nan, high)
         boxes = replace(self._box.take(repeat), lower=lower, upper=upper, totals={})
         observed = np.repeat(self._observed[None], len(low), axis=0)
-        return np.exp(self._log_evidence(boxes, observed))
+        return self._mass(boxes, observed)
 
     def _compare(self, low, high):
         """Boxes on which all sums lie inside, and boxes on which some lies outside, (n,) each."""

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from numbers import Real
 
 import numpy as np
@@ -19,7 +18,7 @@ from skcircuits.estimators.shared.queries._features import (
     in_frame,
     mutual_information,
 )
-from skcircuits.estimators.shared.queries._quantiles import bisect_quantiles, shortest_intervals
+from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
 from skcircuits.estimators.shared.queries._totals import members
 from skcircuits.estimators.shared.queries._weighed import log_totals, require_possible, weigh
 from skcircuits.exceptions import must, require_count
@@ -57,7 +56,8 @@ class QueriesMixin:
             where the density was fitted on an array. The grammar is in the user guide.
         given : str, dict, Query, row, dataframe or list, default=None
             Condition. One: any form of a query (a single number of a continuous column is an
-            observed value there), or a row of cells, those that are missing free. Several: a
+            observed value there), or a row of cells, those that are missing free and the others
+            observed: they count by their density, those of integer columns too. Several: a
             dataframe of rows, whose cells may also be intervals or sets, or with two levels of
             column names bounds (``("age", "lower")``, ``("age", "upper")``); or a list.
         method : {"exact", "bounds", "estimate"}, default="exact"
@@ -242,9 +242,7 @@ class QueriesMixin:
         if levels.ndim != 1 or len(levels) == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
             raise ValueError(must("q", "be levels between 0 and 1, both excluded", q=q))
         weighed = self._ask(given)
-        j = self._ordered_column(column)
-        codes = self._quantiles(weighed, j, np.broadcast_to(levels, (len(weighed), len(levels))))
-        values = self._schema.columns[j].decode(codes)
+        values = self._column_under(weighed, column).quantiles(levels)
         values = values[..., 0] if np.ndim(q) == 0 else values
         return values[0] if weighed.conditions.is_single else values
 
@@ -277,17 +275,11 @@ class QueriesMixin:
         check_scalar(level, "level", Real, min_val=0.0, max_val=1.0, include_boundaries="neither")
         _require_choice("kind", kind, "central", "highest_density")
         weighed = self._ask(given)
-        j = self._ordered_column(column)
-
-        def quantile(levels):
-            levels = np.broadcast_to(levels, (len(weighed), levels.shape[1]))
-            return self._quantiles(weighed, j, levels)
-
+        own = self._column_under(weighed, column)
         if kind == "central":
-            ends = quantile(np.array([[(1.0 - level) / 2.0, (1.0 + level) / 2.0]]))
+            ends = own.quantiles([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
         else:
-            ends = shortest_intervals(quantile, self._distribution(weighed, j), level)
-        ends = self._schema.columns[j].decode(ends)
+            ends = own.shortest_intervals(level)
         if weighed.conditions.like is not None:
             columns = {"lower": ends[:, 0], "upper": ends[:, 1]}
             return in_frame(columns, self._schema, weighed.conditions.like)
@@ -470,21 +462,8 @@ class QueriesMixin:
             condition = "be a single one for bounds"
             raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
         joint = weighed.conditions.with_queries(self._compile([query]))
-        boxes = replace(joint.boxes, query=np.arange(len(joint.boxes)), n_queries=len(joint.boxes))
-        rounded = boxes.around_integers(self._model_schema.is_integral)
-        observed = joint.observed[rounded.query]
-        means, variances = self._model_of(weighed).moments()
-        centre = weighed.average(means)[0]
-        spread = weighed.average(variances + (means - centre) ** 2)[0]
-        scales = np.where(spread > 0.0, np.sqrt(spread), 1.0)
-        log_total = float(weighed.log_total[0])
-
-        def log_evidence(cut, cells):
-            return self._log_evidence(cut, cells) - log_total
-
-        return probability_bounds(
-            rounded, observed, log_evidence, self._model_schema, (centre, scales), tol
-        )
+        model, schema = self._model_of(weighed), self._model_schema
+        return probability_bounds(joint, weighed, model, self._log_evidence, schema, tol)
 
     def _estimate(self, query, given, n_samples, generator):
         """Fraction of draws that satisfy a query, and its standard error."""
@@ -594,61 +573,12 @@ class QueriesMixin:
             )
         return j
 
-    def _quantiles(self, weighed, j, levels):
-        """Quantiles (n_conditions, k) of own column j, encoded, at levels of the same shape."""
-        column = self._schema.columns[j]
-        if column.categories is not None:
-            reached = self._reached(weighed, j)
-            # Rounding may leave the last sum below a level close to one
-            codes = (reached[:, None, :-1] < levels[:, :, None] - 1e-12).sum(axis=2)
-            return codes.astype(float)
-        mean, variance = self._moments_of(weighed, self._model_column(j))
-        scale = np.sqrt(variance)[:, None] + 1e-300
-        distribution = self._distribution(weighed, j)
-        found = bisect_quantiles(distribution, levels, mean[:, None], scale)
-        return np.ceil(found - 0.5) + 0.0 if column.is_integral else found
-
-    def _moments_of(self, weighed, at):
-        """Mean and variance of a column of the model under each condition, both (n,)."""
-        means, variances = (values[:, at] for values in self._model_of(weighed).moments())
-        mean = weighed.average(means)
-        spread = variances + (means - mean[weighed.condition_of]) ** 2
-        return mean, weighed.average(spread)
-
-    def _model_column(self, j):
-        """Index of own column j among the columns of the model."""
-        return int(self._own_columns(np.arange(self._width))[j])
-
-    def _reached(self, weighed, j):
-        """Probability (n_conditions, k) of each category of own column j and those before it."""
-        masses = self._model_of(weighed).state_probabilities()[self._model_column(j)]
-        return np.cumsum(weighed.average(masses), axis=1)
-
-    def _distribution(self, weighed, j):
-        """Distribution function of own column j under each condition; of categories by code."""
-        if self._schema.columns[j].categories is not None:
-            reached = self._reached(weighed, j)
-            return lambda x: np.take_along_axis(reached, x.astype(np.intp), axis=1)
-        at = self._model_column(j)
-        boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
-
-        def distribution(x):
-            n_levels = x.shape[1]
-            repeat = np.repeat(np.arange(len(boxes)), n_levels)
-            cut = boxes.take(repeat)
-            x = x[weighed.condition_of].reshape(-1)
-            upper = cut.upper.copy()
-            upper[:, at] = np.fmin(upper[:, at], x)
-            is_empty = (cut.lower[:, at] > x) | (observed[repeat, at] > x)
-            upper[is_empty, at] = np.nan
-            log_mass = self._log_evidence(replace(cut, upper=upper), observed[repeat])
-            log_mass = np.where(is_empty, -np.inf, log_mass).reshape(-1, n_levels)
-            ratio = np.exp(log_mass - weighed.log_total[weighed.condition_of][:, None])
-            reached = np.zeros((len(weighed), n_levels))
-            np.add.at(reached, weighed.condition_of, ratio)
-            return reached
-
-        return distribution
+    def _column_under(self, weighed, column):
+        """A named column under conditions, whose values must have an order."""
+        j = self._ordered_column(column)
+        at = int(self._own_columns(np.arange(self._width))[j])
+        known, model = self._schema.columns[j], self._model_of(weighed)
+        return ColumnUnderConditions(known, at, weighed, model, self._log_evidence)
 
     def _most_probable(self, weighed):
         """Most probable row under each condition, as users see it."""

@@ -1,8 +1,13 @@
 """Quantiles and intervals of one column by bisection of its distribution function."""
 
+from dataclasses import replace
+
 import numpy as np
 
-__all__ = ["bisect_quantiles", "shortest_intervals"]
+__all__ = ["ColumnUnderConditions"]
+
+# Integers that are tried one by one as ends of an interval
+_MAX_RUN = 4096
 
 # Steps until bisection alone would have found any float; about ten are the rule
 _N_STEPS = 120
@@ -12,7 +17,85 @@ _N_POINTS = 257
 _N_LEVELS = 13
 
 
-def bisect_quantiles(distribution, levels, start=0.0, scale=1.0):
+class ColumnUnderConditions:
+    """One column of a density under each of some weighed conditions.
+
+    ``column``: what the table knows of it; ``at``: its index among the columns of the model;
+    ``model``: the model restricted to the boxes of the conditions; ``log_evidence``: log
+    probabilities of other boxes.
+    """
+
+    def __init__(self, column, at, weighed, model, log_evidence):
+        self._column, self._at, self._weighed = column, at, weighed
+        self._model, self._log_evidence = model, log_evidence
+
+    def quantiles(self, levels):
+        """Smallest values (n_conditions, k) that the distribution reaches levels (k,) at."""
+        return self._column.decode(self._quantiles(levels))
+
+    def shortest_intervals(self, level):
+        """Shortest intervals (n_conditions, 2) that hold a fraction of the values."""
+        return self._column.decode(self._shortest(level))
+
+    def _quantiles(self, levels):
+        """Quantiles (n_conditions, k), encoded, at levels (k,) or (n_conditions, k)."""
+        levels = np.broadcast_to(levels, (len(self._weighed), np.shape(levels)[-1]))
+        if self._column.categories is not None:
+            # Rounding may leave the last sum below a level close to one
+            is_below = self._reached_codes()[:, None, 1:-1] < levels[:, :, None] - 1e-12
+            return is_below.sum(axis=2).astype(float)
+        mean, scale = self._moments()
+        found = _bisect_quantiles(self._distribution, levels, mean, scale)
+        return np.ceil(found - 0.5) + 0.0 if self._column.is_integral else found
+
+    def _shortest(self, level):
+        if self._column.categories is not None:
+            reached = self._reached_codes()
+            last = reached.shape[1] - 2
+            return _shortest_runs(lambda k: reached[:, k.astype(np.intp) + 1], 0, last, level)
+        if self._column.is_integral:
+            outer = self._quantiles([0.01 * (1.0 - level), 1.0 - 0.01 * (1.0 - level)])
+            first, last = outer[:, 0].min(), outer[:, 1].max()
+            if last - first < _MAX_RUN:
+                shape = (len(self._weighed), 1)
+                return _shortest_runs(
+                    lambda k: self._distribution(np.tile(k + 0.5, shape)), first, last, level
+                )
+        return _shortest_intervals(self._quantiles, self._distribution, level)
+
+    def _reached_codes(self):
+        """Probability (n_conditions, k + 1) of a code below 0, 1, ... k."""
+        masses = self._weighed.average(self._model.state_probabilities()[self._at])
+        return np.hstack([np.zeros((len(masses), 1)), np.cumsum(masses, axis=1)])
+
+    def _moments(self):
+        """Mean and standard deviation, (n_conditions, 1) each."""
+        weighed = self._weighed
+        means, variances = (values[:, self._at] for values in self._model.moments())
+        mean = weighed.average(means)
+        spread = weighed.average(variances + (means - mean[weighed.condition_of]) ** 2)
+        return mean[:, None], np.sqrt(spread)[:, None] + 1e-300
+
+    def _distribution(self, x):
+        """Probability (n_conditions, k) that the column is at most at x (n_conditions, k)."""
+        weighed, at, n_levels = self._weighed, self._at, x.shape[1]
+        boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
+        repeat = np.repeat(np.arange(len(boxes)), n_levels)
+        cut = boxes.take(repeat)
+        x = x[weighed.condition_of].reshape(-1)
+        upper = cut.upper.copy()
+        upper[:, at] = np.fmin(upper[:, at], x)
+        is_empty = (cut.lower[:, at] > x) | (observed[repeat, at] > x)
+        upper[is_empty, at] = np.nan
+        log_mass = self._log_evidence(replace(cut, upper=upper), observed[repeat])
+        log_mass = np.where(is_empty, -np.inf, log_mass).reshape(-1, n_levels)
+        ratio = np.exp(log_mass - weighed.log_total[weighed.condition_of][:, None])
+        reached = np.zeros((len(weighed), n_levels))
+        np.add.at(reached, weighed.condition_of, ratio)
+        return reached
+
+
+def _bisect_quantiles(distribution, levels, start=0.0, scale=1.0):
     """Smallest numbers where a distribution function reaches levels.
 
     ``distribution``: ``distribution(x)``: probabilities (m, k) that each of m conditions leaves the
@@ -64,12 +147,12 @@ def _find_roots(function, low, high, scale):
     return np.where(fa == 0.0, a, np.where(fa >= 0.0, a, b))
 
 
-def shortest_intervals(quantile, distribution, level):
+def _shortest_intervals(quantile, distribution, level):
     """The shortest of the intervals that hold a fraction `level` of the mass, (m, 2).
 
-    `quantile(q)` gives quantiles (m, k) of levels (m, k), `distribution(x)` is as above. A table
-    of the distribution function says between which levels the best lower one lies; there the
-    quantiles themselves decide. One interval, also where two would be shorter.
+    `quantile` gives quantiles (m, k) of levels (m, k), `distribution` is the distribution function.
+    A table of it says between which levels the best lower one lies; there the quantiles
+    themselves decide. One interval, also where two would be shorter.
     """
     rest = 1.0 - level
     outer = quantile(np.array([[0.01 * rest, 1.0 - 0.01 * rest]]))
@@ -91,10 +174,7 @@ def _best_levels(points, reached, level):
     """Levels (m, 1) around that of the point (m, k) where the shortest interval begins."""
     reached = np.maximum.accumulate(reached, axis=1)
     wanted, k = reached + level, reached.shape[1]
-    # One search serves all conditions: that of row i lies between 2 i and 2 i + 1
-    offset = 2.0 * np.arange(len(reached))[:, None]
-    ends = np.searchsorted((reached + offset).ravel(), (np.minimum(wanted, 1.0) + offset).ravel())
-    ends = ends.reshape(reached.shape) - np.arange(len(reached))[:, None] * k
+    ends = _first_reaching(reached, wanted)
     after = np.clip(ends, 1, k - 1)
     (x0, x1), (f0, f1) = (
         [np.take_along_axis(values, at, axis=1) for at in (after - 1, after)]
@@ -106,3 +186,28 @@ def _best_levels(points, reached, level):
     around = (np.maximum(best - 2, 0), np.minimum(best + 2, k - 1))
     first, last = (np.take_along_axis(reached, at, axis=1) for at in around)
     return np.where(best <= 2, 0.0, first), last
+
+
+def _shortest_runs(distribution, first, last, level):
+    """The shortest runs of integers that hold a fraction `level` of the mass, (m, 2).
+
+    `distribution` gives probabilities (m, n) up to integers (n,), which lie between `first` and
+    `last`. Of runs of one length the most probable one is given.
+    """
+    steps = np.arange(first - 1.0, last + 1.0)
+    reached = np.maximum.accumulate(distribution(steps), axis=1)
+    # Rounding may leave the last sum below a level close to one
+    ends = np.minimum(_first_reaching(reached, reached + level - 1e-12), len(steps) - 1)
+    masses = np.take_along_axis(reached, ends, axis=1) - reached
+    lengths = ends - np.arange(len(steps))
+    lengths = np.where(masses >= level - 1e-12, lengths, len(steps))
+    best = np.lexsort((-masses, lengths), axis=1)[:, :1]
+    return np.hstack([steps[best] + 1.0, steps[np.take_along_axis(ends, best, axis=1)]])
+
+
+def _first_reaching(reached, wanted):
+    """Index (m, k) of the first of increasing values (m, k) of each row that is enough."""
+    # One search serves all rows: the values of row i lie between 2 i and 2 i + 1
+    offset = 2.0 * np.arange(len(reached))[:, None]
+    found = np.searchsorted((reached + offset).ravel(), (np.minimum(wanted, 1.0) + offset).ravel())
+    return found.reshape(reached.shape) - np.arange(len(reached))[:, None] * reached.shape[1]

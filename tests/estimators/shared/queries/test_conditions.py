@@ -129,6 +129,21 @@ def test_quantiles_and_intervals(density, table):
     assert np.diff(shortest) <= np.diff(central) + 1e-12
     mass = density.probability({"y": tuple(shortest)}, given)
     assert mass == pytest.approx(0.8, abs=1e-9)
+    for level in (0.1, 0.5, 0.9):  # integers: against all pairs of ends
+        low, high = density.interval(level, "age", given, kind="highest_density")
+        ages = np.arange(15, 66)
+        reached = density.probabilities([{"age": (None, age)} for age in ages], given)
+        enough = reached[None] - np.append(0, reached[:-1])[:, None] >= level - 1e-12
+        lengths = np.where(enough, ages[None] - ages[:, None], np.inf)
+        assert high - low == lengths.min()
+        assert density.probability({"age": (low, high)}, given) >= level - 1e-9
+    first, last = density.interval(0.4, "size", given, kind="highest_density")
+    assert density.probability(f"{first!r} <= size <= {last!r}", given) >= 0.4
+    for level in (0.2, 0.9):  # numbers: against a grid of lower ends
+        low, high = density.interval(level, "x", kind="highest_density")
+        levels = (1 - level) * np.linspace(1e-3, 1 - 1e-3, 300)
+        ends = density.quantile(np.append(levels, levels + level), "x")
+        assert high - low <= (ends[300:] - ends[:300]).min() * (1 + 1e-3)
     size = density.quantile([0.01, 0.99], "size")
     assert size.tolist() == ["S", "L"]
     with pytest.raises(ValueError, match="numerical or have ordered categories"):
