@@ -7,18 +7,6 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = [
-    "MAX_COUNT",
-    "CircuitFileError",
-    "CircuitPropertyError",
-    "IncompatibleCircuitsError",
-    "ZeroProbabilityError",
-    "must",
-    "require",
-    "require_count",
-    "require_non_negative",
-]
-
 # Arrays of as many elements are beyond any memory
 MAX_COUNT = 2**31 - 1
 

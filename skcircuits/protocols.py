@@ -7,18 +7,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "MAX_CELL",
-    "MIN_RANGE",
-    "BoolArray",
-    "Density",
-    "DifferentiableTarget",
-    "DiscreteTarget",
-    "FloatArray",
-    "IntArray",
-    "Kernel",
-]
-
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]

@@ -4,8 +4,6 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 
-__all__ = ["show_versions"]
-
 
 def show_versions() -> None:
     """Print the versions of Python, of this package and of its dependencies.

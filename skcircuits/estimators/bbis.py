@@ -44,8 +44,6 @@ from skcircuits.stein.categorical._collapsed import estimated_seconds
 from skcircuits.stein.gram import collapse_cells
 from skcircuits.stein.thinning import positive_curvatures, thin_columns
 
-__all__ = ["BBISWeighter"]
-
 # Estimated time for which a fraction of the variables is collapsed.
 _MAX_COLLAPSE_SECONDS = 10.0
 # Effective sample sizes below this, and below this part of the distinct samples, are too few.

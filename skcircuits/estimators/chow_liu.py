@@ -16,8 +16,6 @@ from skcircuits.trees import (
     pair_statistics,
 )
 
-__all__ = ["ChowLiuDensity"]
-
 
 class ChowLiuDensity(DiscreteDensity):
     """Chow-Liu tree: the most likely tree distribution, or a mixture of trees.

@@ -17,8 +17,6 @@ from skcircuits.estimators._expected_prediction import (
     column_encoder,
 )
 
-__all__ = ["ExpectedPredictionRegressor"]
-
 SCALE_ROWS = 512  # draws that tell the scale of a frozen model's answers
 
 

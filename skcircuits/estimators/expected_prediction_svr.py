@@ -26,8 +26,6 @@ from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.predictions import KernelExpansion
 
-__all__ = ["ExpectedPredictionSVR"]
-
 # Of the Gaussian mixture that density="auto" learns
 _MAX_COMPONENTS = 8
 

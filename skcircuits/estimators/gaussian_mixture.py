@@ -32,8 +32,6 @@ from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussia
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
-__all__ = ["GaussianMixtureDensity"]
-
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
 # Starts of each kind of mixture in a pool that are left out: some end in poor optima

@@ -13,8 +13,6 @@ from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.univariate._columns import FEW_VALUES
 from skcircuits.trees import complete_rows
 
-__all__ = ["HiddenChowLiuDensity"]
-
 _N_STATES = (16, 32, 64, 128)
 
 

@@ -26,8 +26,6 @@ from skcircuits.numerics._random import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular._columns import Column
 
-__all__ = ["CircuitImputer"]
-
 # Rows per task: results must not depend on n_jobs, so neither may the chunks
 CHUNK_ROWS = 2048
 

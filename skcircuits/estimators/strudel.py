@@ -14,8 +14,6 @@ from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixtur
 from skcircuits.learning.strudel.learner import StrudelStep
 from skcircuits.trees import complete_rows
 
-__all__ = ["StrudelDensity"]
-
 
 class StrudelDensity(ValidationMixin, DiscreteDensity):
     """Strudel: a circuit grown from a Chow-Liu tree by splitting edges.

@@ -22,9 +22,6 @@ from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.learning.univariate._polynomials import PolynomialSettings
 from skcircuits.tabular import column_mask
 
-__all__ = ["WMISPNDensity"]
-
-
 # Levels of the tests that alpha="auto" compares on held-out rows, up to so many rows: with many,
 # tests of any level find the dependence that matters.
 _ALPHAS = (0.01, 0.1, 0.5)

@@ -16,8 +16,6 @@ from skcircuits.graphical.files._bif import NetworkDescription, read_bif, write_
 from skcircuits.graphical.files._pgmpy_models import read_pgmpy_network
 from skcircuits.numerics._arrays import float_array, integers, is_number
 
-__all__ = ["BayesianNetwork"]
-
 # What rows printed with three digits may miss one by.
 _ROUNDING = 5e-3
 

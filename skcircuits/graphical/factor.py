@@ -14,8 +14,6 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Factor"]
-
 # Arrays have no more axes, of which batches need some.
 _MAX_AXES = 60
 

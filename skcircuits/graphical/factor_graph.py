@@ -32,8 +32,6 @@ from skcircuits.numerics._arrays import is_number
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["FactorGraph"]
-
 
 class FactorGraph(ExactInference):
     """An unnormalised distribution, the product of factors over categorical variables.

@@ -15,8 +15,6 @@ from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["IsingModel"]
-
 
 class IsingModel(FactorGraph):
     """Binary variables with pairwise couplings and fields.

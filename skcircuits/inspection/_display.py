@@ -9,8 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcircuits.exceptions import must
 
-__all__ = ["check_has", "fit_labels", "make_axes"]
-
 # Points; smaller letters are not read.
 SMALLEST_FONT = 4.5
 # Layouts settle within a few.

@@ -11,8 +11,6 @@ from skcircuits.circuits.files._drawing import SMALL, Drawing, draw_regions, dra
 from skcircuits.exceptions import must
 from skcircuits.inspection._display import check_has, fit_labels, make_axes
 
-__all__ = ["CircuitDisplay"]
-
 # Regions up to this many are labelled with their variables.
 FEW_REGIONS = 40
 COLORS = {"sum": "#fff3d6", "product": "#dbe9f6", "input": "#e6f2e1"}

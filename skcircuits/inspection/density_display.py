@@ -12,8 +12,6 @@ from skcircuits.circuits import Circuit, PiecewisePolynomial, Product, Sum
 from skcircuits.exceptions import must
 from skcircuits.inspection._display import check_has, make_axes
 
-__all__ = ["DensityDisplay", "describe_density"]
-
 N_GRID = 200
 N_LEVELS = 8
 

@@ -11,8 +11,6 @@ from skcircuits.exceptions import must
 from skcircuits.inspection._display import check_has, make_axes
 from skcircuits.protocols import FloatArray
 
-__all__ = ["EdgeMarginalsDisplay"]
-
 
 class EdgeMarginalsDisplay:
     """Probabilities that pairs of columns are edges, as a heat map or as a graph.

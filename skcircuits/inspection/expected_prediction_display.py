@@ -18,8 +18,6 @@ from skcircuits.inspection._display import make_axes
 from skcircuits.protocols import FloatArray
 from skcircuits.tabular import TableSchema
 
-__all__ = ["ExpectedPredictionDisplay"]
-
 _SCORE_NAMES = {r2_score: "R²", accuracy_score: "accuracy"}
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 

@@ -10,8 +10,6 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.inspection._display import check_has, make_axes
 
-__all__ = ["LossCurveDisplay"]
-
 
 class LossCurveDisplay:
     """Training and validation log-likelihood against the passes of a fit.

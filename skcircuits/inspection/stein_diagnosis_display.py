@@ -12,8 +12,6 @@ from skcircuits.exceptions import must
 from skcircuits.inspection._display import make_axes
 from skcircuits.stein import SteinDiagnosis, stein_diagnosis
 
-__all__ = ["SteinDiagnosisDisplay"]
-
 # Adjusted p-values below this are marked.
 LEVEL = 0.05
 # Bars that fit under each other; those of least excess are left out.

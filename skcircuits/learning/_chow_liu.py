@@ -18,8 +18,6 @@ from skcircuits.trees import (
 )
 from skcircuits.trees.tree._rooted import root_at_center
 
-__all__ = ["mixture_circuit", "observed_information", "observed_tree"]
-
 
 def observed_tree(
     codes: IntArray,

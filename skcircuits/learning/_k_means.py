@@ -6,8 +6,6 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["k_means", "nearest_centres"]
-
 
 def k_means(
     points: FloatArray,

@@ -14,8 +14,6 @@ from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._steps import scores_at
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Diagnosis", "diagnose", "nodes_outside_blankets", "some"]
-
 # Probes of the graph, and the change of a score that is none.
 N_PROBES = 32
 PROBE_TOLERANCE = 1e-6

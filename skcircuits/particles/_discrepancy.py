@@ -17,8 +17,6 @@ from skcircuits.particles._kernels import for_each_chunk, kernel_sums
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray
 
-__all__ = ["coordinate_discrepancies"]
-
 
 def coordinate_discrepancies(
     rows: FloatArray,

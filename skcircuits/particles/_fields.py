@@ -19,16 +19,6 @@ from skcircuits.particles._neighborhoods import Neighborhoods, index_lists
 from skcircuits.particles.directions import kernel_direction, linear_direction
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "Field",
-    "KernelField",
-    "LinearField",
-    "RandomField",
-    "RandomScopes",
-    "SumField",
-    "make_field",
-]
-
 # Bandwidths follow the spread of the particles, which changes slowly, and their median
 # costs more than an iteration.
 ITERATIONS_PER_BANDWIDTH = 10

@@ -14,8 +14,6 @@ from scipy import sparse
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["HessianProbe", "colour_columns"]
-
 # Central differences: the cube root of the rounding error, in units of each coordinate.
 STEP = 1e-5
 

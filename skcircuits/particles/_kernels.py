@@ -16,15 +16,6 @@ from skcircuits.parallel import row_slices, thread_map
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "centred_rows",
-    "for_each_chunk",
-    "kernel_sums",
-    "median_bandwidths",
-    "negative_squared_distances",
-    "row_scales",
-]
-
 # Kernel tiles of this size stay in the second-level cache between the product that
 # makes them, the exponential and the product that consumes them.
 TILE_BYTES = 2**20

@@ -20,8 +20,6 @@ from skcircuits.exceptions import must
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Bucket", "Neighborhoods", "index_lists"]
-
 
 @dataclass(frozen=True)
 class Bucket:

@@ -16,8 +16,6 @@ from skcircuits.numerics._adam import Adam
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray
 
-__all__ = ["GradientAscent", "Optimizer", "make_optimizer"]
-
 # Inside the square roots: keeps flat coordinates from jumping.
 DAMPING = 1e-6
 PART_BYTES = 2**20

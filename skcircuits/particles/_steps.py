@@ -15,16 +15,6 @@ from skcircuits.particles._kernels import centred_rows, row_scales
 from skcircuits.particles._optimizers import Optimizer
 from skcircuits.protocols import FloatArray
 
-__all__ = [
-    "Best",
-    "SVGDState",
-    "StepSchedule",
-    "finite_scores",
-    "relative_force",
-    "scores_at",
-    "svgd_steps",
-]
-
 # Steps stay long for this fraction of the iterations, then shrink geometrically to this fraction
 # of their length: a constant step leaves the particles jittering around the fixed point.
 LONG_STEPS = 0.6

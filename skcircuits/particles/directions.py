@@ -29,8 +29,6 @@ from skcircuits.particles._kernels import centred_rows, for_each_chunk, kernel_s
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray
 
-__all__ = ["kernel_direction", "linear_direction", "svgd_direction"]
-
 
 def kernel_direction(
     rows: FloatArray,

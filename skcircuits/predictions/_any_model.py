@@ -19,15 +19,6 @@ from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "MAX_COMPLETIONS",
-    "MIN_DRAWS",
-    "DrawBudget",
-    "expectation_by_draws",
-    "expectation_by_enumeration",
-    "has_few_completions",
-]
-
 # Draws would hardly need fewer answers of the model
 MAX_COMPLETIONS = 512
 # Independent lattices per round: their means tell the standard error

@@ -19,8 +19,6 @@ from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Components", "ConditionedRows", "GaussianComponents"]
-
 MAX_COMPONENTS = 256
 
 _Term = tuple[float, tuple[Unit, ...]]

@@ -27,8 +27,6 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray
 
-__all__ = ["ExpectedResponse", "find_closed_form"]
-
 MAX_ROWS = 2**14  # that a closed form takes at once
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Expectation", "IncompleteRows", "Response", "as_matrix"]
-
 
 @dataclass(frozen=True)
 class IncompleteRows:

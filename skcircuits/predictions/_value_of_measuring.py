@@ -20,8 +20,6 @@ from skcircuits.predictions._expected_response import ExpectedResponse
 from skcircuits.predictions._rows import IncompleteRows
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["ENTROPY", "VARIANCE", "Uncertainty", "value_of_measuring"]
-
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
 # Draws per row, and bins of a number, where there is no exact way

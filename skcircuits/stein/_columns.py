@@ -14,8 +14,6 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._targets import without_other_columns
 from skcircuits.stein.gram import Block, finite_kernel, prepare
 
-__all__ = ["SteinColumns"]
-
 # Rows of a task: large enough to be worth sending to a worker; of a tile: with a hundred columns
 # it stays in the cache; of a square whose diagonal is wanted.
 _TASK_ROWS, _TILE_ROWS, _SQUARE_ROWS = 16384, 512, 16

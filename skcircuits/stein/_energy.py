@@ -8,8 +8,6 @@ from scipy.special import expit
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 from skcircuits.stein._targets import full_conditionals
 
-__all__ = ["energy_residuals", "scaled_features"]
-
 # Weight of Stein's identity for the energy, beside one for the kernel. A tenth of it helps
 # the mean energy half as much, ten times as much takes from collapsed single marginals.
 _FRACTION = 0.01

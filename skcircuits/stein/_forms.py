@@ -21,8 +21,6 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.stein._columns import SteinColumns
 from skcircuits.stein.simplex import simplex_weights
 
-__all__ = ["DenseForm", "LowRankForm", "estimate_discrepancy", "low_rank_form"]
-
 # Pivots drawn at once; eigenvalues among them below this part of the largest are rounding.
 _BLOCK_PIVOTS = 50
 _RANK_TOLERANCE = 1e-10

@@ -18,8 +18,6 @@ from scipy.spatial.distance import cdist
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._ridge import spread_rows
 
-__all__ = ["separate_parts"]
-
 # Samples that ascend the density, their steps, and how far a step goes at most in standard
 # deviations of the samples, so that none jumps a valley.
 MAX_CLIMBERS, N_STEPS, MAX_MOVE = 100, 40, 0.5

@@ -15,8 +15,6 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["choose_ridge", "coordinate_functions", "spread_rows", "state_functions"]
-
 # On the scale of the mean diagonal; the last is as good as uniform weights.
 RIDGES = 10.0 ** np.arange(-6.0, 4.1, 0.5)
 # Evenly spread rows are enough to see a ridge, which does not depend on their number.

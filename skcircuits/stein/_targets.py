@@ -11,16 +11,6 @@ from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 
-__all__ = [
-    "full_conditionals",
-    "is_continuous",
-    "log_probabilities",
-    "meets_zeros",
-    "own_columns",
-    "state_counts",
-    "without_other_columns",
-]
-
 
 def is_continuous(target: Any) -> bool:
     """Tell whether a target is given by its score function."""

@@ -25,8 +25,6 @@ from skcircuits.stein.goodness_of_fit import (
 from skcircuits.stein.gram import prepare, symmetric_gram
 from skcircuits.stein.langevin import ScoredPoints
 
-__all__ = ["SteinDiagnosis", "stein_diagnosis"]
-
 
 @dataclass(frozen=True)
 class SteinDiagnosis:

@@ -25,8 +25,6 @@ from skcircuits.kernels.families.base import Kernel
 from skcircuits.parallel import Parallel, delayed
 from skcircuits.stein.gram import collapse_cells, distinct_gram
 
-__all__ = ["kdsd", "stein_discrepancy"]
-
 
 def kdsd(q: Circuit, p: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -> float:
     """Compute the kernelized discrete Stein discrepancy of two circuits exactly.

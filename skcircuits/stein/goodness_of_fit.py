@@ -16,8 +16,6 @@ from skcircuits.protocols import FloatArray
 from skcircuits.stein._targets import is_continuous, log_probabilities, without_other_columns
 from skcircuits.stein.gram import distinct_gram
 
-__all__ = ["SteinTestResult", "stein_test"]
-
 
 class SteinTestResult(NamedTuple):
     """Outcome of :func:`stein_test`.

@@ -33,8 +33,6 @@ from skcircuits.stein.categorical._operators import OPERATORS
 from skcircuits.stein.categorical._product_terms import ProductTerm, product_terms
 from skcircuits.stein.langevin import langevin_block, radial_profile, score_points
 
-__all__ = ["stein_gram"]
-
 # Blocks this small stay in the cache; a task is large enough to be worth sending to a
 # worker. Both are fixed, so that results do not depend on the number of workers.
 _BLOCK_ROWS = 128

@@ -16,8 +16,6 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
 from skcircuits.stein._targets import own_columns
 
-__all__ = ["InverseMultiquadric"]
-
 # Squared distances r to φ(r), φ'(r) and r φ''(r); the last stays finite at any scale.
 Profile = Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
 

@@ -15,8 +15,6 @@ from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray
 
-__all__ = ["simplex_weights"]
-
 # Direct solvers cost n³; beyond this many weights first-order steps take over.
 _MAX_DIRECT_SIZE = 3000
 _RELATIVE_GAP = 1e-6

@@ -12,8 +12,6 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._columns import SteinColumns
 
-__all__ = ["positive_curvatures", "stein_thinning", "thin_columns"]
-
 # Central differences of scores: the cube root of the rounding error, in units of each coordinate.
 _STEP = 1e-5
 

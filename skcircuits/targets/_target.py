@@ -12,8 +12,6 @@ from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 from skcircuits.targets.neighbors import find_neighbors
 
-__all__ = ["FunctionTarget", "SiteTarget", "import_extra"]
-
 
 class FunctionTarget:
     """A batched log density and its gradient, with a graph where one is known."""

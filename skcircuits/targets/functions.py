@@ -12,8 +12,6 @@ from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 from skcircuits.targets._target import FunctionTarget, import_extra
 
-__all__ = ["from_function", "from_jax", "from_torch"]
-
 # The cube root of the rounding error, in units of the coordinate: central differences.
 STEP = 6e-6
 

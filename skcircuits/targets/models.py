@@ -13,8 +13,6 @@ from skcircuits.protocols import FloatArray
 from skcircuits.targets._target import SiteTarget, import_extra
 from skcircuits.targets.functions import from_jax
 
-__all__ = ["from_bridgestan", "from_numpyro", "from_pymc"]
-
 
 def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> SiteTarget:
     """Make a target of a numpyro model, in unconstrained coordinates.

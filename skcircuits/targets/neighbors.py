@@ -11,8 +11,6 @@ from skcircuits.exceptions import must
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["find_neighbors"]
-
 # Points in a row that must show nothing new, and how many are tried at most.
 _QUIET_POINTS, _MAX_POINTS = 2, 12
 # Coordinates beyond which d² probes are refused.

@@ -26,8 +26,6 @@ from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["log_box_probability"]
-
 # Circuits of the bounded variables that are kept.
 MAX_KEPT = 64
 # What masses of input units may miss. Results above some fraction of the whole are exact

@@ -35,8 +35,6 @@ from skcircuits.exceptions import CircuitPropertyError, must, require, require_c
 from skcircuits.numerics._random import RowStreams, as_generator
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["CircuitQueries"]
-
 CLOSED = ("both", "left", "right", "neither")
 
 

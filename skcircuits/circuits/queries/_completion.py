@@ -28,8 +28,6 @@ from skcircuits.numerics._random import DrawSource, InverseCdf, RowStreams, draw
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["max_product_completion", "sample", "sample_completions"]
-
 # Terms add up to their total up to rounding; a draw below it never takes an impossible edge.
 ALMOST_ONE = 1.0 - 1e-9
 

@@ -22,8 +22,6 @@ from skcircuits.circuits.structure.units import (
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["condition", "marginalize", "prune"]
-
 # Terms of a conditional distribution that weigh less, on the log scale, are left out.
 MIN_LOG_POSTERIOR = -1e4
 # Weights below it have fewer digits.

@@ -17,8 +17,6 @@ from numpy.polynomial.legendre import leggauss, legint, legval, legvander
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Atoms", "Panels", "Rule", "Rules", "Triangles", "cut_plane", "draw_from_nodes"]
-
 # Nodes between neighbouring edges: exact for densities of degree 6 twice integrated, and to
 # all digits for the exponentials and Gaussians between the edges that families give.
 N_NODES = 16

@@ -18,8 +18,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
-__all__ = ["log_density_gradient", "log_partition", "log_probability", "require_gradients"]
-
 
 def log_probability(plan: Plan, X: FloatArray) -> FloatArray:
     """Log density of each row, shape (n,), NaN cells marginalised; -inf where impossible."""

@@ -32,8 +32,6 @@ from skcircuits.circuits.queries._restricted import RestrictedCircuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["LinearBound", "LinearCircuit", "around_integers", "integer_range"]
-
 MAX_DIRECTIONS = 3
 # Integers of a column that are looked at one by one
 MAX_INTEGERS = 2**17

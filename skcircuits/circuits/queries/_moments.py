@@ -22,14 +22,6 @@ from skcircuits.circuits.queries._likelihood import log_partition
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.protocols import FloatArray
 
-__all__ = [
-    "conditional_marginals",
-    "conditional_mean",
-    "conditional_mean_and_marginals",
-    "conditional_variance",
-    "require_possible",
-]
-
 
 def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
     """Fill NaN cells with E[x_j | observed cells].

@@ -30,9 +30,6 @@ from skcircuits.numerics._random import draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Evidence", "Feature", "RestrictedCircuit"]
-
-
 NO_COLUMNS: IntArray = np.empty(0, dtype=np.intp)
 Restriction = Callable[[InputLayer, Evidence], RestrictedLayer]
 

@@ -18,15 +18,6 @@ from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, re
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "MAX_DEGREE",
-    "Polynomials",
-    "Scores",
-    "correlate",
-    "fill_polynomials",
-    "points_of",
-]
-
 # Coefficients of a polynomial before a query is refused
 MAX_DEGREE = 4096
 

@@ -29,8 +29,6 @@ from skcircuits.circuits.queries._score_polynomials import (
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["ScoredCircuit"]
-
 # Numbers in the tables of a batch of draws
 MAX_VALUES = 2**21
 

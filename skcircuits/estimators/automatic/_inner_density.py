@@ -23,8 +23,6 @@ from skcircuits.estimators.strudel import StrudelDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.exceptions import must
 
-__all__ = ["DENSITY_CONSTRAINTS", "InnerDensityMixin"]
-
 # To density="auto", a column of at most that many integers, each with that many cells on
 # average, is discrete
 _MAX_INTEGERS = 10

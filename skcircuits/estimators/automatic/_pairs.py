@@ -8,8 +8,6 @@ import numpy as np
 
 from skcircuits.learning.gaussian_mixture._held_out import Answers
 
-__all__ = ["PairTables"]
-
 _QUANTILES = (0.25, 0.5, 0.75)
 _PRIOR_ROWS = 0.5  # spread evenly over the cells of a pair
 _LEAST_ROWS = 20  # rows in which both cells of a pair are observed, for a misfit to count

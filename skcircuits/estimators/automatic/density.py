@@ -22,8 +22,6 @@ from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._columns import FEW_VALUES
 
-__all__ = ["AutomaticDensity"]
-
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain

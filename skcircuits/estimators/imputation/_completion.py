@@ -7,8 +7,6 @@ from skcircuits.estimators.shared._impossible_evidence import completed_or_margi
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._random import draw_states
 
-__all__ = ["complete_rows"]
-
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 
 

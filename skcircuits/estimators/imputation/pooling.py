@@ -8,8 +8,6 @@ from scipy import stats
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 
-__all__ = ["PooledEstimate", "pool", "pool_models"]
-
 
 @dataclass(frozen=True)
 class PooledEstimate:

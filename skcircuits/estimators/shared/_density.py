@@ -31,8 +31,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
 
-__all__ = ["BaseDensity", "CircuitDensity", "check_observed"]
-
 # Steps of expectation maximisation that make up for missing cells
 _MAX_REFINEMENTS = 50
 _REFINEMENT_TOL = 1e-4

@@ -12,8 +12,6 @@ from skcircuits.learning.parameters._rebuild import rebuild
 from skcircuits.tabular import Discretizer
 from skcircuits.trees import StateLayout
 
-__all__ = ["ColumnStates", "DiscreteDensity"]
-
 # Integers up to this are the states of a categorical unit themselves
 _MAX_STATES = 1024
 

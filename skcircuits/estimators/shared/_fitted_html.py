@@ -4,8 +4,6 @@ from html import escape
 
 from skcircuits.circuits import Sum
 
-__all__ = ["fitted_html"]
-
 # More columns and categories than these are counted, not listed.
 MAX_COLUMNS, MAX_CATEGORIES = 30, 5
 

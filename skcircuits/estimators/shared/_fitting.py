@@ -14,8 +14,6 @@ import numpy as np
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
-__all__ = ["FitResult", "drive", "warn_not_converged"]
-
 
 @dataclass
 class FitResult:

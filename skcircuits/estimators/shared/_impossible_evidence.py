@@ -6,8 +6,6 @@ import numpy as np
 
 from skcircuits.exceptions import ZeroProbabilityError
 
-__all__ = ["completed_or_marginal", "with_possible_evidence"]
-
 
 def with_possible_evidence(answer, X, is_impossible, consequence):
     """Answer a query about rows; impossible ones are answered as if nothing was observed.

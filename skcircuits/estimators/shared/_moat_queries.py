@@ -11,8 +11,6 @@ from skcircuits.trees import (
     sampled_circuit,
 )
 
-__all__ = ["TreeQueriesMixin"]
-
 _METHODS = {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from skcircuits.estimators._base import Interval, fit_context
 
-__all__ = ["TrainingRows", "ValidationMixin"]
-
 
 @dataclass(frozen=True)
 class TrainingRows:

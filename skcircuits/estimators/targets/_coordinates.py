@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
-__all__ = ["ColumnUnits", "Whitening"]
-
 # A constant column tells nothing about its spread: it is given this fraction of its value.
 SPREAD_OF_CONSTANTS = 1e-6
 

@@ -9,16 +9,6 @@ from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.targets._target import import_extra
 
-__all__ = [
-    "Draws",
-    "draws_of_rows",
-    "is_inference_data",
-    "read_draws",
-    "rows_of_sites",
-    "summarize",
-    "to_inference_data",
-]
-
 
 @dataclass(frozen=True)
 class Draws:

@@ -3,8 +3,6 @@
 from skcircuits.exceptions import must
 from skcircuits.kernels.families.base import KernelFamily
 
-__all__ = ["KernelParametersMixin"]
-
 
 class KernelParametersMixin:
     """Set parameters such as ``kernel__gamma``, so that searches can choose them.

@@ -15,15 +15,6 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.trees import StateLayout, chow_liu_tree
 
-__all__ = [
-    "GivenGradients",
-    "SparseField",
-    "StandardizedTarget",
-    "learn_sparse_field",
-    "learn_standardized_field",
-    "learn_target",
-]
-
 # Gradients that differ by less are those of one row.
 SAME = 1e-6
 

@@ -6,8 +6,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.particles._diagnosis import nodes_outside_blankets
 
-__all__ = ["warn_of_faults", "warn_of_shrinkage", "warn_of_wrong_graph"]
-
 
 def warn_of_wrong_graph(problem, start, rng):
     """Warn where a score depends on more than its blanket."""

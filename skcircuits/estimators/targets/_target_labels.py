@@ -9,8 +9,6 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.stein._targets import is_continuous, state_counts
 
-__all__ = ["align_labels"]
-
 
 def align_labels(schema, target, state_names=None):
     """Give the categorical columns the states of the target as categories.

@@ -31,8 +31,6 @@ from skcircuits.stein._targets import is_continuous, meets_zeros, own_columns, s
 from skcircuits.stein.goodness_of_fit import median_gamma
 from skcircuits.stein.gram import distinct_gram
 
-__all__ = ["WeighedSamples", "WeighingProblem", "first_positions"]
-
 # Ridge where the samples do not tell, before the fraction that is collapsed.
 PRIOR_RIDGE = 0.3
 # Completions of collapsed samples that a score looks at.

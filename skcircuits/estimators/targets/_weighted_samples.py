@@ -7,16 +7,6 @@ from skcircuits.stein import stein_discrepancy
 from skcircuits.stein._targets import is_continuous, log_probabilities
 from skcircuits.stein.gram import distinct_gram
 
-__all__ = [
-    "check_method",
-    "collapsed_discrepancy",
-    "complete_rows",
-    "count_completions",
-    "possible_rows",
-    "refuse_missing",
-    "systematic_rows",
-]
-
 # Completions of a row that are enumerated.
 _MAX_COMPLETIONS = 4096
 

@@ -7,8 +7,6 @@ from scipy import sparse
 
 from skcircuits.protocols import IntArray
 
-__all__ = ["neighbor_lists"]
-
 
 def neighbor_lists(adjacency: sparse.csr_array) -> list[IntArray]:
     """List the nodes that each node is joined to."""

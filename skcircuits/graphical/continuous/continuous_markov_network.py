@@ -15,8 +15,6 @@ from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
 from skcircuits.numerics._arrays import float_array, integer_array
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["ContinuousFactor", "ContinuousMarkovNetwork"]
-
 
 @dataclass(frozen=True)
 class ContinuousFactor:

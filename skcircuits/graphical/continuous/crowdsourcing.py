@@ -14,8 +14,6 @@ from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
 from skcircuits.numerics._arrays import float_array, integer_array
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["CrowdsourcingModel"]
-
 
 class CrowdsourcingModel:
     """Posterior of items, biases and log variances given the estimates of a crowd.

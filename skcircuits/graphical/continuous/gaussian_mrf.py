@@ -16,8 +16,6 @@ from skcircuits.numerics._arrays import float_array, single_or_double
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["GaussianMRF"]
-
 
 class GaussianMRF:
     """The density p(x) ∝ exp(linear·x - ½ xᵀ precision x).

@@ -15,8 +15,6 @@ from skcircuits.numerics._arrays import float_array, integer_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["SensorNetwork"]
-
 # The distance has no gradient where two nodes coincide; its square plus this one has.
 SQUARED_DISTANCE_FLOOR = 1e-12
 

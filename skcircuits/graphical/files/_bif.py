@@ -16,8 +16,6 @@ from skcircuits.exceptions import must
 from skcircuits.graphical.factor import check_table_size
 from skcircuits.protocols import FloatArray
 
-__all__ = ["NetworkDescription", "read_bif", "write_bif"]
-
 # A comment may stand between any two words, but a word may hold slashes ("http://x"). Commas
 # are mere space. A comment that nobody closes takes the rest, once: every word is read once.
 _TOKEN = re.compile(

@@ -9,8 +9,6 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["NamedTables", "read_pgmpy_factors", "read_pgmpy_network"]
-
 # Variable names, state names per variable, and (scope, table) of every factor.
 NamedTables = tuple[list[Any], list[list[str]], list[tuple[list[int], FloatArray]]]
 

@@ -13,8 +13,6 @@ from skcircuits.exceptions import must
 from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["read_uai", "write_uai"]
-
 
 def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
     """Read the factors of a model in the UAI format.

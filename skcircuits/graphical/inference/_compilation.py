@@ -26,8 +26,6 @@ from skcircuits.graphical.inference._posterior import Solution
 from skcircuits.graphical.inference._tables import align
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["compile_solutions"]
-
 # So many keys are told apart by a dictionary, more by a sort.
 _FEW_KEYS = 256
 # Bits of a weight that equal contexts may differ in because they were normalised apart.

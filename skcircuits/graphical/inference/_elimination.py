@@ -9,8 +9,6 @@ from typing import NamedTuple
 from skcircuits.exceptions import must
 from skcircuits.protocols import IntArray
 
-__all__ = ["connected_components", "elimination_order", "interaction_graph"]
-
 Graph = dict[int, set[int]]
 
 # An order whose cliques have at most so many cells is not worth looking for a better one.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-__all__ = ["Bucket", "EliminationTree", "build_tree"]
-
 
 @dataclass(frozen=True)
 class Bucket:

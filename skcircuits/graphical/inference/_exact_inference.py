@@ -23,8 +23,6 @@ from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["ExactInference"]
-
 
 class ExactInference:
     """Queries that variable elimination answers; the base of :class:`FactorGraph`.

@@ -15,17 +15,6 @@ from skcircuits.graphical.factor import Factor
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "FullConditional",
-    "check_schedule",
-    "full_conditionals",
-    "gibbs_chains",
-    "has_separate_states",
-    "log_full_conditional",
-    "markov_blankets",
-    "stuck_variables",
-]
-
 # Joint states of a model that are enumerated to see whether moves connect them.
 _MAX_JOINT_STATES = 4096
 # A variable that chance alone would keep in place with less than this probability is stuck.

@@ -29,8 +29,6 @@ from skcircuits.graphical.inference._tables import Table, align, table_of_logs
 from skcircuits.parallel import memory_bound_chunks, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Component", "Posterior", "ScaledFactor", "Solution", "scaled_factors"]
-
 
 @dataclass(frozen=True)
 class ScaledFactor:

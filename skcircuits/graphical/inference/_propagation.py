@@ -27,17 +27,6 @@ from skcircuits.graphical.inference._tables import (
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "Messages",
-    "backward_pass",
-    "draw_rows",
-    "entropy",
-    "forward_pass",
-    "joint_of_last",
-    "joint_table",
-    "most_probable",
-]
-
 # Larger tables are never written out where only sums of them are asked for.
 _MAX_DIRECT_CELLS = 2**14
 # The way back contracts every pair of the tables that arrive at such a bucket.

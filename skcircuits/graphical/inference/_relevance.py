@@ -15,8 +15,6 @@ from skcircuits.graphical.inference._elimination import elimination_order
 from skcircuits.graphical.inference._posterior import Posterior, ScaledFactor, scaled_factors
 from skcircuits.protocols import IntArray
 
-__all__ = ["Posteriors"]
-
 # Below, one tree of all variables is quicker solved than smaller ones are found.
 _MAX_SINGLE_CELLS = 2**20
 # Rows with missing values have few patterns and come again.

@@ -14,15 +14,6 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "Evidence",
-    "check_names",
-    "evidence_row",
-    "missing_patterns",
-    "read_rows",
-    "variable_index",
-]
-
 Evidence = Mapping[Any, Any] | ArrayLike | None
 Names = tuple[str, ...] | None
 StateNames = tuple[tuple[str, ...], ...] | None

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from skcircuits.protocols import FloatArray
 
-__all__ = ["MAX_LOG_RANGE", "Axes", "Table", "align", "contract", "scaled_table", "table_of_logs"]
-
 Axes = tuple[int, ...]
 Number = TypeVar("Number", np.float64, np.int64)
 

@@ -10,8 +10,6 @@ from skcircuits.learning.continuous_mixture._tree_features import TreeFeatures
 from skcircuits.numerics._adam import Adam
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Decoder"]
-
 _LEAK = 0.01  # slope of an inactive unit
 _FIRST_SPREAD = 0.3  # of the last layer: components start alike, but not equal
 

@@ -20,13 +20,6 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import StateLayout, chow_liu_tree, complete_rows, conditional_tables
 from skcircuits.trees.tree._rooted import root_at_center
 
-__all__ = [
-    "ContinuousSchedule",
-    "ContinuousStep",
-    "complete_by_latent_tree",
-    "learn_continuous_mixture",
-]
-
 _LAST_RATE = 0.02  # of the first learning rate, which falls along half a cosine
 _LATENT_STATES, _LATENT_PASSES = 8, 20  # of the latent tree that completes rows
 _EDGE = 1e-6  # the normal quantile is finite inside

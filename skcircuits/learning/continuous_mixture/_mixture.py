@@ -14,8 +14,6 @@ from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import top_down_order, tree_unit
 
-__all__ = ["ContinuousMixture", "posterior"]
-
 _POINTS_AT_ONCE = 1024  # whose tables are decoded and held
 _CELLS_AT_ONCE = 2**22  # of the joint log probabilities of rows and components
 

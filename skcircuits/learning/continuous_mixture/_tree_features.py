@@ -12,8 +12,6 @@ from scipy.sparse import csr_array
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import StateLayout
 
-__all__ = ["TreeFeatures"]
-
 
 class TreeFeatures:
     """Conditional tables of a tree, and the features of rows in which they are linear.

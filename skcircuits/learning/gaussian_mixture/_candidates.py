@@ -33,20 +33,6 @@ from skcircuits.learning.gaussian_mixture._learner import (
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray
 
-__all__ = [
-    "MAX_DENSE_COLUMNS",
-    "MAX_LOCATION_ROWS",
-    "Candidate",
-    "CandidateSpace",
-    "Comparison",
-    "Pool",
-    "choose_pool",
-    "choose_single",
-    "learn_pool",
-    "pool_size",
-    "without_structure",
-]
-
 MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
 _ROWS_PER_COMPONENT = 5  # at least, in the rows that candidates are fitted to
 # Shapes of covariances with numbers of components; more of them for more rows

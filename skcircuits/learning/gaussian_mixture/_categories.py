@@ -10,8 +10,6 @@ import numpy as np
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Categories", "CovarianceType", "Sums"]
-
 CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
 Sums = tuple[FloatArray, ...]
 

@@ -25,8 +25,6 @@ from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack,
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["FullGaussians", "shrinkage_odds"]
-
 _LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
 # but they keep covariances positive definite

@@ -20,16 +20,6 @@ from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._logspace import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "CovarianceType",
-    "EMSettings",
-    "MixtureState",
-    "begin_again",
-    "cluster_rows",
-    "learn_gaussian_mixture",
-    "start_mixtures",
-]
-
 _SINGLE_STEPS = 10  # iterations of the single component that completes rows for clustering
 _START_STEPS = 10  # iterations each start gets before the best one goes on
 # Iterations in which the strength of the prior is learned: not in the first ones, whose missing

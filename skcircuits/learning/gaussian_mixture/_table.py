@@ -16,8 +16,6 @@ from skcircuits.numerics._patterns import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["MixtureTable"]
-
 _BLOCK_CELLS = 1 << 16  # cells per block of rows, for each component
 _SORTED_ROWS = 1 << 16  # about as many rows are sorted at once
 _MAX_GUESS_ROWS = 5000  # rows that a first guess of the covariance sees

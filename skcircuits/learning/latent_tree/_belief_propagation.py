@@ -19,8 +19,6 @@ import numpy as np
 from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.protocols import FloatArray
 
-__all__ = ["BeliefPropagation", "LatentTotals"]
-
 _CACHE_BYTES = 1 << 24  # both buffers of a block of rows
 _MAX_ROWS, _MIN_ROWS = 512, 128
 _FACTORS_BEFORE_SCALING = 4  # a factor is seldom below 1e-7, float32 ends at 1e-38

@@ -20,8 +20,6 @@ from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning.univariate._cells import ColumnCells
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["Emissions"]
-
 
 class Cells:
     """Numbering of the cells of all columns side by side.

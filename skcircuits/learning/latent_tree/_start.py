@@ -26,8 +26,6 @@ from skcircuits.trees import (
 )
 from skcircuits.trees.tree._rooted import root_at_center
 
-__all__ = ["cluster_latent_states", "start_latent_tree"]
-
 Points = NDArray[np.floating[Any]]  # float32 is enough for clusters
 
 _MAX_ROWS = 4000

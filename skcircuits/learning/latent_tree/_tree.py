@@ -11,8 +11,6 @@ from skcircuits.learning.latent_tree._emissions import Emissions
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import children_of, top_down_order
 
-__all__ = ["LatentTree"]
-
 
 @dataclass(frozen=True)
 class LatentTree:

@@ -18,8 +18,6 @@ from skcircuits.learning.univariate._cells import ColumnCells
 from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.protocols import FloatArray
 
-__all__ = ["LatentSchedule", "LatentStep", "learn_latent_tree"]
-
 # Small tables are cut into blocks too: few steps per pass would learn slowly.
 _MIN_BLOCKS, _MIN_BLOCK_ROWS = 8, 64
 

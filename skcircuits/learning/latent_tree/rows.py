@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import StateLayout
 
-__all__ = ["LatentRows"]
-
 
 @dataclass(frozen=True)
 class LatentRows:

@@ -9,8 +9,6 @@ from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.structure.units import Unit, topological_order
 from skcircuits.protocols import FloatArray
 
-__all__ = ["rebuild"]
-
 
 def rebuild(
     root: Unit,

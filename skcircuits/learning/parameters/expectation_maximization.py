@@ -38,8 +38,6 @@ from skcircuits.learning.parameters.input_statistics import (
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray
 
-__all__ = ["EMStep", "expectation_maximization", "fit_parameters"]
-
 
 def fit_parameters(
     circuit: Circuit,

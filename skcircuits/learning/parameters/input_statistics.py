@@ -32,8 +32,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._gaussian_stack import conditional_blocks
 from skcircuits.protocols import FloatArray
 
-__all__ = ["ColumnMoments", "InputStatistics", "register_statistics"]
-
 _BLOCK_ROWS = 1 << 16  # rows whose moments are taken at once
 
 # Least variance of a unit, relative to that of its column: a spike on one value is no density.

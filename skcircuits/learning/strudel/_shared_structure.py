@@ -20,8 +20,6 @@ from skcircuits.learning.strudel.learner import StrudelStep
 from skcircuits.numerics._logspace import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["SharedMixture", "SharedStructure", "learn_shared_mixture"]
-
 
 class SharedStructure:
     """A deterministic circuit as a matrix of flows.

@@ -19,19 +19,6 @@ from skcircuits.circuits.structure.units import Unit
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import children_of, top_down_order
 
-__all__ = [
-    "Conditioning",
-    "Edge",
-    "ProductNode",
-    "Shape",
-    "SumNode",
-    "UnitBuilder",
-    "bottom_up",
-    "compile_tree",
-    "nodes_above",
-    "route",
-]
-
 
 class Shape:
     """The tree that all nodes follow.

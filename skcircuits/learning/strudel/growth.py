@@ -15,8 +15,6 @@ from skcircuits.learning.strudel._shared_structure import (
 from skcircuits.learning.strudel.learner import StrudelLearner, StrudelStep
 from skcircuits.trees import learn_tree_mixture
 
-__all__ = ["GrowthLimits", "grow", "learn_mixture"]
-
 _MAX_MIXTURE_STEPS = 100
 _MIXTURE_PATIENCE = 5
 

@@ -32,8 +32,6 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import StateLayout, chow_liu_tree
 from skcircuits.trees.tree._rooted import root_at_center
 
-__all__ = ["StrudelLearner", "StrudelStep"]
-
 
 @dataclass(frozen=True)
 class StrudelStep:

@@ -11,13 +11,6 @@ from scipy.special import chdtrc
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = [
-    "g_test",
-    "random_features_test",
-    "rank_correlation_test",
-    "rank_levels",
-]
-
 # Random sine features per column, besides the rank itself, and their frequency.
 N_FEATURES = 6
 FREQUENCY = 3.0

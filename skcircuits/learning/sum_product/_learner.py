@@ -28,8 +28,6 @@ from skcircuits.learning.sum_product._row_clusters import split_rows
 from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Region", "SplitSettings", "held_out_scores", "learn_structure", "structure_to_unit"]
-
 # Levels of numbers in the G-test, which needs this many rows per pair of levels.
 N_LEVELS = 3
 ROWS_PER_PAIR = 5

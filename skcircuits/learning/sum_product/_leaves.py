@@ -23,8 +23,6 @@ from skcircuits.learning.univariate._columns import MixedColumn
 from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["LeafFamily", "LeafSettings", "MixedTable", "Priors", "fit_leaves"]
-
 LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]
 # Per variable of a region: fractions that its pseudo-rows have
 Priors = Mapping[int, FloatArray]

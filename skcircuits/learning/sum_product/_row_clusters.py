@@ -8,8 +8,6 @@ from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.numerics._logspace import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["split_rows"]
-
 # Least variance of a standardised column within a group; pseudo-rows of unit variance.
 MIN_VARIANCE = 0.05
 PRIOR_ROWS = 0.3

@@ -24,8 +24,6 @@ from skcircuits.learning.univariate._polynomials import (
 from skcircuits.numerics._bsplines import basis_cdf, uniform_weights
 from skcircuits.protocols import FloatArray
 
-__all__ = ["Density", "fit_densities", "tail_fraction"]
-
 # Degree of the B-spline: its middle B-spline on DEGREE + 1 equal intervals.
 DEGREE = 3
 

@@ -22,8 +22,6 @@ from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samp
 from skcircuits.numerics._bsplines import basis_cdf
 from skcircuits.protocols import FloatArray
 
-__all__ = ["ColumnCells"]
-
 MAX_CELLS = 128
 # Candidates: the part of a count that stays in its cell, and how far in ranks the rest spreads.
 KEPT = (0.0, 0.3, 0.6, 0.9)

@@ -8,8 +8,6 @@ import numpy as np
 
 from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray
 
-__all__ = ["MixedColumn", "describe_column", "rank_fractions"]
-
 # A numerical column with at most this many distinct values, each seen this often on
 # average, is made of point masses alone.
 FEW_VALUES = 12

@@ -17,8 +17,6 @@ import numpy as np
 from skcircuits.numerics._bsplines import basis_cdf, uniform_weights
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["PolynomialSettings", "Samples", "fit_polynomials"]
-
 # Numbers of intervals and degrees that the information criterion chooses among.
 CANDIDATE_BINS = (1, 2, 3, 4, 6, 8, 12, 16)
 # A basis function needs this many rows.

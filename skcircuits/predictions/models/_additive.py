@@ -14,8 +14,6 @@ from skcircuits.predictions._closed_forms import NoClosedFormError, Problem
 from skcircuits.predictions._components import ConditionedRows, GaussianComponents
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["AdditiveFunction", "ScoreParts", "few_combinations", "probe", "score_parts"]
-
 # Combinations of missing categories that are taken one by one, per row
 MAX_COMBINATIONS = 64
 

@@ -36,8 +36,6 @@ from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions.models._mercer import MixtureExpansion
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["expansion_variance"]
-
 Functions = dict[int, RBF | MismatchKernel]
 
 _ROWS = 64  # per task where pairs are integrated one by one

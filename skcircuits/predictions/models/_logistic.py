@@ -18,8 +18,6 @@ from skcircuits.predictions.models._additive import (
 )
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["LogisticForm", "logistic_normal_moments"]
-
 # Narrow Gaussians: Gauss-Hermite nodes. Wide ones: what the link differs from a step by is
 # integrated over the score, where the Gaussian is smooth.
 NARROW = 1.2

@@ -29,8 +29,6 @@ from skcircuits.parallel import row_slices, single_threaded_blas
 from skcircuits.predictions._components import ConditionedRows, GaussianComponents
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["MixtureExpansion"]
-
 # Relative error of a variance, certified
 TOLERANCE = 1e-5
 # Differences of squares are no better than this, relative to the squares

@@ -28,8 +28,6 @@ from skcircuits.predictions.models._additive import (
 )
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["SoftmaxForm"]
-
 RANGE = 6.8  # beyond it is a normal number with probability 1e-11
 LOG_ERROR = np.log(1e-10)
 MAX_NODES = 2**14  # per component and combination of missing categories

@@ -30,8 +30,6 @@ from sklearn.tree import (
 from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["MODELS", "Trees", "trees_of"]
-
 MODELS = (
     BaggingClassifier,
     BaggingRegressor,

@@ -37,8 +37,6 @@ from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.predictions.models._tree_ensembles import MODELS, Trees, trees_of
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["TreeForm"]
-
 MAX_ROWS = 256  # per task: their pairs stay in some tens of megabytes
 
 

@@ -26,8 +26,6 @@ from skcircuits.predictions.models._linear import build_linear, build_log_linear
 from skcircuits.predictions.models._logistic import LogisticForm
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["AffineForm"]
-
 
 @dataclass(frozen=True, eq=False)
 class AffineForm:

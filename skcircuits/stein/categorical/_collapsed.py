@@ -23,8 +23,6 @@ from skcircuits.stein.categorical._measures import Measures, contract, moved_row
 from skcircuits.stein.categorical._operators import Atoms
 from skcircuits.stein.categorical._product_terms import ProductTerm
 
-__all__ = ["MAX_SECONDS", "estimated_seconds", "shared_block"]
-
 # A Gram matrix of collapsed rows that would take longer is refused before it starts.
 MAX_SECONDS = 60.0
 # Multiplications per second, of joint tables and of the pass over pairs of cliques.

@@ -25,8 +25,6 @@ from skcircuits.stein.categorical._expected_tables import Tables, apply_tables
 from skcircuits.stein.categorical._measures import Measures, moved_rows
 from skcircuits.stein.categorical._product_terms import ProductTerm
 
-__all__ = ["RowMeasure", "check_joint_states", "row_measures", "rows_block"]
-
 
 @dataclass(frozen=True)
 class RowMeasure:

@@ -18,8 +18,6 @@ from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
-__all__ = ["EMBEDDED_STATES", "Tables", "apply_tables", "expected_kernel_of_component"]
-
 # Joint tables of at most this many states are multiplied out.
 EMBEDDED_STATES = 4096
 

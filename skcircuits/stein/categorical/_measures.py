@@ -15,17 +15,6 @@ from skcircuits.stein._targets import full_conditionals, state_counts
 from skcircuits.stein.categorical._operators import OPERATORS, Atoms
 from skcircuits.stein.categorical._product_terms import ProductTerm
 
-__all__ = [
-    "Measures",
-    "StateVectors",
-    "contract",
-    "moved_rows",
-    "point_block",
-    "product_block",
-    "state_vectors",
-    "stein_measures",
-]
-
 # Rows of states, as floats with NaN or as codes.
 Rows = TypeVar("Rows", FloatArray, IntArray)
 

@@ -21,8 +21,6 @@ from scipy.special import expit
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["OPERATORS", "Atoms", "barker_atoms", "difference_atoms"]
-
 
 @dataclass(frozen=True)
 class Atoms:

@@ -11,8 +11,6 @@ from skcircuits.kernels.families._structure import value_of
 from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["ProductTerm", "product_terms"]
-
 
 @dataclass(frozen=True)
 class ProductTerm:

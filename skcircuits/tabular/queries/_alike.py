@@ -21,8 +21,6 @@ from skcircuits.tabular.queries._formulas import cells_of, join
 from skcircuits.tabular.queries._text import NUMBER, Slot, parse_text
 from skcircuits.tabular.queries.expressions import Comparison, Conjunction, Query
 
-__all__ = ["group_alike"]
-
 # As many texts pay for looking for more of their kind
 MIN_ALIKE = 4
 # Beyond, the neighbour of a number may be infinite

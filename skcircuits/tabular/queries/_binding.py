@@ -31,8 +31,6 @@ from skcircuits.tabular.queries.expressions import (
     Query,
 )
 
-__all__ = ["Binder", "Total"]
-
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,

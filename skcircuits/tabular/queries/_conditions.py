@@ -25,8 +25,6 @@ from skcircuits.tabular.queries.expressions import (
     as_query,
 )
 
-__all__ = ["Conditions", "read_conditions"]
-
 
 @dataclass(frozen=True)
 class Conditions:

@@ -19,8 +19,6 @@ from skcircuits.tabular.queries._sets import (
     unite_sets,
 )
 
-__all__ = ["FALSE", "TRUE", "Atom", "Cell", "Formula", "cells_of", "join", "negate", "simple"]
-
 # Disjoint cells into which a query may fall before it is refused.
 MAX_CELLS = 50_000
 # Simpler formulas that are looked at on the way.

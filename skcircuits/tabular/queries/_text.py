@@ -38,8 +38,6 @@ from skcircuits.tabular.queries.expressions import (
     Query,
 )
 
-__all__ = ["NUMBER", "Slot", "parse_text"]
-
 HOW = (
     "Join comparisons of columns by and, or, not: "
     "\"30 <= age < 40 and job in ('nurse', 'cook')\"; the grammar is in the user guide."

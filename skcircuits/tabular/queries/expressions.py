@@ -12,23 +12,6 @@ from typing import Any
 
 from skcircuits.exceptions import must
 
-__all__ = [
-    "Absolute",
-    "ColumnName",
-    "Comparison",
-    "Conjunction",
-    "Count",
-    "Disjunction",
-    "Expression",
-    "Membership",
-    "Missing",
-    "Negation",
-    "Place",
-    "Query",
-    "col",
-    "count",
-]
-
 
 class Query:
     """A condition on the rows of a table; join them by ``&``, ``|`` and ``~``."""

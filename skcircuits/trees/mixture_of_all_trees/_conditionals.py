@@ -26,8 +26,6 @@ from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from skcircuits.trees.spanning._sampling import sample_spanning_trees
 from skcircuits.trees.tree._inference import TreeInference
 
-__all__ = ["blocked_gibbs", "conditional_marginals", "single_site_gibbs"]
-
 _N_CHAINS = 16  # independent chains per row; their spread gives the standard errors
 _BURN_IN = 0.25  # fraction of the sweeps that is added in front and thrown away
 

@@ -13,16 +13,6 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import sample_completions
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 
-__all__ = [
-    "MAX_COMPLETIONS",
-    "MAX_EXACT_COMPLETIONS",
-    "draw_enumerated",
-    "enumerate_evidence",
-    "enumerate_marginals",
-    "most_probable_completions",
-    "n_completions",
-]
-
 MAX_COMPLETIONS = 2**17  # completions of one row that are enumerated at most
 MAX_EXACT_COMPLETIONS = 4096  # up to so many, enumeration is no slower than an estimate
 

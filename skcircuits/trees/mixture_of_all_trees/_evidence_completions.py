@@ -27,14 +27,6 @@ from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, Mixtur
 from skcircuits.trees.spanning._laplacian import log_partitions_and_marginals
 from skcircuits.trees.tree._layout import StateLayout
 
-__all__ = [
-    "CellBeliefs",
-    "cell_beliefs",
-    "estimate_conditionals",
-    "estimate_evidence",
-    "estimate_from_completions",
-]
-
 # Beyond this log of a weight's mean square, trees vary less than completions do. The bound was
 # found on jester and plants with a tenth to nine tenths of the cells missing.
 _MAX_LOG_SPREAD = 3.5

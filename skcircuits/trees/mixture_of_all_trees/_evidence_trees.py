@@ -26,15 +26,6 @@ from skcircuits.trees.tree._inference import TreeInference
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._rooted import edges_of
 
-__all__ = [
-    "TreeProposal",
-    "WeightedMarginals",
-    "estimate_from_trees",
-    "estimate_marginals",
-    "sample_completions",
-    "weighted_average",
-]
-
 
 class WeightedMarginals(NamedTuple):
     """Estimated distributions of all variables given the observed cells of each row.

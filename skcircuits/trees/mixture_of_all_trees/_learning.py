@@ -25,8 +25,6 @@ from skcircuits.trees.tree._chow_liu import learn_tree_mixture
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._statistics import mutual_information, pair_statistics
 
-__all__ = ["Epoch", "Schedule", "Training", "learn_all_trees", "start_training"]
-
 # Initial edge weights are powers of the mutual informations: the cube is closer to the best
 # trees than the informations themselves. The weakest are raised to a fraction of the strongest
 # that falls with the number of variables, so that n² of them together stay weak, but not so

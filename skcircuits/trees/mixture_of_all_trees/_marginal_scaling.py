@@ -13,8 +13,6 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
 
-__all__ = ["marginal_gradient", "scale_to_marginals"]
-
 _RELATIVE_TOLERANCE = 1e-14  # error of a column sum that counts as rounding, per added cell
 _ABSOLUTE_TOLERANCE = 1e-15  # rows and columns themselves add up to one no better than this
 _MAX_NEWTON_STEPS = 200

@@ -13,8 +13,6 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.spanning._laplacian import RowLaplacians, log_partition_and_marginals
 from skcircuits.trees.tree._layout import StateLayout
 
-__all__ = ["AllTreesMixture", "MixtureOfAllTrees", "distinct_rows"]
-
 
 class MixtureOfAllTrees:
     """The mixture of the tree distributions of all spanning trees.

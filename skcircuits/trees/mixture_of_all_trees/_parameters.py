@@ -17,8 +17,6 @@ from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._statistics import PairStatistics
 
-__all__ = ["Parameterization", "from_contrasts", "sum_contrasts", "to_contrasts"]
-
 # Bounds of the parameters (natural logarithms): a factor exp(18) between the weakest and the
 # strongest edge, and odds ratios of two binary variables within exp(±48). Few models within them
 # are too badly conditioned to be evaluated; beyond, many are.

@@ -13,8 +13,6 @@ from skcircuits.trees.tree._circuit import InputMaker, conditional_tables, tree_
 from skcircuits.trees.tree._inference import TreeInference
 from skcircuits.trees.tree._rooted import edges_of
 
-__all__ = ["sample_rows", "sample_trees", "sampled_circuit"]
-
 
 def sample_trees(
     mixture: AllTreesMixture, n_trees: int, rng: np.random.Generator

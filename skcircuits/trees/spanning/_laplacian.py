@@ -17,15 +17,6 @@ from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.tree._layout import StateLayout
 
-__all__ = [
-    "RowLaplacians",
-    "invert_in_place",
-    "log_partition_and_marginals",
-    "log_partitions",
-    "log_partitions_and_marginals",
-    "reduced_laplacian",
-]
-
 # Bytes of Laplacians worked on at once: they stay in cache between the passes over them.
 _CHUNK_BYTES = 4 * 2**20
 _CHUNKS_PER_TASK = 4  # enough work to pay for handing it to a thread

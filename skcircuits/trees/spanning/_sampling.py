@@ -10,8 +10,6 @@ from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["UniformSource", "sample_arborescences", "sample_spanning_trees"]
-
 # Moves of a walk beyond the square of the number of vertices: then the other way is cheaper.
 _MOVES = 1000
 

@@ -15,8 +15,6 @@ from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._rooted import maximum_spanning_tree
 from skcircuits.trees.tree._statistics import PairStatistics, mutual_information, pair_statistics
 
-__all__ = ["ChowLiuTree", "TreeMixture", "chow_liu_tree", "complete_rows", "learn_tree_mixture"]
-
 _N_INDEPENDENT_STEPS = 10  # EM steps with independent variables before trees are learned
 
 

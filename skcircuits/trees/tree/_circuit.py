@@ -13,8 +13,6 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._rooted import children_of, top_down_order
 
-__all__ = ["InputMaker", "conditional_tables", "tree_unit"]
-
 #: Makes an input unit from a variable and the probabilities of its states.
 InputMaker = Callable[[int, FloatArray], Unit]
 

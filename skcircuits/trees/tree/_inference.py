@@ -11,8 +11,6 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.tree._layout import StateLayout
 from skcircuits.trees.tree._rooted import vertex_depths
 
-__all__ = ["TreeInference"]
-
 
 class TreeInference:
     """Belief propagation in tree distributions that share their pair tables.

@@ -12,9 +12,6 @@ from skcircuits.exceptions import must
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["PairGroup", "StateLayout"]
-
-
 # Tables worked on at once: what is computed of them stays small beside the model.
 _MAX_PAIRS = 2**16
 

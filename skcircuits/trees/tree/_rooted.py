@@ -6,15 +6,6 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = [
-    "children_of",
-    "edges_of",
-    "maximum_spanning_tree",
-    "root_at_center",
-    "top_down_order",
-    "vertex_depths",
-]
-
 
 def vertex_depths(parents: IntArray) -> IntArray:
     """Count the edges between every vertex and the root of its tree.

@@ -9,8 +9,6 @@ import numpy as np
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.tree._layout import StateLayout
 
-__all__ = ["PairStatistics", "mutual_information", "pair_statistics"]
-
 
 class PairStatistics(NamedTuple):
     """Consistent probabilities of single variables and of pairs.

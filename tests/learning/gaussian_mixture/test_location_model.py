@@ -6,9 +6,9 @@ from scipy.stats import dirichlet_multinomial, multinomial
 from skcircuits import GaussianMixtureDensity
 from skcircuits.learning.gaussian_mixture._full_gaussians import shrinkage_odds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
-from skcircuits.learning.gaussian_mixture._location_model import Cells
-from skcircuits.learning.gaussian_mixture._log_linear import (
+from skcircuits.learning.gaussian_mixture._location_model import (
     PRIOR_ROWS,
+    Cells,
     dependence_gains,
     fit_margins,
 )

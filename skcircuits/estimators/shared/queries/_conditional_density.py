@@ -13,8 +13,6 @@ from skcircuits.estimators.shared.queries._mixin import QueriesMixin, _has_bound
 from skcircuits.estimators.shared.queries._weighed import log_totals
 from skcircuits.tabular.queries._conditions import read_conditions
 
-__all__ = ["ConditionalDensity"]
-
 
 class ConditionalDensity(QueriesMixin):
     """What `marginal` gives: the density of some columns under a condition.

@@ -15,20 +15,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.tabular._frames import build_frame, with_index_of
 from skcircuits.tabular._names import unknown_column
 
-__all__ = [
-    "MAX_STATES",
-    "Features",
-    "column_index",
-    "column_indices",
-    "estimate_information",
-    "gaussian_information",
-    "in_frame",
-    "joint_states",
-    "mutual_information",
-    "n_joint_states",
-]
-
-
 # Joint states that are summed over
 MAX_STATES = 2**20
 

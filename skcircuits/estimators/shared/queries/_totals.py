@@ -17,8 +17,6 @@ from skcircuits.circuits.queries._scored import ScoredCircuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.tabular.queries._sets import CodeSet, split_by_sets
 
-__all__ = ["members", "restricted_to_totals"]
-
 # Factors of integer columns are fractions with denominators up to this
 _MAX_DENOMINATOR = 1000
 _MAX_PIECES = 64

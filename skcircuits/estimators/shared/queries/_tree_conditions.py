@@ -4,8 +4,6 @@ import numpy as np
 
 from skcircuits.exceptions import CircuitPropertyError, must
 
-__all__ = ["RestrictedTrees"]
-
 
 class RestrictedTrees:
     """Answers under boxes, as `RestrictedCircuit` gives them.

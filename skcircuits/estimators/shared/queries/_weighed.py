@@ -7,8 +7,6 @@ import numpy as np
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.tabular.queries._conditions import Conditions
 
-__all__ = ["Weighed", "log_totals", "weigh"]
-
 
 @dataclass(frozen=True)
 class Weighed:
