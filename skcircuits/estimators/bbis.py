@@ -33,6 +33,7 @@ from skcircuits.estimators.targets._weighing import WeighingProblem, first_posit
 from skcircuits.estimators.targets._weighted_samples import (
     check_method,
     complete_rows,
+    function_values,
     refuse_missing,
     systematic_rows,
 )
@@ -373,16 +374,7 @@ class BBISWeighter(
         """
         weights = self._weights_or(weights)
         rows, probabilities = complete_rows(self.target_, self.samples_, weights)
-        if not callable(f):
-            raise TypeError(must("f", "be a function of rows", f=f))
-        values = float_array(f(rows), "values of f")
-        if values.shape[:1] != probabilities.shape:
-            raise ValueError(
-                must(
-                    "f", f"give one value or array for each of {len(rows)} rows", shape=values.shape
-                )
-            )
-        return np.tensordot(probabilities, values, axes=1)[()]
+        return np.tensordot(probabilities, function_values(f, rows), axes=1)[()]
 
     def thin(self, n_samples, *, regularized=False, batch_size=None):
         """Keep the few samples that represent the target best.

@@ -33,6 +33,7 @@ from skcircuits.estimators.targets._particle_warnings import (
     warn_of_shrinkage,
     warn_of_wrong_graph,
 )
+from skcircuits.estimators.targets._weighted_samples import function_values
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
@@ -363,18 +364,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             The mean over the first axis.
         """
         check_is_fitted(self)
-        if not callable(f):
-            raise TypeError(must("f", "be a function of points", f=f))
-        values = float_array(f(self.particles_), "values of f")
-        if values.shape[:1] != self.particles_.shape[:1]:
-            raise ValueError(
-                must(
-                    "f",
-                    f"give one value or array for each of {len(self.particles_)} particles",
-                    shape=values.shape,
-                )
-            )
-        return values.mean(axis=0)
+        return function_values(f, self.particles_).mean(axis=0)
 
     def to_arviz(self):
         """Give the particles to ArviZ.

@@ -145,19 +145,23 @@ def stein_diagnosis(
         delayed(_signed_means)(*part, distinct, which, signs)
         for part in _parts(block, rows, chosen, own_columns(target, samples.shape[1]))
     )
-    values = np.array(means)
+    return _summarize(tuple(chosen), np.array(means))
+
+
+def _summarize(names: tuple[str, ...], values: FloatArray) -> SteinDiagnosis:
+    """Compare statistics with their bootstrap, (n_parts, 1 + n_bootstrap), the sample's first."""
     scales = values[:, 1:].std(axis=1, keepdims=True)
     excess = np.divide(values, scales, out=np.zeros_like(values), where=scales > 0)
     largest = excess[:, 1:].max(axis=0)
     total = values.sum(axis=0)
     return SteinDiagnosis(
-        tuple(chosen),
+        names,
         values[:, 0],
         excess[:, 0],
         np.array([_pvalue(largest, observed) for observed in excess[:, 0]]),
         _pvalue(total[1:], total[0]),
         # Without a move the term of a variable is zero whatever the samples are.
-        tuple(name for name, bootstrap in zip(chosen, values) if not bootstrap.any()),
+        tuple(name for name, bootstrap in zip(names, values) if not bootstrap.any()),
     )
 
 

@@ -101,10 +101,8 @@ def from_jax(
     ----------
     log_density : callable
         Log density of one point up to a constant, a scalar of an array of shape (d,).
-    neighbors : sequence of array-like of int, default=None
-        Markov blanket of each node.
-    blocks : sequence of array-like of int, default=None
-        Coordinates of each node; one each by default.
+    neighbors, blocks : sequence of array-like of int, default=None
+        As in `from_function`.
 
     Returns
     -------
@@ -158,10 +156,8 @@ def from_torch(
     log_density : callable
         Log densities of rows up to a constant: a tensor of shape (n,) of a tensor of shape
         (n, d) in double precision, each value depending on its own row alone.
-    neighbors : sequence of array-like of int, default=None
-        Markov blanket of each node.
-    blocks : sequence of array-like of int, default=None
-        Coordinates of each node; one each by default.
+    neighbors, blocks : sequence of array-like of int, default=None
+        As in `from_function`.
 
     Returns
     -------

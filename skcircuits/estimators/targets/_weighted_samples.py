@@ -3,6 +3,7 @@
 import numpy as np
 
 from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.numerics._arrays import float_array
 from skcircuits.stein import stein_discrepancy
 from skcircuits.stein._targets import is_continuous, log_probabilities
 from skcircuits.stein.gram import distinct_gram
@@ -51,6 +52,17 @@ def complete_rows(target, samples, weights, *, max_rows=None):
         rows.append(completed)
         probabilities.append(weight * probability / probability.sum())
     return np.concatenate(rows), np.concatenate(probabilities)
+
+
+def function_values(f, rows):
+    """Evaluate a function of rows, (m, d), and check that it gives one value or array for each."""
+    if not callable(f):
+        raise TypeError(must("f", "be a function of rows", f=f))
+    values = float_array(f(rows), "values of f")
+    if values.shape[:1] != rows.shape[:1]:
+        wanted = f"give one value or array for each of {len(rows)} rows"
+        raise ValueError(must("f", wanted, shape=values.shape))
+    return values
 
 
 def refuse_missing(samples, estimator):
