@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from skcircuits import BBISWeighter
 from skcircuits.circuits import (
     Bernoulli,
     Categorical,
@@ -109,6 +110,8 @@ def test_methods_are_words():
     # Comparisons with columns of a dataframe raise errors of its library
     with pytest.raises(ValueError, match="method must be 'exact' or 'max_product'"):
         Circuit(Bernoulli(0, 0.5)).mpe([[np.nan]], method=pl.Series([1.0]))
+    with pytest.raises(ValueError, match="method must be"):
+        BBISWeighter().fit_resample([[0.0], [1.0]], method=pl.Series([1.0]))
 
 
 TABLE = pl.DataFrame({"a": [1.0, None], "b": ["u", "v"]})  # compares with an error of its own

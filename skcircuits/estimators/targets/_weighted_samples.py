@@ -149,5 +149,5 @@ def systematic_rows(weights, n_samples, rng):
 
 def check_method(method):
     """Refuse what is no method of resampling."""
-    if method not in RESAMPLING_METHODS:
+    if not isinstance(method, str) or method not in RESAMPLING_METHODS:
         raise ValueError(must("method", f"be one of {RESAMPLING_METHODS}", method=method))
