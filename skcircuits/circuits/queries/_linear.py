@@ -86,7 +86,7 @@ class LinearCircuit:
     def state_probabilities(self) -> dict[int, FloatArray]:
         """Distribution of every discrete variable, (1, n_states) each."""
         found = [part.circuit.state_probabilities() for part in self._parts]
-        return {v: self._weights @ np.concatenate([f[v] for f in found])[:, None] for v in found[0]}
+        return {v: (self._weights @ np.concatenate([f[v] for f in found]))[None] for v in found[0]}
 
     def covariance(self, features: list[Feature]) -> FloatArray:
         """Covariances (1, F, F) of functions of single variables."""

@@ -8,7 +8,14 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import erlang, ks_2samp, norm
 
-from skcircuits.circuits import Circuit, Gaussian, PiecewisePolynomial, Product, Sum
+from skcircuits.circuits import (
+    Categorical,
+    Circuit,
+    Gaussian,
+    PiecewisePolynomial,
+    Product,
+    Sum,
+)
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._integration import cut_plane
 from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
@@ -61,6 +68,61 @@ def test_histograms_in_three_columns(normal, end):
     between = probability(circuit, (normal, end / 2, end), (flipped, -np.inf, -end / 2))
     below = probability(circuit, (normal, -np.inf, end / 2))
     assert_allclose(between, expected - below, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("normal", [[1.0, 1.0], [1.0, -0.5], [-2.0, 0.3]])
+@pytest.mark.parametrize("end", [-1.0, 0.4, 2.2])
+def test_histograms_in_two_columns(normal, end):
+    rng = np.random.default_rng(1)
+    weights = rng.dirichlet(np.ones(2), size=2)
+    units = [PiecewisePolynomial(j, [0.0, 1.0, 3.0], own) for j, own in enumerate(weights)]
+    expected = 0.0
+    for cell in product(range(2), repeat=2):
+        starts, widths = np.array([0.0, 1.0])[list(cell)], np.array([1.0, 2.0])[list(cell)]
+        # x = start + width * u, with u turned round where its factor is negative
+        factors = normal * widths
+        rest = end - normal @ starts - np.minimum(factors, 0.0).sum()
+        mass = weights[0, cell[0]] * weights[1, cell[1]]
+        expected += mass * half_cube(np.abs(factors), rest)
+    circuit = Circuit(units[0] * units[1])
+    found = probability(circuit, (normal, -np.inf, end))
+    assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
+
+
+def labelled_mixture():
+    """Two clusters of two numbers, a label, and a column that no comparison is about."""
+    parts = []
+    for k in range(2):
+        numbers = [
+            PiecewisePolynomial(j, [0.0, 1.0 + k, 3.0], [0.3, 0.2, 0.5 * k, 0.5 * (1 - k)])
+            for j in range(2)
+        ]
+        parts.append(Product([*numbers, Categorical(2, [0.9 - 0.6 * k, 0.1 + 0.6 * k])]))
+    return Circuit(Sum(parts, weights=[0.3, 0.7]))
+
+
+def test_answers_given_alternatives_in_two_columns():
+    """Two bands that exclude each other, against draws."""
+    circuit, free = labelled_mixture(), np.full((1, 3), np.nan)
+    bands = [LinearBound({0: 1.0, 1: 1.0}, *ends) for ends in ((-np.inf, 1.0), (3.5, 4.5))]
+    known = Evidence(free.copy(), Box(free.copy(), free.copy()))
+    conditioned = LinearCircuit(circuit.plan, known, [[band] for band in bands])
+    plain = circuit.sample(80_000, random_state=0)
+    total = plain[:, 0] + plain[:, 1]
+    kept = plain[(total <= 1.0) | ((total >= 3.5) & (total <= 4.5))]
+    error = kept.std(axis=0) / np.sqrt(len(kept))
+    assert np.exp(conditioned.log_mass()[0]) == pytest.approx(len(kept) / 80_000, abs=0.006)
+    mean, variance = (values[0] for values in conditioned.moments())
+    assert (np.abs(mean - kept.mean(axis=0)) < 4.5 * error).all()
+    assert_allclose(variance, kept.var(axis=0), rtol=0.05)
+    shares = conditioned.state_probabilities()[2][0]
+    assert_allclose(shares, [1.0 - kept[:, 2].mean(), kept[:, 2].mean()], atol=4.5 * error[2])
+    drawn = conditioned.sample(np.array([3000]), np.random.default_rng(0))
+    sums = drawn[:, 0] + drawn[:, 1]
+    assert ((sums <= 1.0 + 1e-12) | ((sums >= 3.5 - 1e-12) & (sums <= 4.5 + 1e-12))).all()
+    assert min(ks_2samp(drawn[:, j], kept[:, j]).pvalue for j in range(2)) > 1e-3
+    with pytest.raises(CircuitPropertyError, match="one joint Gaussian for a most probable row"):
+        conditioned.mpe()
 
 
 @pytest.mark.parametrize("powers", [(0, 0, 0), (3, 0, 1), (6, 6, 6), (2, 5, 3)])

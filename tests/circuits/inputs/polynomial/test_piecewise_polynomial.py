@@ -213,3 +213,22 @@ def test_a_point_mass_of_zero_is_none():
     assert unit.atoms.tolist() == [3.0]
     found = np.exp(Circuit(unit).log_prob([[1.0], [3.0]]))
     np.testing.assert_allclose(found, [0.35, 0.3], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_rows", [3, 3000])
+def test_masses_in_the_tail_of_one_unit_amid_the_pieces_of_another(n_rows):
+    units = [
+        PiecewisePolynomial(0, knots, [0.5, 0.2], tail_masses=[0.1, 0.2], tail_scales=[2.0, 3.0])
+        for knots in ([0.0, 1.0, 2.0], [4.0, 5.0, 9.0])
+    ]
+
+    def below(x, first, middle, last):
+        left = 0.1 * np.exp(np.minimum(x - first, 0.0) / 2.0)
+        inner = np.interp(x, [first, middle, last], [0.0, 0.5, 0.7])
+        return left + inner + 0.2 * -np.expm1(-np.maximum(x - last, 0.0) / 3.0)
+
+    ends = np.linspace(-6.0, 20.0, n_rows)
+    circuit = Circuit(Sum(units, weights=[0.4, 0.6]))
+    found = np.exp(circuit.log_prob_box(np.full((n_rows, 1), -np.inf), ends[:, None]))
+    expected = 0.4 * below(ends, 0.0, 1.0, 2.0) + 0.6 * below(ends, 4.0, 5.0, 9.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
