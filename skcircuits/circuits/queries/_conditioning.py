@@ -53,9 +53,10 @@ def marginalize(plan: Plan, variables: frozenset[int]) -> Unit | None:
     """Build the circuit without some variables."""
 
     def weights_of(position: int) -> _Weights:
-        weights: FloatArray = plan.units[position].weights  # type: ignore[attr-defined]
+        unit = plan.units[position]
+        assert isinstance(unit, Sum)
         with np.errstate(divide="ignore"):
-            return _Weights(weights, np.log(weights))
+            return _Weights(unit.weights, np.log(unit.weights))
 
     return prune(plan, lambda leaf: leaf.marginalize(variables), weights_of)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -100,7 +101,7 @@ class SensorNetwork:
         radius: float = 0.5,
         noise: float = 0.05,
         random_state: int | np.random.Generator | None = None,
-        **prior: object,
+        **prior: Any,
     ) -> SensorNetwork:
         """Measure all distances below a radius, with noise.
 
@@ -132,7 +133,7 @@ class SensorNetwork:
         measured = (lengths < radius) & (first < len(positions))
         pairs = np.stack([first[measured], second[measured]], axis=1)
         distances = np.abs(lengths[measured] + noise * rng.standard_normal(measured.sum()))
-        return cls(pairs, distances, anchors, len(positions), noise=noise, **prior)  # type: ignore[arg-type]
+        return cls(pairs, distances, anchors, len(positions), noise=noise, **prior)
 
     def __sklearn_clone__(self) -> SensorNetwork:
         """Networks do not change: a clone is the network itself."""

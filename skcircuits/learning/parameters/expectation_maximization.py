@@ -142,7 +142,10 @@ def expectation_maximization(
     rows = _checked_rows(X, plan.n_columns)
     weight = _checked_weight(sample_weight, len(rows))
     _check_structure(circuit)
-    leaves: list[list[InputUnit]] = [list(plan.units[units]) for units, _ in plan.inputs]  # type: ignore[arg-type]
+    leaves = [
+        [unit for unit in plan.units[units] if isinstance(unit, InputUnit)]
+        for units, _ in plan.inputs
+    ]
     moments = ColumnMoments.of(rows, weight)
     while True:
         totals = _Totals(plan, leaves, moments)

@@ -236,7 +236,7 @@ class _GaussianStatistics(InputStatistics):
         means = self._center + self._scale * mean
         stds = self._scale * np.sqrt(np.maximum(variance, _MIN_VARIANCE))
         return [
-            Gaussian(unit.variable, float(m), float(s)) if known else unit  # type: ignore[attr-defined]
+            Gaussian(unit.scope[0], float(m), float(s)) if known else unit
             for unit, m, s, known in zip(self.units, means, stds, total > 0)
         ]
 
@@ -309,7 +309,7 @@ class _PoissonStatistics(InputStatistics):
         total = self._totals[0] + pseudo_count
         rates = (self._totals[1] + pseudo_count * prior) / np.where(total > 0, total, 1.0)
         return [
-            Poisson(unit.variable, float(rate)) if known else unit  # type: ignore[attr-defined]
+            Poisson(unit.scope[0], float(rate)) if known else unit
             for unit, rate, known in zip(self.units, rates, total > 0)
         ]
 

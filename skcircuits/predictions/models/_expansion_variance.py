@@ -113,10 +113,14 @@ def _single_term(kernel: Kernel, circuit: Circuit) -> tuple[float, Functions]:
     terms = structure_of(kernel, circuit.variables).product_terms()
     if terms is not None and len(terms) == 1:
         weight, combinations = terms[0]
-        functions = {v: each[0][1] for v, each in combinations.items() if each != [(1.0, None)]}
+        functions = {
+            v: f
+            for v, each in combinations.items()
+            if isinstance(f := each[0][1], RBF | MismatchKernel)
+        }
         simple = all(len(each) == 1 and each[0][0] == 1.0 for each in combinations.values())
-        if simple and all(isinstance(f, RBF | MismatchKernel) for f in functions.values()):
-            return weight, functions  # type: ignore[return-value]
+        if simple and all(v in functions or c == [(1.0, None)] for v, c in combinations.items()):
+            return weight, functions
     raise CircuitPropertyError(
         must(
             "a kernel",

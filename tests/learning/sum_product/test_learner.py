@@ -8,10 +8,10 @@ from skcircuits.learning.sum_product._learner import (
     SplitSettings,
     held_out_scores,
     learn_structure,
+    split_rows,
     structure_to_unit,
 )
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
-from skcircuits.learning.sum_product._row_clusters import split_rows
 from skcircuits.learning.univariate._columns import describe_column
 
 
