@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import Interval
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._training_rows import ValidationMixin
@@ -53,6 +53,10 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     validation_fraction : float or None, default=0.1
         Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
         gets validation rows. None, and tables too small to spare a row: the training rows.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Which columns are categorical: by dtype, none, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        What a category that fit has not seen counts as.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
@@ -123,6 +127,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -140,6 +145,8 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         tol=1e-4,
         n_iter_no_change=10,
         validation_fraction=0.1,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
         random_state=None,
         verbose=0,
     ):
@@ -153,6 +160,8 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         self.tol = tol
         self.n_iter_no_change = n_iter_no_change
         self.validation_fraction = validation_fraction
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 

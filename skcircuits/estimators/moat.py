@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import (
+    CATEGORICAL_CONSTRAINTS,
     Interval,
     StrOptions,
     check_weights,
@@ -85,6 +86,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         fit, so that scores repeat. Completions (``sample(X=...)``) and queries are exact up to
         4096 completions; beyond, all completions of a row are drawn from that many trees,
         which is exact in the limit of many.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Which columns are categorical: by dtype, none, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        What a category that fit has not seen counts as.
     warm_start : bool, default=False
         Continue from the parameters of the previous fit, with its states and bins.
     random_state : int, RandomState or None, default=None
@@ -165,6 +170,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "missing": [StrOptions({"estimate", "error"})],
         "n_tree_samples": [Interval(Integral, 1, None, closed="left")],
+        **CATEGORICAL_CONSTRAINTS,
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -185,6 +191,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         pseudo_count=1.0,
         missing="estimate",
         n_tree_samples=256,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
         warm_start=False,
         random_state=None,
         verbose=0,
@@ -201,6 +209,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         self.pseudo_count = pseudo_count
         self.missing = missing
         self.n_tree_samples = n_tree_samples
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose

@@ -371,12 +371,13 @@ def test_the_order_of_the_columns_does_not_matter_to_a_tree_of_complete_rows():
     np.testing.assert_allclose(other.score_samples(X[:, order]), one.score_samples(X), rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["tree", "strudel", "hidden"])
+@pytest.mark.parametrize("name", ["tree", "strudel", "hidden", "continuous", "all trees"])
 @pytest.mark.parametrize("chosen", [["code"], [1], [False, True]])
 def test_numbers_may_be_categories(name, chosen):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"size": rng.normal(size=60), "code": rng.integers(0, 3, 60) * 7})
-    density = clone(DENSITIES[name]).set_params(categorical_features=chosen).fit(table)
+    densities = {**DENSITIES, "all trees": MoATDensity(max_iter=5, random_state=0)}
+    density = clone(densities[name]).set_params(categorical_features=chosen).fit(table)
     assert density.is_categorical_.tolist() == [False, True]
     assert density.categories_[1].tolist() == [0, 7, 14]
     unseen = table.assign(code=np.where(table.index < 9, 8, table.code))

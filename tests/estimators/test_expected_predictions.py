@@ -201,7 +201,8 @@ def test_predictions_depend_on_the_row_and_the_seed_alone(numbers, monkeypatch):
     monkeypatch.setattr(_expected_prediction, "BLOCK_ROWS", 7)
     np.testing.assert_allclose(model.predict(incomplete), predicted, rtol=1e-12)
     doubled = np.vstack([incomplete, incomplete])
-    np.testing.assert_array_equal(*np.split(model.predict(doubled), 2))
+    # another place in a block may round otherwise; other draws would be seen in the third digit
+    np.testing.assert_allclose(*np.split(model.predict(doubled), 2), rtol=1e-12)
 
 
 def test_few_categories_are_enumerated():

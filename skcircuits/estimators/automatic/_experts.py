@@ -21,6 +21,7 @@ __all__ = ["Expert", "Trials", "experts_for"]
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
+_N_TURNS = 3  # in which all cells of held-out rows are hidden
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3
 _TRIAL = {
@@ -122,7 +123,12 @@ class Trials:
     """
 
     def __init__(self, table, X, schema, criterion, seed, n_jobs=None):
-        self.splits = list(split_table(table, np.random.default_rng(seed)))
+        rng = np.random.default_rng(seed)
+        # rows to fit experts to, and others with what is hidden of them each time they are asked
+        self.splits = [
+            (part, held_out.in_turns(_N_TURNS, rng) if criterion == "cells" else [held_out])
+            for part, held_out in split_table(table, rng)
+        ]
         self.X, self.schema = X, schema
         self.criterion, self.seed, self.n_jobs = criterion, seed, n_jobs
         pairs = PairTables(X, schema.cardinalities)
@@ -132,26 +138,34 @@ class Trials:
     def run(self, experts):
         """Try some experts."""
         n_draws = _N_DRAWS if self._pairs else 0
-        tasks = [(expert, split) for expert in experts for split in self.splits]
+        tasks = [(expert, *split) for expert in experts for split in self.splits]
         trials = iter(
             Parallel(n_jobs=self.n_jobs)(
-                delayed(_try)(expert, *split, self.X, self.schema, self.seed, n_draws)
-                for expert, split in tasks
+                delayed(_try)(*task, self.X, self.schema, self.criterion, self.seed, n_draws)
+                for task in tasks
             )
         )
         for expert in experts:
             self._trials[expert] = [next(trials) for _ in self.splits]
 
     def weights(self, experts):
-        """Weights with which some experts answer best together."""
-        parts = []
-        for i, (_, held_out) in enumerate(self.splits):
-            trials = [self._trials[expert][i] for expert in experts]
-            parts.append(held_out.answers([own.predictions for own in trials], self.criterion))
-            if self._pairs:
-                tables = [self._pairs.probabilities(own.draws) for own in trials]
-                parts.append(self._pairs.answers(self._rows(held_out), tables))
+        """Weights (K,) with which some experts answer best together."""
+        parts = [
+            turn.answers(predictions, self.criterion)
+            for turn, predictions in self._predictions(experts)
+        ]
+        if self._pairs:
+            for i, (_, turns) in enumerate(self.splits):
+                draws = [self._trials[expert][i].draws for expert in experts]
+                tables = [self._pairs.probabilities(own) for own in draws]
+                parts.append(self._pairs.answers(self._rows(turns), tables))
         return stacking_weights(parts)
+
+    def _predictions(self, experts):
+        """Each turn of held-out rows, and what some experts say of its hidden cells."""
+        for i, (_, turns) in enumerate(self.splits):
+            for k, turn in enumerate(turns):
+                yield turn, [self._trials[expert][i].predictions[k] for expert in experts]
 
     def choose(self, most):
         """The experts that matter, at most so many, with their weights."""
@@ -171,35 +185,36 @@ class Trials:
 
     def _scores(self, trials):
         """Loss, and the largest misfit of pairs, of one expert."""
-        pairs = list(zip(trials, [held_out for _, held_out in self.splits], strict=True))
-        losses = np.concatenate(
-            [held_out.losses([own.predictions], self.criterion) for own, held_out in pairs]
-        )
+        pairs = list(zip(trials, [turns for _, turns in self.splits], strict=True))
+        losses = np.concatenate([self._losses(own, turns) for own, turns in pairs])
         scores = {
             "loss": float(losses.mean()),
             "standard_error": float(losses.std() / np.sqrt(len(losses))),
         }
         if self._pairs:
             scores["misfit"] = max(
-                self._pairs.largest_misfit(
-                    self._rows(held_out), self._pairs.probabilities(own.draws)
-                )
-                for own, held_out in pairs
+                self._pairs.largest_misfit(self._rows(turns), self._pairs.probabilities(own.draws))
+                for own, turns in pairs
             )
         return scores
 
-    def _rows(self, held_out):
-        return self.X[held_out.table.source]
+    def _losses(self, trial, turns):
+        """Mean loss of each row over the turns."""
+        asked = zip(turns, trial.predictions, strict=True)
+        return np.mean([turn.losses([own], self.criterion) for turn, own in asked], axis=0)
+
+    def _rows(self, turns):
+        return self.X[turns[0].table.source]
 
 
 class _Trial(NamedTuple):
-    """What an expert predicts of held-out rows, and draws from it."""
+    """What an expert predicts of held-out rows in each turn, and draws from it."""
 
-    predictions: Predictions
+    predictions: list[Predictions]
     draws: np.ndarray
 
 
-def _try(expert, part, held_out, X, schema, seed, n_draws):
+def _try(expert, part, turns, X, schema, criterion, seed, n_draws):
     """Fit an expert to some rows and ask it for others."""
     density = expert.make(seed, is_trial=True)
     with warnings.catch_warnings():
@@ -208,4 +223,4 @@ def _try(expert, part, held_out, X, schema, seed, n_draws):
         density._fit_encoded(X[part.source], schema, part.weights)
     circuit = density.circuit_
     draws = circuit.sample(n_draws, random_state=seed) if n_draws else X[:0]
-    return _Trial(held_out.predict_by(circuit, X), draws)
+    return _Trial([turn.predict_by(circuit, X, criterion) for turn in turns], draws)

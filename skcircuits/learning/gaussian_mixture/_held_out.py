@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -85,6 +85,19 @@ class HeldOutCells:
             entropies.append(max(-frequencies @ np.log(frequencies), _LEAST_ENTROPY))
         return cls(table, numbers, codes, np.array(entropies))
 
+    def in_turns(self, n_turns: int, rng: np.random.Generator) -> list[HeldOutCells]:
+        """The same rows, of which each observed cell is hidden in one of some turns."""
+        numbers = np.where(
+            np.isnan(self.table.numbers), -1, rng.integers(n_turns, size=self.hidden_numbers.shape)
+        )
+        codes = np.where(
+            self.table.codes < 0, -1, rng.integers(n_turns, size=self.hidden_codes.shape)
+        )
+        return [
+            replace(self, hidden_numbers=numbers == i, hidden_codes=codes == i)
+            for i in range(n_turns)
+        ]
+
     def predict(self, state: MixtureState) -> Predictions:
         """What a mixture says of the rows."""
         table = self.table
@@ -106,26 +119,26 @@ class HeldOutCells:
             np.maximum(probabilities[self.hidden_codes], _LEAST_PROBABILITY),
         )
 
-    def predict_by(self, circuit: Circuit, X: FloatArray) -> Predictions:
-        """What a circuit says of the rows of the table `X` that was prepared."""
+    def predict_by(self, circuit: Circuit, X: FloatArray, criterion: Criterion) -> Predictions:
+        """What the criterion asks of a circuit, of the rows of the table `X` that was prepared."""
         table, is_number = self.table, self.table.cardinalities == 0
         rows = X[table.source]
+        nothing = np.zeros(len(rows))
+        if criterion == "log_likelihood":
+            # densities are compared in standard units
+            log_units = ~np.isnan(rows[:, is_number]) @ np.log(table.scale)
+            return Predictions(circuit.log_prob(rows) + log_units, nothing, nothing, nothing)
         hidden = np.empty(rows.shape, dtype=bool)
         hidden[:, is_number], hidden[:, ~is_number] = self.hidden_numbers, self.hidden_codes
-        incomplete = np.where(hidden, np.nan, rows)
-        # densities are compared in standard units
-        log_units = [
-            ~np.isnan(part[:, is_number]) @ np.log(table.scale) for part in (rows, incomplete)
-        ]
-        means = (circuit.expectation(incomplete)[:, is_number] - table.location) / table.scale
-        marginals = circuit.marginals(incomplete) if not is_number.all() else {}
+        means, marginals = circuit._mean_and_marginals(np.where(hidden, np.nan, rows))
+        means = (means[:, is_number] - table.location) / table.scale
         likely = np.ones(table.codes.shape)
         for index, j in enumerate(np.flatnonzero(~is_number).tolist()):
             chosen = self.hidden_codes[:, index]
             likely[chosen, index] = marginals[j][chosen, table.codes[chosen, index]]
         return Predictions(
-            circuit.log_prob(rows) + log_units[0],
-            circuit.log_prob(incomplete) + log_units[1],
+            nothing,
+            nothing,
             means[self.hidden_numbers],
             np.maximum(likely[self.hidden_codes], _LEAST_PROBABILITY),
         )

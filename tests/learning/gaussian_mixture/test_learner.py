@@ -359,3 +359,14 @@ def test_a_large_offset_is_no_constant_column():
     shifted = MixtureTable.prepare(X + 2.0**30, NUMBERS[:2])
     np.testing.assert_allclose(shifted.scale, centred.scale, rtol=1e-3)
     assert MixtureTable.prepare(np.full((10**4, 2), 0.1), NUMBERS[:2]).scale[0] == 1e-3
+
+
+def test_each_observed_cell_of_held_out_rows_is_hidden_in_one_turn():
+    _, comparison = compare(*mixed_table(), "cells")
+    (_, held_out), *_ = comparison.splits
+    turns = held_out.in_turns(3, np.random.default_rng(0))
+    numbers = np.sum([turn.hidden_numbers for turn in turns], axis=0)
+    codes = np.sum([turn.hidden_codes for turn in turns], axis=0)
+    np.testing.assert_array_equal(numbers, ~np.isnan(held_out.table.numbers))
+    np.testing.assert_array_equal(codes, held_out.table.codes >= 0)
+    assert min(turn.hidden_numbers.sum() for turn in turns) > 0
