@@ -14,6 +14,10 @@ except ImportError:
 
 __all__ = ["blackjax_nuts", "blackjax_svgd", "have_blackjax", "particle_max_product"]
 
+_NEIGHBOR_SHARE = 0.75  # of the proposals; the others are random walks of that variance
+_RANDOM_WALK_VARIANCE = 0.05
+_ROUNDS, _DAMPING = 10, 0.5  # of messages on a graph with loops
+
 
 def have_blackjax():
     """Tell whether blackjax is there; say so where it is not."""
@@ -93,11 +97,6 @@ def particle_max_product(network, start, rng, *, diverse, n_steps=30):
         kept = select(graph, len(start))
         x = np.take_along_axis(x, kept[:, :, None], axis=1)
     return x.transpose(1, 0, 2).reshape(len(start), -1)
-
-
-_RANDOM_WALK_VARIANCE = 0.05  # the paper's, found on data of its own
-_NEIGHBOR_SHARE = 0.75
-_ROUNDS, _DAMPING = 10, 0.5  # of messages on a graph with loops
 
 
 def _proposals(network, x, rng):

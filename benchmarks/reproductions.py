@@ -26,9 +26,9 @@ Seconds are process times on two cores of a shared machine.
 TOLERANCE_MOAT = 0.01
 MISSING = """## Not reproduced
 
-- Data sets and cells that a table does not have (Figure 2: delta-ailerons and elevators; most of
-  Table 1) were left out for want of processor time, whatever their result: the commands of their
-  neighbours run them, and what was kept is not computed again.
+- Data sets, cells and trials that a table does not have were left out for want of processor time,
+  whatever their result: the commands of their neighbours run them, and what was kept is not
+  computed again.
 - Expected kernels, Figure 3: the paper has pictures without numbers, so its curves are run here.
 - Mixtures of all trees, Figures 3 to 5: `python -m benchmarks.twenty --curves` and
   `python -m benchmarks.moat_sampling` print them; the paper has pictures without numbers.

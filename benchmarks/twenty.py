@@ -269,13 +269,21 @@ def parse():
     return parser.parse_args()
 
 
+def read_value(text):
+    """A number, or a word: shells take its quotes away."""
+    try:
+        return ast.literal_eval(text)
+    except ValueError:
+        return text
+
+
 def main():
     arguments = parse()
     if arguments.table:
         print_table()
         return
     pairs = (setting.split("=", 1) for setting in arguments.set)
-    parameters = {name: ast.literal_eval(value) for name, value in pairs}
+    parameters = {name: read_value(value) for name, value in pairs}
     names = list(PUBLISHED) if "all" in arguments.data else arguments.data
     if arguments.curves:
         for name in names:
