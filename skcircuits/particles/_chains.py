@@ -16,8 +16,6 @@ import numpy as np
 from skcircuits.particles._metric import CoordinateMetric
 from skcircuits.protocols import FloatArray
 
-__all__ = ["ChainMoments", "Chains"]
-
 # Acceptance for which steps are tuned, high so that chains enter necks too, and how fast (Robbins
 # and Monro).
 ACCEPTANCE, ADAPTATION_RATE, ADAPTATION_DECAY = 0.9, 0.5, 0.3

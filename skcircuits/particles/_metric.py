@@ -21,15 +21,6 @@ import numpy as np
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.protocols import FloatArray
 
-__all__ = [
-    "CoordinateMetric",
-    "DiagonalMetric",
-    "Metric",
-    "fit_metric",
-    "has_several_modes",
-    "step_length",
-]
-
 MAX_ITER = 60
 N_DRAWS = 16  # and their reflections: scores of both are averaged
 N_HESSIANS = 8

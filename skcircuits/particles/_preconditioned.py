@@ -28,8 +28,6 @@ from skcircuits.particles._steps import (
 )
 from skcircuits.protocols import FloatArray
 
-__all__ = ["dependence_graph", "preconditioned_field", "preconditioned_steps"]
-
 # Iterations between two looks at the discrepancy, improvements that count, and looks without
 # one before the step shrinks to a third; after the last cut the particles have settled.
 ITERATIONS_PER_LOOK = 5

@@ -38,8 +38,6 @@ from skcircuits.particles._steps import (
 )
 from skcircuits.protocols import DifferentiableTarget, FloatArray
 
-__all__ = ["SVGDProblem"]
-
 # Starting particles, and draws of a Gaussian, at which a log density must be concave.
 N_CONCAVE = 3
 # Kernels whose discrepancies are measured at once have coordinates of about this size.

@@ -20,8 +20,6 @@ from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._metric import DiagonalMetric, step_length
 from skcircuits.protocols import FloatArray, IntArray
 
-__all__ = ["SparseMetric", "fit_sparse_metric", "is_concave"]
-
 # Numbers in a band that are still cheaper than steps without a metric.
 MAX_BAND = 2e7
 MAX_ITER, TOLERANCE = 60, 0.05
