@@ -27,8 +27,6 @@ from skcircuits.predictions import ExpectedResponse
 from skcircuits.predictions._any_model import DrawBudget
 from skcircuits.predictions._rows import Response
 
-__all__ = ["ExpectedPredictionClassifier"]
-
 MAX_LANDMARKS = 300  # of the default classifier
 STACKING_DRAWS = 128  # per held-out row, whose error is small beside that of what is held out
 

@@ -44,8 +44,6 @@ from skcircuits.particles._sparse_metric import SparseMetric
 from skcircuits.particles._steps import StepSchedule, SVGDState
 from skcircuits.tabular._columns import refuse_extremes
 
-__all__ = ["GraphicalSVGDSampler"]
-
 # Where preconditioner="auto" looks for one: dense matrices of more coordinates cost more than
 # they save, and fewer particles tell too little about their own faults.
 MAX_COORDINATES, MIN_PARTICLES = 1000, 20

@@ -19,19 +19,6 @@ from skcircuits.circuits import Circuit
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = [
-    "AverageForm",
-    "ClosedForm",
-    "NoClosedFormError",
-    "Problem",
-    "closed_form",
-    "dense",
-    "features_of",
-    "is_plainly_missing",
-    "last_step",
-    "steps_of",
-]
-
 # Complete rows on which a closed form must answer as the models do, and how closely
 N_TRIALS = 64
 RELATIVE_ERROR = 1e-9

@@ -21,8 +21,6 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
 
-__all__ = ["Stack", "TrainingClasses", "learn_stack"]
-
 N_FOLDS = 3
 LEAST_PER_CLASS = 2 * N_FOLDS  # below that folds teach nothing about a class
 MAX_ROWS = 3000  # of which models are fitted to two thirds, for the weights

@@ -3,8 +3,6 @@
 import numpy as np
 from scipy.optimize import minimize
 
-__all__ = ["stacking_weights"]
-
 # Held-out cells that the prior of densities weighs: few cells cannot tell them apart, and equal
 # weights are hard to beat by chance
 _PRIOR_CELLS = 10.0

@@ -37,8 +37,6 @@ from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.predictions.models._expansion_variance import expansion_variance
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = ["KernelExpansion", "nystroem_form"]
-
 # Cosine of the angle below which columns count as orthogonal in the space of the features
 ORTHOGONAL = 1e-12
 

@@ -234,7 +234,8 @@ class Binder:
                     key = self._indicator(query)
                     indicators[key] = indicators.get(key, 0.0) + factor
             else:
-                index = self.index_of(term)  # type: ignore[arg-type]
+                assert not isinstance(term, Absolute)  # of a sum these became two comparisons
+                index = self.index_of(term)
                 self._require_numbers(index)
                 factors[index] = factors.get(index, 0.0) + factor
         columns = tuple((j, own) for j, own in sorted(factors.items()) if own != 0.0)

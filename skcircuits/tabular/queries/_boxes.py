@@ -16,8 +16,6 @@ from skcircuits.tabular.queries._binding import Total
 from skcircuits.tabular.queries._formulas import Cell
 from skcircuits.tabular.queries._sets import CodeSet, NumberSet
 
-__all__ = ["Boxes", "boxes_of_cells"]
-
 # Boxes of all queries together before they are refused
 MAX_BOXES = 2**20
 

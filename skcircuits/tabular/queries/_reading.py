@@ -20,8 +20,6 @@ from skcircuits.tabular.queries._sets import CodeSet, ColumnSet, Interval, Numbe
 from skcircuits.tabular.queries._text import parse_text
 from skcircuits.tabular.queries.expressions import Expression, Query, as_query
 
-__all__ = ["compile_queries", "read_mapping"]
-
 
 def compile_queries(queries: Sequence[Any], schema: TableSchema) -> Boxes:
     """Turn queries (texts, mappings or `Query` objects) about a table into boxes."""

@@ -11,16 +11,6 @@ import numpy as np
 
 from skcircuits.protocols import BoolArray, FloatArray
 
-__all__ = [
-    "CodeSet",
-    "ColumnSet",
-    "Interval",
-    "NumberSet",
-    "intersect_sets",
-    "split_by_sets",
-    "unite_sets",
-]
-
 
 class Interval(NamedTuple):
     """Numbers between two bounds, to be computed with before ends are rounded to floats."""

@@ -13,8 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.exceptions import CircuitPropertyError, must
 
-__all__ = ["probability_bounds"]
-
 # Boxes that are evaluated before the bounds reached so far are given
 MAX_EVALUATED = 2**18
 BATCH = 4096

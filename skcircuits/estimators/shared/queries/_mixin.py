@@ -27,8 +27,6 @@ from skcircuits.tabular import Boxes, compile_queries
 from skcircuits.tabular._frames import with_index_of
 from skcircuits.tabular.queries._conditions import read_conditions
 
-__all__ = ["QueriesMixin"]
-
 
 class QueriesMixin:
     """Answer queries given conditions of all forms.

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-__all__ = ["ColumnUnderConditions"]
-
 # Integers that are tried one by one as ends of an interval
 _MAX_RUN = 4096
 
