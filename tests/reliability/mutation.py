@@ -27,7 +27,12 @@ TESTS = ("tests/circuits", "tests/kernels", "tests/reliability/test_exactness.py
 # Constants that trade time for time: no result depends on them
 SKIPPED = ("skcircuits/circuits/engine/_policy.py",)
 # Tests that stand outside of the mirrored folder
-ELSEWHERE = {"tests/circuits/inputs/restriction": ["tests/circuits/queries/test_restricted.py"]}
+ELSEWHERE = {
+    "tests/circuits/inputs/restriction": ["tests/circuits/queries/test_restricted.py"],
+    "tests/circuits/files": ["tests/inspection/test_circuit_display.py"],
+    "tests/kernels/integrals": ["tests/kernels/test_expected_kernel.py"],
+    "tests/kernels/pairs": ["tests/kernels/test_expected_kernel.py"],
+}
 SECONDS = 60  # of the processor
 # Tests of one change: the mirrored test folder first, then others that run the line.
 MAX_TESTS = 150
