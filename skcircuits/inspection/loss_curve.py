@@ -61,7 +61,7 @@ class LossCurveDisplay:
         ----------
         estimator : fitted estimator
             One with ``loss_curve_`` or ``validation_scores_``: `MoATDensity`,
-            `HiddenChowLiuDensity`, `StrudelDensity`.
+            `HiddenChowLiuDensity`, `StrudelDensity`, `ContinuousMixtureDensity`.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a new figure.
         **line_kw : object
@@ -74,7 +74,7 @@ class LossCurveDisplay:
         """
         curves = ("loss_curve_", "validation_scores_")
         known = next((name for name in curves if len(getattr(estimator, name, ()))), curves[0])
-        way_out = "Use a HiddenChowLiuDensity, a StrudelDensity or a MoATDensity."
+        way_out = "Latent trees, Strudel, continuous mixtures and mixtures of all trees have one."
         check_has(estimator, known, way_out)
         step = "split" if hasattr(estimator, "n_splits_") else "pass over the rows"
         loss, scores = (getattr(estimator, name, ()) for name in curves)
