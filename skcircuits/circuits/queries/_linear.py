@@ -50,20 +50,20 @@ class LinearBound(NamedTuple):
 class LinearCircuit:
     """A circuit given one row of evidence and linear inequalities; answers have one row.
 
-    `alternatives` are lists of bounds that exclude each other. Each is a weighted mixture of rows
-    of evidence (one, but for integrals over a variable many), which `RestrictedCircuit` answers.
+    `alternatives`, rows of evidence with lists of bounds, exclude each other. Each is a weighted
+    mixture of rows of evidence (one, but for integrals over a variable many), which
+    `RestrictedCircuit` answers.
     """
 
     def __init__(
         self,
         plan: Plan,
-        known: Evidence,
-        alternatives: list[list[LinearBound]],
+        alternatives: list[tuple[Evidence, list[LinearBound]]],
         integers: frozenset[int] = frozenset(),
     ) -> None:
         """Take the variables that stand for the integers they round to."""
         self._plan = plan
-        found = [_alternative(plan, known, bounds, integers) for bounds in alternatives]
+        found = [_alternative(plan, known, bounds, integers) for known, bounds in alternatives]
         self._parts = [part for part in found if part is not None]
         self._log_masses = [part.log_mass() for part in self._parts]
 

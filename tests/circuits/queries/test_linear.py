@@ -28,7 +28,7 @@ def given(circuit, *bounds, lower=None):
     free = np.full((1, circuit.plan.n_columns), np.nan)
     box = Box(free if lower is None else np.array([lower]), free.copy())
     linear = [LinearBound(dict(enumerate(factors)), low, high) for factors, low, high in bounds]
-    return LinearCircuit(circuit.plan, Evidence(free.copy(), box), [linear])
+    return LinearCircuit(circuit.plan, [(Evidence(free.copy(), box), linear)])
 
 
 def probability(circuit, *bounds, lower=None):

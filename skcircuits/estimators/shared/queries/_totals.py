@@ -1,6 +1,9 @@
 """Boxes in which also sums and counts of columns must lie in sets."""
 
+from dataclasses import replace
 from fractions import Fraction
+from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -20,6 +23,8 @@ from skcircuits.tabular.queries._sets import CodeSet, split_by_sets
 # Factors of integer columns are fractions with denominators up to this
 _MAX_DENOMINATOR = 1000
 _MAX_PIECES = 64
+# Joint states of discrete columns that are looked at one by one in linear comparisons
+_MAX_JOINT_STATES = 1024
 
 
 def restricted_to_totals(plan, boxes, observed, schema):
@@ -152,16 +157,53 @@ def _linear(plan, evidence, totals, schema):
                 "Ask for them apart, or pass method='estimate'.",
             )
         )
+    alternatives = [
+        (known, bounds)
+        for known, numbers in _joint_states(plan, evidence, totals, schema)
+        for bounds in _interval_bounds(totals, numbers)
+    ]
+    integers = np.flatnonzero(schema.is_integral & ~schema.is_categorical).tolist()
+    return LinearCircuit(plan, alternatives, frozenset(integers) - plan.cardinalities.keys())
+
+
+def _interval_bounds(totals, numbers):
+    """Lists of bounds that exclude each other, where the numbers of some columns are known."""
     bounds = [[]]
     for total, values in totals:
-        lower, upper = values.intervals()
-        own = [LinearBound(dict(total.columns), low, high) for low, high in zip(lower, upper)]
+        shift = sum(factor * numbers[j] for j, factor in total.columns if j in numbers)
+        factors = {j: factor for j, factor in total.columns if j not in numbers}
+        own = [
+            LinearBound(factors, *(end - shift for end in ends))
+            for ends in zip(*values.intervals())
+        ]
         bounds = [[*before, bound] for before in bounds for bound in own]
         if len(bounds) > _MAX_PIECES:
             condition = f"fall into at most {_MAX_PIECES} intervals"
             raise ValueError(must("Sums of columns", condition, n=len(bounds)))
-    integers = frozenset(np.flatnonzero(schema.is_integral & ~schema.is_categorical).tolist())
-    return LinearCircuit(plan, evidence, bounds, integers)
+    return bounds
+
+
+def _joint_states(plan, evidence, totals, schema):
+    """Evidence in each joint state of the discrete columns of sums, and their numbers there."""
+    columns = {j for total, _ in totals for j, _ in total.columns} & plan.cardinalities.keys()
+    allowed = {j: evidence.box.state_mask(j, plan.cardinalities[j])[0] for j in sorted(columns)}
+    for j, mask in allowed.items():
+        if not np.isnan(evidence.X[0, j]):
+            mask &= np.arange(len(mask)) == evidence.X[0, j]
+    states = {j: np.flatnonzero(mask) for j, mask in allowed.items()}
+    n_joint = prod(map(len, states.values()))
+    if n_joint > _MAX_JOINT_STATES:
+        condition = f"be about discrete columns of at most {_MAX_JOINT_STATES} joint states"
+        way_out = "Pass method='bounds' for certified bounds, or method='estimate'."
+        raise CircuitPropertyError(must("linear comparisons", condition, way_out, n=n_joint))
+    for joint in product(*states.values()):
+        masks = {j: (np.arange(len(allowed[j])) == code)[None] for j, code in zip(states, joint)}
+        box = replace(evidence.box, states={**evidence.box.states, **masks})
+        numbers = {
+            j: float(_numbers(np.array([code]), schema.columns[j])[0])
+            for j, code in zip(states, joint)
+        }
+        yield replace(evidence, box=box), numbers
 
 
 def _scored(plan, evidence, totals, schema):

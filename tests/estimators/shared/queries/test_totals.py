@@ -10,7 +10,14 @@ from scipy.stats import chisquare, ks_2samp, norm
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits import ChowLiuDensity, GaussianMixtureDensity, WMISPNDensity, col, count
+from skcircuits import (
+    ChowLiuDensity,
+    GaussianMixtureDensity,
+    HiddenChowLiuDensity,
+    WMISPNDensity,
+    col,
+    count,
+)
 from skcircuits.estimators.shared.queries import _bounds
 from skcircuits.exceptions import CircuitPropertyError
 
@@ -351,3 +358,28 @@ def test_bounds_of_three_columns_and_of_integers(numbers, monkeypatch):
     monkeypatch.setattr(_bounds, "MAX_EVALUATED", 1000)
     with pytest.warns(ConvergenceWarning, match="bounds differ"):
         density.probability(text, method="bounds", tol=1e-9)
+
+
+@pytest.mark.parametrize("density", [ChowLiuDensity(), HiddenChowLiuDensity(max_iter=2)], ids=str)
+def test_comparisons_of_integers_with_numbers_sum_over_the_integers(density):
+    rng = np.random.default_rng(0)
+    k = rng.integers(0, 4, 400)
+    table = pd.DataFrame({"k": k, "x": k + rng.normal(size=400)})
+    table["c"] = pd.Categorical(rng.choice([10, 20], 400))
+    density = clone(density).set_params(random_state=0).fit(table)
+    expected = sum(density.probability(f"k == {v} and x > {0.3 * v!r}") for v in range(4))
+    assert density.probability("x > 0.3 * k") == pytest.approx(expected, rel=1e-9)
+    inside = [f"k == {v} and c == {c} and x + {v} < {c / 10!r}" for v in range(4) for c in (10, 20)]
+    expected = density.probabilities(inside).sum()
+    assert density.probability("x + k < c / 10") == pytest.approx(expected, rel=1e-9)
+    both = density.probabilities([f"{text} and k >= 1" for text in inside]).sum()
+    found = density.probability("k >= 1", given="x + k < c / 10")
+    assert found == pytest.approx(both / expected, rel=1e-9)
+    row = {"c": 20, "k": 1}
+    alone = density.probability("x < 1", given=row)
+    assert density.probability("x + k < c / 10", given=row) == pytest.approx(alone, rel=1e-9)
+    observed = pd.DataFrame({"c": [20], "k": [1]})
+    assert density.probability("x + k < c / 10", given=observed) == pytest.approx([alone], rel=1e-9)
+    drawn = density.sample(300, given="x > k + 0.5", random_state=0)
+    assert (drawn.x > drawn.k + 0.5).all()
+    assert density.expectation("x > k + 0.5", columns="x").x[0] > 0.5
