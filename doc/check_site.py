@@ -25,6 +25,7 @@ SEARCHES = {
     "HCLT": "skcircuits.HiddenChowLiuDensity",
 }
 N_FIRST = 5
+ENOUGH = "n => document.querySelectorAll('ul.search li').length >= n || Search._pulse_status < 0"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 # Elements that stick out, unless a box around them scrolls; pictures without a pixel drawn.
@@ -128,7 +129,7 @@ def fruitless_searches(browser, root):
         tab.goto(f"{root}search.html?q={words}")
         try:
             tab.wait_for_selector("ul.search li a", timeout=20_000)
-            tab.wait_for_function("() => Search._pulse_status < 0", timeout=20_000)
+            tab.wait_for_function(ENOUGH, arg=N_FIRST, timeout=60_000)
         except Exception:
             yield f"search.html: nothing found for {words!r}"
             continue
