@@ -282,7 +282,10 @@ def measuring(options):
         cut = 2 * len(y) // 3
         model = models(is_classes)["logistic" if is_classes else "SVR"]
         kind = ExpectedPredictionClassifier if is_classes else ExpectedPredictionRegressor
-        model = kind(make_pipeline(StandardScaler(), model), random_state=0).fit(X[:cut], y[:cut])
+        # What a value is worth is asked of the expectation
+        settings = {"stacking": False} if is_classes else {}
+        model = kind(make_pipeline(StandardScaler(), model), random_state=0, **settings)
+        model.fit(X[:cut], y[:cut])
         rows, truth = X[cut : cut + 40], y[cut : cut + 40]
         importance = permutation_importance(model, X[:cut], y[:cut], random_state=0)
         rng = np.random.default_rng(0)

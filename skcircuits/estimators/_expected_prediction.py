@@ -257,6 +257,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
+        del encoded  # the density reads the table itself: two copies of a long one are one too many
         tables, models = [], [model]
         if not frozen and not must_complete:
             # Before the density: a model that refuses the table does so at once

@@ -459,21 +459,40 @@ def _halves(
     levels += [np.array(values) for values in log_values]
     counts = [int((level > log_threshold).sum()) for level in levels]
     order = np.argsort(counts, kind="stable")[::-1].tolist()
-    best, least = None, PAIR_COST / 2.0 * n_points
-    for cut in range(1, len(order) + 1):
-        halves = []
-        for own in (order[:cut], order[cut:]):
-            half = _Half(np.zeros(1), np.zeros((1, 0), dtype=np.intp), [], [])
-            for direction in own:
-                half = half.with_direction(direction, levels[direction], log_threshold)
-                if len(half.logs) * FUNCTION_COST > least:
-                    break
-            halves.append(half)
-        first, second = (len(half.logs) for half in halves)
-        cost = first * second * PRODUCT_COST + (first + second) * FUNCTION_COST
-        if cost < least:
-            best, least = (halves[0], halves[1]), cost
-    return best
+    least = PAIR_COST / 2.0 * n_points
+    # How many products halves have is known without them
+    firsts = _product_counts([levels[j] for j in order], log_threshold, least / FUNCTION_COST)
+    lasts = _product_counts([levels[j] for j in order[::-1]], log_threshold, least / FUNCTION_COST)
+    best = None
+    for cut, first in enumerate(firsts[1:], start=1):
+        if len(order) - cut < len(lasts):
+            second = lasts[len(order) - cut]
+            cost = first * second * PRODUCT_COST + (first + second) * FUNCTION_COST
+            if cost < least:
+                best, least = cut, cost
+    if best is None:
+        return None
+    return _half(order[:best], levels, log_threshold), _half(order[best:], levels, log_threshold)
+
+
+def _product_counts(levels: list[FloatArray], log_threshold: float, most: float) -> list[int]:
+    """Count products of the functions of the first 0, 1, ... directions, up to `most`."""
+    logs, counts = np.zeros(1), [1]
+    for own in levels:
+        logs = (own[:, None] + logs).ravel()
+        logs = logs[logs > log_threshold]
+        if len(logs) > most:
+            break
+        counts.append(len(logs))
+    return counts
+
+
+def _half(directions: list[int], levels: list[FloatArray], log_threshold: float) -> _Half:
+    """Products of the functions of some directions."""
+    half = _Half(np.zeros(1), np.zeros((1, 0), dtype=np.intp), [], [])
+    for direction in directions:
+        half = half.with_direction(direction, levels[direction], log_threshold)
+    return half
 
 
 def _sum_over_pairs(z: FloatArray, tables: list[FloatArray], weights: FloatArray) -> FloatArray:
