@@ -35,7 +35,7 @@ from skcircuits.learning.gaussian_mixture._table import MixtureTable
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
 # Starts of each kind of mixture in a pool that are left out: some end in poor optima
-_N_SPARE = 3
+_N_SPARE = 2
 _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
 
 

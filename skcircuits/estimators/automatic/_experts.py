@@ -24,6 +24,7 @@ _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
 _N_TURNS = 3  # in which all cells of held-out rows are hidden
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3
+_N_STARTS = 3  # of a mixture that is no pool
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
     "latent_tree": {"max_iter": 30},
@@ -73,6 +74,7 @@ class Expert:
         elif parameters.get("n_components", 1) > 1:
             # one restart may end where the trial did not, and several are better than one
             parameters["pool"] = n_restarts
+            parameters["n_init"] = _N_STARTS if n_restarts == 1 else 1
         if self.family == "gaussian_mixture":
             density = GaussianMixtureDensity(tol=_TOL, **parameters)
             density._given_pool, density._given_fits = dict(self.candidates), self.fits

@@ -25,7 +25,6 @@ from skcircuits.learning.univariate._columns import FEW_VALUES
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
-_LEAST_RESTARTS = 2  # of a mixture, pooled
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -229,7 +228,7 @@ class AutomaticDensity(CircuitDensity):
 
 def _n_restarts(weight, n_cells):
     """How many restarts of a mixture are pooled: more, the more they count and the fewer rows."""
-    return max(_LEAST_RESTARTS, round(weight * pool_size(n_cells)))
+    return max(1, round(weight * pool_size(n_cells)))
 
 
 def _suits_trees(table):
