@@ -7,7 +7,7 @@ the curve of 1/2 where the rows cannot be told apart. The score is 2 (1 - area),
 that taught the densities in place of drawn ones: what a perfect density reaches.
 
 Tables of numbers and categories: abalone, elevators (categories: its columns of at most five
-values) and shuttle, at most 10,000 rows each.
+values) and shuttle, at most 10,000 rows each; clinic and shop are generated.
 
 Results are appended to a file, one line per table, density and seed; what is there is not run
 again.
@@ -38,7 +38,7 @@ from skcircuits import (
 )
 
 RESULTS = Path(__file__).parent / "results" / "two_sample.jsonl"
-TABLES = ["abalone", "elevators", "shuttle"]
+TABLES = ["abalone", "elevators", "shuttle", "clinic", "shop"]
 MAX_ROWS = 10_000
 DENSITIES = {
     "latent_tree": lambda seed: HiddenChowLiuDensity(random_state=seed),
@@ -51,7 +51,10 @@ DENSITIES = {
 
 def load(name):
     """A dataframe whose categories are pandas categories."""
-    if name == "shuttle":
+    if name in GENERATED:
+        frame = GENERATED[name](np.random.default_rng(0))
+        categorical = frame.select_dtypes(exclude="number").columns
+    elif name == "shuttle":
         frame = pd.read_csv(data_path("hybrid", "shuttle.csv.gz")).drop(columns="split")
         categorical = [frame.columns[-1]]
     else:
@@ -63,18 +66,62 @@ def load(name):
     return frame.astype(dict.fromkeys(categorical, "category"))
 
 
+def clinic(rng):
+    """Patients: rounded measurements, one of them a function of two others, favourite digits."""
+    sex, age = rng.choice(["f", "m"], MAX_ROWS), np.round(rng.gamma(9.0, 5.0, MAX_ROWS)) + 18
+    height = np.round(rng.normal(np.where(sex == "f", 165, 178), 6.5))
+    weight = np.round(rng.lognormal(3.1 + 0.007 * height + 0.002 * age, 0.15), 1)
+    pressure = 90 + 0.6 * age + 0.25 * weight + rng.normal(0, 10, MAX_ROWS)
+    smokes = rng.random(MAX_ROWS) < np.where(age < 50, 0.3, 0.15)
+    cigarettes = smokes * 5 * (1 + rng.poisson(2.0, MAX_ROWS))
+    return pd.DataFrame(
+        {
+            "sex": sex,
+            "age": age.astype(int),
+            "height": height,
+            "weight": weight,
+            "bmi": np.round(weight / (height / 100) ** 2, 1),
+            "pressure": 5 * np.round(pressure / 5),
+            "cigarettes": cigarettes.astype(int),
+            "treated": np.where(pressure + rng.normal(0, 8, MAX_ROWS) > 150, "yes", "no"),
+        }
+    )
+
+
+def shop(rng):
+    """Orders: prices that end in nines, counts, a total, skewed waiting times."""
+    group = rng.choice(["book", "food", "tool"], MAX_ROWS, p=[0.5, 0.3, 0.2])
+    level = np.select([group == "book", group == "food"], [2.6, 1.2], 3.6)
+    price = np.ceil(rng.lognormal(level, 0.4)) - np.where(rng.random(MAX_ROWS) < 0.7, 0.01, 0.5)
+    count = 1 + rng.poisson(np.where(group == "food", 4.0, 0.5))
+    express = rng.random(MAX_ROWS) < 0.2 + 0.4 * (price * count > 40)
+    return pd.DataFrame(
+        {
+            "group": group,
+            "price": np.round(price, 2),
+            "count": count,
+            "total": np.round(price * count, 2),
+            "express": np.where(express, "yes", "no"),
+            "days": np.round(rng.gamma(np.where(express, 2.0, 6.0), 0.6), 1),
+            "stars": np.clip(6 - rng.poisson(1.0 + ~express), 1, 5),
+        }
+    )
+
+
 def recorded(drawn, train):
-    """Round drawn numbers to the steps in which a column was recorded, where it was in steps.
+    """Round drawn numbers to the multiples of a step in which a column was recorded.
 
     A measurement of two decimals tells itself from a draw by its decimals alone.
     """
     result = drawn.copy()
     for column in train.select_dtypes("number"):
-        values = np.unique(train[column])
-        steps = (values - values[0]) / np.diff(values).min()
-        if np.allclose(steps, np.round(steps), atol=1e-3):
-            step = (values[-1] - values[0]) / np.round(steps[-1])
-            result[column] = values[0] + step * np.round((drawn[column] - values[0]) / step)
+        values = np.unique(train[column].to_numpy(float))
+        decimals = next((d for d in range(10) if (np.round(values, d) == values).all()), None)
+        if decimals is not None:
+            numbers = np.rint(values * 10**decimals).astype(np.int64)
+            step = max(1, np.gcd.reduce(np.diff(numbers)))
+            steps = np.rint((drawn[column] * 10**decimals - numbers[0]) / step)
+            result[column] = np.round((numbers[0] + step * steps) / 10**decimals, decimals)
     return result.astype(train.dtypes)
 
 
@@ -110,6 +157,9 @@ def examine(table, name, seed):
         "log_density": float(density.score(test)),
         "fit": fitted - start,
     }
+
+
+GENERATED = {"clinic": clinic, "shop": shop}
 
 
 def main():

@@ -44,8 +44,9 @@ def _facts(density):
         yield _counted(len(root.children) if isinstance(root, Sum) else 1, "component")
     if circuit is not None:
         yield f"{_counted(circuit.n_units, 'unit')}, {_counted(circuit.n_parameters, 'parameter')}"
-    if hasattr(density, "lower_bound_"):
-        yield f"log-likelihood of the training rows: {density.lower_bound_:.4g} nats per row"
+    for name in ("lower_bound_", "log_likelihood_"):
+        if hasattr(density, name):
+            yield f"log-likelihood of the training rows: {getattr(density, name):.4g} nats per row"
     if len(getattr(density, "validation_scores_", ())):
         best = max(density.validation_scores_)
         yield f"log-likelihood of held-out rows: {best:.4g} nats per row"
