@@ -36,6 +36,8 @@ PUBLISHED = {
     "heart": -14.875,
     "iris": -3.560,
 }
+# Nanoseconds a query on cloud, 1 to 5 continuous atoms
+PUBLISHED_QUERIES = (1401, 2154, 2563, 3659, 4025)
 N_SPLITS = 1
 N_QUERIES = 20_000
 
