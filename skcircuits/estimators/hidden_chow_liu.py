@@ -1,5 +1,6 @@
 """Density estimation by latent Chow-Liu trees."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from skcircuits.learning.univariate._columns import FEW_VALUES
 from skcircuits.trees import complete_rows
 
 _N_STATES = (16, 32, 64, 128)
+_MAX_CHOICE_ROWS = 10_000
 
 
 class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
@@ -28,7 +30,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     ----------
     n_latent_states : "auto" or int, default="auto"
         States of each latent variable. ``"auto"`` doubles them, from 16 to 128, as long as the
-        validation rows become more likely; 16 where no rows are held out.
+        validation rows become more likely, learning from at most 10,000 rows; 16 where no rows
+        are held out.
     pseudo_count : float, default=0.5
         Weight of the prior on every transition and emission.
     max_iter : int, default=60
@@ -176,15 +179,23 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         """The best pass, with more latent states as long as the validation rows gain."""
         # Training rows are the more likely the more states there are
         numbers = _N_STATES if rows.validation.X is not rows.X else _N_STATES[:1]
+        # Of many rows, some tell how many states are worth their time
+        tried, shown = latent, rows
+        if len(rows.X) > _MAX_CHOICE_ROWS and len(numbers) > 1:
+            tried = latent.take(generator.permutation(len(rows.X))[:_MAX_CHOICE_ROWS])
+            some = generator.permutation(len(rows.validation.X))[:_MAX_CHOICE_ROWS]
+            shown = replace(rows, validation=rows.validation.take(some))
         best = None
-        with self._stages(*(f"{n} states" for n in numbers)) as contexts:
+        with self._stages(*(f"{n} states" for n in numbers), "all rows") as (*contexts, last):
             for n_states, context in zip(numbers, contexts, strict=True):
-                result = self._learn(latent, n_states, rows, generator, context)
+                result = self._learn(tried, n_states, shown, generator, context)
                 if best is not None and max(result.scores) <= max(best.scores):
                     break
                 best, self.n_latent_states_ = result, n_states
                 if not result.converged:  # Ctrl-C, or a callback that wants no more
-                    break
+                    return best
+            if tried is not latent:
+                best = self._learn(latent, self.n_latent_states_, rows, generator, last)
         return best
 
     def _learn(self, latent, n_states, rows, generator, context=None):

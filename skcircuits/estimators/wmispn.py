@@ -106,8 +106,6 @@ class WMISPNDensity(CircuitDensity):
         Mask of the categorical columns.
     categories_ : list of ndarray or None
         Categories per column in the order of their codes, None for numbers.
-    log_likelihood_ : float
-        Mean log likelihood of the training rows, of 1000 of them where there are more.
     n_iter_ : int
         Groups that were examined.
     n_features_in_ : int
@@ -239,7 +237,6 @@ class WMISPNDensity(CircuitDensity):
                 self.circuit_ = self._refine(steps, X, parameters)
             else:
                 self.circuit_ = result.finished
-        self._score_training_rows(rows)
         self.n_iter_ = result.n_iter
         self.point_masses_ = [column.atoms for column in columns]
         self.resolutions_ = np.array([column.resolution for column in columns])

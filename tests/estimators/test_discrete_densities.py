@@ -384,3 +384,20 @@ def test_numbers_may_be_categories(name, chosen):
     assert np.isfinite(density.score_samples(unseen)).all()
     with pytest.raises(ValueError, match="categories seen in fit"):
         density.set_params(handle_unknown="error").score_samples(unseen)
+
+
+@pytest.mark.parametrize("n_rows_of_choice", [10_000, 300])
+def test_latent_states_are_chosen_on_validation_rows(monkeypatch, n_rows_of_choice):
+    module = importlib.import_module("skcircuits.estimators.hidden_chow_liu")
+    monkeypatch.setattr(module, "_N_STATES", (1, 2, 4, 8))
+    monkeypatch.setattr(module, "_MAX_CHOICE_ROWS", n_rows_of_choice)
+    rng = np.random.default_rng(0)
+    hidden = rng.integers(4, size=(1000, 1))
+    X = np.where(rng.random((1000, 5)) < 0.1, rng.integers(4, size=(1000, 5)), hidden)
+    density = HiddenChowLiuDensity(max_iter=15, random_state=0).fit(X.astype(float))
+    assert density.n_latent_states_ >= 4
+    assert density.score(X) > HiddenChowLiuDensity(n_latent_states=2, random_state=0).fit(X).score(
+        X
+    )
+    alone = HiddenChowLiuDensity(max_iter=5, validation_fraction=None, random_state=0).fit(X)
+    assert alone.n_latent_states_ == 1

@@ -31,7 +31,6 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
 
-_MAX_SCORED_ROWS = 1000
 # Steps of expectation maximisation that make up for missing cells
 _MAX_REFINEMENTS = 50
 _REFINEMENT_TOL = 1e-4
@@ -352,12 +351,6 @@ class CircuitDensity(BaseDensity):
             context=context,
         )
         return result.state.circuit
-
-    def _score_training_rows(self, rows):
-        """Set ``log_likelihood_``, from so many rows that it takes no time beside the fit."""
-        some = slice(None, None, -(-len(rows.X) // _MAX_SCORED_ROWS))
-        scores = self._log_density(rows.X[some])
-        self.log_likelihood_ = float(np.average(scores, weights=rows.weight[some]))
 
     def _log_density(self, X):
         return self.circuit_.log_prob(X)

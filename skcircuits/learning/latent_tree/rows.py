@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import StateLayout
@@ -50,3 +50,20 @@ class LatentRows:
     layout: StateLayout
     is_categorical: BoolArray
     point_masses: bool = True
+
+    def take(self, indices: IntArray) -> LatentRows:
+        """Select rows.
+
+        Parameters
+        ----------
+        indices : ndarray of int of shape (m,)
+            Positions of the rows.
+
+        Returns
+        -------
+        LatentRows
+            These rows of the same columns.
+        """
+        return replace(
+            self, X=self.X[indices], weight=self.weight[indices], states=self.states[indices]
+        )
