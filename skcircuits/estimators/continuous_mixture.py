@@ -16,8 +16,6 @@ from skcircuits.learning.continuous_mixture._learner import (
     learn_continuous_mixture,
 )
 
-__all__ = ["ContinuousMixtureDensity"]
-
 
 class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     """Continuous mixture of trees: a small network turns latent points into tree distributions.

@@ -37,8 +37,6 @@ from skcircuits.trees import (
     start_training,
 )
 
-__all__ = ["MoATDensity"]
-
 
 class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     """Mixture of all trees: a density of discrete rows with an exact likelihood.

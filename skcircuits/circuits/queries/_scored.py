@@ -115,17 +115,17 @@ class ScoredCircuit:
             for seen, m, own in zip(sees, means, flows)
         ]
         result = np.zeros((len(features), len(features)))
-        for own, deviation, parts in zip(flows, centred, given):
+        for own, offset, parts in zip(flows, centred, given):
             inner = np.stack([covariance for _, covariance in parts], axis=1)
             inner = np.where((own > 0.0)[..., None, None], inner, 0.0)
-            both = inner + deviation[..., None] * deviation[..., None, :]
+            both = inner + offset[..., None] * offset[..., None, :]
             result += np.einsum("up,upfg->fg", own, both)
         for f, feature in enumerate(features):
             adjoints = self._adjoints(self._tilted(feature.variable, centred, f))
-            for (units, layer), seen, deviation in zip(self._layers, sees, centred):
+            for (units, layer), seen, offset in zip(self._layers, sees, centred):
                 # Units that see both are done
                 tilted = self._flows_of(units, layer, adjoints) * ~seen[:, f, None]
-                result[f] += np.tensordot(tilted, deviation, axes=2)
+                result[f] += np.tensordot(tilted, offset, axes=2)
         return ((result + result.T) / 2.0)[None]
 
     def _seen(self, layer: RestrictedLayer, features: list[Feature]) -> BoolArray:
@@ -137,8 +137,8 @@ class ScoredCircuit:
         """Polynomials where the masses of a variable's parts are tilted by a feature."""
         points = points_of(self._scores.get(variable))
         found = [
-            (units.start + own, deviation[own, : len(points), f])
-            for (units, layer), deviation in zip(self._layers, centred)
+            (units.start + own, offset[own, : len(points), f])
+            for (units, layer), offset in zip(self._layers, centred)
             if len(own := np.flatnonzero((layer.layer.scopes == variable).any(axis=1)))
         ]
         units, factors = (np.concatenate(parts) for parts in zip(*found))

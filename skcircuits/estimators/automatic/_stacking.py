@@ -31,13 +31,13 @@ def stacking_weights(parts, prior=_PRIOR_CELLS):
         weights = np.exp(logits - logits.max())
         weights = np.maximum(weights / weights.sum(), 1e-300)
         average = likelihoods @ weights
-        share = prior / n_members
+        own_prior = prior / n_members
         loss = weights @ quadratic @ weights - 2.0 * linear @ weights
-        loss -= log_weights @ np.log(average) + share * np.log(weights).sum()
+        loss -= log_weights @ np.log(average) + own_prior * np.log(weights).sum()
         gradient = 2.0 * (quadratic @ weights - linear)
         gradient -= (log_weights / average) @ likelihoods
         # by the logits; the prior's part is written out, where a weight may vanish
-        slopes = weights * (gradient - weights @ gradient) - share + prior * weights
+        slopes = weights * (gradient - weights @ gradient) - own_prior + prior * weights
         return scale * loss, scale * slopes
 
     found = minimize(objective, np.zeros(n_members), jac=True, method="L-BFGS-B")

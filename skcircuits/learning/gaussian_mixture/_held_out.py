@@ -17,8 +17,6 @@ from skcircuits.numerics._logspace import logsumexp
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-__all__ = ["Answers", "Criterion", "HeldOutCells", "Predictions", "split_table"]
-
 Criterion = Literal["log_likelihood", "cells"]
 
 _LEAST_ENTROPY = 0.1  # nats; a category that is nearly certain has no loss to speak of
