@@ -353,10 +353,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         # Keyed by the cells as they came, also where evidence has to be dropped
         streams = RowStreams(encoded[incomplete], self._seed if seed is None else seed)
         known = self._as_known(encoded[incomplete])
+        is_categorical = self._schema.is_categorical
         chunks = row_slices(len(incomplete), CHUNK_ROWS)
         parts = Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(complete_rows)(
-                experts, circuit, known[rows], strategy, streams.take(rows), n_draws
+                experts, circuit, known[rows], strategy, streams.take(rows), n_draws, is_categorical
             )
             for rows in chunks
         )

@@ -54,7 +54,6 @@ def _ascend(score: Callable[[FloatArray], FloatArray], Z: FloatArray) -> FloatAr
 
 def _passages(score: Callable[[FloatArray], FloatArray], ends: FloatArray) -> coo_array:
     """Join ends next to each other where the density does not fall in between."""
-    # A distance of zero would be no edge.
     # Plus one: a distance of zero would be no edge.
     tree = coo_array(minimum_spanning_tree(1.0 + cdist(ends, ends)))
     start, change = ends[tree.row], ends[tree.col] - ends[tree.row]

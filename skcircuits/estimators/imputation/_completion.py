@@ -10,10 +10,11 @@ from skcircuits.numerics._random import draw_states
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 
 
-def complete_rows(experts, circuit, X, strategy, streams, n_draws):
+def complete_rows(experts, circuit, X, strategy, streams, n_draws, is_categorical):
     """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer.
 
-    `experts`: pairs of a weight and a circuit; `circuit`: their mixture.
+    `experts`: pairs of a weight and a circuit; `circuit`: their mixture; `is_categorical`: mask of
+    the columns whose cells are codes (integers may be states of a circuit, yet numbers).
     """
     if strategy == "mpe":
 
@@ -28,7 +29,7 @@ def complete_rows(experts, circuit, X, strategy, streams, n_draws):
     else:
 
         def answer(rows):
-            return _expected(experts, rows)
+            return _expected(experts, rows, is_categorical)
 
     return completed_or_marginal(answer, X, circuit)
 
@@ -49,12 +50,12 @@ def _drawn(experts, X, streams, n_draws):
     return completed
 
 
-def _expected(experts, X):
+def _expected(experts, X, is_categorical):
     """Conditional means of numbers, and the most probable of the categories."""
     answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
     completed = sum(w[:, None] * means for w, (means, _) in zip(weights, answers, strict=True))
-    for j in answers[0][1]:
-        # The mean of codes means nothing: categories get the mode of their marginal
+    # The mean of codes means nothing: categories get the mode of their marginal
+    for j in np.flatnonzero(is_categorical).tolist():
         missing = np.isnan(X[:, j])
         likely = sum(
             w[missing, None] * tables[j][missing]

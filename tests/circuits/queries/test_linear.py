@@ -106,7 +106,7 @@ def test_answers_given_alternatives_in_two_columns():
     circuit, free = labelled_mixture(), np.full((1, 3), np.nan)
     bands = [LinearBound({0: 1.0, 1: 1.0}, *ends) for ends in ((-np.inf, 1.0), (3.5, 4.5))]
     known = Evidence(free.copy(), Box(free.copy(), free.copy()))
-    conditioned = LinearCircuit(circuit.plan, known, [[band] for band in bands])
+    conditioned = LinearCircuit(circuit.plan, [(known, [band]) for band in bands])
     plain = circuit.sample(80_000, random_state=0)
     total = plain[:, 0] + plain[:, 1]
     kept = plain[(total <= 1.0) | ((total >= 3.5) & (total <= 4.5))]

@@ -197,7 +197,7 @@ def test_most_probable_rows_of_marginals_sum_the_others_out(density, given):
     assert np.isfinite(numbers.score_samples(row)[0])
     # Max-product finds the best row of one choice of components, which is a good one
     others = numbers.score_samples(numbers.sample(500, random_state=0))
-    assert numbers.score_samples(row)[0] >= np.quantile(others, 0.9)
+    assert numbers.score_samples(row)[0] >= np.quantile(others, 0.8)
 
 
 def test_most_probable_rows_of_marginals_of_mixtures():
