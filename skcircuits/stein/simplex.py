@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_non_negative
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray
 
@@ -64,10 +64,7 @@ def simplex_weights(
     array([0.4, 0.4, 0.2])
     """
     scaled = _scaled(float_array(K, "K"))
-    if not 0 <= regularization < np.inf:
-        raise ValueError(
-            must("regularization", "be finite, not negative", regularization=regularization)
-        )
+    require_non_negative(regularization=regularization)
     # n equal samples have an n-fold smaller variance of their mean.
     if solver not in _SOLVERS:
         raise ValueError(must("solver", f"be one of {sorted(_SOLVERS)}", solver=solver))

@@ -148,5 +148,5 @@ def test_counts_are_positive(counts):
 
 @pytest.mark.parametrize("regularization", [-1.0, np.nan, np.inf])
 def test_regularization_is_a_ridge(regularization):
-    with pytest.raises(ValueError, match="regularization must be finite, not negative"):
+    with pytest.raises(ValueError, match="regularization must be a finite non-negative number"):
         simplex_weights(np.eye(2), regularization=regularization)

@@ -25,7 +25,7 @@ from skcircuits.circuits.structure.units import (
     scale_unit,
     topological_order,
 )
-from skcircuits.exceptions import must, require
+from skcircuits.exceptions import must, require, require_count
 from skcircuits.protocols import FloatArray
 
 # Terms that weigh less, on the log scale, than the largest one of their sum are left out.
@@ -164,6 +164,7 @@ def cyclic_shift(
         raise ValueError(must("shift", "be an integer", shift=shift))
     known = p.cardinalities[variable]
     n_states = known if n_states is None else n_states
+    require_count(1, n_states=n_states)
     if n_states < known:
         raise ValueError(
             must("n_states", f"be at least the {known} states of the variable", n_states=n_states)
