@@ -38,8 +38,6 @@ from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import append_columns
 
-__all__ = ["EXPECTED_PREDICTION_CONSTRAINTS", "ExpectedPredictionMixin", "column_encoder"]
-
 EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     **DENSITY_CONSTRAINTS,
     **CATEGORICAL_CONSTRAINTS,
@@ -62,8 +60,9 @@ BLOCK_ROWS = 2**15
 class TrainingTable(NamedTuple):
     """What a fit has learned from.
 
-    ``tables`` are what the models have seen, completed where they had to be, none for a frozen
-    ``model``; ``encoded`` are the rows as they came; ``targets`` as `_check_targets` gives them.
+    ``tables`` are what the models have seen, completed where they had to be; none for a frozen
+    ``model``, or if they were not to be kept. ``encoded`` are the rows as they came, ``targets``
+    what `_check_targets` gives.
     """
 
     model: BaseEstimator
@@ -242,8 +241,8 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(self, X, y, sample_weight, fit_params):
-        """Learn the models and the density of the rows."""
+    def _fit(self, X, y, sample_weight, fit_params, keep_tables=False):
+        """Learn the models and the density of the rows; completed tables are as large as X each."""
         model = self._default_estimator(y) if self.estimator is None else self.estimator
         self._check_kind(model)
         frozen = isinstance(model, FrozenEstimator)
@@ -266,8 +265,10 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         encoded = self._learn_density(X, sample_weight=sample_weight)
         self._bounds = _range_of(encoded) if _refuses_negative_values(model) else None
         if must_complete:
-            tables = list(self._completed_tables(encoded, targets))
-            models = [clone(model).fit(table, y, **fit_params) for table in tables]
+            models = []
+            for table in self._completed_tables(encoded, targets):
+                models.append(clone(model).fit(table, y, **fit_params))
+                tables += [table] if keep_tables else []
         self._scale = self._answer_scale(models, y)
         self.estimator_ = models[0]
         self.estimators_ = models
@@ -462,7 +463,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     def _expected_response(self, method):
         """Give what computes the expected answers of a method."""
-        tol = self.tol / self._share_of(method)
+        tol = self.tol / self._expectation_weight(method)
         budget = DrawBudget(self.n_draws, tol, self._scale, self._seed, self.n_jobs)
         return ExpectedResponse(
             Response(self.estimators_, method, self._schema.decode),
@@ -472,7 +473,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             draws_only=self.method == "draws",
         )
 
-    def _share_of(self, method):
+    def _expectation_weight(self, method):
         """Weight of the expectation in the answer."""
         return 1.0
 

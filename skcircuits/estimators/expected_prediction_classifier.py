@@ -172,7 +172,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             The fitted model.
         """
         self._stack = None
-        training = self._fit(X, y, sample_weight, fit_params)
+        training = self._fit(X, y, sample_weight, fit_params, keep_tables=self.stacking)
         self.classes_ = self.estimator_.classes_
         self._stack, self._unstacked = self._learn_stack(training)
         self.stacking_weights_ = np.ones(1) if self._stack is None else self._stack.weights
@@ -370,17 +370,17 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         mean = np.clip(moments.mean, 0.0, 1.0)
         if self._stack is None:
             return replace(moments, mean=mean)
-        share = self._share_of("predict_proba")
-        return replace(moments, mean=self._stack(mean, cells), error=share * moments.error)
+        weight = self._expectation_weight("predict_proba")
+        return replace(moments, mean=self._stack(mean, cells), error=weight * moments.error)
 
-    def _share_of(self, method):
+    def _expectation_weight(self, method):
         is_stacked = method == "predict_proba" and self._stack is not None
         return float(self._stack.weights[0]) if is_stacked else 1.0
 
     def _way_of(self, method):
         way = super()._way_of(method)
-        share = self._share_of(method)
-        return way if share == 1.0 else f"{way}; stacked, with a weight of {share:.2f}"
+        weight = self._expectation_weight(method)
+        return way if weight == 1.0 else f"{way}; stacked, with a weight of {weight:.2f}"
 
     def _answer_scale(self, models, y):
         return 1.0

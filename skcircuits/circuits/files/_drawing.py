@@ -13,6 +13,8 @@ from skcircuits.circuits.structure.units import Product, Sum, Unit
 
 # Far less than the distance between two parents.
 SIBLING_GAP = 1e-6
+# Circuits up to this many units are described unit by unit.
+MAX_DESCRIBED = 40
 
 
 def layered_positions(
@@ -216,10 +218,6 @@ def _box(node: Node, x: float, y: float) -> str:
         f'<rect x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'rx="5" fill="{COLORS[node.kind]}" stroke="#555"/>{words}'
     )
-
-
-# Circuits up to this many units are described unit by unit.
-MAX_DESCRIBED = 40
 
 
 def describe(plan: Plan) -> str:

@@ -16,8 +16,6 @@ from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, 
 from skcircuits.learning.gaussian_mixture._held_out import Predictions, split_table
 from skcircuits.parallel import Parallel, delayed
 
-__all__ = ["Expert", "Trials", "experts_for"]
-
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _LEAST_WEIGHT = 0.05  # experts of less are not worth their time

@@ -37,10 +37,10 @@ PRIOR_RIDGE = 0.3
 MAX_SCORED_ROWS = 4000
 # Weight of Stein's identity for moments beside one for the kernel, and the columns beyond which
 # correlations cost more than they tell.
-MOMENT_SHARE, MAX_WHITENED = 2.0, 1000
+MOMENT_WEIGHT, MAX_WHITENED = 2.0, 1000
 # Weight of keeping the fractions of parts that valleys separate: nearly all for weights; in a score
 # they count beside what else is wrong.
-PART_SHARE, SCORED_PART_SHARE = 10.0, 0.3
+PART_WEIGHT, SCORED_PART_WEIGHT = 10.0, 0.3
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 
@@ -172,7 +172,7 @@ class WeighingProblem:
         form, gram, which = self._form()
         totals, counts = np.bincount(which, weights[self.possible]), np.bincount(which)
         distinct = self.distinct_samples(which)
-        whole = self._with_identities(form, distinct, counts, SCORED_PART_SHARE)
+        whole = self._with_identities(form, distinct, counts, SCORED_PART_WEIGHT)
         # What the kernel does not explain is noise to the weights: no kernel may gain by
         # gathering them.
         ridge = self._choose_ridge(whole, counts, distinct)
@@ -202,8 +202,8 @@ class WeighingProblem:
         if not isinstance(self.regularization, str):
             return float(self.regularization)
         # What is summed out exactly has no noise to be held back by.
-        share_sampled = float(1.0 - np.isnan(distinct).mean())
-        prior = max(PRIOR_RIDGE * share_sampled**4, 1e-6)
+        fraction_sampled = float(1.0 - np.isnan(distinct).mean())
+        prior = max(PRIOR_RIDGE * fraction_sampled**4, 1e-6)
         rows = spread_rows(len(distinct))
         seen = distinct[rows]
         return choose_ridge(
@@ -225,7 +225,7 @@ class WeighingProblem:
             [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
         )
 
-    def _with_identities(self, form, distinct, counts, part_share=PART_SHARE):
+    def _with_identities(self, form, distinct, counts, part_weight=PART_WEIGHT):
         """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
         if not self.is_automatic or self.operator == "difference":
             return form
@@ -235,13 +235,13 @@ class WeighingProblem:
         elif isinstance(self.units, Whitening):
             scores = self.target.grad_log_prob(distinct)
             residuals = self.units.moment_residuals(distinct, scores)
-            features = scaled_features(form.diagonal(), residuals, counts, MOMENT_SHARE)
-            form = self._with_parts(form, distinct, counts, part_share)
+            features = scaled_features(form.diagonal(), residuals, counts, MOMENT_WEIGHT)
+            form = self._with_parts(form, distinct, counts, part_weight)
         else:
             return form
         return form if features is None else form.with_features(features)
 
-    def _with_parts(self, form, distinct, counts, share):
+    def _with_parts(self, form, distinct, counts, weight):
         """Keep the fractions of parts of a density which Stein's identity cannot compare."""
         if isinstance(self.target, GivenGradients):
             return form
@@ -253,7 +253,7 @@ class WeighingProblem:
         parts = separate_parts(score, self.units.transform(distinct))
         excess = np.eye(parts.max() + 1)[parts]
         excess -= counts @ excess / counts.sum()
-        features = scaled_features(form.diagonal(), excess, counts, share)
+        features = scaled_features(form.diagonal(), excess, counts, weight)
         return form if features is None else form.with_features(features)
 
 

@@ -37,6 +37,12 @@ MAX_REACH = 1e100  # of gamma in units of a column
 # expanded: rounding errors stay below 1e-9.
 _MAX_EXPANDED = 1e6
 _BLOCK_BYTES = 1 << 20  # bytes of temporaries per block
+# Up to this many columns one matrix product over the d (d + 1) / 2 products of
+# coordinates is faster than a triangular product per pattern.
+MAX_PRODUCT_COLUMNS = 22
+_PATTERN_BYTES = 1 << 22  # gathered points of a block of patterns stay in the cache
+_FORM_BYTES = 1 << 22  # forms of many patterns at once, which products need
+_BAND = 8  # triangular products skip the upper triangle in bands of so many rows
 
 
 def log_expected_rbf(
@@ -246,14 +252,6 @@ def _left_side(
     constant -= half_log_determinants.reshape(len(centres), -1)[stack.shape][:, group.pattern]
     linear[:, np.arange(len(missing))[:, None], missing] = moved.transpose(1, 2, 0)
     return np.concatenate([linear, constant[:, :, None]], axis=2)
-
-
-# Up to this many columns one matrix product over the d (d + 1) / 2 products of
-# coordinates is faster than a triangular product per pattern.
-MAX_PRODUCT_COLUMNS = 22
-_PATTERN_BYTES = 1 << 22  # gathered points of a block of patterns stay in the cache
-_FORM_BYTES = 1 << 22  # forms of many patterns at once, which products need
-_BAND = 8  # triangular products skip the upper triangle in bands of so many rows
 
 
 @dataclass(frozen=True, eq=False)

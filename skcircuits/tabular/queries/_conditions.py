@@ -111,6 +111,7 @@ def _as_condition(given: Any, schema: TableSchema) -> Any:
     if isinstance(given, Mapping):
         return {k: v for k, v in given.items() if not (np.ndim(v) == 0 and is_missing(v))}
     if isinstance(given, str):
+        # Only `is missing` needs a look here; other texts are parsed together, where they are alike
         if "missing" not in given:
             return given
         given = parse_text(given, schema)
