@@ -26,7 +26,7 @@ def test_threads_share_the_work():
     both = threading.Barrier(2)
 
     def meet(number):
-        both.wait(timeout=10)
+        both.wait(timeout=60)
         names.add(threading.current_thread().name)
 
     thread_map(meet, [(number,) for number in range(6)], 2)
@@ -61,7 +61,7 @@ def test_number_of_threads_is_joblibs():
         thread_map(pow, [(2, 3)], 0)
     both = threading.Barrier(2)
     with joblib.parallel_config("threading", n_jobs=2):
-        assert thread_map(lambda: both.wait(timeout=10) >= 0, [(), ()]) == [True, True]
+        assert thread_map(lambda: both.wait(timeout=60) >= 0, [(), ()]) == [True, True]
 
 
 def test_overlapping_limits_of_blas_end_with_the_last():
