@@ -16,8 +16,14 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
-from skcircuits.estimators.shared._density import CircuitDensity
+from skcircuits.estimators._base import (
+    CATEGORICAL_CONSTRAINTS,
+    Interval,
+    StrOptions,
+    check_weights,
+    fit_context,
+)
+from skcircuits.estimators.shared._density import CircuitDensity, check_observed
 from skcircuits.estimators.shared._fitting import drive, warn_not_converged
 from skcircuits.exceptions import must
 from skcircuits.learning.gaussian_mixture._candidates import (
@@ -29,7 +35,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     without_structure,
 )
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
-from skcircuits.learning.gaussian_mixture._learner import EMSettings
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
@@ -229,6 +235,62 @@ class GaussianMixtureDensity(CircuitDensity):
         self.random_state = random_state
         self.verbose = verbose
 
+    @fit_context
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Learn from some rows of a table that need not fit into memory.
+
+        The first rows are fitted as by `fit`: they decide which columns are categorical, the
+        number and kind of components, their prior and the probability of new categories. Later
+        ones, and those that come after a `fit`, are read once, by one iteration of on-line
+        expectation maximisation [4]_.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; cells may be missing. Batches should be as like one another as rows in random
+            order are, and hold many rows for each component.
+        y : Ignored
+            Present by convention.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; None gives all the same.
+
+        Returns
+        -------
+        GaussianMixtureDensity
+            The estimator.
+
+        References
+        ----------
+        .. [4] Cappé and Moulines, "On-line Expectation-Maximization Algorithm for Latent Data
+           Models", Journal of the Royal Statistical Society B 71, 2009.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcircuits import GaussianMixtureDensity
+        >>> rng = np.random.default_rng(0)
+        >>> density = GaussianMixtureDensity(n_components=1)
+        >>> for _ in range(5):
+        ...     density = density.partial_fit(rng.normal(3.0, 1.0, size=(1000, 2)))
+        >>> density.means_.round(1)
+        array([[3., 3.]])
+        """
+        if not self.__sklearn_is_fitted__():
+            return self._fit(X, sample_weight)
+        X = self._read_table(X)
+        sample_weight = check_weights(sample_weight, X)
+        check_observed(X, sample_weight)
+        table = MixtureTable.prepare(X, self._schema.cardinalities, sample_weight, self._units)
+        # a restart may stand in the pool several times
+        learned = {s: learn_more(table, s, self.pseudo_count) for s in dict.fromkeys(self._states)}
+        self._keep([learned[state] for state in self._states], table)
+        return self
+
+    def _keep(self, states, table):
+        """Set the fitted attributes, and keep what further rows are learned with."""
+        self._states, self._units = states, table.take(np.empty(0, dtype=np.intp))
+        vars(self).update(self._attributes(states, table))
+
     def _fit_rows(self, rows, generator):
         table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
         settings = EMSettings(
@@ -266,7 +328,7 @@ class GaussianMixtureDensity(CircuitDensity):
             X=rows.X,
         )
         self._given_fits = None  # they have done their part
-        vars(self).update(self._attributes(result.state, table))
+        self._keep(result.state, table)
         self._check_convergence(result.converged, len(result.state) == n_members)
 
     def _clone_for_draw(self):
@@ -333,7 +395,7 @@ class GaussianMixtureDensity(CircuitDensity):
             attributes=lambda states: self._attributes(states, table),
             X=X,
         )
-        vars(self).update(self._attributes(result.state, table))
+        self._keep(result.state, table)
         self._check_convergence(result.converged, True)
 
     def _check_convergence(self, has_ended, is_complete):

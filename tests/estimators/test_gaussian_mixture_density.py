@@ -263,3 +263,67 @@ def test_verbose_lines_tell_the_log_posterior(capsys):
     GaussianMixtureDensity(n_components=1, covariance_type="tied", verbose=1).fit(X)
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("[GaussianMixtureDensity] iteration 1: log posterior -")
+
+
+def test_batches_of_complete_rows_average_their_moments():
+    """Statistics of complete rows under one component do not depend on its parameters."""
+    rng = np.random.default_rng(0)
+    batches = [rng.normal(loc, 1.0, size=(n, 2)) for loc, n in ((0.0, 40), (1.0, 100), (3.0, 7))]
+    density = GaussianMixtureDensity(n_components=1, covariance_type="diag")
+    total, mean = 0, np.zeros(2)
+    for batch in batches:
+        density.partial_fit(batch)
+        step = len(batch) * (2 * total + len(batch)) / (total + len(batch)) ** 2
+        mean += step * (batch.mean(axis=0) - mean)
+        total += len(batch)
+        np.testing.assert_allclose(density.means_[0], mean, rtol=1e-10)
+    np.testing.assert_allclose(density.expectation(), mean, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"covariance_type": "full", "n_components": 2},
+        {"covariance_type": "shrunk", "n_components": 2},
+        {"covariance_type": "tied", "n_components": 2, "pool": 2},
+        {"covariance_type": "factor", "n_factors": 1, "n_components": 2},
+        {"covariance_type": "diag", "n_components": 2},
+        {"covariance_type": "tied", "n_components": 1, "location_model": True},
+        {"n_components": "bic", "max_components": 2},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_batches_teach_most_of_what_the_whole_table_does(parameters):
+    table, unseen = mixed_frame(4000), mixed_frame(2000, seed=1)
+    table = table.sample(frac=1.0, random_state=0)
+    unseen.loc[3, "label"] = "another"
+    first = table.iloc[:100]
+    own = {"random_state": 0, **parameters}
+    least, most = (GaussianMixtureDensity(**own).fit(rows).score(unseen) for rows in (first, table))
+    density = GaussianMixtureDensity(**own)
+    for start in range(0, 4000, 100):
+        density.partial_fit(table.iloc[start : start + 100])
+    assert density.score(unseen) > 0.5 * (least + most)
+    np.testing.assert_allclose(density.weights_.sum(), 1.0)
+
+
+def test_a_fit_goes_on_with_further_rows_and_survives_those_that_it_refuses():
+    X = two_groups()
+    density = GaussianMixtureDensity(n_components=2, random_state=0).fit(X)
+    before = density.score_samples(X)
+    for refused, message in (
+        (X[:, :2], "features"),
+        (np.full((2, 3), np.nan), "have an observed cell"),
+        (np.full((2, 3), np.inf), "infinity"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            density.partial_fit(refused)
+    np.testing.assert_array_equal(density.score_samples(X), before)
+    shifted = X + np.array([10.0, 0.0, 0.0])
+    unexpected = density.score(shifted)
+    assert density.partial_fit(shifted).score(shifted) > unexpected + 1.0
+    weighted = GaussianMixtureDensity(n_components=2, random_state=0).fit(X)
+    twice = np.repeat(shifted, 2, axis=0)
+    weighted.partial_fit(shifted, sample_weight=np.full(len(X), 2.0))
+    density = GaussianMixtureDensity(n_components=2, random_state=0).fit(X).partial_fit(twice)
+    np.testing.assert_allclose(weighted.score_samples(X), density.score_samples(X), rtol=1e-9)

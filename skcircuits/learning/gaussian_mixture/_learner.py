@@ -61,7 +61,8 @@ class MixtureState:
     `log_likelihood`: of all rows under the parameters before the last iteration, in original
     units. `lower_bound`: log posterior per row up to a constant under the same parameters; it
     never falls once the prior is learned. `n_iter`: iterations since its start.
-    `at_optimum`: whether the last iteration gained less than the tolerance.
+    `at_optimum`: whether the last iteration gained less than the tolerance. `sums`: the expected
+    statistics that the last iteration maximised, of rows of `total_weight`.
     """
 
     weights: FloatArray
@@ -71,6 +72,8 @@ class MixtureState:
     lower_bound: float = -np.inf
     n_iter: int = 0
     at_optimum: bool = False
+    sums: tuple[Sums, ...] = ()
+    total_weight: float = 0.0
 
     @property
     def n_components(self) -> int:
@@ -195,6 +198,30 @@ def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
     return MixtureState(np.ones(1), gaussians, categories)
 
 
+def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) -> MixtureState:
+    """Learn from further rows, in one iteration over them.
+
+    On-line expectation maximisation (Cappé and Moulines, 2009, "On-line expectation-maximization
+    algorithm for latent data models"): expected statistics are averaged over all rows seen. A row
+    counts in proportion to the rows before it, since those were read by poorer parameters.
+    """
+    log_likelihood, (*sums, _) = _expect(table, state)
+    known, added = state.total_weight, table.total_weight
+    total = known + added
+    step = added * (2.0 * known + added) / total**2
+    averages = [
+        tuple(
+            total * ((1.0 - step) / known * old + step / added * new)
+            for old, new in zip(*kinds, strict=True)
+        )
+        for kinds in zip(state.sums, sums, strict=True)
+    ]
+    prior = state.gaussians.log_prior() + state.categories.log_prior(state.weights, pseudo_count)
+    bound = log_likelihood / added + prior / known
+    more = replace(state, n_iter=state.n_iter + 1, lower_bound=bound, total_weight=total)
+    return _maximize(more, tuple(averages), pseudo_count)
+
+
 def _step(
     table: MixtureTable,
     state: MixtureState,
@@ -202,8 +229,37 @@ def _step(
     responsibilities: FloatArray | None = None,
 ) -> MixtureState:
     """One iteration; `responsibilities` (K, n) replace those of the state."""
-    log_likelihood = 0.0
     is_adapting = state.n_iter in _ADAPT_STEPS
+    log_likelihood, (*sums, pairs) = _expect(table, state, responsibilities, is_adapting)
+    bound = log_likelihood + state.gaussians.log_prior()
+    bound += state.categories.log_prior(state.weights, settings.pseudo_count)
+    bound /= table.total_weight or 1.0  # no row has an observed cell
+    gaussians = state.gaussians
+    if is_adapting:
+        gaussians = gaussians.adapt(sums[1], table.completeness, pairs)
+        if settings.is_draw:
+            gaussians = gaussians.relax(sums[1], pairs)
+    gain = abs(bound - state.lower_bound)
+    stepped = replace(
+        state,
+        gaussians=gaussians,
+        log_likelihood=log_likelihood - table.log_scale,
+        lower_bound=bound,
+        n_iter=state.n_iter + 1,
+        at_optimum=state.n_iter > _ADAPT_STEPS.start and gain < settings.tol,
+        total_weight=table.total_weight,
+    )
+    return _maximize(stepped, tuple(sums), settings.pseudo_count)
+
+
+def _expect(
+    table: MixtureTable,
+    state: MixtureState,
+    responsibilities: FloatArray | None = None,
+    with_pairs: bool = False,
+) -> tuple[float, tuple[Sums, Sums, Sums, Sums]]:
+    """Log-likelihood, and sums over the rows: counts, numbers, categories, and pairs of cells."""
+    log_likelihood = 0.0
     totals: list[tuple[Sums, Sums, Sums, Sums]] = []
     for rows in table.blocks:
         groups = table.groups(rows) if state.gaussians.uses_patterns else []
@@ -216,27 +272,23 @@ def _step(
             own = responsibilities[:, rows]
         own = own * table.weights[rows]
         log_likelihood += float(table.weights[rows] @ log_density)
-        pairs = numbers.pairs(own) if is_adapting else ()
+        pairs = numbers.pairs(own) if with_pairs else ()
         totals.append(((own.sum(axis=1),), numbers.sums(own), codes.sums(own), pairs))
-    counts, numbers_sums, codes_sums, pairs = (
+    counts, of_numbers, of_codes, of_pairs = (
         tuple(sum(parts) for parts in zip(*kind, strict=True)) for kind in zip(*totals, strict=True)
     )
-    gaussians = state.gaussians
-    if is_adapting:
-        gaussians = gaussians.adapt(numbers_sums, table.completeness, pairs)
-        if settings.is_draw:
-            gaussians = gaussians.relax(numbers_sums, pairs)
-    bound = log_likelihood + state.gaussians.log_prior()
-    bound += state.categories.log_prior(state.weights, settings.pseudo_count)
-    bound /= table.total_weight or 1.0  # no row has an observed cell
-    return MixtureState(
-        state.categories.weights(counts[0], settings.pseudo_count),
-        gaussians.maximize(numbers_sums),
-        state.categories.maximize(codes_sums),
-        log_likelihood - table.log_scale,
-        bound,
-        state.n_iter + 1,
-        state.n_iter > _ADAPT_STEPS.start and abs(bound - state.lower_bound) < settings.tol,
+    return log_likelihood, (counts, of_numbers, of_codes, of_pairs)
+
+
+def _maximize(state: MixtureState, sums: tuple[Sums, ...], pseudo_count: float) -> MixtureState:
+    """Parameters that maximise the expected posterior."""
+    (counts,), of_numbers, of_codes = sums
+    return replace(
+        state,
+        weights=state.categories.weights(counts, pseudo_count),
+        gaussians=state.gaussians.maximize(of_numbers),
+        categories=state.categories.maximize(of_codes),
+        sums=sums,
     )
 
 

@@ -45,9 +45,13 @@ class MixtureTable:
 
     @classmethod
     def prepare(
-        cls, X: FloatArray, cardinalities: IntArray, sample_weight: FloatArray | None = None
+        cls,
+        X: FloatArray,
+        cardinalities: IntArray,
+        sample_weight: FloatArray | None = None,
+        like: MixtureTable | None = None,
     ) -> MixtureTable:
-        """Prepare a table of numbers and codes.
+        """Prepare a table of numbers and codes, in its own units or `like` an earlier one.
 
         Rows without weight or without any observed cell are left out. A column without
         observed cells has location 0 and scale 1.
@@ -62,13 +66,16 @@ class MixtureTable:
         X = X[source]
         is_number = cardinalities == 0
         measured = X if is_number.all() else X[:, is_number]
-        moments = ColumnMoments.of(measured, weights)
-        scale = np.sqrt(moments.variance)
-        numbers = measured - moments.mean
-        numbers /= scale
+        if like is not None:
+            columns = like.location, like.scale, like.jitter, cardinalities
+        else:
+            moments = ColumnMoments.of(measured, weights)
+            scale = np.sqrt(moments.variance)
+            jitter = np.array([_resolution(column) for column in measured.T]) / scale
+            columns = moments.mean, scale, jitter**2 / 12.0, cardinalities
+        numbers = measured - columns[0]
+        numbers /= columns[1]
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
-        jitter = np.array([_resolution(column) for column in measured.T]) / scale
-        columns = moments.mean, scale, jitter**2 / 12.0, cardinalities
         return cls._cut(numbers, codes, weights, source, columns)
 
     @classmethod
