@@ -73,6 +73,11 @@ class TableSchema:
         return [column.name for column in self.columns]
 
     @cached_property
+    def index_of(self) -> dict[str | int, int]:
+        """Places of the columns by name."""
+        return {name: j for j, name in enumerate(self.names)}
+
+    @cached_property
     def text_names(self) -> tuple[list[str], list[str]]:
         """Names of the columns in texts, as they are and in their NFKC form."""
         known = [column.text_name for column in self.columns]

@@ -66,7 +66,6 @@ class Binder:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._index = {name: j for j, name in enumerate(schema.names)}
 
     def formula(self, query: Query) -> Formula:
         """Formula of a query."""
@@ -93,9 +92,9 @@ class Binder:
         """Index of a column."""
         if isinstance(name, Place):
             return name.index
-        if name not in self._index:
+        if name not in self._schema.index_of:
             raise unknown_column(name, self._schema.names)
-        return self._index[name]
+        return self._schema.index_of[name]
 
     def column_of(self, expression: Any) -> int | None:
         """Index of the column that an expression is, None where it is more than that."""

@@ -164,8 +164,6 @@ def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableS
                     states[variable] = np.ones((n_boxes, len(values.mask)), dtype=bool)
                 states[variable][rows] = values.mask
         start += n
-    # Queries know infinite bounds, boxes mark them NaN
-    lower[lower == -np.inf] = upper[upper == np.inf] = np.nan
     query = np.array([i for i, _ in cells], dtype=np.int64)
     if n_boxes != len(cells) or max(counts, default=1) > 1:
         query = np.repeat(query, counts)
@@ -177,7 +175,8 @@ def _intervals(cell: Cell, schema: TableSchema) -> list[tuple[int, list[float], 
     found = []
     for variable, values in cell.items():
         if isinstance(variable, int) and isinstance(values, NumberSet):
-            if schema.columns[variable].is_integral:
+            # One interval is rounded with the others; it has no neighbours
+            if len(values.edges) > 2 and schema.columns[variable].is_integral:
                 values = values.of_integers()
             found.append((variable, *values.bounds()))
     return found

@@ -180,7 +180,7 @@ def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
     """Read a dataframe: plain cells are observed, intervals and sets constrain."""
     bounds = _bounds_by_column(frame)
     columns = bounds if bounds is not None else _cells_by_column(frame)
-    index = {name: j for j, name in enumerate(schema.names)}
+    index = schema.index_of
     observed = np.full((len(frame), len(schema.columns)), np.nan)
     constraints: dict[Any, list[Any]] = {}
     for name, cells in columns.items():

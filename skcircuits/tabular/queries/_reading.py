@@ -36,7 +36,7 @@ def compile_queries(queries: Sequence[Any], schema: TableSchema) -> Boxes:
 
 def read_mapping(query: Mapping[Any, Any], schema: TableSchema, *, missing_is_free: bool) -> Cell:
     """Read a mapping from columns to constraints; missing ones may say nothing."""
-    index = {name: j for j, name in enumerate(schema.names)}
+    index = schema.index_of
     cell: Cell = {}
     for key, constraint in query.items():
         if key not in index:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from math import inf, nextafter
+from math import inf, nan, nextafter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,12 +106,14 @@ class NumberSet:
         return NumberSet(edges)
 
     def bounds(self) -> tuple[list[float], list[float]]:
-        """Closed lower and upper bounds of the intervals, infinite where open."""
+        """Closed lower and upper bounds of the intervals, NaN where open."""
         if len(self.edges) == 2:  # the way of most
             lower, after = self.edges.tolist()
-            return [lower], [inf if after == inf else nextafter(after, -inf)]
-        lower, upper = self.intervals()
-        return lower.tolist(), upper.tolist()
+            upper = nan if after == inf else nextafter(after, -inf)
+            return [nan if lower == -inf else lower], [upper]
+        starts, stops = self.intervals()
+        starts = np.where(starts == -inf, nan, starts)
+        return starts.tolist(), np.where(stops == inf, nan, stops).tolist()
 
     def intervals(self) -> tuple[FloatArray, FloatArray]:
         """Closed bounds of the intervals, both of shape (n,), infinite where open."""

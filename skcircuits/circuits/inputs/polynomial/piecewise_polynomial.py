@@ -45,8 +45,9 @@ class PiecewisePolynomialLayer(DensityLayer):
             np.stack([unit.tail_masses for unit in units]),
             np.stack([unit.tail_scales for unit in units]),
         )
+        self._columns = np.unique(variables)
         self.groups = []
-        for variable in np.unique(variables).tolist():
+        for variable in self._columns.tolist():
             own = np.flatnonzero(variables == variable)
             atoms = [(units[i].atoms, units[i].atom_masses) for i in own.tolist()]
             self.groups.append(PolynomialGroup(variable, own, atoms, self.pieces))
@@ -98,11 +99,11 @@ class PiecewisePolynomialLayer(DensityLayer):
 
     def _bounds(self, box: Box) -> FloatArray:
         """Bounds of the groups' columns, infinite where open, shape (n_groups, 2, n)."""
-        columns = [group.variable for group in self.groups]
-        bounds = np.stack([box.lower.T.take(columns, 0), box.upper.T.take(columns, 0)], axis=1)
-        is_open = np.isnan(bounds)
-        if is_open.any():
-            bounds = np.where(is_open, [[-np.inf], [np.inf]], bounds)
+        bounds = np.empty((len(self.groups), 2, len(box.lower)))
+        for side, ends, infinity in ((0, box.lower, -np.inf), (1, box.upper, np.inf)):
+            own = ends.T.take(self._columns, 0)
+            own[np.isnan(own)] = infinity
+            bounds[:, side] = own
         return bounds
 
     def log_max(self, X: FloatArray) -> FloatArray:

@@ -498,7 +498,9 @@ class QueriesMixin:
         return self._own_columns(result)
 
     def _require_fitted(self):
-        check_is_fitted(self)
+        # check_is_fitted looks up the tags of an estimator first, at a tenth of a question's time
+        if not self.__sklearn_is_fitted__():
+            check_is_fitted(self)
 
     def _compile(self, queries):
         return compile_queries(queries, self._schema)
