@@ -5,11 +5,14 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
+from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._training_rows import ValidationMixin
+from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.continuous_mixture._learner import (
     ContinuousSchedule,
     complete_by_latent_tree,
@@ -26,6 +29,10 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     [1]_. What comes out is an ordinary mixture circuit, which needs no decoder. Hundreds of
     components follow smooth variation of rows that a handful of free ones cannot.
 
+    With `n_latent_states` a tree of latent variables is learned from the same rows and mixed in:
+    it follows the dependence of neighbouring columns where the shared points follow what all
+    columns have in common, so that both together are often likelier than either.
+
     Parameters
     ----------
     n_components : int, default=256
@@ -34,6 +41,10 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         queries grows in proportion.
     n_latent_dimensions : int, default=4
         Dimensions of the latent points.
+    n_latent_states : int, default=None
+        Also learn a latent Chow-Liu tree with that many states per variable, as
+        `HiddenChowLiuDensity` does. Its weight is the one that makes the validation rows
+        likeliest. None: no such tree.
     n_hidden_units : int, default=128
         Units in each of the two hidden layers of the decoder.
     learning_rate : float, default=0.003
@@ -63,12 +74,15 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     Attributes
     ----------
     circuit_ : Circuit
-        The mixture, smooth and structured-decomposable, in original units; built when first
-        asked for.
+        The mixture, smooth and (without latent tree) structured-decomposable, in original
+        units; built when first asked for.
+    latent_tree_weight_ : float
+        Weight of the latent tree; 0 without.
     parents_ : ndarray of shape (n_features_in_,)
         The tree: parent of each column, -1 at the root.
     validation_scores_ : list of float
-        Mean log probability of the validation rows after each pass, in states.
+        Mean log probability of the validation rows after each pass, in states, before a latent
+        tree is mixed in.
     n_iter_ : int
         Number of passes.
     bin_edges_ : tuple of ndarray or None
@@ -118,6 +132,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         **ValidationMixin._validation_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "n_latent_dimensions": [Interval(Integral, 1, 64, closed="both")],
+        "n_latent_states": [Interval(Integral, 1, None, closed="left"), None],
         "n_hidden_units": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0, 1, closed="right")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -135,6 +150,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         *,
         n_components=256,
         n_latent_dimensions=4,
+        n_latent_states=None,
         n_hidden_units=128,
         learning_rate=0.003,
         batch_size=256,
@@ -150,6 +166,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     ):
         self.n_components = n_components
         self.n_latent_dimensions = n_latent_dimensions
+        self.n_latent_states = n_latent_states
         self.n_hidden_units = n_hidden_units
         self.learning_rate = learning_rate
         self.batch_size = batch_size
@@ -164,40 +181,75 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         self.verbose = verbose
 
     def _fit_rows(self, rows, generator):
-        layout, validation = self._states.layout, rows.validation
+        validation = rows.validation
         # Validation rows weigh nothing: they are completed by what the others have taught.
         codes = complete_by_latent_tree(
             np.concatenate([rows.codes, validation.codes]),
             np.concatenate([rows.weight, np.zeros(len(validation.X))]),
-            layout,
+            self._states.layout,
             generator,
         )
         codes, held_out = np.split(codes, [len(rows.X)])
+        if self.n_latent_states is None:
+            result = self._learn_mixture(rows, codes, held_out, generator)
+            learned = self._attributes(result.state)
+        else:
+            with self._stages("continuous mixture", "latent tree") as (first, second):
+                result = self._learn_mixture(rows, codes, held_out, generator, first)
+                learned = self._add_latent_tree(result.state, rows, codes, generator, second)
+        self.validation_scores_ = result.scores
+        self.n_iter_ = result.n_iter
+        vars(self).update(learned)
+        vars(self).pop("circuit_", None)  # of an earlier fit
+
+    def _learn_mixture(self, rows, codes, held_out, generator, context=None):
+        """The best pass of the continuous mixture."""
         steps = learn_continuous_mixture(
             codes,
             rows.codes < 0,
-            layout,
+            self._states.layout,
             self.n_components,
             generator,
             sample_weight=rows.weight,
             schedule=self._schedule(),
         )
-        result = drive(
+        return drive(
             self,
             steps,
             max_iter=self.max_iter,
             score=lambda step: np.average(
-                step.mixture.log_prob(held_out), weights=validation.weight
+                step.mixture.log_prob(held_out), weights=rows.validation.weight
             ),
             tol=self.tol,
             n_iter_no_change=self.n_iter_no_change,
             attributes=self._attributes,
             X=rows.X,
+            context=context,
         )
-        self.validation_scores_ = result.scores
-        self.n_iter_ = result.n_iter
-        vars(self).update(self._attributes(result.state))
-        vars(self).pop("circuit_", None)  # of an earlier fit
+
+    def _add_latent_tree(self, mixture_step, rows, codes, generator, context):
+        """The fitted attributes with the best pass of a latent tree mixed in."""
+        layout, validation = self._states.layout, rows.validation
+        is_categorical = np.ones(layout.n_variables, dtype=bool)
+        latent = LatentRows(rows.states, rows.weight, codes, layout, is_categorical)
+        tree = drive(
+            self,
+            learn_latent_tree(
+                latent,
+                self.n_latent_states,
+                generator,
+                pseudo_count=self.pseudo_count,
+                schedule=LatentSchedule(n_epochs=self.max_iter),
+            ),
+            max_iter=self.max_iter,
+            score=lambda step: step.mean_log_prob(validation.states, validation.weight),
+            tol=self.tol,
+            n_iter_no_change=self.n_iter_no_change,
+            X=rows.X,
+            context=context,
+        ).state.circuit
+        scores = mixture_step.mixture.log_prob(validation.codes), tree.log_prob(validation.states)
+        return self._attributes(mixture_step, tree, _likeliest_weight(*scores, validation.weight))
 
     def _schedule(self):
         return ContinuousSchedule(
@@ -212,7 +264,11 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     @cached_property
     def circuit_(self):
         """The mixture as a circuit, built when first asked for: scores of rows do not need it."""
-        return self._states.in_original_units(self._mixture.circuit())
+        circuit = self._mixture.circuit()
+        if self._latent_tree is not None:
+            weights = [1.0 - self.latent_tree_weight_, self.latent_tree_weight_]
+            circuit = Circuit(Sum([circuit.root, self._latent_tree.root], weights=weights))
+        return self._states.in_original_units(circuit)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_mixture")
@@ -223,11 +279,30 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         if any(edges is not None for edges in self.bin_edges_):
             return super()._log_density(X)
         states = self._states.discretizer.encode(X)
-        return self._mixture.log_prob(np.nan_to_num(states, nan=-1).astype(np.int64))
+        log_density = self._mixture.log_prob(np.nan_to_num(states, nan=-1).astype(np.int64))
+        if self._latent_tree is None:
+            return log_density
+        return _mixed(log_density, self._latent_tree.log_prob(states), self.latent_tree_weight_)
 
-    def _attributes(self, step):
+    def _attributes(self, step, latent_tree=None, weight=0.0):
         """The fitted attributes after a pass."""
         return {
             "_mixture": step.mixture.in_double_precision(),
+            "_latent_tree": latent_tree,
+            "latent_tree_weight_": weight,
             "parents_": step.mixture.features.parents,
         }
+
+
+def _mixed(first, second, weight):
+    """Log probabilities of rows under a mixture of two; `weight` is the second's."""
+    return np.logaddexp(first + np.log1p(-weight), second + np.log(weight))
+
+
+def _likeliest_weight(first, second, sample_weight):
+    """Weight of the second of two densities under which rows are likeliest: a concave problem."""
+
+    def loss(weight):
+        return -np.average(_mixed(first, second, weight), weights=sample_weight)
+
+    return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)

@@ -70,7 +70,7 @@ ESTIMATORS = {
     "CircuitImputer": (CircuitImputer(), {"strategy": ["mean", "mpe"]}),
     "ContinuousMixtureDensity": (
         ContinuousMixtureDensity(n_components=4, max_iter=5, n_hidden_units=8),
-        {"n_components": [1, 2]},
+        {"n_components": [1, 2], "n_latent_states": [None, 2]},
     ),
     "ExpectedPredictionClassifier": (
         ExpectedPredictionClassifier(

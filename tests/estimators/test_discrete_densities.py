@@ -34,6 +34,9 @@ DENSITIES = {
     "continuous": ContinuousMixtureDensity(
         n_components=16, max_iter=40, batch_size=32, learning_rate=0.01, random_state=0
     ),
+    "continuous and tree": ContinuousMixtureDensity(
+        n_components=8, n_latent_states=3, max_iter=20, batch_size=32, random_state=0
+    ),
     "hidden": HiddenChowLiuDensity(n_latent_states=3, max_iter=15, random_state=0),
 }
 every_density = pytest.mark.parametrize("name", DENSITIES)
@@ -401,3 +404,34 @@ def test_latent_states_are_chosen_on_validation_rows(monkeypatch, n_rows_of_choi
     )
     alone = HiddenChowLiuDensity(max_iter=5, validation_fraction=None, random_state=0).fit(X)
     assert alone.n_latent_states_ == 1
+
+
+def test_the_weight_of_the_latent_tree_is_the_likeliest_on_validation_rows(X):
+    X, validation = X[:200], X[200:]
+    validation[::5, 1] = np.nan
+    both = fit(make("continuous and tree"), X, X_val=validation)
+    assert 0.0 < both.latent_tree_weight_ < 1.0
+    alone = fit(make("continuous and tree", n_latent_states=None), X, X_val=validation)
+    assert alone.latent_tree_weight_ == 0.0
+    # The draws of the mixture come first: it is the same in both
+    probabilities = [np.exp(density.score_samples(validation)) for density in (alone, both)]
+    tree = (probabilities[1] - (1 - both.latent_tree_weight_) * probabilities[0]) / (
+        both.latent_tree_weight_
+    )
+    by_weight = {
+        weight: np.log((1 - weight) * probabilities[0] + weight * tree).mean()
+        for weight in np.linspace(0.0, 1.0, 101)
+    }
+    best = max(by_weight, key=by_weight.get)
+    assert both.latent_tree_weight_ == pytest.approx(best, abs=0.011)
+    assert both.score(validation) >= max(by_weight.values()) - 1e-9
+    assert both.score(validation) > alone.score(validation)
+
+
+def test_a_refit_without_latent_tree_forgets_it(X):
+    density = fit(make("continuous and tree"), X)
+    density.circuit_  # noqa: B018, built when first asked for
+    fit(density.set_params(n_latent_states=None), X)
+    once = fit(make("continuous and tree", n_latent_states=None), X)
+    np.testing.assert_array_equal(density.score_samples(X), once.score_samples(X))
+    np.testing.assert_allclose(density.circuit_.log_prob(X), once.score_samples(X), rtol=1e-12)
