@@ -36,10 +36,11 @@ class RandomCircuit:
     zeros : float, share of zero probabilities and weights
     joint : bool, allow multivariate Gaussian units
     splits : dict, default=None, ways to split scopes; shared by compatible circuits
+    spread : float, weights of sums are multiplied by 10 to the power of up to ± this
     """
 
     def __init__(
-        self, seed, cardinalities, *, structured=True, zeros=0.15, joint=True, splits=None
+        self, seed, cardinalities, *, structured=True, zeros=0.15, joint=True, splits=None, spread=0
     ):
         self.rng = np.random.default_rng(seed)
         self.cardinalities = [int(n_states) for n_states in cardinalities]
@@ -47,6 +48,7 @@ class RandomCircuit:
         self.zeros = zeros
         self.joint = joint
         self.splits = {} if splits is None else splits
+        self.spread = spread
         self._pool = {}
 
     def circuit(self) -> Circuit:
@@ -71,7 +73,7 @@ class RandomCircuit:
     def _sum(self, scope):
         n_terms = self.rng.integers(2, 4)
         terms = [self._product(scope) for _ in range(n_terms)]
-        return Sum(terms, weights=self._simplex(n_terms))
+        return Sum(terms, weights=self._weights(n_terms))
 
     def _product(self, scope):
         fixed = self.structured or len(scope) == 2
@@ -86,8 +88,7 @@ class RandomCircuit:
     def _leaf_mixture(self, scope):
         if self.rng.random() < 0.5:
             return self._leaf(scope)
-        weights = self._simplex(2)
-        return Sum([self._leaf(scope), self._leaf(scope)], weights=weights)
+        return Sum([self._leaf(scope), self._leaf(scope)], weights=self._weights(2))
 
     def _leaf(self, scope):
         if len(scope) > 1:
@@ -102,6 +103,12 @@ class RandomCircuit:
         if n_states == 2 and self.rng.random() < 0.5:
             return Bernoulli(variable, float(self.rng.random()))
         return Categorical(variable, self._simplex(n_states))
+
+    def _weights(self, size):
+        weights = self._simplex(size)
+        if self.spread:
+            weights *= 10.0 ** self.rng.uniform(-self.spread, self.spread, size)
+        return weights
 
     def _simplex(self, size):
         weights = self.rng.dirichlet(np.ones(size))

@@ -18,11 +18,8 @@ from tests.reference.random_circuits import (
 def circuit_of(seed, **options):
     """A random circuit; every third one is unnormalised, by weights from 1e-30 to 1e30."""
     cardinalities = random_cardinalities(seed, **options)
-    circuit = RandomCircuit(seed, cardinalities, structured=seed % 2 == 0).circuit()
-    if seed % 3 == 0:
-        weight = 10.0 ** np.random.default_rng(seed).uniform(-30, 30)
-        circuit = Circuit(Sum([circuit.root], weights=[weight]))
-    return circuit
+    spread = 30 if seed % 3 == 0 else 0
+    return RandomCircuit(seed, cardinalities, structured=seed % 2 == 0, spread=spread).circuit()
 
 
 def check_queries(seed):

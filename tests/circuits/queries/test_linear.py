@@ -232,3 +232,15 @@ def test_gaussians_in_three_columns():
         expected = 2.0 * weights @ norm.cdf((end - means @ normal) / spread)
         found = probability(circuit, (normal, -np.inf, end))
         assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_weights_of_all_sizes_scale_masses_alone():
+    terms = [Gaussian(0, m, 1.0) * Gaussian(1, -m, 0.5 + m) for m in (0.0, 1.0, 2.0)]
+    p = Circuit(Sum(terms, weights=[3e20, 1e20, 5e-20]))
+    bound = ([1.0, -2.0], 0.5, np.inf)
+    one, other = given(p, bound), given(p.normalize(), bound)
+    assert_allclose(one.log_mass(), other.log_mass() + p.log_partition, rtol=1e-10)
+    expected = sum(w * norm.sf((0.5 - 3 * m) / np.hypot(1, 1 + 2 * m)) for w, m in [(3, 0), (1, 1)])
+    assert_allclose(other.log_mass(), np.log(expected / 4), rtol=1e-10)
+    for first, second in zip(one.moments(), other.moments(), strict=True):
+        assert_allclose(first, second, rtol=1e-10)

@@ -16,6 +16,7 @@ from skcircuits.circuits import (
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
+from tests.reference.random_circuits import RandomCircuit, random_cardinalities
 
 NAN = np.nan
 WEIGHTS = [0.2, 0.2, 0.1, 0.1, 0.1]
@@ -182,3 +183,31 @@ def test_impossible_and_unsupported_conditions():
     zeros = np.zeros((1, 4))
     with pytest.raises(CircuitPropertyError, match="at most 3 columns"):
         RestrictedCircuit(joint.plan, Evidence(zeros * NAN, Box(zeros, zeros + 1))).log_mass()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_weights_of_all_sizes_scale_masses_alone(seed):
+    cardinalities = random_cardinalities(seed)[-5:]
+    p = RandomCircuit(seed, cardinalities, structured=seed % 2 == 0, spread=30).circuit()
+    normalised = p.normalize()
+    first, second = normalised.sample(12, random_state=seed).reshape(2, 6, -1)
+    is_free = np.random.default_rng(seed).random((2, *first.shape)) < 0.5
+    lower = np.where(is_free[0], NAN, np.minimum(first, second))
+    upper = np.where(is_free[1], NAN, np.maximum(first, second))
+    known = Evidence(np.full(lower.shape, NAN), Box(lower, upper))
+    found, expected = (RestrictedCircuit(q.plan, known) for q in (p, normalised))
+    log_mass = expected.log_mass() + p.log_partition
+    np.testing.assert_allclose(found.log_mass(), log_mass, rtol=1e-10, atol=1e-8)
+    np.testing.assert_allclose(p.log_prob_box(lower, upper), log_mass, rtol=1e-10, atol=1e-8)
+    features = [Feature(variable) for variable in p.variables]
+    asked = [
+        lambda one: one.moments(),
+        lambda one: list(one.state_probabilities().values()),
+        lambda one: one.covariance(features),
+        lambda one: one.mpe()[0],
+    ]
+    for ask in asked:
+        for one, other in zip(ask(found), ask(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-8)
+    drawn = found.sample(np.full(6, 50), np.random.default_rng(0)).reshape(6, 50, -1)
+    assert not (drawn < lower[:, None]).any() and not (drawn > upper[:, None]).any()

@@ -9,12 +9,15 @@ from skcircuits.circuits.queries._restricted import Evidence, Feature, Restricte
 from skcircuits.circuits.queries._score_polynomials import Scores
 from skcircuits.circuits.queries._scored import ScoredCircuit
 from tests.reference.enumeration import unit_values
-from tests.reference.random_circuits import random_circuit
+from tests.reference.random_circuits import RandomCircuit, random_cardinalities, random_circuit
 
 
 def random_question(seed):
-    """A discrete circuit, evidence, scores of some variables and accepted totals."""
+    """A discrete circuit, some unnormalised; evidence, scores of variables, accepted totals."""
     circuit = random_circuit(seed, discrete=True)
+    if seed % 3 == 0:
+        cardinalities = random_cardinalities(seed, discrete=True)
+        circuit = RandomCircuit(seed, cardinalities, spread=10).circuit()
     rng = np.random.default_rng(seed)
     states = circuit.plan.cardinalities
     X = np.full((1, circuit.plan.n_columns), np.nan)
