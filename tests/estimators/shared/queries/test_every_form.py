@@ -81,12 +81,18 @@ METHODS = {
     "marginal": lambda d, given: d.marginal(["k", "job"], given=given).expectation("k < 3", "job"),
     "sample": lambda d, given: d.sample(3, given=given, random_state=0),
     "mpe": lambda d, given: d.mpe(given=given),
+    "information": lambda d, given: d.mutual_information("job", ["size"], given=given),
+    "estimated information": lambda d, given: d.mutual_information(
+        "job", ["x", "k"], given=given, method="estimate", n_samples=50, random_state=0
+    ),
+    "bounds": lambda d, given: d.probability("x > 1", given=given, method="bounds"),
     "estimate": lambda d, given: d.probability(
         "x > 1", given=given, method="estimate", n_samples=50, random_state=0
     ),
 }
 # Answers that a mixture of all trees, which is no circuit, leaves to one
 NO_ANSWER = {("all_trees", "covariance")}
+OF_ONE_CONDITION = ("marginal", "information", "estimated information", "bounds", "estimate")
 N_DRAWS = 20_000
 
 
@@ -137,7 +143,7 @@ def test_forms_agree(named, method, forms):
     answers = {form: _single(ask, density, given) for form, given in forms.items()}
     for answer in answers.values():
         assert_same(answer, answers["text"])
-    if method in ("marginal", "sample", "estimate"):  # of one condition; draws depend on others
+    if method in OF_ONE_CONDITION or method == "sample":  # draws depend on other conditions
         return
     dicts = ask(density, [forms["dict"], None, forms["dict"]])
     first = dicts.iloc[:1] if hasattr(dicts, "iloc") else np.asarray(dicts, dtype=object)[:1]
