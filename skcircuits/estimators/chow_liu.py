@@ -16,9 +16,6 @@ from skcircuits.trees import (
     pair_statistics,
 )
 
-# Rows that tell the log likelihood, so that it takes no time beside the fit.
-_MAX_SCORED_ROWS = 1000
-
 
 class ChowLiuDensity(DiscreteDensity):
     """Chow-Liu tree: the most likely tree distribution, or a mixture of trees.
@@ -142,9 +139,7 @@ class ChowLiuDensity(DiscreteDensity):
         self.parents_ = np.stack([tree.parents for tree in mixture.trees])
         self.weights_ = np.exp(mixture.log_weights)
         self.circuit_ = self._states.in_original_units(circuit)
-        some = slice(None, None, -(-len(rows.X) // _MAX_SCORED_ROWS))
-        scores = self._log_density(rows.X[some])
-        self.log_likelihood_ = float(np.average(scores, weights=rows.weight[some]))
+        self.log_likelihood_ = self._mean_log_likelihood(rows)
 
     def _learn_trees(self, rows, complete, generator, context):
         """The mixture and the number of steps it took."""

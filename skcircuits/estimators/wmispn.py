@@ -98,6 +98,8 @@ class WMISPNDensity(CircuitDensity):
         Per column the numbers that have a probability of their own.
     alpha_ : float
         The level of the tests.
+    log_likelihood_ : float
+        Mean log likelihood of the training rows, of 1000 of them where there are more.
     resolutions_ : ndarray of shape (n_features_in_,)
         How finely each numerical column was recorded, 0 for categories.
     is_integer_ : ndarray of shape (n_features_in_,)
@@ -237,6 +239,7 @@ class WMISPNDensity(CircuitDensity):
                 self.circuit_ = self._refine(steps, X, parameters)
             else:
                 self.circuit_ = result.finished
+        self.log_likelihood_ = self._mean_log_likelihood(rows)
         self.n_iter_ = result.n_iter
         self.point_masses_ = [column.atoms for column in columns]
         self.resolutions_ = np.array([column.resolution for column in columns])

@@ -69,6 +69,8 @@ class AutomaticDensity(CircuitDensity):
         What was fitted to all rows.
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
+    log_likelihood_ : float
+        Mean log likelihood of the training rows, of 1000 of them where there are more.
     selection_ : list of dict
         One row per candidate that was tried, the chosen ones first: its ``family`` and what
         differs from the defaults of its density; its mean held-out ``loss`` with
@@ -157,6 +159,7 @@ class AutomaticDensity(CircuitDensity):
         self._weights = {replace(e, fits={}): weight for e, weight in self._weights.items()}
         self.weights_ = np.array(list(self._weights.values()))
         self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_)
+        self.log_likelihood_ = self._mean_log_likelihood(rows)
 
     def _fit_members(self, densities, rows):
         """Fit what was chosen to all rows, each as a task of its own for callbacks."""
