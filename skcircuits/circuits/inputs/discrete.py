@@ -246,6 +246,13 @@ class Categorical(DiscreteUnit):
         return {"variable": self.variable, "probabilities": self.probabilities}
 
 
+def linked_categorical(variable: int, masses: FloatArray) -> Categorical:
+    """Build a unit of masses that are known to be right, without checks; they are read-only."""
+    unit = Categorical.__new__(Categorical)
+    unit.__dict__.update(variable=variable, scope=(variable,), probabilities=masses)
+    return unit
+
+
 @register_input_unit
 class Bernoulli(DiscreteUnit):
     """A distribution over the states 0 and 1.

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skcircuits.circuits import Categorical, Indicator, Product
+from skcircuits.circuits import Indicator, Product
+from skcircuits.circuits.inputs.discrete import linked_categorical
 from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination_tree import EliminationTree
@@ -159,7 +160,9 @@ def _build(trace: _Trace, verbose: int) -> Unit:
 def _categoricals(variable: int, weights: FloatArray) -> tuple[list[Unit], IntArray]:
     """One input unit per different distribution, and the one of each context."""
     first, index = _distinct_rows(_rounded(weights))
-    return [Categorical(variable, row) for row in weights[first]], index
+    masses = weights[first]
+    masses.flags.writeable = False
+    return [linked_categorical(variable, row) for row in masses], index
 
 
 def _sums(
@@ -195,26 +198,31 @@ def _products(
     variable: int, live: BoolArray, children: list[list[Unit]], contexts: list[IntArray]
 ) -> tuple[list[Unit], IntArray]:
     """Products of an indicator and one unit of each child; (n, states) places, -1 where dead."""
-    keys, n_keys = contexts[0], len(children[0])
-    for units, places in zip(children[1:], contexts[1:]):
+    # One key per state and choice of children.
+    states, rows = live.T.nonzero()
+    keys, n_keys = states, live.shape[1]
+    chosen = [places[rows, states] for places in contexts]
+    for units, places in zip(children, chosen):
         if n_keys * len(units) > 2**62:
             _, keys = np.unique(keys, return_inverse=True)
             n_keys = int(keys.max()) + 1
         keys, n_keys = keys * len(units) + places, n_keys * len(units)
-    scope = tuple(sorted({variable}.union(*(units[0].scope for units in children))))
-    products: list[Unit] = []
+    first, which = _distinct(keys)
     index = np.full(live.shape, -1, dtype=np.int64)
-    for state in range(live.shape[1]):
-        rows = live[:, state].nonzero()[0]
-        first, which = _distinct(keys[rows, state])
-        index[rows, state] = len(products) + which
-        indicator = Indicator(variable, state, live.shape[1])
-        columns = [
-            [units[place] for place in places[rows[first], state].tolist()]
-            for units, places in zip(children, contexts)
-        ]
-        products += [linked_product((indicator, *below), scope) for below in zip(*columns)]
-    return products, index
+    index[rows, states] = which
+    indicators = _indicators(variable, live.shape[1])
+    columns = [
+        [units[place] for place in places[first].tolist()]
+        for units, places in zip([indicators, *children], [states, *chosen])
+    ]
+    scope = tuple(sorted({variable}.union(*(units[0].scope for units in children))))
+    return [linked_product(factors, scope) for factors in zip(*columns)], index
+
+
+@lru_cache(maxsize=4096)
+def _indicators(variable: int, n_states: int) -> list[Unit]:
+    """One unit per state: units never change, so that all circuits may share them."""
+    return [Indicator(variable, state, n_states) for state in range(n_states)]
 
 
 def _rounded(weights: FloatArray) -> IntArray:
@@ -248,13 +256,11 @@ def _distinct(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
 
 def _first_and_group(keys: list[Any]) -> tuple[IntArray, IntArray]:
     """The same without a sort, whose calls take longer than a few keys."""
-    firsts: dict[Any, int] = {}
-    representatives = [firsts.setdefault(key, place) for place, key in enumerate(keys)]
-    group = {first: number for number, first in enumerate(firsts.values())}
-    return (
-        np.fromiter(group, np.int64, len(group)),
-        np.array([group[first] for first in representatives], dtype=np.int64),
-    )
+    groups: dict[Any, int] = {}
+    index = np.array([groups.setdefault(key, len(groups)) for key in keys], dtype=np.int64)
+    first = np.empty(len(groups), dtype=np.int64)
+    first[index[::-1]] = np.arange(len(keys) - 1, -1, -1)  # the last write stays
+    return first, index
 
 
 @lru_cache
