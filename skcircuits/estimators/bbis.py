@@ -40,6 +40,7 @@ from skcircuits.estimators.targets._weighted_samples import (
 from skcircuits.exceptions import must, require_count
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
+from skcircuits.stein._ridge import UNIFORM_ERROR
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.stein.categorical._collapsed import estimated_seconds
 from skcircuits.stein.gram import collapse_cells
@@ -85,11 +86,12 @@ class BBISWeighter(
         weights worse than none on rugged targets.
     regularization : "auto" or float, default="auto"
         Ridge of the weights on the scale of the mean diagonal, divided by the number of
-        equal samples. ``"auto"``: the one under which leave-one-out errors are least when
-        marginals of one and two variables (coordinates and their products) are predicted
+        equal samples. ``"auto"``: the one under which each sample is likeliest given the others
+        when marginals of one and two variables (coordinates and their products) are predicted
         by kriging with the Stein kernel; as large as it takes where the target has zeros that
-        break it into parts, so that the weights approach uniform ones. Where the errors do not
+        break it into parts, so that the weights approach uniform ones. Where that does not
         tell, 0.3 times the fourth power of the fraction of variables that are not collapsed.
+        The weights are then averaged with uniform ones, by the errors expected of both.
     collapse : None, float or array-like of int, default=None
         Variables that are summed out exactly: up to a fraction of them, drawn at random (fewer
         where that would take long), or their indices. The target must be a factor graph.
@@ -120,6 +122,10 @@ class BBISWeighter(
         The base kernel in use.
     regularization_ : float
         The ridge in use.
+    uniform_fraction_ : float
+        How much of uniform weights was mixed in: more where few samples are close to the target,
+        or where the weights change means no more than the noise of independent samples would.
+        Zero where `regularization` is a number.
     samples_ : ndarray of shape (n_samples, n_features)
         The samples as numbers, NaN where collapsed.
     categories_ : list of ndarray or None
@@ -224,7 +230,8 @@ class BBISWeighter(
         Warns
         -----
         UserWarning
-            If the target has zeros next to the samples, or if few samples carry nearly all weight.
+            If the target has zeros next to the samples, or if few samples carry nearly all weight
+            or would without uniform ones.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -243,8 +250,9 @@ class BBISWeighter(
         self.weights_, self.regularization_ = found.weights, found.regularization
         self.stein_discrepancy_ = found.discrepancy
         self.effective_sample_size_ = found.effective_sample_size
+        self.uniform_fraction_ = found.uniform_fraction
         self._report(found)
-        self._warn_of_few(found.n_distinct)
+        self._warn_of_few(found)
 
     def _pose_problem(self):
         return WeighingProblem(
@@ -599,14 +607,24 @@ class BBISWeighter(
                 f"{found.discrepancy:.3e}, effective sample size {found.effective_sample_size:.1f}"
             )
 
-    def _warn_of_few(self, n_distinct):
-        """Warn where estimates rest on a handful of many samples."""
-        few = self.effective_sample_size_ < _FEW_SAMPLES
-        if few and n_distinct > _FEW_PART * self.effective_sample_size_:
-            warnings.warn(
-                f"BBISWeighter: few of {n_distinct} distinct samples carry nearly all weight "
-                f"(effective sample size {self.effective_sample_size_:.1f}): the samples are far "
-                "from the target. Draw them closer to it, or collapse variables.",
-                UserWarning,
-                stacklevel=4,
+    def _warn_of_few(self, found):
+        """Warn where estimates rest on a handful of many samples, or would without uniform ones."""
+        size, n_distinct = found.size_alone, found.n_distinct
+        if size < _FEW_SAMPLES and n_distinct > _FEW_PART * size:
+            fault = (
+                f"few of {n_distinct} distinct samples carry nearly all weight (effective sample "
+                f"size {size:.1f})"
             )
+        elif found.error > UNIFORM_ERROR:
+            fault = (
+                f"weighted means are as uncertain as those of {1.0 / found.error:.2g} independent "
+                f"samples, so that uniform weights make up {found.uniform_fraction:.0%}"
+            )
+        else:
+            return
+        warnings.warn(
+            f"BBISWeighter: {fault}: the samples are far from the target. Draw them closer to "
+            "it, or collapse variables.",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -1,18 +1,22 @@
-"""The ridge of Stein weights, chosen by how well they predict functions of the samples.
+"""The model of functions behind Stein weights: its ridge, and how much its weights are worth.
 
 Weights that minimise ``wᵀ (K + λ) w`` over ``sum(w) = 1`` estimate the mean of f by kriging: f is a
-constant, plus a Gaussian process with covariance K, whose mean under the target is zero, plus
-independent noise λ. So what each row's value is predicted from the others (leave-one-out) tells
-the λ of the functions at hand. Where K explains nothing of them, as between parts of a target
-that no move connects, λ is large and the weights are nearly uniform.
+constant, plus a Gaussian process with covariance s² K, whose mean under the target is zero, plus
+independent noise s² λ. So what each row's value is predicted from the others (leave-one-out) tells
+λ and s² of the functions at hand, and ``s² wᵀ (K + λ) w`` is the expected squared error of any
+weights. Where K explains nothing of the functions, as between parts of a target that no move
+connects, λ is large and the weights are nearly uniform; where samples are so far off that a few of
+them carry all weight, the error is large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
 # On the scale of the mean diagonal; the last is as good as uniform weights.
@@ -23,38 +27,77 @@ MAX_SINGLES, MAX_PRODUCTS = 250, 500
 # Errors this close are equal, and so are those that one row more or less may change: the ridge
 # closest to the prior one is taken.
 TIE = 0.005
+# Squared error of uniform weights, in variances of the functions, where the samples do not tell.
+UNIFORM_ERROR = 0.1
+_CHUNK_ROWS = 4096
 
 
-def choose_ridge(
+@dataclass(frozen=True)
+class FunctionModel:
+    """What is known of functions whose means are asked for."""
+
+    ridge: float  # λ, on the scale of the mean diagonal of K
+    scale: float = 0.0  # s², in variances of the functions; zero where nobody looked
+
+    def error(self, value: float, weights: FloatArray, counts: IntArray) -> float:
+        """Expected squared error of weighted means, given ``wᵀ K w`` over the mean diagonal."""
+        return self.scale * (value + self.ridge * float((weights**2 / counts).sum()))
+
+
+def reliance(error: float, change: float | None = None, n_samples: int = 1) -> float:
+    """Give the fraction of weights with that squared error in the best average with uniform ones.
+
+    ``change``: mean squared difference of the two estimates, to which both errors add up. It tells
+    that of uniform weights where it is below the noise of means of independent samples, or beyond
+    three standard errors; between these the variances of the samples may mislead.
+    """
+    if error <= 0.0:
+        return 1.0
+    uniform = UNIFORM_ERROR
+    if change is not None and change * n_samples < 1.0:
+        uniform = max(change - error, 0.0)
+    elif change is not None:
+        uniform = max(uniform, change - 9.0 * error)
+    return uniform / (uniform + error)
+
+
+def learn_model(
     K: FloatArray,
     counts: IntArray,
     families: Sequence[FloatArray],
     *,
     prior: float,
     is_broken: bool = False,
-) -> float:
-    """Choose λ by the leave-one-out errors of families of functions, (n, m) each, of the rows of K.
+) -> FunctionModel:
+    """Learn the model from the values of families of functions, (n, m) each, at the rows of K.
 
-    Functions count relative to their error under uniform weights, families alike; ``prior`` is
-    the ridge where the errors do not tell. Where the target is broken into parts that K cannot
-    compare, no family may be expected to lose by the weights.
+    The ridge is the one under which the rows are most likely, each given the others (Rasmussen and
+    Williams 2006, 5.4.2); families count alike, and ``prior`` is the ridge where they do not tell.
+    Where the target is broken into parts that K cannot compare, no family may be expected to lose
+    by the weights.
     """
     varying = [f[:, np.ptp(f, axis=0) > 0.0] for f in families]
     varying = [functions for functions in varying if functions.size]
     if len(K) < 3 or not varying or not K.diagonal().any():
-        return prior
+        return FunctionModel(prior)
     scaled = K / K.diagonal().mean()
-    squares, inflation = _leave_one_out(scaled, counts, np.concatenate(varying, axis=1))
+    found = _leave_one_out(scaled, counts, np.concatenate(varying, axis=1))
     ends = np.cumsum([functions.shape[1] for functions in varying])[:-1]
-    parts = np.split(squares / squares[-1], ends, axis=1)
-    families_errors = np.array([part.mean(axis=1) for part in parts])
-    errors = families_errors.mean(axis=0)
+
+    def by_family(values: FloatArray) -> FloatArray:
+        return np.array([part.mean(axis=1) for part in np.split(values, ends, axis=1)])
+
+    variances = found.squares[-1]
+    deviances = np.exp(by_family(np.log(found.deviances / variances)).mean(axis=0))
     equal = 1.0 + TIE + 1.0 / len(K)
     if is_broken:
         # What K takes from a family's variance must be more than uneven weights add to it.
-        errors[(families_errors * inflation).max(axis=0) > equal] = np.inf
-    close = RIDGES[errors <= equal * errors.min()]
-    return float(close[np.abs(np.log(close / prior)).argmin()])
+        losses = by_family(found.squares / variances) * found.inflation
+        deviances[losses.max(axis=0) > equal] = np.inf
+    close = np.flatnonzero(deviances <= equal * deviances.min())
+    chosen = close[np.abs(np.log(RIDGES[close] / prior)).argmin()]
+    scale = 0.0 if is_broken else by_family(found.scales[[chosen]] / variances).mean()
+    return FunctionModel(float(RIDGES[chosen]), float(scale))
 
 
 def spread_rows(n_rows: int, n_wanted: int = MAX_ROWS) -> IntArray:
@@ -62,36 +105,70 @@ def spread_rows(n_rows: int, n_wanted: int = MAX_ROWS) -> IntArray:
     return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)
 
 
-def _leave_one_out(
-    K: FloatArray, counts: IntArray, functions: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Mean squared errors per ridge and function, each row predicted from all others.
+@dataclass(frozen=True)
+class _LeaveOneOut:
+    """What predicting each row from all others tells, per ridge and function."""
 
-    And per ridge the variance of a mean of noise under the weights, over that under uniform ones.
-    """
+    squares: FloatArray  # (n_ridges, m), mean squared errors
+    scales: FloatArray  # (n_ridges, m), s²: mean squared errors over their variances if s² were 1
+    deviances: FloatArray  # (n_ridges, m), exp(-2 / n log likelihood) where s² is that
+    # Per ridge the variance of a mean of noise under the weights, over that under uniform ones.
+    inflation: FloatArray
+
+
+def _leave_one_out(K: FloatArray, counts: IntArray, functions: FloatArray) -> _LeaveOneOut:
     # Equal samples share their noise: in coordinates scaled by the roots of their numbers it is λ.
     roots = np.sqrt(counts)
     values, vectors = np.linalg.eigh(K * np.outer(roots, roots))
     values = np.maximum(values, 0.0)
     constant = vectors.T @ roots
     targets = vectors.T @ (functions * roots[:, None])
-    squares = np.empty((len(RIDGES), functions.shape[1]))
+    squares, scales, deviances = np.empty((3, len(RIDGES), functions.shape[1]))
     inflation = np.empty(len(RIDGES))
     for index, ridge in enumerate(RIDGES):
         # With the constant projected out, P = A⁻¹ - A⁻¹ 1 1ᵀ A⁻¹ / (1ᵀ A⁻¹ 1), the error of a row
-        # left out is (P f)_i / P_ii (Dubrule 1983).
+        # left out is (P f)_i / P_ii and its variance s² / P_ii (Dubrule 1983).
         inverse = 1.0 / (values + ridge)
         leaning = vectors @ (inverse * constant)
         total = constant @ (inverse * constant)
         means = (constant * inverse) @ targets / total
         residuals = vectors @ (inverse[:, None] * targets) - np.outer(leaning, means)
-        precisions = vectors**2 @ inverse - leaning**2 / total
+        precisions = np.maximum(vectors**2 @ inverse - leaning**2 / total, np.finfo(float).tiny)
         errors = residuals / (precisions * roots)[:, None]
         squares[index] = (errors**2).mean(axis=0)
+        precisions *= counts
+        # What K explains to the last digit would be likely without bound.
+        floor = np.finfo(float).eps * functions.var(axis=0) * precisions.mean()
+        scales[index] = np.maximum(precisions @ errors**2 / len(K), floor)
+        deviances[index] = scales[index] / np.exp(np.log(precisions).mean())
         # On the simplex, nearly.
         weights = np.maximum(leaning * roots, 0.0)
         inflation[index] = counts.sum() * (weights**2 / counts).sum() / weights.sum() ** 2
-    return squares, inflation
+    return _LeaveOneOut(squares, scales, deviances, inflation)
+
+
+def squared_change(X: FloatArray, weights: FloatArray, counts: IntArray) -> float:
+    """Mean squared difference that weights make to means, in variances, as `coordinate_functions`.
+
+    Families count alike; a part of the rows at a time.
+    """
+    values = _centered(X)
+    uniform = counts / counts.sum()
+    rows = np.stack([weights - uniform, uniform])
+    n_families = len(_with_products(values[:1]))
+    changes = []
+    for family in range(n_families):
+        parts = [
+            (rows[:, part] @ functions, uniform[part] @ functions**2)
+            for part in row_slices(len(X), _CHUNK_ROWS)
+            for functions in [_with_products(values[part])[family]]
+        ]
+        (change, mean), square = (sum(found) for found in zip(*parts))
+        variance = square - mean**2
+        varying = variance > np.finfo(float).eps * square
+        if varying.any():
+            changes.append((change[varying] ** 2 / variance[varying]).mean())
+    return float(np.mean(changes)) if changes else 0.0
 
 
 def state_functions(tables: Sequence[FloatArray]) -> list[FloatArray]:
@@ -103,10 +180,14 @@ def state_functions(tables: Sequence[FloatArray]) -> list[FloatArray]:
 
 def coordinate_functions(X: FloatArray) -> list[FloatArray]:
     """Coordinates and products of two, squares included."""
+    return _with_products(_centered(X))
+
+
+def _centered(X: FloatArray) -> FloatArray:
     centered = X - X.mean(axis=0)
     # Units do not matter, and squares of the largest numbers would overflow.
     largest = np.abs(centered).max(axis=0)
-    return _with_products(centered / np.where(largest > 0, largest, 1.0))
+    return centered / np.where(largest > 0, largest, 1.0)
 
 
 def _with_products(singles: FloatArray) -> list[FloatArray]:

@@ -337,6 +337,20 @@ def test_few_samples_that_carry_everything_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         BBISWeighter(target=field).fit(far - 4.0)
+    # A narrow cloud between the modes of a ring: what little weights find out is no better than it.
+    ring = np.random.default_rng(0).normal(size=(100, 2))
+    ring *= (1.5 + 0.1 * ring[:, :1]) / np.linalg.norm(ring, axis=1, keepdims=True)
+
+    class Ring:
+        @staticmethod
+        def grad_log_prob(X):
+            radius = np.linalg.norm(X, axis=1, keepdims=True)
+            return 8.0 * (3.0 / radius - 1.0) * X
+
+    with pytest.warns(UserWarning, match=r"the samples are far from the target"):
+        weighter = BBISWeighter(target=Ring()).fit(ring)
+    assert weighter.uniform_fraction_ > 0.5
+    assert BBISWeighter(target=Ring(), regularization=0.1).fit(2 * ring).uniform_fraction_ == 0.0
 
 
 def test_zeros_are_told():
@@ -450,7 +464,7 @@ def test_density_of_numbers_as_target(mixture):
     units = [1e-3, 1e4]
     density = GaussianMixtureDensity(n_components=2, random_state=0)
     assert_allclose(BBISWeighter(target=density).fit(X * units).weights_, weighter.weights_)
-    assert stein_discrepancy(X, fitted, RBF(1e-4), weighter.weights_) < stein_discrepancy(
+    assert stein_discrepancy(X, fitted, RBF(1e-4), weighter.weights_) <= stein_discrepancy(
         X, fitted, RBF(1e-4)
     )
 

@@ -7,8 +7,10 @@ from numpy.testing import assert_allclose
 from skcircuits.stein._ridge import (
     RIDGES,
     _leave_one_out,
-    choose_ridge,
     coordinate_functions,
+    learn_model,
+    reliance,
+    squared_change,
     state_functions,
 )
 
@@ -23,10 +25,10 @@ def gram():
 def test_errors_are_those_of_rows_left_out(gram):
     rng = np.random.default_rng(1)
     counts, functions = rng.integers(1, 4, size=12), rng.normal(size=(12, 2))
-    squares, _ = _leave_one_out(gram, counts, functions)
+    found = _leave_one_out(gram, counts, functions)
     for index, ridge in [(8, RIDGES[8]), (14, RIDGES[14])]:
         covariance = gram + np.diag(ridge / counts)
-        errors = np.empty((12, 2))
+        errors, log_variances = np.empty((12, 2)), np.empty(12)
         for row in range(12):
             others = np.delete(np.arange(12), row)
             inverse = np.linalg.inv(covariance[np.ix_(others, others)])
@@ -34,7 +36,14 @@ def test_errors_are_those_of_rows_left_out(gram):
             constant = inverse.sum(axis=0) @ functions[others] / inverse.sum()
             known = functions[others] - constant
             errors[row] = functions[row] - constant - gram[row, others] @ inverse @ known
-        assert_allclose(squares[index], (errors**2).mean(axis=0), rtol=1e-8)
+            left = 1.0 - gram[row, others] @ inverse.sum(axis=1)
+            variance = covariance[row, row] - gram[row, others] @ inverse @ gram[row, others]
+            log_variances[row] = np.log(variance + left**2 / inverse.sum())
+        assert_allclose(found.squares[index], (errors**2).mean(axis=0), rtol=1e-8)
+        scales = (errors**2 / np.exp(log_variances)[:, None]).mean(axis=0)
+        assert_allclose(found.scales[index], scales, rtol=1e-8)
+        deviances = scales * np.exp(log_variances.mean())
+        assert_allclose(found.deviances[index], deviances, rtol=1e-8)
 
 
 def test_noise_wants_a_large_ridge_and_what_the_kernel_explains_a_small_one():
@@ -42,9 +51,9 @@ def test_noise_wants_a_large_ridge_and_what_the_kernel_explains_a_small_one():
     factor = rng.normal(size=(100, 3))
     K, counts = factor @ factor.T, np.ones(100, dtype=np.int64)
     noise, explained = rng.normal(size=(100, 5)), 1.0 + factor @ rng.normal(size=(3, 5))
-    assert choose_ridge(K, counts, [noise], prior=0.3) >= 10.0
-    assert choose_ridge(K, counts, [explained], prior=0.3) <= 0.01
-    assert choose_ridge(1e6 * K, counts, [explained], prior=0.3) <= 0.01
+    assert learn_model(K, counts, [noise], prior=0.3).ridge >= 10.0
+    assert learn_model(K, counts, [explained], prior=0.3).ridge <= 0.01
+    assert learn_model(1e6 * K, counts, [explained], prior=0.3).ridge <= 0.01
 
 
 def test_a_broken_target_may_not_lose_a_family():
@@ -52,8 +61,8 @@ def test_a_broken_target_may_not_lose_a_family():
     factor = rng.normal(size=(60, 3)) ** 3
     K, counts = factor @ factor.T, np.ones(60, dtype=np.int64)
     families = [factor + 0.3 * rng.normal(size=(60, 3)), rng.normal(size=(60, 3))]
-    whole = choose_ridge(K, counts, families, prior=0.3)
-    broken = choose_ridge(K, counts, families, prior=0.3, is_broken=True)
+    whole = learn_model(K, counts, families, prior=0.3).ridge
+    broken = learn_model(K, counts, families, prior=0.3, is_broken=True).ridge
     assert broken > whole
 
     def variance_of_noise(ridge):
@@ -66,9 +75,9 @@ def test_a_broken_target_may_not_lose_a_family():
 
 def test_too_little_to_see_leaves_the_prior(gram):
     constant = np.ones((12, 1))
-    assert choose_ridge(gram, np.ones(12), [constant], prior=0.17) == 0.17
-    assert choose_ridge(gram[:2, :2], np.ones(2), [np.eye(2)], prior=0.17) == 0.17
-    assert choose_ridge(np.zeros((4, 4)), np.ones(4), [np.eye(4)], prior=0.17) == 0.17
+    assert learn_model(gram, np.ones(12), [constant], prior=0.17).ridge == 0.17
+    assert learn_model(gram[:2, :2], np.ones(2), [np.eye(2)], prior=0.17).ridge == 0.17
+    assert learn_model(np.zeros((4, 4)), np.ones(4), [np.eye(4)], prior=0.17).ridge == 0.17
 
 
 def test_functions_are_marginals_and_products():
@@ -80,3 +89,42 @@ def test_functions_are_marginals_and_products():
     singles, products = coordinate_functions(np.array([[1.0, 2.0], [3.0, 8.0], [2.0, 5.0]]))
     assert_allclose(singles, [[-1, -1], [1, 1], [0, 0]])
     assert_allclose(products, [[1, 1, 1], [1, 1, 1], [0, 0, 0]])
+
+
+def test_expected_errors_are_those_of_draws_from_the_model():
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(150, 4))
+    K, counts = factor @ factor.T, np.ones(150, dtype=np.int64)
+    functions = 2.0 + factor @ rng.normal(size=(4, 40)) + 0.5 * rng.normal(size=(150, 40))
+    model = learn_model(K, counts, [functions], prior=0.06)
+    weights = rng.dirichlet(np.ones(150))
+    value = weights @ K @ weights / K.diagonal().mean()
+    errors = (weights @ functions - 2.0) ** 2 / functions.var(axis=0)
+    assert model.error(value, weights, counts) == pytest.approx(errors.mean(), rel=0.5)
+
+
+def test_weights_are_relied_on_where_their_error_is_the_smaller_one():
+    assert reliance(0.0) == 1.0
+    assert reliance(1e-4) > 0.99
+    assert reliance(2.0) < 0.05
+    # A change no larger than noise: both errors add up to it.
+    assert reliance(0.002, 0.008, 100) == pytest.approx(0.75)
+    assert reliance(0.009, 0.008, 100) == 0.0
+    # Beyond noise only what no error explains tells that uniform weights are worse than usual.
+    assert reliance(0.002, 0.03, 100) == reliance(0.002)
+    assert reliance(0.1, 4.0, 100) > 0.95 > 0.6 > reliance(0.1)
+
+
+def test_change_is_that_of_all_functions(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, weights, counts = rng.normal(size=(50, 3)), rng.dirichlet(np.ones(50)), np.ones(50)
+    X[:, 2] = 1.0
+    changes = []
+    for functions in coordinate_functions(X):
+        varying = functions[:, functions.std(axis=0) > 0]
+        difference = weights @ varying - varying.mean(axis=0)
+        changes.append((difference**2 / varying.var(axis=0)).mean())
+    assert_allclose(squared_change(X, weights, counts), np.mean(changes))
+    monkeypatch.setattr("skcircuits.stein._ridge._CHUNK_ROWS", 7)
+    assert_allclose(squared_change(X, weights, counts), np.mean(changes))
+    assert squared_change(np.ones((5, 2)), np.full(5, 0.2), np.ones(5)) == 0.0

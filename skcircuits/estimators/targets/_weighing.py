@@ -22,9 +22,12 @@ from skcircuits.stein._energy import energy_residuals, scaled_features
 from skcircuits.stein._forms import DenseForm, estimate_discrepancy, low_rank_form
 from skcircuits.stein._parts import separate_parts
 from skcircuits.stein._ridge import (
-    choose_ridge,
+    FunctionModel,
     coordinate_functions,
+    learn_model,
+    reliance,
     spread_rows,
+    squared_change,
     state_functions,
 )
 from skcircuits.stein._targets import is_continuous, meets_zeros, own_columns, state_counts
@@ -54,11 +57,13 @@ class WeighedSamples:
     uniform_discrepancy: float
     regularization: float
     n_distinct: int
-
-    @property
-    def effective_sample_size(self):
-        """As many samples of equal weight have the same sum of squared weights."""
-        return float(1.0 / (self.weights**2).sum())
+    # Expected squared error of means by these weights alone, in variances, and how much of uniform
+    # weights was mixed in therefore; both zero where the ridge was given.
+    error: float
+    uniform_fraction: float
+    # As many samples of equal weight have the same sum of squared weights, before and after.
+    size_alone: float
+    effective_sample_size: float
 
 
 @dataclass(frozen=True)
@@ -80,13 +85,18 @@ class WeighingProblem:
         """Whether the kernel is chosen here."""
         return isinstance(self.kernel, str)
 
+    @property
+    def is_continuous(self):
+        """Whether samples are numbers."""
+        return is_continuous(self.target)
+
     @cached_property
     def units(self):
         """Coordinates in which the kernel compares samples; None for their own.
 
         The automatic kernel does not depend on units, nor on how columns correlate.
         """
-        if not is_continuous(self.target):
+        if not self.is_continuous:
             return None
         n_columns = self.samples.shape[1]
         columns = own_columns(self.target, n_columns)
@@ -136,16 +146,27 @@ class WeighingProblem:
         counts = np.bincount(which)
         distinct = self.distinct_samples(which)
         minimised = self._with_identities(form, distinct, counts)
-        ridge = self._choose_ridge(minimised, counts, distinct)
-        totals = minimised.minimise(counts, ridge)
+        model = self._learn_model(minimised, counts, distinct)
+        totals = minimised.minimise(counts, model.ridge)
+        uniform = counts / len(which)
+        value = minimised.value(totals) / (float(minimised.diagonal().mean()) or 1.0)
+        error = model.error(value, totals, counts)
+        change = squared_change(distinct, totals, counts) if self.is_continuous else None
+        fraction = 1.0 - reliance(error, change, len(which))
+        size_alone = _effective_size(totals, counts)
+        totals = totals + fraction * (uniform - totals)
         weights = np.zeros(len(self.samples))
         weights[self.possible] = (totals / counts)[which]
         return WeighedSamples(
             weights,
             form.value(totals) if gram is None else estimate_discrepancy(gram, totals, _fixed()),
-            form.value(counts / len(which)),
-            ridge,
+            form.value(uniform),
+            model.ridge,
             len(counts),
+            error,
+            fraction,
+            size_alone,
+            _effective_size(totals, counts),
         )
 
     def measure(self, weights):
@@ -154,7 +175,7 @@ class WeighingProblem:
             reference = automatic_kernel(self.target, self.samples)
             arguments = self.target, reference, self.samples, weights
             return collapsed_discrepancy(*arguments, n_jobs=self.n_jobs)
-        if is_continuous(self.target):
+        if self.is_continuous:
             return replace(self, kernel="auto", regularization="auto")._measure_numbers(weights)
         rows, probabilities = complete_rows(
             self.target, self.samples, weights, max_rows=MAX_SCORED_ROWS
@@ -175,7 +196,7 @@ class WeighingProblem:
         whole = self._with_identities(form, distinct, counts, SCORED_PART_WEIGHT)
         # What the kernel does not explain is noise to the weights: no kernel may gain by
         # gathering them.
-        ridge = self._choose_ridge(whole, counts, distinct)
+        ridge = self._learn_model(whole, counts, distinct).ridge
         noise = ridge * float(whole.diagonal().mean()) * float((totals**2 / counts).sum())
         if gram is None:
             return whole.value(totals) + noise
@@ -197,26 +218,26 @@ class WeighingProblem:
             return DenseForm(K), None, which
         return low_rank_form(self.columns, rank, _fixed()), self.columns, self.columns.which
 
-    def _choose_ridge(self, form, counts, distinct):
+    def _learn_model(self, form, counts, distinct):
         """Hold weights back by what they cannot explain of functions of the samples."""
         if not isinstance(self.regularization, str):
-            return float(self.regularization)
+            return FunctionModel(float(self.regularization))
         # What is summed out exactly has no noise to be held back by.
         fraction_sampled = float(1.0 - np.isnan(distinct).mean())
         prior = max(PRIOR_RIDGE * fraction_sampled**4, 1e-6)
         rows = spread_rows(len(distinct))
         seen = distinct[rows]
-        return choose_ridge(
+        return learn_model(
             form.matrix(rows),
             counts[rows],
-            self._ridge_functions(seen),
+            self._functions(seen),
             prior=prior,
-            is_broken=not is_continuous(self.target) and meets_zeros(self.target, seen),
+            is_broken=not self.is_continuous and meets_zeros(self.target, seen),
         )
 
-    def _ridge_functions(self, distinct):
+    def _functions(self, distinct):
         """Give what the weights are mostly asked for: moments and marginals of one and two."""
-        if is_continuous(self.target):
+        if self.is_continuous:
             return coordinate_functions(distinct)
         if np.isnan(distinct).any():
             return state_functions(self.target.conditional_marginals(distinct))
@@ -229,7 +250,7 @@ class WeighingProblem:
         """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
         if not self.is_automatic or self.operator == "difference":
             return form
-        if not is_continuous(self.target):
+        if not self.is_continuous:
             residuals = energy_residuals(self.target, distinct)
             features = scaled_features(form.diagonal(), residuals, counts)
         elif isinstance(self.units, Whitening):
@@ -264,6 +285,10 @@ def automatic_kernel(target, samples):
         return InverseMultiquadric(scale=median_gamma(samples) ** -0.5)
     # Wide kernels have few degrees of freedom that matter, so few samples pin them.
     return Hamming(scale=16.0 * samples.shape[1])
+
+
+def _effective_size(totals, counts):
+    return float(1.0 / (totals**2 / counts).sum())
 
 
 def first_positions(which):
