@@ -192,12 +192,10 @@ def the_twenty():
         [
             "## The Twenty (slides on expected kernels, UAI 2021)\n\n"
             "Mean test log likelihoods of the model with the best validation score, beside the "
-            "best circuit of the slides. A `pool` is the mixture of the models named "
-            "(their scores are mixed; where all have circuits, a `Sum` of these), with weights "
-            "learned on validation rows; its own "
-            "validation score uses weights of the other half. At or above the published number, "
-            f"within {TOLERANCE_CIRCUIT}, on {n_reached} of {len(rows)} data sets; "
-            " `python -m benchmarks.twenty --table` prints it.",
+            "best circuit of the slides; every model is one public estimator with the parameters "
+            "shown. At or above the published number, within "
+            f"{TOLERANCE_CIRCUIT}, on {n_reached} of {len(rows)} data sets; "
+            "`python -m benchmarks.twenty --table` prints it.",
             markdown(header, rows),
             *([f"Not run for this page: {', '.join(left)}."] if left else []),
             "What was tried where the slides stay ahead, with validation and test scores:\n\n"

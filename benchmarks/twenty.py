@@ -7,13 +7,12 @@ with ``--curves``, the learning curves of Figure 3 for both initialisations::
     python -m benchmarks.twenty --model moat --data plants --set n_components=8 --set max_iter=60
     python -m benchmarks.twenty --model moat --data plants --curves
     python -m benchmarks.twenty --model hidden_chow_liu --data nltcs plants accidents
-    python -m benchmarks.twenty --model pool --data all
+    python -m benchmarks.twenty --model continuous_mixture --data msweb --set n_latent_states=16
     python -m benchmarks.twenty --table
 
 The pass with the best validation score is tested. All candidates of a model are fitted, or with
-``--set`` one with these parameters; ``pool`` is the mixture of everything that was fitted before,
-with weights from the validation rows. Scores are kept in ``benchmarks/papers/twenty.jsonl`` and
-not computed again, those of single rows in ``benchmarks/results``.
+``--set`` one with these parameters. Scores are kept in ``benchmarks/papers/twenty.jsonl`` and not
+computed again.
 """
 
 import argparse
@@ -22,12 +21,10 @@ import time
 from collections import defaultdict
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from _data import data_path
 from _results import lines_of, record
-from scipy.special import logsumexp, softmax
 
 from skcircuits import (
     ChowLiuDensity,
@@ -67,8 +64,6 @@ MODELS = {
         ],
     ),
 }
-ROWS = Path(__file__).parent / "results" / "twenty"
-POOL_STEPS = 300
 # Per dataset: number of variables, published MoAT, HCLT and MT
 PUBLISHED = {
     "nltcs": (16, -6.07, -5.99, -6.01),
@@ -125,57 +120,19 @@ def load(name):
         return splits["train"], splits["valid"], splits["test"]
 
 
-def run(name, entry, estimator, parameters):
-    """Fit one candidate: its scores and what it took. Scores of rows are kept for `pool`."""
+def run(name, estimator, parameters):
+    """Fit one candidate: its scores and what it took."""
     train, valid, test = load(name)
     start = time.process_time()
     model = make(estimator, parameters, train, valid)
     seconds = time.process_time() - start
-    scores = {"valid": model.score_samples(valid), "test": model.score_samples(test)}
-    ROWS.mkdir(parents=True, exist_ok=True)
-    np.savez(ROWS / f"{entry}.npz", **scores)
     return {
-        "valid": float(scores["valid"].mean()),
-        "test": float(scores["test"].mean()),
+        "valid": model.score(valid),
+        "test": model.score(test),
         "passes": int(model.n_iter_),
         "seconds": seconds,
         "parameters": str(parameters),
     }
-
-
-def pool(name):
-    """Mixture of all models whose row scores are kept, weighted by EM on the validation rows."""
-    start = time.process_time()
-    files = [path for path in sorted(ROWS.glob("*.npz")) if path.stem.split()[1] == name]
-    columns = [np.load(path) for path in files]
-    valid, test = (np.stack([c[part] for c in columns], axis=1) for part in ("valid", "test"))
-    # Comparable with single models: each half of the validation rows under weights of the other.
-    halves = valid[::2], valid[1::2]
-    crossed = np.concatenate(
-        [mixed(half, pool_weights(other)) for half, other in (halves, halves[::-1])]
-    )
-    weights = pool_weights(valid)
-    used = {path.stem: round(float(w), 3) for path, w in zip(files, weights) if w > 1e-3}
-    return {
-        "valid": float(crossed.mean()),
-        "test": float(mixed(test, weights).mean()),
-        "passes": POOL_STEPS,
-        "seconds": time.process_time() - start,
-        "parameters": str(used),
-    }
-
-
-def pool_weights(scores):
-    """Weights of a mixture by EM: scores of rows (n_rows, n_models)."""
-    weights = np.full(scores.shape[1], 1 / scores.shape[1])
-    for _ in range(POOL_STEPS):
-        weights = softmax(scores + np.log(np.maximum(weights, 1e-12)), axis=1).mean(axis=0)
-    return weights
-
-
-def mixed(scores, weights):
-    """Log probabilities of rows under the mixture (n_rows,)."""
-    return logsumexp(scores + np.log(np.maximum(weights, 1e-300)), axis=1)
 
 
 def print_line(name, scores):
@@ -261,7 +218,7 @@ def print_curves(name, parameters):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", nargs="+", choices=[*sorted(MODELS), "pool"], default=["moat"])
+    parser.add_argument("--model", nargs="+", choices=sorted(MODELS), default=["moat"])
     parser.add_argument("--data", nargs="+", choices=[*PUBLISHED, "all"], default=["nltcs"])
     parser.add_argument("--set", action="append", default=[], metavar="PARAMETER=VALUE")
     parser.add_argument("--table", action="store_true", help="print what was kept, fit nothing")
@@ -292,15 +249,10 @@ def main():
     print("log-likelihood, nats per row")
     print("data        vars     valid      test     MoAT     HCLT       MT passes  seconds")
     for model, name in product(arguments.model, names):
-        if model == "pool":
-            # Drawn anew whenever there is a model more.
-            members = sum(path.stem.split()[1] == name for path in ROWS.glob("*.npz"))
-            print_line(name, record("twenty", f"pool {name} {members} models", partial(pool, name)))
-            continue
         estimator, candidates = MODELS[model]
         for candidate in [parameters] if parameters else candidates:
             entry = f"{model} {name} {candidate or ''}".strip()
-            fit = partial(run, name, entry, estimator, candidate)
+            fit = partial(run, name, estimator, candidate)
             print_line(name, record("twenty", entry, fit))
 
 
