@@ -23,6 +23,7 @@ _N_TURNS = 3  # in which all cells of held-out rows are hidden
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3
 _N_STARTS = 3  # of a mixture that is no pool
+_MAX_KERNEL_WORK = 1.5e8  # squares of rows times squares of numbers
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
     "latent_tree": {"max_iter": 30},
@@ -69,7 +70,7 @@ class Expert:
         parameters = {**dict(self.parameters), "random_state": seed}
         if is_trial:
             parameters |= _TRIAL[self.family]
-        elif parameters.get("n_components", 1) > 1:
+        elif parameters.get("n_components", 1) not in (1, "rows"):
             # one restart may end where the trial did not, and several are better than one
             parameters["pool"] = n_restarts
             parameters["n_init"] = _N_STARTS if n_restarts == 1 else 1
@@ -86,11 +87,12 @@ class Expert:
         return {"family": self.family, **dict(self.parameters)}
 
 
-def experts_for(table, families):
+def experts_for(table, families, criterion):
     """Densities that fail in different ways, and none that is hopeless on tables of this kind.
 
     Few rows teach location models and latent trees most; many components with one covariance,
-    a few with their own, and sum-product networks follow what these miss.
+    a few with their own, and sum-product networks follow what these miss. A component per row
+    follows bends, where cells alone are asked for: a circuit that large answers slowly.
     """
     n_rows, n_numbers = table.numbers.shape
     has_categories = len(table.category_counts) > 0
@@ -107,6 +109,8 @@ def experts_for(table, families):
             found += [mixture("tied", k, location_model=True) for k in (1, 4, 8)]
         else:
             found.append(mixture("tied", 1))
+        if criterion == "cells" and (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
+            found.append(mixture("tied", "rows"))
     experts = {
         "gaussian_mixture": found,
         "latent_tree": [Expert.tree(8 * factor)],

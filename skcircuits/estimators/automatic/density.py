@@ -205,7 +205,7 @@ class AutomaticDensity(CircuitDensity):
                 total = sum(pool.values())
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison.fits): 1.0}, weighed
-        experts = experts_for(table, families)
+        experts = experts_for(table, families, self.selection)
         trials = Trials(table, rows.X, self._schema, self.selection, seed, self.n_jobs)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]

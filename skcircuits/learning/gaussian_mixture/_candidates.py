@@ -63,18 +63,20 @@ _FIRST_FACTORS = 4
 class Candidate:
     """A mixture to try: shape of the covariances, factors (0 unless "factor"), components.
 
-    `by_cells`: the components are combinations of categories, `n_components` of each.
+    `by_cells`: the components are combinations of categories, `n_components` of each; `by_rows`:
+    they are the rows, however many.
     """
 
     covariance_type: CovarianceType
     n_factors: int
     n_components: int
     by_cells: bool = False
+    by_rows: bool = False
 
     @property
     def is_unique(self) -> bool:
         """Whether all restarts end as one mixture."""
-        return self.n_components == 1
+        return self.n_components == 1 or self.by_rows
 
     def described(self) -> dict[str, Any]:
         """What it is, for users."""
@@ -83,9 +85,11 @@ class Candidate:
             "covariance_type": self.covariance_type,
             "location_model": self.by_cells,
             "n_factors": self.n_factors or None,
-            "n_components": self.n_components,
+            "n_components": "rows" if self.by_rows else self.n_components,
         }
 
+
+KERNELS = Candidate("tied", 0, 0, by_rows=True)
 
 #: Mixtures and how many restarts of each are pooled.
 Pool = dict[Candidate, int]
@@ -101,9 +105,12 @@ class CandidateSpace:
     max_components: int = 32
     pool: int | None = None
     by_cells: bool | None = None
+    by_rows: bool = False
 
     def fixed(self) -> Candidate | None:
         """The only candidate, where nothing is open."""
+        if self.by_rows:
+            return KERNELS
         if self.by_cells and self.n_components is not None:
             return Candidate("tied", 0, self.n_components, by_cells=True)
         if self.by_cells or self.covariance_type is None or self.n_components is None:
@@ -416,6 +423,7 @@ def learn_pool(
             covariance_type=candidate.covariance_type,
             n_factors=candidate.n_factors,
             by_cells=candidate.by_cells,
+            by_rows=candidate.by_rows,
         )
         copies = times if candidate.is_unique else 1
         fit = fits.get(candidate) if fits else None
@@ -439,6 +447,8 @@ def _starts(
     `fit`: one that is known already.
     """
     n_components, n_all = candidate.n_components, len(table.weights)
+    if candidate.by_rows:
+        return start_mixtures(table, n_components, settings, rng, n_mixtures)
     known = [begin_again(fit)] if fit is not None and n_all >= 2 * _START_ROWS else []
     n_open = n_mixtures - len(known)
     if not n_open:

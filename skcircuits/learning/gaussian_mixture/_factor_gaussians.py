@@ -183,17 +183,15 @@ class FactorExpectation:
     numbers: FloatArray
     blocks: list[FactorBlock]
 
-    @property
-    def completed(self) -> FloatArray:
-        """Rows with conditional means in place of missing cells, shape (K, n, c)."""
+    def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
+        """Rows with their conditional means in place of missing cells, shape (n, c)."""
         stack = self.gaussians.stack
-        result = np.empty((stack.n_components, *self.numbers.shape))
+        result = np.zeros(self.numbers.shape)
         for block in self.blocks:
-            cells = self.numbers[block.rows]
             for k, g in enumerate(stack.shape):
                 means = stack.means[k] + block.factors[k].T @ stack.loadings[g].T
-                result[k, block.rows] = np.where(block.observed, cells, means)
-        return result
+                result[block.rows] += responsibilities[k, block.rows, None] * means
+        return np.where(np.isnan(self.numbers), result, self.numbers)
 
     def pairs(self, responsibilities: FloatArray) -> Sums:
         """Nothing: the prior does not adapt."""

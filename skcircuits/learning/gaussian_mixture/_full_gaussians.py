@@ -25,7 +25,7 @@ from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack,
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
+LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
 # but they keep covariances positive definite
 RIDGE_COUNT = 0.001
@@ -102,7 +102,7 @@ class FullGaussians:
             log_density[:, rows] = -log_precisions[:, block.group.pattern]
         white = stack.whitening @ centered
         log_density -= 0.5 * np.einsum("kcn,kcn->kn", white, white)
-        log_density -= 0.5 * (stack.log_determinants[:, None] + observed.sum(axis=1) * _LOG_2PI)
+        log_density -= 0.5 * (stack.log_determinants[:, None] + observed.sum(axis=1) * LOG_2PI)
         return FullExpectation(self, log_density, centered, blocks, observed)
 
     def maximize(self, sums: Sums) -> FullGaussians:
@@ -187,10 +187,10 @@ class FullExpectation:
     blocks: list[ConditionalBlock]
     is_observed: BoolArray
 
-    @property
-    def completed(self) -> FloatArray:
-        """Rows with conditional means in place of missing cells, shape (K, n, c)."""
-        return (self.centered + self.gaussians.stack.means[:, :, None]).transpose(0, 2, 1)
+    def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
+        """Rows with their conditional means in place of missing cells, shape (n, c)."""
+        completed = self.centered + self.gaussians.stack.means[:, :, None]
+        return np.einsum("kn,kcn->nc", responsibilities, completed)
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Expected counts (K,), sums (K, c) and sums of products, (K, c, c) or (c, c)."""
@@ -274,8 +274,8 @@ def shrinkage_odds(products: FloatArray, counts: FloatArray) -> float:
     upper = np.triu_indices(len(products), 1)
     mean_products = products / np.maximum(counts, 1e-300)
     scales = np.sqrt(np.maximum(np.diag(mean_products), 1e-200))
-    correlations = (mean_products / np.outer(scales, scales))[upper]
-    errors = (1.0 - np.minimum(correlations**2, 1.0)) ** 2 / np.maximum(counts[upper], 1.0)
+    correlations = np.clip((mean_products / np.outer(scales, scales))[upper], -1.0, 1.0)
+    errors = (1.0 - correlations**2) ** 2 / np.maximum(counts[upper], 1.0)
     fraction = errors.sum() / max(float(np.square(correlations).sum()), 1e-300)
     most = _MOST_ODDS / (1.0 + _MOST_ODDS)
     return float(max(_LEAST_ODDS, min(fraction, most) / (1.0 - min(fraction, most))))

@@ -9,9 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorExpectation
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation
-from skcircuits.learning.gaussian_mixture._learner import MixtureState
+from skcircuits.learning.gaussian_mixture._learner import MixtureState, expect
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._logspace import logsumexp
 from skcircuits.numerics._patterns import group_patterns
@@ -99,13 +97,13 @@ class HeldOutCells:
     def predict(self, state: MixtureState) -> Predictions:
         """What a mixture says of the rows."""
         table = self.table
-        complete = _log_joint(state, table.numbers, table.codes)[1]
+        complete = expect(state, table.numbers, table.codes, group_patterns(np.isnan(table.numbers)))[2]
         numbers = np.where(self.hidden_numbers, np.nan, table.numbers)
         codes = np.where(self.hidden_codes, -1, table.codes)
-        expectation, joint = _log_joint(state, numbers, codes)
+        expectation, _, joint = expect(state, numbers, codes, group_patterns(np.isnan(numbers)))
         observed = logsumexp(joint)
         posterior = np.exp(joint - observed)
-        means = np.einsum("kn,knc->nc", posterior, expectation.completed)
+        means = expectation.mean_rows(posterior)
         probabilities = np.zeros(codes.shape)
         for j, log_table in enumerate(state.categories.log_probabilities):
             true = np.exp(log_table)[:, np.maximum(table.codes[:, j], 0)]
@@ -185,15 +183,6 @@ class HeldOutCells:
     def _rows(hidden: BoolArray) -> IntArray:
         """Row of each hidden cell."""
         return np.nonzero(hidden)[0]
-
-
-def _log_joint(
-    state: MixtureState, numbers: FloatArray, codes: IntArray
-) -> tuple[FullExpectation | FactorExpectation, FloatArray]:
-    """Expectation of the numbers, and log joint of component and observed cells (K, n)."""
-    expectation = state.gaussians.expect(numbers, group_patterns(np.isnan(numbers)))
-    joint = expectation.log_density + np.log(state.weights)[:, None]
-    return expectation, joint + state.categories.expect(codes, state.n_components).log_density
 
 
 def split_table(

@@ -8,9 +8,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skcircuits.learning._k_means import k_means, nearest_centres
-from skcircuits.learning.gaussian_mixture._categories import Categories, CovarianceType, Sums
-from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
+from skcircuits.learning.gaussian_mixture._categories import (
+    Categories,
+    CategoryExpectation,
+    CovarianceType,
+    Sums,
+)
+from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorExpectation, FactorGaussians
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
+from skcircuits.learning.gaussian_mixture._kernel_density import (
+    KernelCategories,
+    KernelExpectation,
+    KernelGaussians,
+    log_leave_out,
+)
 from skcircuits.learning.gaussian_mixture._location_model import (
     Cells,
     LocationCategories,
@@ -18,6 +29,7 @@ from skcircuits.learning.gaussian_mixture._location_model import (
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.protocols import FloatArray, IntArray
 
 _SINGLE_STEPS = 10  # iterations of the single component that completes rows for clustering
@@ -28,6 +40,8 @@ _ADAPT_STEPS = range(10, 25)
 _MAX_CLUSTERED = 5000  # k-means sees no more rows; the others join the nearest centre
 _CLUSTER_STEPS = 10
 _CERTAINTY = 0.9  # responsibility of the cluster that a row starts in
+# Components that complete the rows of a kernel density, iterations of them, and least rows of each
+_COMPLETING, _COMPLETING_STEPS, _COMPLETING_ROWS = 8, 20, 5
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,8 @@ class EMSettings:
     """How a mixture is learned.
 
     `covariance_type`: shape of the covariances; `n_factors` of "factor". `by_cells`: components
-    are combinations of categories, each with some latent classes. `pseudo_count`: rows
+    are combinations of categories, each with some latent classes; `by_rows`: they are the rows.
+    `pseudo_count`: rows
     that the prior of each component weighs as much as. `n_init`: number of starts of each
     mixture, and `n_spare` more of all together; the best after ten iterations go on. `max_iter`,
     `tol`: most iterations, and least gain of the lower bound, in nats per row, that one must make.
@@ -45,6 +60,7 @@ class EMSettings:
 
     covariance_type: CovarianceType = "full"
     by_cells: bool = False
+    by_rows: bool = False
     n_factors: int = 1
     pseudo_count: float = 1.0
     n_init: int = 3
@@ -62,7 +78,8 @@ class MixtureState:
     units. `lower_bound`: log posterior per row up to a constant under the same parameters; it
     never falls once the prior is learned. `n_iter`: iterations since its start.
     `at_optimum`: whether the last iteration gained less than the tolerance. `sums`: the expected
-    statistics that the last iteration maximised, of rows of `total_weight`.
+    statistics that the last iteration maximised, of rows of `total_weight`. `centres` (K,): where
+    components are rows, their places in the table that was prepared; no row explains itself.
     """
 
     weights: FloatArray
@@ -74,6 +91,7 @@ class MixtureState:
     at_optimum: bool = False
     sums: tuple[Sums, ...] = ()
     total_weight: float = 0.0
+    centres: IntArray | None = None
 
     @property
     def n_components(self) -> int:
@@ -126,6 +144,8 @@ def start_mixtures(
     The prior is the same for all of these iterations: their posteriors can be compared.
     """
     n_starts = settings.n_init * n_mixtures + settings.n_spare
+    if settings.by_rows:
+        return [_begin_by_rows(table, settings, rng)] * n_mixtures
     begin = _begin_by_cells if settings.by_cells else _begin_as_single
     single = begin(table, n_components, settings)
     if len(single.weights) == 1 or (settings.by_cells and n_components == 1):
@@ -164,6 +184,25 @@ def _begin_by_cells(table: MixtureTable, n_classes: int, settings: EMSettings) -
     categories = LocationCategories.start(table, cells, 0.5 * settings.pseudo_count)
     gaussians = LocationGaussians.start(table, cells, settings.pseudo_count)
     return MixtureState(categories.independent, gaussians, categories)
+
+
+def _begin_by_rows(
+    table: MixtureTable, settings: EMSettings, rng: np.random.Generator
+) -> MixtureState:
+    """A component per row, whose missing cells a mixture of few components completes."""
+    few = replace(settings, by_rows=False, n_init=1, n_spare=0, max_iter=_COMPLETING_STEPS)
+    n_components = max(1, min(_COMPLETING, len(table.weights) // _COMPLETING_ROWS))
+    *_, state = learn_gaussian_mixture(table, n_components, few, rng)
+    groups = group_patterns(np.isnan(table.numbers))
+    numbers, _, joint = expect(state, table.numbers, table.codes, groups)
+    posterior = np.exp(joint - logsumexp(joint))
+    tables = []
+    for codes, logs in zip(table.codes.T, state.categories.log_probabilities, strict=True):
+        own = (codes[:, None] == np.arange(logs.shape[1])).astype(np.float64)
+        tables.append(np.where(codes[:, None] < 0, posterior.T @ np.exp(logs), own))
+    categories = KernelCategories.around(tuple(tables), table, 0.5 * settings.pseudo_count)
+    gaussians = KernelGaussians.around(numbers.mean_rows(posterior), table.jitter)
+    return MixtureState(categories.row_weights, gaussians, categories, centres=table.source)
 
 
 def _spread(
@@ -205,6 +244,7 @@ def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) ->
     algorithm for latent data models"): expected statistics are averaged over all rows seen. A row
     counts in proportion to the rows before it, since those were read by poorer parameters.
     """
+    state = replace(state, centres=None)  # further rows are other ones
     log_likelihood, (*sums, _) = _expect(table, state)
     known, added = state.total_weight, table.total_weight
     total = known + added
@@ -263,9 +303,9 @@ def _expect(
     totals: list[tuple[Sums, Sums, Sums, Sums]] = []
     for rows in table.blocks:
         groups = table.groups(rows) if state.gaussians.uses_patterns else []
-        numbers = state.gaussians.expect(table.numbers[rows], groups)
-        codes = state.categories.expect(table.codes[rows], state.n_components)
-        log_joint = numbers.log_density + codes.log_density + np.log(state.weights)[:, None]
+        numbers, codes, log_joint = expect(state, table.numbers[rows], table.codes[rows], groups)
+        if state.centres is not None:
+            log_joint = log_joint + log_leave_out(table, rows, state.centres)
         log_density = logsumexp(log_joint)
         own = np.exp(log_joint - log_density)
         if responsibilities is not None:
@@ -290,6 +330,16 @@ def _maximize(state: MixtureState, sums: tuple[Sums, ...], pseudo_count: float) 
         categories=state.categories.maximize(of_codes),
         sums=sums,
     )
+
+
+def expect(
+    state: MixtureState, numbers: FloatArray, codes: IntArray, groups: list[PatternGroup]
+) -> tuple[FullExpectation | FactorExpectation | KernelExpectation, CategoryExpectation, FloatArray]:
+    """Expectations of numbers and codes, and log joint of component and observed cells (K, n)."""
+    completed = state.gaussians.expect(numbers, groups)
+    categories = state.categories.expect(codes, state.n_components)
+    log_joint = completed.log_density + categories.log_density + np.log(state.weights)[:, None]
+    return completed, categories, log_joint
 
 
 def cluster_rows(table: MixtureTable, n_clusters: int, rng: np.random.Generator) -> IntArray:

@@ -1,0 +1,115 @@
+"""Kernel densities beside sums over all pairs of rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from skcircuits import AutomaticDensity, GaussianMixtureDensity
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
+from skcircuits.learning.gaussian_mixture._kernel_density import KernelGaussians
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._patterns import group_patterns
+
+KERNELS = EMSettings("tied", by_rows=True, tol=0.0, max_iter=40)
+
+
+def curved(n_rows=60, seed=0):
+    """A parabola, noise of its own, and a category that follows the first column."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n_rows)
+    X = np.column_stack([x, x**2 + 0.2 * rng.normal(size=n_rows), rng.normal(size=n_rows), x > 0])
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X[~np.isnan(X).all(axis=1)]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return MixtureTable.prepare(curved(), np.array([0, 0, 0, 2]))
+
+
+def states(table):
+    return list(learn_gaussian_mixture(table, 0, KERNELS, np.random.default_rng(0)))
+
+
+def test_sums_are_those_of_any_components_with_one_covariance(table):
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(3, 3))
+    rows = rng.normal(size=(20, 3))
+    stack = GaussianStack(rows, (root @ root.T + np.eye(3))[None], np.zeros(20, np.intp))
+    jitter = np.array([0.0, 0.1, 0.0])
+    own = replace(KernelGaussians.around(rows, jitter), stack=stack)
+    other = FullGaussians(stack, "tied", np.eye(3), 1.0, 0.0, jitter)
+    groups = group_patterns(np.isnan(table.numbers))
+    found, expected = own.expect(table.numbers, []), other.expect(table.numbers, groups)
+    np.testing.assert_allclose(found.log_density, expected.log_density)
+    weights = rng.random((20, len(table.weights)))
+    np.testing.assert_allclose(found.mean_rows(weights / weights.sum(axis=0)), (
+        expected.mean_rows(weights / weights.sum(axis=0))
+    ))
+    counts, first, second = expected.sums(weights)
+    cross = first.T @ rows
+    scatter = second - cross - cross.T + (rows.T * counts) @ rows
+    np.testing.assert_allclose(found.sums(weights)[2], scatter, atol=1e-10)
+    for mine, theirs in zip(found.pairs(weights), expected.pairs(weights), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-10)
+
+
+def test_no_row_explains_itself(table):
+    *_, before, after = states(table)
+    covariance = before.gaussians.stack.distinct_covariances[0]
+    tables = before.categories.log_probabilities[0]
+    total = 0.0
+    for i, (numbers, codes) in enumerate(zip(table.numbers, table.codes, strict=True)):
+        seen = np.flatnonzero(~np.isnan(numbers))
+        densities = np.exp(tables[:, codes[0]]) if codes[0] >= 0 else np.ones(len(tables))
+        if len(seen):
+            own = covariance[np.ix_(seen, seen)]
+            offsets = numbers[seen] - before.gaussians.stack.means[:, seen]
+            densities = densities * multivariate_normal(np.zeros(len(seen)), own).pdf(offsets)
+        total += np.log((np.delete(densities, i) * np.delete(before.weights, i)).sum())
+    assert after.log_likelihood == pytest.approx(total - table.log_scale)
+
+
+def test_iterations_never_lose_once_the_prior_is_learned(table):
+    bounds = [state.lower_bound for state in states(table)][26:]
+    assert len(bounds) > 3
+    assert (np.diff(bounds) > -1e-10).all()
+
+
+def test_copies_of_a_row_explain_one_another():
+    X = curved(30)
+    cardinalities = np.array([0, 0, 0, 2])
+    twice = MixtureTable.prepare(np.vstack([X, X]), cardinalities)
+    weighted = MixtureTable.prepare(X, cardinalities, np.full(len(X), 2.0))
+    *_, one = states(twice)
+    *_, other = states(weighted)
+    assert one.log_likelihood == pytest.approx(other.log_likelihood)
+    *_, single = states(MixtureTable.prepare(X, cardinalities))
+    assert one.log_likelihood > 2.0 * single.log_likelihood
+
+
+def test_it_follows_a_bend_that_one_component_misses():
+    X, held_out = curved(200), curved(200, seed=1)
+    density = GaussianMixtureDensity(n_components="rows", random_state=0).fit(X)
+    assert density.n_components_ == len(X)
+    assert density.selection_[0]["n_components"] == "rows"
+    single = GaussianMixtureDensity(n_components=1, random_state=0).fit(X)
+    assert density.score(held_out) > single.score(held_out) + 0.2
+
+
+def test_what_rows_cannot_be_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="one covariance for all components"):
+        GaussianMixtureDensity(n_components="rows", covariance_type="full").fit(curved())
+    monkeypatch.setattr("skcircuits.estimators.gaussian_mixture.MAX_KERNEL_ROWS", 20)
+    with pytest.raises(ValueError, match="at most 20 different rows"):
+        GaussianMixtureDensity(n_components="rows").fit(curved())
+
+
+def test_they_are_tried_where_cells_are_asked_for():
+    density = AutomaticDensity(families=["gaussian_mixture"], selection="cells", random_state=0)
+    report = density.fit(curved(100)).selection_
+    assert "rows" in [row["n_components"] for row in report]
