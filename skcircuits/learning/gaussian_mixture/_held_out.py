@@ -97,7 +97,8 @@ class HeldOutCells:
     def predict(self, state: MixtureState) -> Predictions:
         """What a mixture says of the rows."""
         table = self.table
-        complete = expect(state, table.numbers, table.codes, group_patterns(np.isnan(table.numbers)))[2]
+        groups = group_patterns(np.isnan(table.numbers))
+        complete = expect(state, table.numbers, table.codes, groups)[2]
         numbers = np.where(self.hidden_numbers, np.nan, table.numbers)
         codes = np.where(self.hidden_codes, -1, table.codes)
         expectation, _, joint = expect(state, numbers, codes, group_patterns(np.isnan(numbers)))

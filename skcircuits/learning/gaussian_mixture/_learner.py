@@ -14,7 +14,10 @@ from skcircuits.learning.gaussian_mixture._categories import (
     CovarianceType,
     Sums,
 )
-from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorExpectation, FactorGaussians
+from skcircuits.learning.gaussian_mixture._factor_gaussians import (
+    FactorExpectation,
+    FactorGaussians,
+)
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
 from skcircuits.learning.gaussian_mixture._kernel_density import (
     KernelCategories,
@@ -42,6 +45,9 @@ _CLUSTER_STEPS = 10
 _CERTAINTY = 0.9  # responsibility of the cluster that a row starts in
 # Components that complete the rows of a kernel density, iterations of them, and least rows of each
 _COMPLETING, _COMPLETING_STEPS, _COMPLETING_ROWS = 8, 20, 5
+
+
+NumberExpectation = FullExpectation | FactorExpectation | KernelExpectation
 
 
 @dataclass(frozen=True)
@@ -334,7 +340,9 @@ def _maximize(state: MixtureState, sums: tuple[Sums, ...], pseudo_count: float) 
 
 def expect(
     state: MixtureState, numbers: FloatArray, codes: IntArray, groups: list[PatternGroup]
-) -> tuple[FullExpectation | FactorExpectation | KernelExpectation, CategoryExpectation, FloatArray]:
+) -> tuple[
+    FullExpectation | FactorExpectation | KernelExpectation, CategoryExpectation, FloatArray
+]:
     """Expectations of numbers and codes, and log joint of component and observed cells (K, n)."""
     completed = state.gaussians.expect(numbers, groups)
     categories = state.categories.expect(codes, state.n_components)

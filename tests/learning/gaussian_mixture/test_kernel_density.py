@@ -47,9 +47,10 @@ def test_sums_are_those_of_any_components_with_one_covariance(table):
     found, expected = own.expect(table.numbers, []), other.expect(table.numbers, groups)
     np.testing.assert_allclose(found.log_density, expected.log_density)
     weights = rng.random((20, len(table.weights)))
-    np.testing.assert_allclose(found.mean_rows(weights / weights.sum(axis=0)), (
-        expected.mean_rows(weights / weights.sum(axis=0))
-    ))
+    np.testing.assert_allclose(
+        found.mean_rows(weights / weights.sum(axis=0)),
+        (expected.mean_rows(weights / weights.sum(axis=0))),
+    )
     counts, first, second = expected.sums(weights)
     cross = first.T @ rows
     scatter = second - cross - cross.T + (rows.T * counts) @ rows
