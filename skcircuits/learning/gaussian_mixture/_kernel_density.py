@@ -56,7 +56,9 @@ class KernelGaussians(FullGaussians):
         means = self.stack.means
         return (means[:, :, None] * means[:, None]).reshape(len(means), -1)
 
-    def expect(self, numbers: FloatArray, groups: list[PatternGroup]) -> KernelExpectation:
+    def expect(  # type: ignore[override]
+        self, numbers: FloatArray, groups: list[PatternGroup]
+    ) -> KernelExpectation:
         """Log densities; `groups` are not needed."""
         observed = ~np.isnan(numbers)
         patterns, pattern = distinct_patterns(~observed)
@@ -168,8 +170,8 @@ class KernelCategories(Categories):
         """Chances that cells are any, drawn towards one half."""
         chances = np.empty(len(self.chances))
         columns = zip(sums, self.log_probabilities, self.marginals, self.chances, strict=True)
-        for j, (counts, logs, marginal, chance) in enumerate(columns):
-            any_category = (counts * np.exp(np.log(chance * marginal) - logs)).sum()
+        for j, (counts, log_table, marginal, chance) in enumerate(columns):
+            any_category = (counts * np.exp(np.log(chance * marginal) - log_table)).sum()
             total = counts.sum() + 2.0 * self.pseudo_count
             chances[j] = (any_category + self.pseudo_count) / total
         logs = _log_mixed(self.tables, self.marginals, chances)
