@@ -5,7 +5,8 @@ Error bars as cells disappear
 A forest has learned from complete records how diabetes progresses. Records of new patients lose
 their cells one after another. The expected prediction averages the forest over what the
 missing cells may be, and says how much they leave open: error bars grow while information is
-lost, and the prediction moves towards that of an unknown patient.
+lost, and the prediction moves towards that of an unknown patient. As the forest itself is looked at,
+its expectation stands alone: ``stacking=False``.
 """
 
 # %%
@@ -26,7 +27,8 @@ from skcircuits import ExpectedPredictionRegressor
 X, y = load_diabetes(return_X_y=True, as_frame=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=0)
 forest = RandomForestRegressor(min_samples_leaf=5, random_state=0)
-model = ExpectedPredictionRegressor(forest, tol=0.05, random_state=0).fit(X_train, y_train)
+model = ExpectedPredictionRegressor(forest, stacking=False, tol=0.05, random_state=0)
+model.fit(X_train, y_train)
 
 # %%
 # Three patients

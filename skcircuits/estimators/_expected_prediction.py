@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.validation import _check_method_params
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
@@ -26,6 +27,7 @@ from skcircuits.estimators._base import (
     route_fit_parameters,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.automatic._target_stack import TrainingTargets, learn_stack
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.numerics._arrays import float_array
@@ -43,6 +45,7 @@ EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     **CATEGORICAL_CONSTRAINTS,
     # Some have the methods that answer only once they are fitted
     "estimator": [HasMethods(["fit"]), None],
+    "stacking": ["boolean"],
     "method": [StrOptions({"auto", "exact", "draws"})],
     "n_draws": [Interval(Integral, MIN_DRAWS, None, closed="left")],
     "tol": [Interval(Real, 0.0, None, closed="left")],
@@ -55,6 +58,8 @@ EXPECTED_PREDICTION_CONSTRAINTS: dict = {
 
 
 BLOCK_ROWS = 2**15
+STACKING_DRAWS = 128  # per held-out row, whose error is small beside that of what is held out
+STACKED = ("predict_proba", "predict")  # answers that tell the target
 
 
 class TrainingTable(NamedTuple):
@@ -78,14 +83,23 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
     """Fit clones of a model beside a density of the rows; take expectations of its answers.
 
     A subclass gives ``_default_estimator(y)``, ``_check_targets(y, X)`` (the target as columns
-    (n, k) of numbers or codes, and a mask of the columns of codes) and ``_answer_scale(y)``
-    (what an error of one is, per output).
+    (n, k) of numbers or codes, and a mask of the columns of codes), ``_answer_scale(models, y)``
+    (what an error of one is, per output), and ``_responses``, what the model can be asked, the
+    best first.
 
     Parameters
     ----------
     density : "auto", density estimator or Circuit, default="auto"
         Distribution of the rows. ``"auto"`` chooses one for the table, an estimator is cloned
         and fitted on X, a circuit is used as it is, one variable per column.
+    stacking : bool, default=True
+        Whether the answers for rows with missing values are a weighted mean of the expected ones
+        and of what two Gaussian mixtures of rows and targets, and boosted trees that are grown on
+        rows with missing cells, say of the target themselves. The weights are learned from
+        training rows held out of the model [1]_, which is therefore fitted up to three times
+        more, to parts of at most 3000 rows. Only where ``density`` is ``"auto"`` or a name, and
+        the model is not frozen and predicts one target, a classifier its probabilities;
+        `explain_method` tells. ``False``: the expectation alone.
     method : {"auto", "exact", "draws"}, default="auto"
         ``"auto"`` computes expectations in closed form where model and density have one (see
         `method_`), enumerates the completions of rows that miss few categories, and draws
@@ -124,6 +138,9 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         The fitted density, None where a circuit was given.
     circuit_ : Circuit
         Its circuit, in original units and codes into ``categories_``.
+    stacking_weights_ : ndarray of shape (1,) or (n_members,)
+        Weight of the expected answers, those of the mixtures of rows and targets, and that of the
+        trees; ``[1.0]`` without stacking.
     method_ : str
         How rows with missing values are predicted, and why not in closed form.
     categories_ : list of ndarray or None
@@ -141,6 +158,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         estimator=None,
         *,
         density="auto",
+        stacking=True,
         method="auto",
         n_draws=2000,
         tol=0.03,
@@ -154,6 +172,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
     ):
         self.estimator = estimator
         self.density = density
+        self.stacking = stacking
         self.method = method
         self.n_draws = n_draws
         self.tol = tol
@@ -187,11 +206,16 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         -------
         dict of str to str
             By the name of a method: ``"exact: <closed form>"``, or ``"draws: <reason>"``
-            with the reason why there is no closed form. Rows that miss categories only, with
-            few ways to complete them, are exact in any case: all completions are weighed.
+            with the reason why there is no closed form; also with which weight the expectation is
+            stacked, or why it is not. Rows that miss categories only, with few ways to complete
+            them, are exact in any case: all completions are weighed.
         """
         check_is_fitted(self)
-        return {method: self._way_of(method) for method in self._responses}
+        ways = {method: self._way_of(method) for method in self._responses}
+        if self._unstacked:
+            for method in ways.keys() & STACKED:
+                ways[method] += f"; not stacked: {self._unstacked}"
+        return ways
 
     def value_of_measuring(self, X, costs=None):
         """Tell by how much knowing each missing value would make the answer more certain.
@@ -241,8 +265,15 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(self, X, y, sample_weight, fit_params, keep_tables=False):
-        """Learn the models and the density of the rows; completed tables are as large as X each."""
+    def _fit(self, X, y, sample_weight, fit_params):
+        """Learn the models, the density of the rows, and what their expectation is stacked with."""
+        training = self._fit_models(X, y, sample_weight, fit_params)
+        self._stack, self._unstacked = self._learn_stack(training)
+        self.stacking_weights_ = np.ones(1) if self._stack is None else self._stack.weights
+        self.method_ = self._way_of(self._responses[0])
+
+    def _fit_models(self, X, y, sample_weight, fit_params):
+        """Learn the models and the density of the rows."""
         model = self._default_estimator(y) if self.estimator is None else self.estimator
         self._check_kind(model)
         frozen = isinstance(model, FrozenEstimator)
@@ -268,7 +299,8 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             models = []
             for table in self._completed_tables(encoded, targets):
                 models.append(clone(model).fit(table, y, **fit_params))
-                tables += [table] if keep_tables else []
+                # Completed tables are as large as X each
+                tables += [table] if self.stacking else []
         self._scale = self._answer_scale(models, y)
         self.estimator_ = models[0]
         self.estimators_ = models
@@ -295,7 +327,6 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                     estimator=self.estimator,
                 )
             )
-        self.method_ = self._way_of(first)
 
     @property
     def _known_categorical(self):
@@ -304,10 +335,12 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     def _way_of(self, method):
         form = self._closed_forms.get(method)
-        return f"exact: {form.name}" if form else f"draws: {self._reasons.get(method, 'as asked')}"
+        way = f"exact: {form.name}" if form else f"draws: {self._reasons.get(method, 'as asked')}"
+        weight = self._expectation_weight(method)
+        return way if weight == 1.0 else f"{way}; stacked, with a weight of {weight:.2f}"
 
     def __sklearn_is_fitted__(self):
-        return hasattr(self, "estimators_")
+        return hasattr(self, "stacking_weights_")
 
     def _check_kind(self, model):
         """Refuse what predicts nothing, or something else than this estimator expects."""
@@ -380,6 +413,64 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         for copy in drawn[:, :, : encoded.shape[1]]:
             yield self._schema.decode(rows.completed(copy.astype(np.float64)))
 
+    def _learn_stack(self, training):
+        """Stack expectations with what others say of the target; give None and why not else."""
+        reason = self._reason_against_stacking(training)
+        if reason:
+            return None, reason
+        targets, is_code = training.targets
+        targets, weights = targets[:, 0], training.sample_weight
+        told = TrainingTargets(
+            training.encoded,
+            targets,
+            np.ones(len(targets)) if weights is None else weights,
+            self._schema,
+            int(targets.max()) + 1 if is_code[0] else 0,
+        )
+
+        def fit_models(rows):
+            own = _check_method_params(training.encoded, training.fit_params, indices=rows)
+            tables = [_safe_indexing(table, rows) for table in training.tables]
+            part = _safe_indexing(training.y, rows)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the fit to all rows has told
+                return [clone(training.model).fit(table, part, **own) for table in tables]
+
+        try:
+            # Cells of tables with indicators are missing for a reason: none is hidden beside
+            may_hide = not self.add_indicator
+            stack = learn_stack(told, fit_models, self._expect_roughly, self._seed, may_hide)
+        except ValueError as error:
+            reason = f"a part of the rows cannot be learned from alone: {error}"
+            warnings.warn(
+                f"{type(self).__name__} gives the expectation alone, as {reason}. Pass "
+                "stacking=False to do so without learning weights.",
+                stacklevel=5,
+            )
+            return None, reason
+        return stack, "" if stack else "too few rows, of some class, can be held out"
+
+    def _reason_against_stacking(self, training):
+        """Say why the expectation stays alone, "" where it need not."""
+        if not self.stacking:
+            return "as asked"
+        if not training.tables:
+            return "a frozen model cannot be fitted to a part of the rows"
+        if not isinstance(self.density, str):
+            return "the density is given"
+        if self._responses[0] not in STACKED or training.targets[0].shape[1] > 1:
+            return "only probabilities, or numbers, of one target are stacked"
+        return ""
+
+    def _expect_roughly(self, models, cells):
+        """Give the expected answers of some models by few draws."""
+        response = Response(models, self._responses[0], self._schema.decode)
+        budget = DrawBudget(STACKING_DRAWS, self.tol, self._scale, self._seed, self.n_jobs)
+        expected = ExpectedResponse(response, self.circuit_, budget)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what is impossible, predict tells
+            return self._or_without_evidence(expected, self._rows(cells)).mean
+
     def get_metadata_routing(self):
         """Tell what metadata are passed on.
 
@@ -449,9 +540,9 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                 lambda rows: expected(rows, with_variance=with_variance),
                 self._rows(encoded[incomplete[block]]),
             )
-            if method == "predict_proba":
-                moments = self._as_probabilities(moments, encoded[incomplete[block]])
-            parts.append((incomplete[block], moments))
+            parts.append(
+                (incomplete[block], self._stacked(moments, method, encoded[incomplete[block]]))
+            )
         if len(incomplete):
             self._warn_of_errors(np.concatenate([part.error for _, part in parts]))
         return Expectation.put_together(len(encoded), parts)
@@ -475,7 +566,18 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     def _expectation_weight(self, method):
         """Weight of the expectation in the answer."""
-        return 1.0
+        is_stacked = method in STACKED and getattr(self, "_stack", None) is not None
+        return float(self._stack.weights[0]) if is_stacked else 1.0
+
+    def _stacked(self, moments, method, cells):
+        """Moments of answers, their means stacked with what others say of the target."""
+        mean = moments.mean
+        if method == "predict_proba":
+            mean = np.clip(mean, 0.0, 1.0)  # rounding may leave a sum of probabilities above one
+        if self._stack is None or method not in STACKED:
+            return replace(moments, mean=mean)
+        error = self._expectation_weight(method) * moments.error
+        return replace(moments, mean=self._stack(mean, cells), error=error)
 
     def _or_without_evidence(self, answer, rows):
         """Answer for rows; those with impossible evidence under the marginal distribution."""

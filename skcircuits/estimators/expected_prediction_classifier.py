@@ -1,11 +1,9 @@
 """Classification of rows with missing values: expected predictions of any classifier."""
 
-import warnings
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import ClassifierMixin
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
@@ -14,7 +12,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_method_params
 
 from skcircuits.estimators._base import fit_context, inherit_documentation
 from skcircuits.estimators._expected_prediction import (
@@ -22,13 +19,8 @@ from skcircuits.estimators._expected_prediction import (
     ExpectedPredictionMixin,
     column_encoder,
 )
-from skcircuits.estimators.automatic._class_stack import TrainingClasses, learn_stack
-from skcircuits.predictions import ExpectedResponse
-from skcircuits.predictions._any_model import DrawBudget
-from skcircuits.predictions._rows import Response
 
 MAX_LANDMARKS = 300  # of the default classifier
-STACKING_DRAWS = 128  # per held-out row, whose error is small beside that of what is held out
 
 
 def _model_has(method):
@@ -51,8 +43,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     values] under a density of the rows, P(y | x) being those of the fitted classifier; for a
     complete row they are P(y | x). Where values are missing at random that is exactly
     P(y | observed values), by the tower property, for a classifier that is right about complete
-    rows. As few are, expected probabilities are stacked by default with those that densities of
-    rows and classes give.
+    rows. As few are, expected probabilities are stacked by default with those that models of
+    incomplete rows give.
 
     Parameters
     ----------
@@ -61,22 +53,11 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         `sklearn.frozen.FrozenEstimator` is used as it is, so that only the density is learned.
         None takes kernel logistic regression (`Nystroem`) on standardised and one-hot encoded
         columns.
-    stacking : bool, default=True
-        Whether the probabilities of rows with missing values are a weighted mean of the expected
-        ones and of those that three Gaussian mixtures, learned from rows and classes, give the
-        classes themselves. The weights are learned from training rows held out of the
-        classifier [1]_, which is therefore fitted up to three times more, to parts of at most
-        3000 rows. Only where ``density`` is ``"auto"`` or a name, and the classifier is not
-        frozen, has `predict_proba` and one target; `explain_method` tells. ``False``:
-        E[P(y | x) | observed values] alone.
     tol : float, default=0.03
         Standard error at which drawing stops, in units of the answer.
 
     Attributes
     ----------
-    stacking_weights_ : ndarray of shape (1,) or (n_densities + 1,)
-        Weight of the expected probabilities, and those of the densities of rows and classes: one
-        Gaussian per class, and mixtures over all classes; ``[1.0]`` without stacking.
     classes_ : ndarray of shape (n_classes,) or list of such arrays
         The classes, per target where there are several.
 
@@ -113,43 +94,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     (1, 3)
     """
 
-    _parameter_constraints: ClassVar[dict] = {
-        **EXPECTED_PREDICTION_CONSTRAINTS,
-        "stacking": ["boolean"],
-    }
-
-    def __init__(
-        self,
-        estimator=None,
-        *,
-        density="auto",
-        stacking=True,
-        method="auto",
-        n_draws=2000,
-        tol=0.03,
-        n_completions=5,
-        add_indicator=False,
-        categorical_features="from_dtype",
-        handle_unknown="missing",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        super().__init__(
-            estimator,
-            density=density,
-            method=method,
-            n_draws=n_draws,
-            tol=tol,
-            n_completions=n_completions,
-            add_indicator=add_indicator,
-            categorical_features=categorical_features,
-            handle_unknown=handle_unknown,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.stacking = stacking
+    _parameter_constraints: ClassVar[dict] = EXPECTED_PREDICTION_CONSTRAINTS
 
     @fit_context
     def fit(self, X, y=None, sample_weight=None, **fit_params):
@@ -171,12 +116,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         ExpectedPredictionClassifier
             The fitted model.
         """
-        self._stack = None
-        training = self._fit(X, y, sample_weight, fit_params, keep_tables=self.stacking)
+        self._fit(X, y, sample_weight, fit_params)
         self.classes_ = self.estimator_.classes_
-        self._stack, self._unstacked = self._learn_stack(training)
-        self.stacking_weights_ = np.ones(1) if self._stack is None else self._stack.weights
-        self.method_ = self._way_of(self._responses[0])
         return self
 
     def predict(self, X):
@@ -259,22 +200,6 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         answers = self._respond(X, "decision_function").mean
         return answers[:, 0] if answers.shape[1] == 1 else answers
 
-    def explain_method(self):
-        """Tell for each answer of the model which way leads to its expectation, and why.
-
-        Returns
-        -------
-        dict of str to str
-            By the name of a method: ``"exact: <closed form>"``, or ``"draws: <reason>"``
-            with the reason why there is no closed form; of probabilities also with which weight
-            the expectation is stacked, or why it is not. Rows that miss categories only, with
-            few ways to complete them, are exact in any case: all completions are weighed.
-        """
-        ways = super().explain_method()
-        if self._unstacked and "predict_proba" in ways:
-            ways["predict_proba"] += f"; not stacked: {self._unstacked}"
-        return ways
-
     def score(self, X, y, sample_weight=None):
         """Give the accuracy: the fraction of rows whose classes are predicted, all of them.
 
@@ -309,78 +234,6 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         y = y.reshape(len(y), -1)
         columns = [np.unique(column, return_inverse=True)[1] for column in y.T]
         return np.stack(columns, axis=1).astype(np.float64), np.ones(len(columns), dtype=bool)
-
-    def _learn_stack(self, training):
-        """Stack expected probabilities with those of densities; give None and why not else."""
-        reason = self._reason_against_stacking(training)
-        if reason:
-            return None, reason
-        y, fit_params = training.y, training.fit_params
-        weights = training.sample_weight
-        classes = TrainingClasses(
-            training.encoded,
-            training.targets[0][:, 0].astype(np.intp),
-            np.ones(len(training.encoded)) if weights is None else weights,
-            self._schema,
-            len(self.classes_),
-        )
-
-        def fit_models(rows):
-            own = _check_method_params(training.encoded, fit_params, indices=rows)
-            tables = [_safe_indexing(table, rows) for table in training.tables]
-            part = _safe_indexing(y, rows)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the fit to all rows has told
-                return [clone(training.model).fit(table, part, **own) for table in tables]
-
-        try:
-            # Cells of tables with indicators are missing for a reason: none is hidden beside
-            stack = learn_stack(
-                classes, fit_models, self._expect_roughly, self._seed, not self.add_indicator
-            )
-        except ValueError as error:
-            return None, f"a part of the rows cannot be learned from alone: {error}"
-        if not stack.circuits:
-            return None, "too few rows of some class can be held out"
-        return stack, ""
-
-    def _reason_against_stacking(self, training):
-        """Say why expected probabilities stay alone, "" where they need not."""
-        if not self.stacking:
-            return "as asked"
-        if not training.tables:
-            return "a frozen classifier cannot be fitted to a part of the rows"
-        if not isinstance(self.density, str):
-            return "the density is given"
-        if self._responses[0] != "predict_proba" or isinstance(self.classes_, list):
-            return "only probabilities of one target are stacked"
-        return ""
-
-    def _expect_roughly(self, models, cells):
-        """Expected probabilities of rows for some models, by few draws."""
-        response = Response(models, "predict_proba", self._schema.decode)
-        budget = DrawBudget(STACKING_DRAWS, self.tol, 1.0, self._seed, self.n_jobs)
-        expected = ExpectedResponse(response, self.circuit_, budget)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what is impossible, predict tells
-            return self._or_without_evidence(expected, self._rows(cells)).mean
-
-    def _as_probabilities(self, moments, cells):
-        # Rounding may leave a sum of probabilities above one
-        mean = np.clip(moments.mean, 0.0, 1.0)
-        if self._stack is None:
-            return replace(moments, mean=mean)
-        weight = self._expectation_weight("predict_proba")
-        return replace(moments, mean=self._stack(mean, cells), error=weight * moments.error)
-
-    def _expectation_weight(self, method):
-        is_stacked = method == "predict_proba" and self._stack is not None
-        return float(self._stack.weights[0]) if is_stacked else 1.0
-
-    def _way_of(self, method):
-        way = super()._way_of(method)
-        weight = self._expectation_weight(method)
-        return way if weight == 1.0 else f"{way}; stacked, with a weight of {weight:.2f}"
 
     def _answer_scale(self, models, y):
         return 1.0

@@ -25,7 +25,9 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
     """Expected predictions of any regressor on rows with missing values.
 
     For a row with missing values the prediction is E[f(x) | observed values] under a density
-    of the rows, f being the fitted regressor; for a complete row it is f(x).
+    of the rows, f being the fitted regressor; for a complete row it is f(x). That is
+    E[y | observed values] for a regressor that is right about complete rows. As few are,
+    expectations are stacked by default with the means that models of incomplete rows give.
 
     Parameters
     ----------
@@ -48,6 +50,14 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
     -----
     The expectation assumes that values are missing at random given the observed ones; it is as
     good as the density.
+
+    Standard deviations, `standard_error` and `value_of_measuring` are those of the expected
+    prediction. Complete rows get the regressor's own prediction with stacking, too, so that what
+    one more value tells is not continuous.
+
+    References
+    ----------
+    .. [1] Breiman, "Stacked Regressions", Machine Learning 24, 1996.
 
     Examples
     --------
@@ -103,7 +113,7 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
         Returns
         -------
         mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            E[f(x) | observed values].
+            E[f(x) | observed values], stacked where rows miss values if `stacking`.
         std : ndarray of the same shape
             Standard deviation of f(x) given the observed values, 0 for complete rows; only
             with ``return_std=True``.

@@ -527,7 +527,9 @@ def test_each_answer_is_explained(numbers, classes):
     three = classifier(LogisticRegression()).fit(*classes)
     assert three.explain_method()["predict_proba"].startswith("exact: softmax link")
     drawn = regressor(Ridge(), method="draws").fit(*numbers)
-    assert drawn.explain_method() == {"predict": "draws: as asked"}
+    assert drawn.explain_method() == {
+        "predict": "draws: as asked; not stacked: the density is given"
+    }
 
 
 def test_models_without_closed_form_can_be_refused(numbers):

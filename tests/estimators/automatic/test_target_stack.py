@@ -1,25 +1,33 @@
-"""Expected probabilities stacked with those that densities of rows and classes give."""
+"""Expectations stacked with what models of incomplete rows say of the target."""
 
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import multivariate_normal
 from sklearn.datasets import load_iris, make_gaussian_quantiles
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from sklearn.multioutput import MultiOutputClassifier
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skcircuits import ExpectedPredictionClassifier, GaussianMixtureDensity
-from skcircuits.estimators.automatic._class_stack import (
-    TrainingClasses,
+from skcircuits import (
+    ExpectedPredictionClassifier,
+    ExpectedPredictionRegressor,
+    GaussianMixtureDensity,
+)
+from skcircuits.estimators.automatic._target_stack import (
+    Members,
+    TrainingTargets,
     _fit_circuits,
-    _posterior,
+    _grow_trees,
+    _of_last_column,
     _weights_of,
     _with_hidden_cells,
 )
@@ -69,7 +77,7 @@ def test_probabilities_are_the_weighted_mean_of_expected_ones_and_posteriors(sta
     assert weights.shape == (4,)
     assert weights.sum() == pytest.approx(1.0)
     assert (weights > 0).all()
-    rest = [_posterior(circuit, X) for circuit in stacked._stack.circuits]
+    rest = stacked._stack.members.answers(X)
     mixed = weights[0] * expected + np.tensordot(weights[1:], rest, axes=1)
     found = stacked.predict_proba(X)
     np.testing.assert_allclose(found, mixed, atol=0.05)
@@ -144,7 +152,7 @@ def test_classes_of_few_rows_are_not_held_out(iris):
 
 
 def test_training_rows_with_missing_values_are_held_out_as_they_are(iris):
-    X, y = iris
+    X, y = iris[0][:75], iris[1][:75]
     wrapped = classifier(n_completions=2).fit(hide(X), y)
     assert len(wrapped.stacking_weights_) == 4
     assert len(wrapped.estimators_) == 2
@@ -171,6 +179,55 @@ def test_tables_of_categories_and_weights(iris):
     np.testing.assert_allclose(wrapped.predict_proba(nothing)[0], masses, atol=0.1)
 
 
+@pytest.mark.parametrize("rows", [slice(None), slice(20)], ids=["many rows", "few rows"])
+def test_regressors_are_stacked(iris, rows):
+    X, y = iris[0][rows, :3], iris[0][rows, 3]
+    model = make_pipeline(StandardScaler(), Ridge(100.0))
+    wrapped = ExpectedPredictionRegressor(model, random_state=0, tol=0.01).fit(X, y)
+    np.testing.assert_array_equal(wrapped.predict(X), wrapped.estimator_.predict(X))
+    alone = ExpectedPredictionRegressor(model, random_state=0, stacking=False).fit(X, y)
+    incomplete = hide(X)
+    incomplete = incomplete[np.isnan(incomplete).any(axis=1)]
+    members = [alone.predict(incomplete)]
+    members += [answer[:, 0] for answer in wrapped._stack.members.answers(incomplete)]
+    mean, std = wrapped.predict(incomplete, return_std=True)
+    np.testing.assert_allclose(mean, wrapped.stacking_weights_ @ members, rtol=1e-9)
+    np.testing.assert_array_equal(std, alone.predict(incomplete, return_std=True)[1])
+    assert wrapped.stacking_weights_.shape == (4,)
+    assert f"stacked, with a weight of {wrapped.stacking_weights_[0]:.2f}" in wrapped.method_
+
+
+def test_stacking_lowers_the_error_of_a_rough_regressor(iris):
+    X, y = iris[0][:, :3], iris[0][:, 3]
+    errors = []
+    for stacking in (True, False):
+        model = ExpectedPredictionRegressor(Ridge(100.0), stacking=stacking, random_state=0)
+        model.fit(X[:100], y[:100])
+        predicted = [model.predict(hide(X[100:], seed=seed)) for seed in range(4)]
+        errors.append(np.square(np.array(predicted) - y[100:]).mean())
+    assert errors[0] < 0.9 * errors[1]
+
+
+@pytest.mark.parametrize("y", [np.zeros(40), 1e-180 * np.arange(40.0)], ids=["constant", "tiny"])
+def test_targets_without_variance(y):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    wrapped = ExpectedPredictionRegressor(Ridge(), random_state=0).fit(X, y)
+    found = wrapped.predict(hide(X))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, y, atol=1e-178)
+
+
+def test_models_that_cannot_learn_from_parts_are_told(iris):
+    """Neighbours that all rows have, and parts have not."""
+    X, y = iris[0][:30, :3], iris[0][:30, 3]
+    model = ExpectedPredictionRegressor(KNeighborsRegressor(25), random_state=0)
+    with pytest.warns(UserWarning, match="gives the expectation alone, as a part of the rows"):
+        model.fit(X, y)
+    assert model.stacking_weights_.tolist() == [1.0]
+    assert "a part of the rows" in model.explain_method()["predict"]
+    np.testing.assert_array_equal(model.predict(X), model.estimator_.predict(X))
+
+
 def test_no_warnings_come_from_held_out_rows(iris):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -180,47 +237,83 @@ def test_no_warnings_come_from_held_out_rows(iris):
 # ------------------------------------------------------------------ the parts
 
 
-@pytest.fixture(scope="module")
-def training(iris):
+@pytest.fixture(scope="module", params=[3, 0], ids=["classes", "numbers"])
+def training(iris, request):
     X, y = iris
-    codes = np.unique(y, return_inverse=True)[1]
-    return TrainingClasses(X, codes, np.ones(len(X)), TableSchema.learn(X), 3)
+    targets = np.unique(y, return_inverse=True)[1] if request.param else X[:, 0] ** 2
+    rows = X if request.param else X[:, 1:]
+    schema = TableSchema.learn(rows)
+    return TrainingTargets(rows, targets.astype(float), np.ones(len(X)), schema, request.param)
 
 
-def test_posteriors_are_those_of_bayes(training):
-    """Against the class-conditional Gaussians themselves, rows missing one number."""
-    circuit = _fit_circuits(training, 0)[0]
-    X = training.rows[:20].copy()
-    X[:, 1] = NAN
-    seen = [0, 2, 3]
-    masses = np.bincount(training.codes) / len(training.codes)
-    joint = np.empty((20, 3))
-    for term, unit in enumerate(circuit.root.children):
-        (gaussian,) = [child for child in unit.children if len(child.scope) > 1]
-        own = multivariate_normal(gaussian.mean[seen], gaussian.covariance[np.ix_(seen, seen)])
-        joint[:, term] = np.log(masses[term]) + own.logpdf(X[:, seen])
-    joint -= joint.max(axis=1, keepdims=True)
-    expected = np.exp(joint) / np.exp(joint).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(_posterior(circuit, X), expected, rtol=1e-8, atol=1e-12)
-
-
-def test_without_any_cell_posteriors_are_the_frequencies(training):
-    frequencies = np.bincount(training.codes) / len(training.codes)
+def test_densities_answer_by_bayes_rule(training):
+    """Against the density of rows and target itself: over all classes, or a fine grid."""
     for circuit in _fit_circuits(training, 0):
-        found = _posterior(circuit, np.full((1, 4), NAN))[0]
-        np.testing.assert_allclose(found, frequencies, atol=0.02)
+        rows = np.column_stack([training.rows[:10], np.full(10, NAN)])
+        rows[:, 1] = NAN
+        found = _of_last_column(circuit, rows)
+        grid = np.arange(3.0) if training.n_classes else np.linspace(-150.0, 250.0, 4001)
+        joint = np.repeat(rows[:, None], len(grid), axis=1)
+        joint[:, :, -1] = grid
+        masses = np.exp(circuit.log_prob(joint.reshape(-1, rows.shape[1]))).reshape(10, -1)
+        masses /= masses.sum(axis=1, keepdims=True)
+        expected = masses if training.n_classes else masses @ grid[:, None]
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
 
 
-def test_weights_are_equal_without_evidence_and_drawn_to_the_likelier():
-    equal = np.full((50, 3), 0.4)
-    np.testing.assert_allclose(_weights_of(equal, np.ones(50)), 1 / 3, atol=1e-4)
-    better = np.column_stack([np.full(500, 0.9), np.full(500, 0.2)])
-    weights = _weights_of(better, np.ones(500))
-    assert weights[0] > 0.99
+def test_without_any_cell_answers_are_those_of_all_rows(training):
+    nothing = np.full((1, training.rows.shape[1]), NAN)
+    average = np.mean(training.targets)
+    expected = np.full(3, 1 / 3) if training.n_classes else [average]
+    # trees have seen no row without any cell: they take the way of rows alike
+    for found in Members.fit(training, True, 0).answers(nothing)[:-1]:
+        np.testing.assert_allclose(found[0], expected, rtol=0.06)
+
+
+def test_answers_are_no_more_extreme_than_targets(training):
+    far = 1e3 * training.rows[:5]
+    for found in Members.fit(training, True, 0).answers(far):
+        least = 0.0 if training.n_classes else training.targets.min()
+        most = 1.0 if training.n_classes else training.targets.max()
+        assert (found >= least).all()
+        assert (found <= most).all()
+
+
+def test_trees_learn_from_hidden_cells_unless_they_must_not(training):
+    """The last number and the first tell the same: where one is missing, the other counts."""
+    rows = np.column_stack([training.rows, training.rows])
+    doubled = TrainingTargets(
+        rows, training.targets, training.weights, TableSchema.learn(rows), training.n_classes
+    )
+    half = rows.copy()
+    half[:, : training.rows.shape[1]] = NAN
+    errors = []
+    for may_hide in (True, False):
+        trees = _grow_trees(doubled, may_hide, 0)
+        errors.append(np.mean(np.square(trees.predict(half) - training.targets)))
+    assert errors[0] < 0.5 * errors[1]
+
+
+@pytest.mark.parametrize("is_class", [True, False], ids=["classes", "numbers"])
+def test_weights_are_equal_without_evidence_and_drawn_to_the_better(is_class):
+    truth = np.arange(500) % 2.0
+
+    def answers(*rights):
+        """Answers that are right by a fraction."""
+        probability = np.array(rights)[:, None] * (2.0 * truth - 1.0) / 2.0 + 0.5
+        parts = [1.0 - probability, probability] if is_class else [1e6 + probability]
+        return np.stack(parts, axis=2)
+
+    targets = truth if is_class else 1e6 + truth
+    equal = _weights_of(answers(0.4, 0.4, 0.4), targets, np.ones(500))
+    np.testing.assert_allclose(equal, 1 / 3, atol=1e-4)
+    better = _weights_of(answers(0.9, 0.1), targets, np.ones(500))
+    assert better[0] > 0.95
     # rows without weight say nothing
-    unsaid = np.vstack([better, better[:, ::-1]])
-    repeated = _weights_of(unsaid, np.repeat([1.0, 0.0], 500))
-    assert repeated[0] > 0.99
+    half = np.repeat([1.0, 0.0], 250)
+    twisted = answers(0.9, 0.1)
+    twisted[:, 250:] = twisted[::-1, 250:]
+    assert _weights_of(twisted, targets, half)[0] > 0.95
 
 
 def test_cells_are_hidden_from_complete_rows_alone():

@@ -1,0 +1,252 @@
+"""Expectations stacked with what models of incomplete rows say of the target themselves.
+
+E[f(x) | x_o] is E[y | x_o] as far as f is right about complete rows: a model that is too sure of
+them, or too rough, stays so where cells are missing. Densities of rows and target know one by
+Bayes' rule, trees that are grown on rows with missing cells learn one; both fail in other ways.
+Weights are learned from held-out rows.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from skcircuits.circuits import Circuit
+from skcircuits.estimators.automatic._stacking import stacking_weights
+from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS
+from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.tabular import TableSchema
+from skcircuits.tabular._columns import Column
+
+N_FOLDS = 3
+LEAST_PER_CLASS = 2 * N_FOLDS  # below that folds teach nothing about a class, or a number
+MAX_ROWS = 3000  # of which models are fitted to two thirds, for the weights
+ENOUGH_ROWS = 300  # held-out rows that tell the weights; further folds are not fitted
+MAX_HIDDEN = 0.7  # of the cells of a row that misses none itself
+MAX_MEMBER_ROWS = 10_000  # a few components and small trees need no more
+# On rows it was not fitted to, a mixture gains nothing from later iterations
+TOL = 4e-3
+LEAST_LIKELIHOOD = 1e-12
+SMALLEST_VARIANCE = 1e-200
+TYPES = (
+    {"covariance_type": "tied", "n_components": 4, "location_model": True},
+    {"covariance_type": "shrunk", "n_components": 8, "location_model": False},
+)
+WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
+N_COPIES = 4  # of a complete row for trees: one as it is, the others with hidden cells
+LEAST_LEAF = 20  # rows
+MAX_TREES = 1000  # of all classes together; at most 100 for each
+MAX_CATEGORIES = 255  # that trees of scikit-learn split by
+
+
+@dataclass(frozen=True)
+class TrainingTargets:
+    """Training rows, encoded (n, d), with their targets and weights, (n,) each.
+
+    ``targets`` are codes of ``n_classes`` classes, or numbers where that is 0.
+    """
+
+    rows: FloatArray
+    targets: FloatArray
+    weights: FloatArray
+    schema: TableSchema
+    n_classes: int
+
+    def take(self, rows: IntArray) -> "TrainingTargets":
+        """Give some of the rows."""
+        return replace(
+            self, rows=self.rows[rows], targets=self.targets[rows], weights=self.weights[rows]
+        )
+
+    @property
+    def codes(self) -> IntArray:
+        """Codes of the classes; numbers are of one class."""
+        return (self.targets if self.n_classes else np.zeros(len(self.targets))).astype(np.intp)
+
+    def are_enough(self) -> bool:
+        """Tell whether each class has rows enough to hold some out."""
+        usable = (self.weights > 0) & ~np.isnan(self.rows).all(axis=1)
+        counts = np.bincount(self.codes[usable], minlength=self.n_classes)
+        return self.n_classes != 1 and bool((counts >= LEAST_PER_CLASS).all())
+
+
+@dataclass(frozen=True)
+class Members:
+    """Models that know the target of incomplete rows without the expectation.
+
+    ``circuits`` are over the columns and, as the last variable, the target; ``bounds`` are the
+    least and the largest target, or probability.
+    """
+
+    circuits: list[Circuit]
+    trees: HistGradientBoostingClassifier | HistGradientBoostingRegressor
+    bounds: tuple[float, float]
+
+    @classmethod
+    def fit(cls, training: TrainingTargets, may_hide: bool, seed: int) -> "Members":
+        """Learn from rows and targets: densities first, then trees."""
+        bounds = 0.0, 1.0
+        if not training.n_classes:
+            bounds = float(training.targets.min()), float(training.targets.max())
+        return cls(_fit_circuits(training, seed), _grow_trees(training, may_hide, seed), bounds)
+
+    def answers(self, evidence: FloatArray) -> list[FloatArray]:
+        """Give what each says, probabilities (n, k) or means (n, 1)."""
+        rows = np.column_stack([evidence, np.full(len(evidence), np.nan)])
+        found = [_of_last_column(circuit, rows) for circuit in self.circuits]
+        ask = getattr(self.trees, "predict_proba", self.trees.predict)
+        found.append(ask(evidence).reshape(len(evidence), -1))
+        # The mean of a target is where the target is
+        return [np.clip(answer, *self.bounds) for answer in found]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A weighted mean of expectations (weight first) and of what other members say."""
+
+    members: Members
+    weights: FloatArray
+
+    def __call__(self, expected: FloatArray, evidence: FloatArray) -> FloatArray:
+        """Stack expectations (n, k) with the answers to evidence (n, d)."""
+        result = self.weights[0] * expected
+        for weight, answer in zip(self.weights[1:], self.members.answers(evidence), strict=True):
+            result += weight * answer
+        return result
+
+
+def learn_stack(
+    training: TrainingTargets,
+    fit_models: Callable[[IntArray], list],
+    expect: Callable[[list, FloatArray], FloatArray],
+    seed: int,
+    may_hide: bool,
+) -> Stack | None:
+    """Learn members and weights from what rows held out tell; None where too few can be.
+
+    ``fit_models(rows)`` fits the model to some rows, ``expect(models, cells)`` gives its
+    expectations. Held-out rows that miss no cell have some hidden, if they may.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(training.targets))
+    if not training.take(order[:MAX_ROWS]).are_enough():
+        return None
+    answers, targets, weights = [], [], []
+    for part, held_out in _folds(training, order[:MAX_ROWS], seed):
+        cells = training.rows[held_out]
+        if may_hide:
+            cells = _with_hidden_cells(cells, rng)
+        incomplete = np.isnan(cells).any(axis=1)
+        cells, held_out = cells[incomplete], held_out[incomplete]
+        if not len(held_out):
+            continue
+        members = Members.fit(training.take(part), may_hide, seed)
+        answers.append(np.stack([expect(fit_models(part), cells), *members.answers(cells)]))
+        targets.append(training.targets[held_out])
+        weights.append(training.weights[held_out])
+        if sum(map(len, weights)) >= ENOUGH_ROWS:
+            break
+    if not answers:
+        return None
+    learned = _weights_of(
+        np.concatenate(answers, axis=1), np.concatenate(targets), np.concatenate(weights)
+    )
+    return Stack(Members.fit(training.take(order[:MAX_MEMBER_ROWS]), may_hide, seed), learned)
+
+
+def _folds(
+    training: TrainingTargets, rows: IntArray, seed: int
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield rows to learn from and rows to hold out."""
+    folds = (StratifiedKFold if training.n_classes else KFold)(
+        N_FOLDS, shuffle=True, random_state=seed
+    )
+    for part, held_out in folds.split(rows, training.codes[rows]):
+        yield rows[part], rows[held_out]
+
+
+def _with_hidden_cells(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Hide cells of complete rows, of each at a rate of its own."""
+    rates = rng.uniform(0.0, MAX_HIDDEN, size=(len(rows), 1))
+    hidden = rng.random(rows.shape) < rates
+    return np.where(hidden & ~np.isnan(rows).any(axis=1, keepdims=True), np.nan, rows)
+
+
+def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArray) -> FloatArray:
+    """Weights (K,) of answers (K, n, k), drawn towards equal ones by a row each.
+
+    Of probabilities by the log loss, of numbers by squared errors in units of the variance.
+    """
+    n_members, n_rows, n_outputs = answers.shape
+    nothing, no_answers = np.zeros(0), np.zeros((0, n_members))
+    row_weights = row_weights / np.mean(row_weights)
+    if n_outputs > 1:
+        likelihoods = answers[:, np.arange(n_rows), targets.astype(np.intp)].T
+        likelihoods = np.maximum(likelihoods, LEAST_LIKELIHOOD)
+        told = no_answers, nothing, nothing, likelihoods, row_weights
+    else:
+        centre = np.average(targets, weights=row_weights)  # weights sum to one: nothing changes
+        variance = np.average(np.square(targets - centre), weights=row_weights)
+        row_weights = row_weights / max(variance, SMALLEST_VARIANCE)
+        told = answers[:, :, 0].T - centre, targets - centre, row_weights, no_answers, nothing
+    return np.asarray(stacking_weights([told], prior=float(n_members)))
+
+
+def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
+    """Fit densities of rows and target that fail in different ways; the target comes last.
+
+    Means that depend on the categories, with one covariance (linear discriminant analysis and
+    linear regression, the location model), and components that no class has for itself.
+    """
+    is_wide = (~training.schema.is_categorical).sum() > MAX_DENSE_COLUMNS
+    labels = np.arange(training.n_classes) if training.n_classes else None
+    target = Column("target", labels, is_integral=labels is not None)
+    columns = (*training.schema.columns, target)
+    schema = replace(training.schema, columns=columns, prototype=None)
+    joint = np.column_stack([training.rows, training.targets])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations show what they know
+        return [
+            GaussianMixtureDensity(tol=TOL, random_state=seed, **parameters)
+            ._fit_encoded(joint, schema, training.weights)
+            .circuit_
+            for parameters in (WIDE_TYPES if is_wide else TYPES)
+        ]
+
+
+def _grow_trees(
+    training: TrainingTargets, may_hide: bool, seed: int
+) -> HistGradientBoostingClassifier | HistGradientBoostingRegressor:
+    """Grow boosted trees on the rows, complete ones also with hidden cells."""
+    rng = np.random.default_rng(seed)
+    complete = np.flatnonzero(~np.isnan(training.rows).any(axis=1))
+    n_hidden = min(N_COPIES - 1, max(1, MAX_MEMBER_ROWS // len(training.rows))) if may_hide else 0
+    origin = np.concatenate([np.arange(len(training.rows)), *[complete] * n_hidden])
+    hidden = [_with_hidden_cells(training.rows[complete], rng) for _ in range(n_hidden)]
+    grow = HistGradientBoostingClassifier if training.n_classes else HistGradientBoostingRegressor
+    trees = grow(
+        max_iter=min(100, max(1, MAX_TREES // max(1, training.n_classes))),
+        # copies of a row are one row
+        min_samples_leaf=round(LEAST_LEAF * len(origin) / len(training.rows)),
+        categorical_features=training.schema.is_categorical
+        & (training.schema.cardinalities <= MAX_CATEGORIES),
+        early_stopping=False,
+        random_state=seed,
+    )
+    weights = training.weights / np.bincount(origin)
+    targets = training.codes if training.n_classes else training.targets
+    return trees.fit(np.vstack([training.rows, *hidden]), targets[origin], weights[origin])
+
+
+def _of_last_column(circuit: Circuit, rows: FloatArray) -> FloatArray:
+    """Probabilities or mean of the last column given the others; given none where impossible."""
+    last = rows.shape[1] - 1
+    rows = np.where(np.isneginf(circuit.log_prob(rows))[:, None], np.nan, rows)
+    if last in circuit.cardinalities:
+        return circuit.marginals(rows)[last]
+    return circuit.expectation(rows)[:, [last]]
