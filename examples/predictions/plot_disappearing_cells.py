@@ -5,8 +5,8 @@ Error bars as cells disappear
 A forest has learned from complete records how diabetes progresses. Records of new patients lose
 their cells one after another. The expected prediction averages the forest over what the
 missing cells may be, and says how much they leave open: error bars grow while information is
-lost, and the prediction moves towards that of an unknown patient. As the forest itself is looked at,
-its expectation stands alone: ``stacking=False``.
+lost, and the prediction moves towards that of an unknown patient. As the forest itself is looked
+at, its expectation stands alone: ``stacking=False``.
 """
 
 # %%
