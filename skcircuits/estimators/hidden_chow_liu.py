@@ -11,6 +11,7 @@ from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._training_rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
+from skcircuits.learning.latent_tree._joint_normals import collinear_columns
 from skcircuits.learning.univariate._columns import FEW_VALUES
 from skcircuits.trees import complete_rows
 
@@ -44,6 +45,12 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     validation_fraction : float or None, default=0.1
         Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
         gets validation rows. None, and tables too small to spare a row: the training rows.
+    max_joint_columns : int, default=3
+        Numbers that explain at least half of each other's variance may share a latent variable,
+        so many at most, and have a joint normal distribution in each of its states: validation
+        rows decide for or against such groups. Probabilities of boxes are exact as long as no
+        more than three columns of a group are bounded. 1: no groups. Columns of which some
+        numbers have a probability of their own stay apart, but for integers of many values.
     point_masses : bool, default=True
         Whether numbers may have a probability of their own: those of columns of a few evenly
         spaced integers, which then count as categories, all points of the grid that a column
@@ -65,8 +72,12 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         Smooth and structured-decomposable, in original units.
     parents_ : ndarray of shape (n_features_in_,)
         The tree: parent of each column, -1 at the root.
+    joint_columns_ : tuple of tuple of int
+        Groups of columns with joint normal distributions. Their first column stands for all in
+        the tree; it is the parent of the others.
     validation_scores_ : list of float
-        Mean log probability of the cells of the validation rows after each pass.
+        Mean log probability of the cells of the validation rows after each pass; of joint
+        columns the log density in standard units.
     n_iter_ : int
         Number of passes.
     n_latent_states_ : int
@@ -93,9 +104,10 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     Categories, and up to twelve evenly spaced integers, have categorical emissions; integers
     that are no state in fit count as missing. Other numerical columns have histograms on
     quantiles of the column, with exponential tails and point masses where values repeat
-    heavily. Numbers count with the probability of the interval that they were recorded in, so
-    that values of many rows earn no unbounded density; how far counts spread to
-    neighbouring intervals is chosen by leaving out each row of a latent state.
+    heavily, or with their like joint normal distributions. Numbers count with the probability
+    of the interval that they were recorded in, so that values of many rows earn no unbounded
+    density; how far counts spread to neighbouring intervals is chosen by leaving out each row
+    of a latent state.
 
     References
     ----------
@@ -120,6 +132,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "max_joint_columns": [Interval(Integral, 1, None, closed="left")],
         "point_masses": ["boolean"],
         **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
@@ -135,6 +148,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         tol=1e-4,
         n_iter_no_change=8,
         validation_fraction=0.1,
+        max_joint_columns=3,
         point_masses=True,
         categorical_features="from_dtype",
         handle_unknown="missing",
@@ -147,6 +161,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         self.tol = tol
         self.n_iter_no_change = n_iter_no_change
         self.validation_fraction = validation_fraction
+        self.max_joint_columns = max_joint_columns
         self.point_masses = point_masses
         self.categorical_features = categorical_features
         self.handle_unknown = handle_unknown
@@ -166,35 +181,48 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
             self._has_categories,
             self.point_masses,
         )
+        # Training rows are the more likely the more parameters there are
+        can_choose = rows.validation.X is not rows.X
+        numbers = _N_STATES if can_choose else _N_STATES[:1]
         if self.n_latent_states != "auto":
-            result = self._learn(latent, self.n_latent_states, rows, generator)
-            self.n_latent_states_ = int(self.n_latent_states)
+            numbers = (int(self.n_latent_states),)
+        groups = collinear_columns(latent, self.max_joint_columns) if can_choose else ()
+        if len(numbers) == 1 and not groups:
+            result = self._learn(latent, *numbers, rows, generator)
+            self.n_latent_states_, self.joint_columns_ = *numbers, ()
         else:
-            result = self._choose(latent, rows, generator)
+            result = self._choose(latent, groups, numbers, rows, generator)
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
         vars(self).update(self._attributes(result.state))
 
-    def _choose(self, latent, rows, generator):
-        """The best pass, with more latent states as long as the validation rows gain."""
-        # Training rows are the more likely the more states there are
-        numbers = _N_STATES if rows.validation.X is not rows.X else _N_STATES[:1]
-        # Of many rows, some tell how many states are worth their time
+    def _choose(self, latent, groups, numbers, rows, generator):
+        """The best pass, with and without joint columns, and with the best number of states."""
+        # Of many rows, some tell what is worth its time
         tried, shown = latent, rows
-        if len(rows.X) > _MAX_CHOICE_ROWS and len(numbers) > 1:
+        if len(rows.X) > _MAX_CHOICE_ROWS:
             tried = latent.take(generator.permutation(len(rows.X))[:_MAX_CHOICE_ROWS])
             some = generator.permutation(len(rows.validation.X))[:_MAX_CHOICE_ROWS]
             shown = replace(rows, validation=rows.validation.take(some))
-        best = None
-        with self._stages(*(f"{n} states" for n in numbers), "all rows") as (*contexts, last):
-            for n_states, context in zip(numbers, contexts, strict=True):
-                result = self._learn(tried, n_states, shown, generator, context)
-                if best is not None and max(result.scores) <= max(best.scores):
-                    break
-                best, self.n_latent_states_ = result, n_states
-                if not result.converged:  # Ctrl-C, or a callback that wants no more
-                    return best
+        held_out = self._cells(shown.validation)
+        shapes, best, best_density = ([groups, ()] if groups else [()]), None, -np.inf
+        names = [f"{n} states" for n in numbers] * len(shapes)
+        with self._stages(*names, "all rows") as (*contexts, last):
+            for joint in shapes:
+                for n_states in numbers:
+                    shaped = replace(tried, joint_columns=joint)
+                    result = self._learn(shaped, n_states, shown, generator, contexts.pop(0))
+                    density = result.state.mean_log_density(held_out, shown.validation.weight)
+                    if density <= best_density:
+                        break
+                    best, best_density = result, density
+                    self.n_latent_states_, self.joint_columns_ = n_states, joint
+                    if not result.converged:  # Ctrl-C, or a callback that wants no more
+                        return best
+                # without joint columns more states are needed, not fewer
+                numbers = [n for n in numbers if n >= self.n_latent_states_]
             if tried is not latent:
+                latent = replace(latent, joint_columns=self.joint_columns_)
                 best = self._learn(latent, self.n_latent_states_, rows, generator, last)
         return best
 

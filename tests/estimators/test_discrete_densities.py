@@ -435,3 +435,31 @@ def test_a_refit_without_latent_tree_forgets_it(X):
     once = fit(make("continuous and tree", n_latent_states=None), X)
     np.testing.assert_array_equal(density.score_samples(X), once.score_samples(X))
     np.testing.assert_allclose(density.circuit_.log_prob(X), once.score_samples(X), rtol=1e-12)
+
+
+def test_latent_trees_give_collinear_numbers_joint_normal_distributions_where_rows_gain():
+    rng = np.random.default_rng(0)
+    kind, length = rng.integers(2, size=800), rng.gamma(4.0, size=800)
+    area = length**2 + kind + 0.05 * rng.normal(size=800)
+    X = pd.DataFrame({"kind": kind, "length": length, "area": area, "noise": rng.random(800)})
+    X.loc[:50, "area"] = np.nan
+    settings = {"n_latent_states": 12, "categorical_features": ["kind"], "random_state": 0}
+    train, test = X[:600], X[600:]
+    joint = HiddenChowLiuDensity(**settings).fit(train)
+    apart = HiddenChowLiuDensity(max_joint_columns=1, **settings).fit(train)
+    assert joint.joint_columns_ == ((1, 2),)
+    assert joint.parents_[2] == 1
+    assert apart.joint_columns_ == ()
+    assert joint.score(test) > apart.score(test) + 0.5
+    box = {"length": (2, 4), "area": (5, 12), "kind": 1}
+    drawn = joint.sample(40_000, random_state=1)
+    inside = drawn.length.between(2, 4) & drawn.area.between(5, 12) & (drawn.kind == 1)
+    assert joint.probability(box) == pytest.approx(inside.mean(), abs=0.01)
+    # Independent numbers have nothing to explain, and a bend is no line
+    unrelated = pd.DataFrame(rng.random((300, 2)))
+    assert (
+        HiddenChowLiuDensity(**settings | {"categorical_features": None})
+        .fit(unrelated)
+        .joint_columns_
+        == ()
+    )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcircuits.learning.latent_tree._emissions import EmissionTotals, Evidence
 from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.protocols import FloatArray
 
@@ -29,12 +30,12 @@ class LatentTotals(NamedTuple):
     """Expected statistics of some rows.
 
     `prior` (h,): counts of the root's states; `transitions` (n_variables, h, h): counts of pairs
-    (parent, child) of states; `emissions` (h, n_flat): counts of the cells of all columns.
+    (parent, child) of states; `emissions`: statistics of all columns.
     """
 
     prior: FloatArray
     transitions: FloatArray
-    emissions: FloatArray
+    emissions: EmissionTotals
 
     @classmethod
     def empty(cls, tree: LatentTree) -> LatentTotals:
@@ -42,7 +43,7 @@ class LatentTotals(NamedTuple):
         return cls(
             np.zeros_like(tree.prior),
             np.zeros_like(tree.transitions),
-            np.zeros_like(tree.emissions.table),
+            tree.emissions.no_totals(),
         )
 
     def blend(self, other: LatentTotals, keep: float, gain: float) -> None:
@@ -50,8 +51,10 @@ class LatentTotals(NamedTuple):
         pairs = [
             (self.prior, other.prior),
             (self.transitions, other.transitions),
-            (self.emissions, other.emissions),
+            (self.emissions.counts, other.emissions.counts),
         ]
+        for first, sums in self.emissions.joint.items():
+            pairs += zip(sums, other.emissions.joint[first], strict=True)
         for own, added in pairs:
             own *= keep
             own += gain * added
@@ -98,14 +101,14 @@ class BeliefPropagation:
 
     def _upward(
         self, tree: LatentTree, transitions: FloatArray, codes: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+    ) -> tuple[FloatArray, FloatArray, Evidence]:
         """Likelihoods of a block: log density, posterior of the root, prepared cells."""
         evidence = tree.emissions.evidence(codes)
         n_rows = len(codes)
         log_scale = np.zeros(n_rows)
         for vertex in reversed(tree.order):
             below = self._below[vertex, :, :n_rows]
-            tree.emissions.likelihood(vertex, evidence, below)
+            log_scale += tree.emissions.likelihood(vertex, evidence, below)
             for n_factors, child in enumerate(tree.children[vertex], start=1):
                 below *= self._seen[child, :, :n_rows]
                 if n_factors % _FACTORS_BEFORE_SCALING == 0:
@@ -122,7 +125,7 @@ class BeliefPropagation:
         tree: LatentTree,
         transitions: FloatArray,
         root: FloatArray,
-        evidence: FloatArray,
+        evidence: Evidence,
         totals: LatentTotals,
     ) -> None:
         """Posteriors of a block, added to the totals (those of transitions lack a factor)."""

@@ -45,10 +45,15 @@ def start_latent_tree(
     """Start from the Chow-Liu tree and hard clusters."""
     statistics = pair_statistics(rows.states, rows.layout, sample_weight=rows.weight)
     information = mutual_information(statistics, rows.layout)
-    parents = root_at_center(maximum_spanning_tree(information))
+    vertices, vertex = _vertices(len(information), rows.joint_columns)
+    information = _of_groups(information, vertex, len(vertices))
+    edges = root_at_center(maximum_spanning_tree(information))
+    parents = vertices[vertex]  # of a joint column: the one that stands for it
+    parents[vertices] = np.where(edges < 0, -1, vertices[edges])
     some = np.sort(rng.permutation(len(rows.X))[:_MAX_ROWS])
     features, owner = _features(rows, some)
-    hidden = cluster_latent_states(features, owner, information, n_states, rng)
+    clusters = cluster_latent_states(features, vertex[owner], information, n_states, rng)
+    hidden = clusters[:, vertex]
     uniform = np.full((len(parents), n_states, n_states), 1.0 / n_states)
     blank = LatentTree(parents, uniform[0, 0], uniform, emissions)
     totals = _hard_totals(blank, codes[some], hidden, rows.weight[some])
@@ -61,6 +66,24 @@ def start_latent_tree(
         emissions=emissions.with_smoothers(totals.emissions, 1.0).maximize(totals.emissions, 1.0),
     )
     return tree, totals
+
+
+def _vertices(
+    n_columns: int, joint_columns: tuple[tuple[int, ...], ...]
+) -> tuple[IntArray, IntArray]:
+    """Columns that have a latent variable, and which of these each column belongs to."""
+    first = np.arange(n_columns)
+    for group in joint_columns:
+        first[list(group)] = group[0]
+    vertices, vertex = np.unique(first, return_inverse=True)
+    return vertices, vertex
+
+
+def _of_groups(information: FloatArray, vertex: IntArray, n_vertices: int) -> FloatArray:
+    """Largest mutual information of any columns of two groups, (n_vertices, n_vertices)."""
+    largest = np.zeros((n_vertices, n_vertices))
+    np.maximum.at(largest, (vertex[:, None], vertex), information)
+    return largest
 
 
 def _hard_totals(

@@ -16,6 +16,9 @@ from skcircuits.trees import children_of, top_down_order
 class LatentTree:
     """A tree of latent variables Z_v with h states each; Z_v emits column v of the table.
 
+    The first of some joint columns has their latent variable; the others are no vertices, though
+    they name it as their parent.
+
     `parents` (n_variables,): parent of each latent variable, -1 at the root; `prior` (h,):
     distribution of the root; `transitions` (n_variables, h, h): ``transitions[v, i, j]`` is P(Z_v
     = j | Z_parent = i); not used at the root; `emissions`: together they cover every column once.
@@ -34,12 +37,14 @@ class LatentTree:
     @cached_property
     def order(self) -> list[int]:
         """Variables, parents before children."""
-        return [int(v) for v in top_down_order(self.parents[None])[0]]
+        followers = self.emissions.followers
+        return [int(v) for v in top_down_order(self.parents[None])[0] if v not in followers]
 
     @cached_property
     def children(self) -> list[list[int]]:
         """Children of each variable."""
-        return children_of(self.parents)
+        followers = self.emissions.followers
+        return [[v for v in own if v not in followers] for own in children_of(self.parents)]
 
     def circuit(self) -> Circuit:
         """Compile to a circuit: smooth, structured-decomposable and normalised."""

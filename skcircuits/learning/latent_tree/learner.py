@@ -11,6 +11,7 @@ import numpy as np
 from skcircuits.circuits import Circuit
 from skcircuits.learning.latent_tree._belief_propagation import BeliefPropagation, LatentTotals
 from skcircuits.learning.latent_tree._emissions import Emissions
+from skcircuits.learning.latent_tree._joint_normals import JointNormals
 from skcircuits.learning.latent_tree._start import start_latent_tree
 from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.learning.latent_tree.rows import LatentRows
@@ -20,6 +21,8 @@ from skcircuits.protocols import FloatArray
 
 # Small tables are cut into blocks too: few steps per pass would learn slowly.
 _MIN_BLOCKS, _MIN_BLOCK_ROWS = 8, 64
+# How much counts are smoothed changes slowly: it is asked again after so many passes.
+_SMOOTHING_EPOCHS = 4
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class LatentStep:
         return self.tree.circuit()
 
     def mean_log_prob(self, X: FloatArray, weight: FloatArray) -> float:
-        """Weighted mean log density of rows.
+        """Weighted mean log probability of the cells of rows, densities of joint columns.
 
         Parameters
         ----------
@@ -96,6 +99,23 @@ class LatentStep:
         """
         codes = self.tree.emissions.encode(X)
         return float(weight @ self.propagation.log_prob(self.tree, codes) / weight.sum())
+
+    def mean_log_density(self, X: FloatArray, weight: FloatArray) -> float:
+        """Weighted mean log density of rows in the units of the columns.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_variables)
+            Rows like the training rows, NaN where missing.
+        weight : ndarray of shape (n,)
+            Weight of each row.
+
+        Returns
+        -------
+        float
+            Comparable between trees with other cells or joint columns.
+        """
+        return float(weight @ self.circuit.log_prob(X) / weight.sum())
 
 
 def learn_latent_tree(
@@ -157,9 +177,9 @@ def learn_latent_tree(
             if fraction > 0:
                 totals.blend(added, 1.0 - step, step * weight.sum() / fraction)
                 tree = _maximize(tree, totals, pseudo_count)
-        tree = replace(
-            tree, emissions=tree.emissions.with_smoothers(totals.emissions, pseudo_count)
-        )
+        if epoch % _SMOOTHING_EPOCHS == 1:
+            emissions = tree.emissions.with_smoothers(totals.emissions, pseudo_count)
+            tree = replace(tree, emissions=emissions)
         yield LatentStep(tree, propagation, converged=epoch == schedule.n_epochs)
 
 
@@ -173,12 +193,23 @@ def _emissions(rows: LatentRows, n_states: int) -> tuple[Emissions, FloatArray]:
         describe_column(*column, 0, rows.point_masses)
         for column in zip(columns, values, weights, strict=True)
     ]
-    numerical = dict(zip(columns, ColumnCells.fit_all(described, values, weights), strict=True))
+    facts = dict(zip(columns, described, strict=True))
+    joint = {
+        group[0]: JointNormals.start(group, [facts[v] for v in group], rows.X, n_states)
+        for group in rows.joint_columns
+    }
+    alone = [i for i, v in enumerate(columns) if not any(v in g for g in rows.joint_columns)]
+    cells = ColumnCells.fit_all(
+        [described[i] for i in alone], [values[i] for i in alone], [weights[i] for i in alone]
+    )
+    numerical = dict(zip([columns[i] for i in alone], cells, strict=True))
     codes = rows.X.copy()
     for v, own in numerical.items():
         codes[:, v] = own.encode(rows.X[:, v])
+    for group in joint.values():
+        codes[:, group.columns] = group.standardize(rows.X)
     sizes = rows.layout.cardinalities
-    return Emissions.marginals(sizes, numerical, codes, rows.weight, n_states), codes
+    return Emissions.marginals(sizes, numerical, codes, rows.weight, n_states, joint), codes
 
 
 def _step_sizes(schedule: LatentSchedule, n_rows: int, batch_rows: int) -> Iterator[FloatArray]:

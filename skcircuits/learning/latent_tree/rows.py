@@ -27,6 +27,9 @@ class LatentRows:
         Columns with categorical emissions; the others have piecewise polynomial ones.
     point_masses : bool, default=True
         Whether numbers that repeat heavily have a probability of their own.
+    joint_columns : tuple of tuple of int, default=()
+        Groups of numerical columns that share a latent variable and have a joint normal
+        distribution in each of its states.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class LatentRows:
     layout: StateLayout
     is_categorical: BoolArray
     point_masses: bool = True
+    joint_columns: tuple[tuple[int, ...], ...] = ()
 
     def take(self, indices: IntArray) -> LatentRows:
         """Select rows.

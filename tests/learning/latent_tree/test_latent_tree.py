@@ -6,7 +6,8 @@ import pytest
 from skcircuits.circuits import is_decomposable, is_smooth, is_structured_decomposable
 from skcircuits.learning import LatentRows, LatentSchedule, fit_parameters, learn_latent_tree
 from skcircuits.learning.latent_tree._belief_propagation import BeliefPropagation, LatentTotals
-from skcircuits.learning.latent_tree._emissions import Emissions
+from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals
+from skcircuits.learning.latent_tree._joint_normals import collinear_columns
 from skcircuits.learning.latent_tree._start import cluster_latent_states
 from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.learning.latent_tree.learner import _emissions as first_emissions
@@ -34,7 +35,7 @@ def make_tree(rows, n_states=3, seed=0):
     rng = np.random.default_rng(seed)
     emissions, _ = first_emissions(rows, n_states)
     counts = 20 * rng.random(emissions.table.shape)
-    emissions = replace(emissions, dtype=np.float64).maximize(counts, 0.1)
+    emissions = replace(emissions, dtype=np.float64).maximize(EmissionTotals(counts, {}), 0.1)
     transitions = rng.dirichlet(np.ones(n_states), size=(len(PARENTS), n_states))
     return LatentTree(PARENTS, rng.dirichlet(np.ones(n_states)), transitions, emissions)
 
@@ -62,6 +63,65 @@ def test_messages_agree_with_the_circuit(missing, continuous):
     log_prob = BeliefPropagation(tree).log_prob(tree, tree.emissions.encode(rows.X))
     log_density = log_prob - log_widths(tree, rows.X)
     np.testing.assert_allclose(log_density, circuit.log_prob(rows.X), rtol=1e-10, atol=1e-10)
+
+
+def joint_tree(rows, n_states=3, seed=0):
+    """Columns 1 and 3 share a latent variable, with random normal distributions."""
+    rng = np.random.default_rng(seed)
+    emissions, codes = first_emissions(rows, n_states)
+    responsibilities = rng.dirichlet(np.ones(n_states), size=len(rows.X)).T
+    emissions = replace(emissions, dtype=np.float64)
+    totals, evidence = emissions.no_totals(), emissions.evidence(codes)
+    for column in (0, 1, 2, 4, 5):
+        emissions.add(totals, column, responsibilities, evidence)
+    emissions = emissions.maximize(totals, 0.1)
+    parents = np.array([1, -1, 1, 1, 2, 1])
+    transitions = rng.dirichlet(np.ones(n_states), size=(len(parents), n_states))
+    return LatentTree(parents, rng.dirichlet(np.ones(n_states)), transitions, emissions)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+def test_joint_columns_agree_with_the_circuit_and_full_steps_gain(missing):
+    rows = make_rows(0, missing=missing, continuous=(1, 3))
+    rows = replace(rows, joint_columns=((1, 3),))
+    tree = joint_tree(rows)
+    codes = tree.emissions.encode(rows.X)
+    propagation = BeliefPropagation(tree)
+    circuit = tree.circuit()
+    assert is_structured_decomposable(circuit)
+    assert circuit.log_partition == pytest.approx(0.0, abs=1e-10)
+    seen = ~np.isnan(rows.X[:, [1, 3]])
+    in_units = propagation.log_prob(tree, codes) - seen @ np.log(tree.emissions.joint[1].scale)
+    np.testing.assert_allclose(in_units, circuit.log_prob(rows.X), rtol=1e-10, atol=1e-10)
+    scores = []
+    for _ in range(6):
+        prior = tree.emissions.joint[1].gaussians.log_prior()
+        scores.append(propagation.log_prob(tree, codes).sum() + prior)
+        tree = maximize(tree, propagation.totals(tree, codes, rows.weight), 1e-12)
+    assert (np.diff(scores) > -1e-6).all()
+    assert scores[-1] > scores[0] + 1.0
+
+
+def test_collinear_columns_leave_point_masses_and_unrelated_columns_apart():
+    rng = np.random.default_rng(0)
+    common, other = rng.normal(size=(2, 400))
+    X = np.column_stack(
+        [
+            common,
+            rng.integers(3, size=400),
+            common + 0.1 * rng.normal(size=400),
+            other,
+            np.where(rng.random(400) < 0.3, 0.0, common),
+            2.0 * other - common + 0.1 * rng.normal(size=400),
+            -common + 0.2 * rng.normal(size=400),
+        ]
+    )
+    X[:40, 0] = np.nan
+    is_categorical = np.arange(7) == 1
+    rows = LatentRows(X, np.ones(400), np.zeros(X.shape), StateLayout([2] * 7), is_categorical)
+    assert collinear_columns(rows, 3) == ((0, 2, 6), (3, 5))
+    assert collinear_columns(rows, 2) == ((0, 2), (3, 5))
+    assert collinear_columns(rows, 1) == ()
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
@@ -95,7 +155,7 @@ def test_totals_are_expected_counts():
     for child, parent in enumerate(PARENTS):
         if parent >= 0:
             assert totals.transitions[child].sum() == pytest.approx(total)
-    assert totals.emissions.sum() == pytest.approx(total * len(PARENTS))
+    assert totals.emissions.counts.sum() == pytest.approx(total * len(PARENTS))
 
 
 def test_blocks_do_not_change_the_totals():
@@ -107,7 +167,7 @@ def test_blocks_do_not_change_the_totals():
     for part in (slice(0, 350), slice(350, 700)):
         halves.blend(propagation.totals(tree, rows.X[part], rows.weight[part]), 1.0, 1.0)
     np.testing.assert_allclose(whole.transitions, halves.transitions, rtol=1e-10)
-    np.testing.assert_allclose(whole.emissions, halves.emissions, rtol=1e-10)
+    np.testing.assert_allclose(whole.emissions.counts, halves.emissions.counts, rtol=1e-10)
 
 
 def test_stars_with_many_children_do_not_underflow():
@@ -116,7 +176,8 @@ def test_stars_with_many_children_do_not_underflow():
     X = rng.integers(2, size=(40, n_variables)).astype(float)
     sizes = np.full(n_variables, 2)
     emissions = Emissions.marginals(sizes, {}, X, np.ones(40), n_states)
-    emissions = emissions.maximize(1e4 * rng.integers(2, size=emissions.table.shape), 1e-3)
+    counts = 1e4 * rng.integers(2, size=emissions.table.shape)
+    emissions = emissions.maximize(EmissionTotals(counts, {}), 1e-3)
     parents = np.zeros(n_variables, dtype=np.int64)
     parents[0] = -1
     transitions = rng.dirichlet(np.full(n_states, 0.01), size=(n_variables, n_states))
@@ -125,7 +186,7 @@ def test_stars_with_many_children_do_not_underflow():
     assert np.isfinite(propagation.log_prob(tree, X)).all()
     totals = propagation.totals(tree, X, np.ones(40))
     assert np.isfinite(totals.transitions).all()
-    assert np.isfinite(totals.emissions).all()
+    assert np.isfinite(totals.emissions.counts).all()
 
 
 def run(rows, n_states=4, n_epochs=12, seed=0):
