@@ -15,10 +15,9 @@ from skcircuits.protocols import BoolArray
 MAX_SHOWN = 20
 
 
-def unknown_column(name: object, known: Sequence[object]) -> ValueError:
+def unknown_column(name: object, known: Sequence[object], hint: str = "") -> ValueError:
     """Word the error about a column that is none of the table."""
-    shown = f"They are {_shown(known)}."
-    way_out = f"{nearest(name, known)}{shown}"
+    way_out = f"{nearest(name, known)}They are {_shown(known)}.{hint}"
     return ValueError(must("Columns of a query", "be columns of the table", way_out, column=name))
 
 

@@ -123,7 +123,9 @@ class _Parser:
                 place = numbers.end()
             match = TOKEN.match(self._text, place)
             if match is None:
-                self._fail("be an expression", self._text[place : place + 20])
+                rest = self._text[place : place + 20]
+                is_equation = rest.lstrip().startswith("=")
+                self._fail("compare by ==" if is_equation else "be an expression", rest)
             kind = str(match.lastgroup)
             tokens.append(_Token(kind, match[kind]))
             place = match.end()
@@ -400,7 +402,8 @@ class _TextNames:
             condition = "put names in backquotes that Python takes for the same"
             raise ValueError(must("A query", condition, names=alike))
         if name not in forms:
-            raise unknown_column(name, self._known)
+            hint = "" if is_quoted else " Categories stand in quotes, names with spaces in `...`."
+            raise unknown_column(name, self._known, hint)
         return Expression(((Place(forms.index(name)), 1.0),))
 
 
