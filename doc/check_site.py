@@ -7,6 +7,8 @@ its search finds what readers ask for. Exits with 1 if there is a fault.
 
 import functools
 import http.server
+import importlib
+import inspect
 import os
 import shutil
 import sys
@@ -138,6 +140,19 @@ def fruitless_searches(browser, root):
             yield f"search.html: {words!r} finds {found} first, not {page}"
 
 
+def undocumented_methods(anchors):
+    """Methods of public classes without a place on the page of their class."""
+    for page, places in anchors.items():
+        module, _, name = Path(page).stem.rpartition(".")
+        if not page.startswith("api/") or not module:
+            continue
+        found = getattr(importlib.import_module(module), name)
+        if isinstance(found, type):
+            own = [key for key, v in vars(found).items() if inspect.isroutine(v) and key[0] != "_"]
+            lacking = [key for key in own if f"{module}.{name}.{key}" not in places]
+            yield from (f"{page}: nothing about {key}" for key in lacking)
+
+
 def main(site, *pages):
     """Print the faults of all pages, or of some, and count them."""
     site = Path(site).resolve()
@@ -148,6 +163,7 @@ def main(site, *pages):
         browser = launch(playwright)
         faults, links, anchors = look_at_pages(browser, root, pages)
         faults += broken_links(root, site, links, anchors)
+        faults += undocumented_methods(anchors)
         faults += fruitless_searches(browser, root)
         browser.close()
     for fault in faults:

@@ -31,7 +31,7 @@ extensions = [
 ]
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-templates_path = ["_templates"]
+templates_path = [str(HERE / "_templates")]  # the sources lie elsewhere
 exclude_patterns = ["auto_examples/**.ipynb", "**/sg_execution_times.rst", "sg_execution_times.rst"]
 nitpicky = False
 
