@@ -35,7 +35,7 @@ from skcircuits.stein.langevin import langevin_block, radial_profile, score_poin
 
 # Blocks this small stay in the cache; a task is large enough to be worth sending to a
 # worker. Both are fixed, so that results do not depend on the number of workers.
-_BLOCK_ROWS = 128
+_BLOCK_ROWS = 256
 _TASK_ROWS = 512
 
 # The Stein kernel between two slices of whatever the rows were prepared as.

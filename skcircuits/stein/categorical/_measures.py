@@ -15,6 +15,10 @@ from skcircuits.stein._targets import full_conditionals, state_counts
 from skcircuits.stein.categorical._operators import OPERATORS, Atoms
 from skcircuits.stein.categorical._product_terms import ProductTerm
 
+# Where kernels of single variables vary more than this their ratios would lose digits, and beyond
+# this many products of states per variable they cost more than they save.
+_MAX_RATIO, _MAX_PRODUCTS = 1e6, 36
+
 # Rows of states, as floats with NaN or as codes.
 Rows = TypeVar("Rows", FloatArray, IntArray)
 
@@ -132,24 +136,66 @@ def state_vectors(measures: Measures) -> StateVectors:
 def product_block(
     left: StateVectors, right: StateVectors, *, terms: Sequence[ProductTerm]
 ) -> FloatArray:
-    """Compute the Stein kernel for a sum of products over the variables.
-
-    The sum over the variables of (measure kernel of i) * (product of all others) is a
-    derivative of the whole product: the product rule needs two running matrices.
-    """
+    """Compute the Stein kernel for a sum of products over the variables."""
     total = np.zeros((len(left.codes), len(right.codes)))
     for term in terms:
-        # (f g)' = f' g + f g': `derivative` collects one measure kernel per factor.
-        product = np.full_like(total, term.weight)
-        derivative = np.zeros_like(total)
-        for variable, table in term.tables.items():
-            factor = table[left.codes[:, variable]][:, right.codes[:, variable]]
-            derivative *= factor
-            # Variables with one state have a factor but no measure.
-            if variable in left.vectors:
-                measure_kernel = left.vectors[variable] @ table @ right.vectors[variable].T
-                measure_kernel *= product
-                derivative += measure_kernel
-            product *= factor
-        total += derivative
+        has_ratios = _has_ratios(term.tables, left.vectors)
+        total += (_ratio_term if has_ratios else _product_term)(left, right, term)
     return total
+
+
+def _has_ratios(tables: dict[int, FloatArray], moving: dict[int, FloatArray]) -> bool:
+    smallest = min(float(table.min()) for table in tables.values())
+    largest = max(float(table.max()) for table in tables.values())
+    n_products = sum(len(tables[variable]) ** 2 for variable in moving)
+    return 0.0 < largest <= _MAX_RATIO * smallest and n_products <= _MAX_PRODUCTS * len(moving)
+
+
+def _ratio_term(left: StateVectors, right: StateVectors, term: ProductTerm) -> FloatArray:
+    """Compute ``k(x, y) Σ_i v_i(x)ᵀ T_i v_i(y) / T_i[x_i, y_i]`` by two matrix products.
+
+    Both log k and the sum are bilinear: in indicators of the states, and in their products with
+    the measures v_i.
+    """
+    x_states, y_logs, x_moves, y_ratios = [], [], [], []
+    for variable, table in term.tables.items():
+        indicators = np.eye(len(table))[left.codes[:, variable]]
+        # Kernel of every state with those of the right rows, (m, k).
+        kernels = table.T[right.codes[:, variable]]
+        x_states.append(indicators)
+        y_logs.append(np.log(kernels))
+        # Variables with one state have a factor but no measure.
+        if variable in left.vectors:
+            x_moves.append(_products(indicators, left.vectors[variable]))
+            y_ratios.append(_products(1.0 / kernels, right.vectors[variable] @ table.T))
+    if not x_moves:
+        return np.zeros((len(left.codes), len(right.codes)))
+    values = np.concatenate(x_states, axis=1) @ np.concatenate(y_logs, axis=1).T
+    np.exp(values, out=values)
+    values *= np.concatenate(x_moves, axis=1) @ np.concatenate(y_ratios, axis=1).T
+    values *= term.weight
+    return values
+
+
+def _products(first: FloatArray, second: FloatArray) -> FloatArray:
+    return (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
+
+
+def _product_term(left: StateVectors, right: StateVectors, term: ProductTerm) -> FloatArray:
+    """Compute the derivative of the product, where kernels may be zero.
+
+    The sum over the variables of (measure kernel of i) * (product of all others) needs two
+    running matrices by the product rule.
+    """
+    # (f g)' = f' g + f g': `derivative` collects one measure kernel per factor.
+    product = np.full((len(left.codes), len(right.codes)), term.weight)
+    derivative = np.zeros_like(product)
+    for variable, table in term.tables.items():
+        factor = table[left.codes[:, variable]][:, right.codes[:, variable]]
+        derivative *= factor
+        if variable in left.vectors:
+            measure_kernel = left.vectors[variable] @ table @ right.vectors[variable].T
+            measure_kernel *= product
+            derivative += measure_kernel
+        product *= factor
+    return derivative
