@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**32)
 
 
 @given(circuits, seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_probabilities_of_the_states_of_a_cell_add_up(circuit, seed):
     X = random_rows(np.random.default_rng(seed), circuit, 1)
     for variable, n_states in circuit.cardinalities.items():
@@ -33,7 +33,7 @@ def test_probabilities_of_the_states_of_a_cell_add_up(circuit, seed):
 
 
 @given(circuits, seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_chain_rule(circuit, seed):
     """log p(x) = log p(x_o) + log p(x_m | x_o)."""
     rng = np.random.default_rng(seed)
@@ -45,7 +45,7 @@ def test_the_chain_rule(circuit, seed):
 
 
 @given(circuits, seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_boxes_grow_with_their_sides(circuit, seed):
     rng = np.random.default_rng(seed)
     centre = circuit.sample(1, random_state=rng)
@@ -59,7 +59,7 @@ def test_boxes_grow_with_their_sides(circuit, seed):
 
 
 @given(circuits, seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_completed_and_drawn_rows_are_possible(circuit, seed):
     rng = np.random.default_rng(seed)
     X = random_rows(rng, circuit, 3)

@@ -295,6 +295,7 @@ def search(X, y):
     return GridSearchCV(model, grid, cv=2, n_jobs=2).fit(X, y)
 
 
+@pytest.mark.slow
 def test_the_same_search_on_a_dask_cluster(table):
     distributed = pytest.importorskip("distributed")
     X, y = with_holes(table[0])[:80, :3], table[1][:80]

@@ -1,6 +1,5 @@
 """Scopes as bit sets."""
 
-import gc
 import time
 from itertools import combinations
 
@@ -83,21 +82,13 @@ def chain(n_variables, seed):
     return Circuit(nodes[0])
 
 
-def seconds_of_properties(n_variables):
-    p, q = chain(n_variables, 0), chain(n_variables, 1)
-    gc.disable()  # its passes look at all objects of the whole test run
-    try:
-        start = time.process_time()
-        assert are_compatible(p, q)
-        assert is_structured_decomposable(p)
-        return time.process_time() - start
-    finally:
-        gc.enable()
-
-
-def test_long_chains_take_time_in_proportion():
-    short, long = (min(seconds_of_properties(n) for _ in range(3)) for n in (200, 1600))
-    assert long < 8 * 4 * short  # cubic work would take 512 times as long
+def test_long_chains_take_little_time():
+    p, q = chain(3200, 0), chain(3200, 1)
+    start = time.process_time()
+    assert are_compatible(p, q)
+    assert is_structured_decomposable(p)
+    # Half a second; minutes where every scope is compared with each.
+    assert time.process_time() - start < 30
 
 
 def test_products_of_long_chains():

@@ -44,7 +44,7 @@ def weights_of(graph):
 
 
 @given(graphs(), st.integers(0, 2**31))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_evidence_on_any_graph(graph, seed):
     states, weights = weights_of(graph)
     rng = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ def test_any_evidence_on_any_graph(graph, seed):
 
 
 @given(graphs())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_marginalising_twice_is_marginalising_once(graph):
     d = len(graph.cardinalities)
     once = graph.marginalize(range(d))

@@ -50,7 +50,7 @@ def test_odds_ratios_are_kept():
     np.testing.assert_allclose(log_odds(scaled), log_odds(tables), rtol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     scale=st.floats(0.0, 6.0),
