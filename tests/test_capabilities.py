@@ -16,6 +16,7 @@ from skcircuits.circuits import (
     FactorGaussian,
     Gaussian,
     Indicator,
+    JohnsonGaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
     Poisson,
@@ -37,6 +38,7 @@ UNITS = {
     "Indicator": Indicator(0, 1, 3),
     "Gaussian": Gaussian(0, 0.4, 1.2),
     "FactorGaussian": FactorGaussian([0, 1], [0.4, -1], [[1.0], [0.3]], [0.4, 0.9]),
+    "JohnsonGaussian": JohnsonGaussian([0], [0.4], [[0.4]], [-0.5], [0.6]),
     "MultivariateGaussian": MultivariateGaussian([0, 1], [0.4, -1], [[1.4, 0.3], [0.3, 1]]),
     "Poisson": Poisson(0, 1.7),
     "PiecewisePolynomial": PiecewisePolynomial(
@@ -56,6 +58,7 @@ EXACT = {
     **dict.fromkeys(["Bernoulli", "Categorical", "Indicator"], BASIC | set(KERNELS)),
     "Gaussian": BASIC | {"score", "rbf", "laplacian", "linear", "polynomial"},
     "FactorGaussian": BASIC | {"score", "rbf", "linear", "polynomial"},
+    "JohnsonGaussian": BASIC,
     "MultivariateGaussian": BASIC | {"score", "rbf", "linear", "polynomial"},
     "Poisson": BASIC,
     "PiecewisePolynomial": BASIC | {"rbf", "laplacian", "linear", "polynomial"},

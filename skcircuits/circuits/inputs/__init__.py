@@ -4,6 +4,7 @@ from skcircuits.circuits.inputs.base import Box, BoxMasses, InputLayer, InputUni
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
 from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
+from skcircuits.circuits.inputs.johnson import JohnsonGaussian, JohnsonGaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
@@ -29,6 +30,8 @@ __all__ = [
     "Indicator",
     "InputLayer",
     "InputUnit",
+    "JohnsonGaussian",
+    "JohnsonGaussianLayer",
     "MultivariateGaussian",
     "MultivariateGaussianLayer",
     "NumericalLayer",

@@ -91,8 +91,9 @@ def experts_for(table, families, criterion):
     """Densities that fail in different ways, and none that is hopeless on tables of this kind.
 
     Few rows teach location models and latent trees most; many components with one covariance,
-    a few with their own, and sum-product networks follow what these miss. A component per row
-    follows bends, where cells alone are asked for: a circuit that large answers slowly.
+    a few with their own, and sum-product networks follow what these miss. Transformed columns
+    and a component per row follow skews and bends, where cells alone are asked for: other
+    queries have no closed form, or take long.
     """
     n_rows, n_numbers = table.numbers.shape
     has_categories = len(table.category_counts) > 0
@@ -109,8 +110,10 @@ def experts_for(table, families, criterion):
             found += [mixture("tied", k, location_model=True) for k in (1, 4, 8)]
         else:
             found.append(mixture("tied", 1))
-        if criterion == "cells" and (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
-            found.append(mixture("tied", "rows"))
+        if criterion == "cells":
+            found.append(mixture("shrunk", 8, transformation="johnson"))
+            if (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
+                found.append(mixture("tied", "rows"))
     experts = {
         "gaussian_mixture": found,
         "latent_tree": [Expert.tree(8 * factor)],

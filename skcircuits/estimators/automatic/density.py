@@ -49,7 +49,8 @@ class AutomaticDensity(CircuitDensity):
         hidden cells are predicted (squared errors and log losses, each relative to a column's
         own mean and frequencies). With ``"cells"`` an imputer averages what the densities
         answer, with these weights for all rows: which of them explains the observed cells of a
-        row best says little about which predicts the hidden ones.
+        row best says little about which predicts the hidden ones. Candidates then include
+        mixtures of transformed columns and, on small tables, of one component per row.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Which columns are categorical: by dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"

@@ -1,0 +1,79 @@
+"""Columns that Gaussian mixtures see as hyperbolic sines of normal variables."""
+
+import numpy as np
+import pytest
+from scipy.stats import skew
+
+from skcircuits import AutomaticDensity, GaussianMixtureDensity
+from skcircuits.circuits import JohnsonGaussian
+from skcircuits.learning.gaussian_mixture._johnson import fit_sinh_map
+
+
+def skewed(n_rows=400, seed=0):
+    """A lognormal column, one with heavy tails, a normal one and a category."""
+    rng = np.random.default_rng(seed)
+    a, b, c = rng.normal(size=(3, n_rows))
+    X = np.column_stack([np.exp(a), np.sinh(1.5 * (0.8 * a + 0.6 * b)), 0.5 * b + c, a > b])
+    X[rng.random(X.shape) < 0.1] = np.nan
+    return X
+
+
+def one_johnson(**parameters):
+    return GaussianMixtureDensity(
+        n_components=1, covariance_type="tied", transformation="johnson", **parameters
+    )
+
+
+def test_maps_straighten_columns():
+    X = skewed()[:, :3]
+    found = fit_sinh_map(X, np.ones(len(X)))
+    normal = found.normal(X)
+    assert found.curvatures[:2].min() > 0.0
+    assert found.curvatures[2] == 0.0
+    assert np.abs(skew(normal, nan_policy="omit")).max() < 0.4
+    np.testing.assert_allclose(found.cells(normal), X)
+    assert (fit_sinh_map(np.round(X), np.zeros(len(X)) + 2.0).curvatures >= 0.0).all()
+
+
+def test_rows_without_weight_and_scales_of_weights_do_not_matter():
+    X = skewed()[:, :3]
+    weights = np.r_[np.ones(300), np.zeros(100)]
+    own, other = fit_sinh_map(X, weights), fit_sinh_map(X[:300], np.full(300, 7.0))
+    np.testing.assert_allclose(own.centers, other.centers)
+    np.testing.assert_allclose(own.curvatures, other.curvatures)
+
+
+def test_densities_are_those_of_the_columns_themselves():
+    X = skewed()
+    density = one_johnson(categorical_features=[3]).fit(X)
+    assert any(isinstance(unit, JohnsonGaussian) for unit in density.circuit_.root.children)
+    plain = GaussianMixtureDensity(
+        n_components=1, covariance_type="tied", categorical_features=[3]
+    ).fit(X)
+    held_out = skewed(seed=1)
+    assert density.score(held_out) > plain.score(held_out) + 1.0
+    x = np.linspace(-3.0, 60.0, 60_000)
+    rows = np.full((len(x), 4), np.nan)
+    rows[:, 0] = x
+    mass = np.exp(density.score_samples(rows)).sum() * (x[1] - x[0])
+    assert mass == pytest.approx(1.0, abs=1e-3)
+    assert density.probability({0: (None, 1.0)}) == pytest.approx(0.5, abs=0.06)
+
+
+def test_batches_keep_the_map_of_the_first():
+    density = one_johnson()
+    for seed in range(3):
+        density.partial_fit(skewed(seed=seed)[:, :3])
+    whole = one_johnson().fit(np.vstack([skewed(seed=seed)[:, :3] for seed in range(3)]))
+    held_out = skewed(seed=5)[:, :3]
+    assert density.score(held_out) == pytest.approx(whole.score(held_out), abs=0.05)
+
+
+def test_they_are_tried_where_cells_are_asked_for():
+    X = skewed(150)
+    for selection, expected in (("cells", True), ("log_likelihood", False)):
+        density = AutomaticDensity(
+            families=["gaussian_mixture"], selection=selection, categorical_features=[3]
+        )
+        tried = density.set_params(random_state=0).fit(X).selection_
+        assert any(row.get("transformation") == "johnson" for row in tried) == expected
