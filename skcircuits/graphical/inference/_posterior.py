@@ -174,7 +174,7 @@ class Posterior:
             }
             for part in _chunks(component.tree, len(distinct)):
                 solved = self._forward(component, distinct[part], all_conditionals=False)
-                found = backward_pass(solved)
+                found = backward_pass(solved, tables.keys())
                 for variable, table in tables.items():
                     table[part] = found[variable]
             marginals.update({variable: table[rows] for variable, table in tables.items()})

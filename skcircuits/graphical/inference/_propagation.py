@@ -8,7 +8,7 @@ belongs to the r-th evidence, the structure is shared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -77,13 +77,18 @@ def forward_pass(
     return Messages(tree, incoming, messages, conditionals, log_partition)
 
 
-def backward_pass(solved: Messages) -> dict[int, FloatArray]:
-    """Compute the distribution (rows or 1, states) of each variable, root first."""
+def backward_pass(solved: Messages, wanted: Set[int]) -> dict[int, FloatArray]:
+    """Compute the distribution (rows or 1, states) of each variable, root first.
+
+    Ends with the last of the wanted ones.
+    """
     tree = solved.tree
     # p(separator) of each bucket; the root has an empty separator.
     contexts: dict[int, FloatArray] = {len(tree.buckets) - 1: np.ones(1)}
-    marginals = {}
+    marginals: dict[int, FloatArray] = {}
     for step in range(len(tree.buckets) - 1, -1, -1):
+        if marginals.keys() >= wanted:
+            break
         bucket, conditional = tree.buckets[step], solved.conditionals[step]
         if conditional is None:
             marginals[bucket.variable] = _contracted_step(solved, step, contexts)

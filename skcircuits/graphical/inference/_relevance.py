@@ -7,16 +7,24 @@ of a dense network may be cheaper from several small trees than from one of all 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._elimination import elimination_order
+from skcircuits.graphical.inference._elimination_tree import order_ending_with
 from skcircuits.graphical.inference._posterior import Posterior, ScaledFactor, scaled_factors
 from skcircuits.protocols import IntArray
 
 # Below, one tree of all variables is quicker solved than smaller ones are found.
 _MAX_SINGLE_CELLS = 2**20
+# Below, both passes take less time than the search for several trees, or a tree of its own.
+_MIN_SPLIT_CELLS = 2**18
+_MIN_OWN_CELLS = 2**14
+# Time of both passes, where the way to the root takes one.
+_TWO_PASSES = 2.5
 # Rows with missing values have few patterns and come again.
 _MAX_KEPT = 1024
 
@@ -92,51 +100,52 @@ class Posteriors:
 
     def _for_marginals(self, hidden: frozenset[int]) -> list[tuple[Posterior, frozenset[int]]]:
         """Structures, and which of their hidden variables each answers for."""
-        parts = None if self.families is None else self._cheaper_parts(hidden)
-        if parts is None:
+        if self.families is None:
             return [(self.all_hidden(hidden), hidden)]
-        # The largest first: what they answer on the way costs nothing.
-        jobs, open_variables = [], set(hidden)
-        for part in sorted(parts, key=lambda part: part.n_cells, reverse=True):
-            jobs.append((part, frozenset(open_variables & part.hidden)))
-            open_variables -= part.hidden
-        return jobs
-
-    def _cheaper_parts(self, hidden: frozenset[int]) -> list[Posterior] | None:
-        """Structures that together are cheaper than one of all hidden variables, if there are."""
         # One order tells whether a single tree is out of the question: others save a factor of
         # two at times, and take as long as the marginals of a dense network of thirty variables.
-        rough = Posterior(self.scaled, self.cardinalities, hidden, "min_fill").n_cells
-        if rough <= 4 * _MAX_SINGLE_CELLS and self.all_hidden(hidden).n_cells <= _MAX_SINGLE_CELLS:
-            return None
-        parts = self._parts(hidden)
-        n_cells = sum(part.n_cells for part in parts)
-        if n_cells >= rough / 2 and n_cells >= self.all_hidden(hidden).n_cells:
-            return None
-        return parts
+        rough = Posterior(self.scaled, self.cardinalities, hidden, "min_fill")
+        if rough.n_cells <= 4 * _MAX_SINGLE_CELLS:
+            whole = self.all_hidden(hidden)
+            if whole.n_cells <= _MAX_SINGLE_CELLS:
+                return [(whole, hidden)]
+        return self._peeled(hidden, rough)
 
-    def _parts(self, hidden: frozenset[int]) -> list[Posterior]:
-        """Structures that together hold all hidden variables, one per variable without children.
+    def _peeled(
+        self, hidden: frozenset[int], rest: Posterior
+    ) -> list[tuple[Posterior, frozenset[int]]]:
+        """Answer layer by layer for variables that no other one depends on, if that is cheaper.
 
-        Two are merged where one tree for both is cheaper.
+        Each is the root of a tree of its own, which takes a single pass; all others do without it.
         """
         observed = set(range(len(self.cardinalities))) - hidden
-        sets = {self.relevant([*observed, v]) for v in hidden}
-        maximal = [mine for mine in sets if not any(mine < other for other in sets)]
-        parts: list[tuple[frozenset[int], Posterior]] = []
-        # In a fixed order: sets have none of their own.
-        for variables in sorted(maximal, key=lambda mine: (-len(mine), sorted(mine))):
-            part = self.restricted(hidden, variables, "min_fill")
-            near = max(parts, key=lambda other: len(other[0] & variables), default=None)
-            if near is not None:
-                union = near[0] | variables
-                merged = self.restricted(hidden, union, "min_fill")
-                if merged.n_cells <= near[1].n_cells + part.n_cells:
-                    parts.remove(near)
-                    variables, part = union, merged
-            parts.append((variables, part))
-        # The other criteria take longer than they save on small structures.
-        return [
-            part if part.n_cells <= _MAX_SINGLE_CELLS else self.restricted(hidden, variables)
-            for variables, part in parts
-        ]
+        sets = {v: self.relevant([*observed, v]) for v in hidden}
+        jobs: list[tuple[Posterior, frozenset[int]]] = []
+        open_variables = hidden
+        while rest.n_cells > _MIN_SPLIT_CELLS:
+            n_dependent = Counter(chain.from_iterable(sets[v] for v in open_variables))
+            last = [v for v in sorted(open_variables) if n_dependent[v] == 1]
+            layer = {v: self.restricted(hidden, sets[v], "min_fill") for v in last}
+            layer = {v: top for v, top in layer.items() if top.n_cells > _MIN_OWN_CELLS}
+            others = open_variables.difference(layer)
+            relevant = frozenset().union(*(sets[v] for v in others))
+            below = self.restricted(hidden, relevant, "min_fill")
+            n_cells = sum(top.n_cells for top in layer.values()) + _TWO_PASSES * below.n_cells
+            if not layer or n_cells >= _TWO_PASSES * rest.n_cells:
+                break
+            jobs += [(self._rooted(top, sets[v], v), frozenset({v})) for v, top in layer.items()]
+            rest, variables, open_variables = below, relevant, others
+        # Where nothing was peeled, other queries may know the tree of all variables.
+        whole = self._improved(rest, variables) if jobs else self.all_hidden(hidden)
+        return [*jobs, (whole, open_variables)]
+
+    def _improved(self, quick: Posterior, variables: frozenset[int]) -> Posterior:
+        """Try the other criteria too: on small structures they take longer than they save."""
+        large = quick.n_cells > _MAX_SINGLE_CELLS
+        return self.restricted(quick.hidden, variables) if large else quick
+
+    def _rooted(self, quick: Posterior, variables: frozenset[int], root: int) -> Posterior:
+        """The same with a variable at the root, which needs no way back."""
+        found = self._improved(quick, variables)
+        order = [v for part in found.components for v in order_ending_with(part.tree, root)]
+        return self.restricted(quick.hidden, variables, order)

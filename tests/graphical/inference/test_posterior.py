@@ -136,10 +136,13 @@ def test_passes_over_a_chain():
     full = np.einsum("nab,bc,c->nabc", tables[0].values, tables[1].values[0], tables[2].values[0])
     assert_allclose(np.exp(solved.log_partition), full.sum(axis=(1, 2, 3)))
     assert_allclose(joint, full / full.sum(axis=(1, 2, 3), keepdims=True))
-    marginals = backward_pass(solved)
+    marginals = backward_pass(solved, {0, 1, 2})
     assert_allclose(marginals[0], joint.sum(axis=(2, 3)))
     assert_allclose(marginals[1], joint.sum(axis=(1, 3)))
     assert_allclose(marginals[2], joint.sum(axis=(1, 2)))
+    at_the_root = backward_pass(solved, {2})
+    assert list(at_the_root) == [2]
+    assert_allclose(at_the_root[2], marginals[2])
 
 
 def test_draws_follow_each_evidence():

@@ -8,6 +8,8 @@ from numpy.testing import assert_allclose
 
 from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph
 from skcircuits.graphical.inference import _propagation, _relevance
+from skcircuits.graphical.inference._elimination import elimination_order
+from skcircuits.graphical.inference._elimination_tree import build_tree, order_ending_with
 from skcircuits.graphical.inference._tables import contract
 
 
@@ -49,6 +51,11 @@ def check_against_enumeration(model, row):
 def test_ways_through_a_network_agree(seed, direct_cells, single_cells, monkeypatch):
     monkeypatch.setattr(_propagation, "_MAX_DIRECT_CELLS", direct_cells)
     monkeypatch.setattr(_relevance, "_MAX_SINGLE_CELLS", single_cells)
+    if not single_cells:
+        # Every variable that no open one depends on gets a tree of its own.
+        monkeypatch.setattr(_relevance, "_MIN_SPLIT_CELLS", 0)
+        monkeypatch.setattr(_relevance, "_MIN_OWN_CELLS", 0)
+        monkeypatch.setattr(_relevance, "_TWO_PASSES", 1e9)
     network = random_network(seed)
     rng = np.random.default_rng(seed)
     for _ in range(4):
@@ -89,6 +96,22 @@ def test_contraction_is_einsum():
     assert_allclose(found, np.einsum("nab,bca,ncd->ndb", a, b[0], c))
     # Variables that no table has are axes of length one.
     assert contract([(a, (7, 8))], (8, 1)).shape == (4, 3, 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_variable_may_be_the_root_of_the_same_cliques(seed):
+    network = random_network(seed)
+    scopes = [factor.scope for factor in network.factors]
+    cardinalities = network.cardinalities
+    tree = build_tree(scopes, elimination_order(scopes, cardinalities), cardinalities)
+    cliques = [set(bucket.axes) for bucket in tree.buckets]
+    for root in tree.variables:
+        order = order_ending_with(tree, root)
+        assert order[-1] == root
+        assert sorted(order) == sorted(tree.variables)
+        for bucket in build_tree(scopes, order, cardinalities).buckets:
+            assert any(clique.issuperset(bucket.axes) for clique in cliques)
+    assert order_ending_with(tree, -1) == list(tree.variables)
 
 
 def test_barren_variables_cost_nothing():
