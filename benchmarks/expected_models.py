@@ -283,8 +283,7 @@ def measuring(options):
         model = models(is_classes)["logistic" if is_classes else "SVR"]
         kind = ExpectedPredictionClassifier if is_classes else ExpectedPredictionRegressor
         # What a value is worth is asked of the expectation
-        settings = {"stacking": False} if is_classes else {}
-        model = kind(make_pipeline(StandardScaler(), model), random_state=0, **settings)
+        model = kind(make_pipeline(StandardScaler(), model), random_state=0, stacking=False)
         model.fit(X[:cut], y[:cut])
         rows, truth = X[cut : cut + 40], y[cut : cut + 40]
         importance = permutation_importance(model, X[:cut], y[:cut], random_state=0)

@@ -90,8 +90,8 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
     Parameters
     ----------
     density : "auto", density estimator or Circuit, default="auto"
-        Distribution of the rows. ``"auto"`` chooses one for the table, an estimator is cloned
-        and fitted on X, a circuit is used as it is, one variable per column.
+        Distribution of the rows. ``"auto"`` chooses one for the table, by at most 200,000 rows, an
+        estimator is cloned and fitted on X, a circuit is used as it is, one variable per column.
     stacking : bool, default=True
         Whether the answers for rows with missing values are a weighted mean of the expected ones
         and of what two Gaussian mixtures of rows and targets, and boosted trees that are grown on

@@ -60,7 +60,8 @@ class ExpectedPredictionSVR(
         Distribution of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of categories
         and of few (at most ten) often repeated integers; for any other a
         `GaussianMixtureDensity` chosen by held-out cells (with diagonal covariances for
-        ``kernel="laplacian"``, which has no closed form under joint ones); see ``density_``.
+        ``kernel="laplacian"``, which has no closed form under joint ones), from at most 200,000
+        rows; see ``density_``.
         An estimator is cloned and fitted on X. A circuit is used as it is, one variable per column.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns: strings, booleans, categories and enumerations of a dataframe

@@ -40,8 +40,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     ----------
     density : "auto", name of a density, density estimator or Circuit, default="auto"
         What is learned of the rows. ``"auto"`` compares families of densities by how well they
-        predict hidden cells; see ``density_``. An estimator is cloned and fitted on X. A
-        circuit is used as it is, one variable per column.
+        predict hidden cells, and learns from at most 200,000 rows; see ``density_``. An estimator
+        is cloned and fitted on X. A circuit is used as it is, one variable per column.
     strategy : {"mean", "mpe", "sample"}, default="mean"
         What is imputed.
 

@@ -21,6 +21,7 @@ from skcircuits import (
     WMISPNDensity,
 )
 from skcircuits.circuits import Circuit, Gaussian, Product
+from skcircuits.estimators.automatic import _inner_density
 from skcircuits.protocols import Density
 
 DISCRETE = [
@@ -155,3 +156,33 @@ def test_no_convergence_says_what_to_set_on_the_object_in_hand():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         CircuitImputer(random_state=0).fit(table)
+
+
+@pytest.mark.parametrize("is_weighted", [False, True], ids=["equal", "weighted"])
+def test_the_automatic_density_learns_from_so_many_rows(is_weighted, monkeypatch):
+    """Rows beyond those teach it nothing; those without weight are none of them."""
+    monkeypatch.setattr(_inner_density, "_MAX_ROWS", 80)
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    X[:200] += 100.0
+    weights = np.repeat([0.0, 1.0], 200) if is_weighted else None
+    seen = []
+
+    class Watched(GaussianMixtureDensity):
+        def _fit_encoded(self, X, schema, sample_weight=None):
+            seen.append((X, sample_weight))
+            return super()._fit_encoded(X, schema, sample_weight)
+
+    named = CircuitImputer(density=Watched(n_components=1)).fit(X, sample_weight=weights)
+    assert len(seen.pop()[0]) == len(X)
+    monkeypatch.setattr(
+        CircuitImputer, "_automatic_density", lambda *_: Watched(n_components=1, random_state=0)
+    )
+    sampled = CircuitImputer(random_state=0).fit(X, sample_weight=weights)
+    rows, own = seen.pop()
+    assert rows.shape == (80, 3)
+    assert len(np.unique(rows, axis=0)) == 80
+    assert np.isin(rows[:, 0], X[:, 0]).all()
+    assert (own is None) != is_weighted
+    assert ((rows > 50).any()) != is_weighted
+    means = [imputer.circuit_.expectation(np.full((1, 3), np.nan)) for imputer in (named, sampled)]
+    np.testing.assert_allclose(*means, atol=20.0 if not is_weighted else 0.5)

@@ -27,6 +27,7 @@ from skcircuits.exceptions import must
 # average, is discrete
 _MAX_INTEGERS = 10
 _MIN_REPETITIONS = 10
+_MAX_ROWS = 200_000  # that density="auto" learns from: memory does not grow with further ones
 
 # What density="..." stands for; those that are chosen are chosen by held-out cells
 _NAMED = {
@@ -62,14 +63,27 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             self.density_, self.circuit_ = None, self.density
             self._set_schema(_schema_for_circuit(learned, self.circuit_))
         else:
+            rows, weights = self._enough_rows(encoded, sample_weight)
             # Rows without weight have no say in the choice either
-            used = encoded if sample_weight is None else encoded[sample_weight > 0]
-            self.density_ = self._make_density(used)
-            self._fit_as_task(encoded, sample_weight)
+            self.density_ = self._make_density(rows if weights is None else rows[weights > 0])
+            self._fit_as_task(rows, weights)
+            del rows
             self.circuit_ = _circuit_of(self.density_)
         if self._schema is learned:
             return encoded
         return self._schema.encode(self._check_table(X, reset=False))
+
+    def _enough_rows(self, encoded, sample_weight):
+        """Rows for the density, with their weights: one that chooses itself needs no more."""
+        if not isinstance(self.density, str) or self.density != "auto":
+            return encoded, sample_weight
+        is_used = np.ones(len(encoded), dtype=bool) if sample_weight is None else sample_weight > 0
+        used = np.flatnonzero(is_used)
+        if len(used) <= _MAX_ROWS:
+            return encoded, sample_weight
+        generator = check_random_state(self.random_state)
+        chosen = np.sort(generator.choice(used, _MAX_ROWS, replace=False))
+        return encoded[chosen], None if sample_weight is None else sample_weight[chosen]
 
     def _as_known(self, encoded):
         """Take numbers that the density never saw for missing, as labels are.
