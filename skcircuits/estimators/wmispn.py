@@ -62,7 +62,9 @@ class WMISPNDensity(CircuitDensity):
         quarter of a percent of all rows, at least 10.
     smoothing : float, default=1.0
         Pseudo-rows in every leaf: for categories and point masses like the rows that its group
-        was cut from and, in part, all rows; uniform for densities.
+        was cut from and, in part, all rows; uniform for densities. Categories take a twentieth to
+        four times as many, per column, whatever makes rows left out of their leaf likeliest: few
+        where a number decides the category.
     leaf : {"polynomial", "histogram", "gaussian", "multivariate"}, default="polynomial"
         Distribution of numbers in a leaf. ``"multivariate"`` gives the columns of a leaf a
         joint normal distribution (and cuts rows only where the information criterion gains);

@@ -335,3 +335,18 @@ def test_an_automatic_level_needs_no_rows_to_spare(n_rows):
     density = WMISPNDensity(alpha="auto", leaf="histogram").fit(X)
     assert density.alpha_ == 0.01 or n_rows == 3
     assert np.isfinite(density.score_samples(X)).all()
+
+
+def test_thresholds_of_a_number_that_decide_a_category_stay_sharp():
+    rng = np.random.default_rng(0)
+    weight = np.round(rng.normal(3000.0, 700.0, size=200))
+    frame = pd.DataFrame(
+        {
+            "low": np.where(weight < 2500.0, "yes", "no"),
+            "weight": weight,
+            "smokes": rng.choice(["yes", "no"], size=200),
+        }
+    )
+    density = WMISPNDensity().fit(frame)
+    assert density.probability({"low": "yes"}, given={"weight": (None, 2499.0)}) > 0.97
+    assert density.probability({"low": "yes"}, given={"weight": (2500.0, None)}) < 0.02

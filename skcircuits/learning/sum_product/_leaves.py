@@ -24,6 +24,8 @@ from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samp
 from skcircuits.protocols import FloatArray, IntArray
 
 LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]
+# Candidates for the weight of the pseudo-rows of categories, by the weight asked for.
+PSEUDO_ROWS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 # Per variable of a region: fractions that its pseudo-rows have
 Priors = Mapping[int, FloatArray]
 
@@ -91,13 +93,13 @@ def fit_leaves(
     units: list[list[InputUnit]] = [[] for _ in regions]
     polynomials: list[tuple[int, IntArray, MixedColumn, FloatArray]] = []
     grids: dict[int, list[tuple[int, IntArray, FloatArray]]] = defaultdict(list)
+    categorical: dict[int, list[tuple[int, IntArray, FloatArray]]] = defaultdict(list)
     for number, (rows, variables, priors) in enumerate(regions):
         smooth = []
         for variable in variables:
             column = table.columns[variable]
             if column.cardinality:
-                masses = table.fractions(rows, variable, settings.smoothing * priors[variable])
-                units[number].append(Categorical(variable, masses))
+                categorical[variable].append((number, rows, priors[variable]))
             elif column.is_grid:
                 grids[variable].append((number, rows, priors[variable]))
             elif column.is_smooth and settings.family in ("gaussian", "multivariate"):
@@ -108,6 +110,12 @@ def fit_leaves(
     samples = [(rows, column, prior) for _, rows, column, prior in polynomials]
     for (number, *_), unit in zip(polynomials, _fit_polynomials(table, samples, settings)):
         units[number].append(unit)
+    for variable, entries in categorical.items():
+        places = [(rows, prior) for _, rows, prior in entries]
+        for (number, *_), masses in zip(
+            entries, _fit_categories(table, variable, places, settings.smoothing)
+        ):
+            units[number].append(Categorical(variable, masses))
     for variable, entries in grids.items():
         places = [(rows, prior) for _, rows, prior in entries]
         fitted = _fit_grid(table, table.columns[variable], places, settings.smoothing)
@@ -172,6 +180,27 @@ def _fit_grid(
     masses = counts @ smoother
     masses[:, :-2] += smoothing * np.array([prior for _, prior in samples])
     return [grid.unit(row) for row in grid.normalized(masses)]
+
+
+def _fit_categories(
+    table: MixedTable, variable: int, places: list[tuple[IntArray, FloatArray]], smoothing: float
+) -> FloatArray:
+    """Probabilities of a column's categories in some regions, (n_regions, n_categories).
+
+    As many pseudo-rows in all regions as make rows that are left out of their region likeliest:
+    few where nearly all regions hold one category each.
+    """
+    priors = np.array([prior for _, prior in places])
+    counts = np.zeros_like(priors)
+    for own, (rows, _) in zip(counts, places):
+        cells, weights = table.cells(rows, variable)
+        own += np.bincount(cells.astype(np.intp), weights, minlength=len(own))
+    pseudo_rows = smoothing * np.array(PSEUDO_ROWS)[:, None, None]
+    others = counts - np.minimum(counts, 1.0) + pseudo_rows * priors
+    totals = np.maximum(counts.sum(axis=1, keepdims=True) - 1.0, 0.0) + pseudo_rows
+    scores = (counts * np.log(others / totals)).sum(axis=(1, 2))
+    masses = counts + pseudo_rows[scores.argmax()] * priors
+    return np.asarray(masses / masses.sum(axis=1, keepdims=True))
 
 
 def _fit_polynomials(

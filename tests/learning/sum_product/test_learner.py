@@ -11,7 +11,12 @@ from skcircuits.learning.sum_product._learner import (
     split_rows,
     structure_to_unit,
 )
-from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
+from skcircuits.learning.sum_product._leaves import (
+    PSEUDO_ROWS,
+    LeafSettings,
+    MixedTable,
+    _fit_categories,
+)
 from skcircuits.learning.univariate._columns import describe_column
 
 
@@ -183,3 +188,27 @@ def test_rows_of_weight_zero_count_nowhere():
         for table in (X, other)
     )
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("impurity", [0.0, 0.3])
+def test_pseudo_rows_of_categories_make_left_out_rows_likeliest(impurity):
+    rng = np.random.default_rng(0)
+    region = np.repeat(np.arange(12), 10)
+    codes = np.where(rng.random(120) < impurity, rng.integers(2, size=120), region % 2)
+    table = mixed_table(codes[:, None].astype(float), [2])
+    prior = np.array([0.6, 0.4])
+    places = [(np.flatnonzero(region == number), prior) for number in range(12)]
+    masses = _fit_categories(table, 0, places, 1.0)
+
+    def left_out(n_pseudo_rows):
+        total = 0.0
+        for row, code in enumerate(codes):
+            others = codes[(region == region[row]) & (np.arange(120) != row)]
+            counts = np.bincount(others, minlength=2) + n_pseudo_rows * prior
+            total += np.log(counts[code] / counts.sum())
+        return total
+
+    best = max(PSEUDO_ROWS, key=left_out)
+    counts = np.array([np.bincount(codes[region == n], minlength=2) for n in range(12)])
+    np.testing.assert_allclose(masses, (counts + best * prior) / (10 + best), rtol=1e-12)
+    assert (best == PSEUDO_ROWS[0]) == (impurity == 0.0)
