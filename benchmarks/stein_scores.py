@@ -55,16 +55,16 @@ def continuous_models():
     yield "mixture", mixture
     # Nothing was chosen with these.
     for seed in (12345, 1, 2, 3):
-        yield f"mixture, held out {seed}", _random_mixture(np.random.default_rng(seed))
+        yield f"mixture, held out {seed}", random_mixture(np.random.default_rng(seed))
 
 
-def _random_mixture(rng, n_components=3, d=3):
+def random_mixture(rng, n_components=3, d=3, distance=1.5):
     """Draw weights, means and covariances of a mixture."""
     total = None
     for weight in rng.dirichlet(np.full(n_components, 3.0)):
         factor = rng.normal(size=(d, d))
         unit = MultivariateGaussian(
-            list(range(d)), 1.5 * rng.normal(size=d), 0.3 * factor @ factor.T + 0.3 * np.eye(d)
+            list(range(d)), distance * rng.normal(size=d), 0.3 * factor @ factor.T + 0.3 * np.eye(d)
         )
         total = weight * unit if total is None else total + weight * unit
     return Circuit(total)
