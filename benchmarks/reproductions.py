@@ -31,13 +31,15 @@ MISSING = """## Not reproduced
 - Data sets, cells and trials that a table does not have were left out for want of processor time,
   whatever their result: the commands of their neighbours run them, and what was kept is not
   computed again.
+- Figures that explain and measure nothing: Figure 1 of expected kernels, Figures 1 and 2 of
+  mixtures of all trees, Figures 1 to 3 of WMI-SPN, whose Table 1 counts rows and columns.
 - Expected kernels, Figure 3: the paper has pictures without numbers, so its curves are run here.
 - Mixtures of all trees, Figures 3 to 5: `python -m benchmarks.twenty --curves` and
   `python -m benchmarks.moat_sampling` print them; the paper has pictures without numbers.
 - WMI-SPN: the paper's splits were not published; its leaves sum to 1.2 to 1.4, so that its scores
   are no log likelihoods. Figures 4 and 6 are pictures without numbers, the scale of Figure 5 is
   not told. SPFlow 1.1 needs a build of torch that was not installed for this page.
-- Graphical SVGD, Figures 2, 3 and 6: `python -m benchmarks.svgd_fields` and `svgd_crowd` print
+- Graphical SVGD, Figures 1 to 3 and 6: `python -m benchmarks.svgd_fields` and `svgd_crowd` print
   them; the paper has pictures without numbers, and the prices of Figure 6 were never public.
 """
 
