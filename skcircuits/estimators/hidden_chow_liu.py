@@ -1,5 +1,6 @@
 """Density estimation by latent Chow-Liu trees."""
 
+import itertools
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar
@@ -205,15 +206,23 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
             some = generator.permutation(len(rows.validation.X))[:_MAX_CHOICE_ROWS]
             shown = replace(rows, validation=rows.validation.take(some))
         held_out = self._cells(shown.validation)
-        shapes, best, best_density = ([groups, ()] if groups else [()]), None, -np.inf
+        best, best_density = None, -np.inf
+        shapes = [groups, ()] if groups else [()]
         names = [f"{n} states" for n in numbers] * len(shapes)
         with self._stages(*names, "all rows") as (*contexts, last):
+            stages = dict(zip(itertools.product(shapes, numbers), contexts, strict=True))
             for joint in shapes:
                 for n_states in numbers:
                     shaped = replace(tried, joint_columns=joint)
-                    result = self._learn(shaped, n_states, shown, generator, contexts.pop(0))
-                    density = result.state.mean_log_density(held_out, shown.validation.weight)
-                    if density <= best_density:
+                    context = stages[joint, n_states]
+                    result = self._learn(shaped, n_states, shown, generator, context)
+                    # Probabilities of cells and densities of joint columns cannot be compared
+                    density = (
+                        result.state.mean_log_density(held_out, shown.validation.weight)
+                        if groups
+                        else max(result.scores)
+                    )
+                    if best is not None and density <= best_density:
                         break
                     best, best_density = result, density
                     self.n_latent_states_, self.joint_columns_ = n_states, joint
