@@ -68,6 +68,7 @@ class BeliefPropagation:
 
     def __init__(self, tree: LatentTree) -> None:
         self.dtype = np.dtype(tree.emissions.dtype)
+        self._order, self._children = tree.order, tree.children
         n_variables, n_states = len(tree.parents), tree.n_states
         row_bytes = 2 * n_variables * n_states * self.dtype.itemsize
         self.n_rows = int(np.clip(_CACHE_BYTES // row_bytes, _MIN_ROWS, _MAX_ROWS))
@@ -106,10 +107,10 @@ class BeliefPropagation:
         evidence = tree.emissions.evidence(codes)
         n_rows = len(codes)
         log_scale = np.zeros(n_rows)
-        for vertex in reversed(tree.order):
+        for vertex in reversed(self._order):
             below = self._below[vertex, :, :n_rows]
             log_scale += tree.emissions.likelihood(vertex, evidence, below)
-            for n_factors, child in enumerate(tree.children[vertex], start=1):
+            for n_factors, child in enumerate(self._children[vertex], start=1):
                 below *= self._seen[child, :, :n_rows]
                 if n_factors % _FACTORS_BEFORE_SCALING == 0:
                     log_scale += _scale_to_one(below)
@@ -134,11 +135,11 @@ class BeliefPropagation:
         totals.prior[...] += root.sum(axis=1)
         # The posterior of a variable takes the place of what its parent saw of it.
         posteriors = self._seen
-        posteriors[tree.order[0], :, :n_rows] = root
-        for vertex in tree.order:
+        posteriors[self._order[0], :, :n_rows] = root
+        for vertex in self._order:
             posterior = posteriors[vertex, :, :n_rows]
             tree.emissions.add(totals.emissions, vertex, posterior, evidence)
-            for child in tree.children[vertex]:
+            for child in self._children[vertex]:
                 seen, below = self._seen[child, :, :n_rows], self._below[child, :, :n_rows]
                 np.divide(posterior, seen, out=fraction)
                 totals.transitions[child] += fraction @ below.T

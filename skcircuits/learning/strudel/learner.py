@@ -129,7 +129,7 @@ class StrudelLearner:
         self.weights[: len(codes), 0] = weight
         self.weights[len(codes) :, 1] = held_out
         self._indicators = layout.one_hot(codes).astype(np.float32)
-        self._is_weighted = bool((weight != 1).any())
+        self._is_weighted = bool((weight != 1).any() or (held_out != 1).any())
         tree = chow_liu_tree(codes, layout, sample_weight=weight, pseudo_count=pseudo_count)
         self.shape = Shape(root_at_center(tree.parents), layout.cardinalities)
         compiled = compile_tree(self.shape, self.codes)
@@ -185,7 +185,15 @@ class StrudelLearner:
 
     def _flow(self, edge: Edge) -> float:
         """Weight of the training rows of an edge."""
-        return float(self.weights[edge.rows, 0].sum())
+        return float(self._counts(edge)[0])
+
+    def _counts(self, edge: Edge) -> FloatArray:
+        """Weight of the training and of the validation rows of an edge, shape (2,)."""
+        if self._is_weighted:
+            return np.asarray(self.weights[edge.rows].sum(axis=0))
+        # Rows are in order, training rows first
+        n_training = np.searchsorted(edge.rows, self._n_training)
+        return np.array([n_training, len(edge.rows) - n_training], dtype=float)
 
     def _offer(self, edges: list[Edge]) -> None:
         """Put edges that may be split one day into the heap."""
@@ -243,7 +251,7 @@ class StrudelLearner:
 
     def _rescore(self, node: SumNode) -> None:
         """Update the weights of a sum and what it adds to size and log likelihoods."""
-        counts = np.array([self.weights[edge.rows].sum(axis=0) for edge in node.edges])
+        counts = np.array([self._counts(edge) for edge in node.edges])
         log_likelihood = counts.T @ np.log(self.fractions(counts[:, 0]))
         # Nothing may lead to a sum any more that has lost all its rows to copies.
         n_free = len(counts) - 1 if counts[:, 0].any() else 0
