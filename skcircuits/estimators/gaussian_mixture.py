@@ -29,6 +29,7 @@ from skcircuits.estimators.shared._fitting import drive, warn_not_converged
 from skcircuits.exceptions import must
 from skcircuits.learning.gaussian_mixture._candidates import (
     KERNELS,
+    START_ROWS,
     Candidate,
     CandidateSpace,
     Comparison,
@@ -220,6 +221,7 @@ class GaussianMixtureDensity(CircuitDensity):
 
     _given_pool = None  # what an earlier fit chose, in clones that are to keep it
     _given_fits = None  # fits of its candidates to some of the rows
+    _given_start = None  # the same density, fitted to some of the rows
 
     def __init__(
         self,
@@ -314,6 +316,14 @@ class GaussianMixtureDensity(CircuitDensity):
         self._states, self._units = states, table.take(np.empty(0, dtype=np.intp))
         vars(self).update(self._attributes(states, table))
 
+    def _fit_map(self, rows):
+        """What columns are seen through, if they are."""
+        if self.transformation is None:
+            return None
+        numbers = rows.X[:, ~self._schema.is_categorical]
+        weights = np.ones(len(numbers)) if rows.weight is None else rows.weight
+        return fit_sinh_map(numbers, weights)
+
     def _prepare(self, X, sample_weight, units=None):
         """Rows as components see them."""
         if self._map is not None:
@@ -322,12 +332,9 @@ class GaussianMixtureDensity(CircuitDensity):
         return MixtureTable.prepare(X, self._schema.cardinalities, sample_weight, units)
 
     def _fit_rows(self, rows, generator):
-        self._map = None
-        if self.transformation == "johnson":
-            numbers = rows.X[:, ~self._schema.is_categorical]
-            weights = np.ones(len(numbers)) if rows.weight is None else rows.weight
-            self._map = fit_sinh_map(numbers, weights)
-        table = self._prepare(rows.X, rows.weight)
+        start = self._given_start
+        self._map = start._map if start else self._fit_map(rows)
+        table = self._prepare(rows.X, rows.weight, start._units if start else None)
         settings = EMSettings(
             pseudo_count=self.pseudo_count,
             n_init=self.n_init,
@@ -345,7 +352,11 @@ class GaussianMixtureDensity(CircuitDensity):
             self.selection_ = [{**c.described(), "pool": times} for c, times in pool.items()]
         else:
             comparison = Comparison(table, self.selection, settings, seed)
-            pool, fits = choose_pool(table, self._space(), comparison), comparison.fits
+            pool = choose_pool(table, self._space(), comparison)
+            if start:
+                fits = dict.fromkeys(pool, start._states[0])
+            elif len(table.weights) >= 2 * START_ROWS:
+                fits = comparison.fits
             self.selection_ = comparison.report(pool)
         if KERNELS in pool:
             _check_size(table)
@@ -364,7 +375,7 @@ class GaussianMixtureDensity(CircuitDensity):
             attributes=lambda states: self._attributes(states, table),
             X=rows.X,
         )
-        self._given_fits = None  # they have done their part
+        self._given_fits = self._given_start = None  # they have done their part
         self._keep(result.state, table)
         self._check_convergence(result.converged, len(result.state) == n_members)
 

@@ -1,7 +1,7 @@
 """Densities that may answer together, and what they say of held-out cells."""
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +22,7 @@ _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
 _N_TURNS = 3  # in which all cells of held-out rows are hidden
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3
-_N_STARTS = 3  # of a mixture that is no pool
-_MAX_KERNEL_WORK = 1.5e8  # squares of rows times squares of numbers
+_MAX_KERNEL_WORK = 4e7  # squares of rows times squares of numbers
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
     "latent_tree": {"max_iter": 30},
@@ -36,13 +35,14 @@ class Expert:
     """A density with fixed settings: its family, and parameters that differ from the defaults.
 
     A pool of Gaussian mixtures that was chosen already has its `candidates`, and `fits` of them to
-    some of the rows.
+    some of the rows. `trial`: the density as it was fitted to some of the rows.
     """
 
     family: str
     parameters: tuple[tuple[str, object], ...] = ()
     candidates: tuple[tuple[object, int], ...] = ()
     fits: dict = field(default_factory=dict, repr=False, compare=False)
+    trial: object = field(default=None, repr=False, compare=False)
 
     @classmethod
     def mixture(cls, covariance_type, n_components, location_model=False, **more):
@@ -71,12 +71,12 @@ class Expert:
         if is_trial:
             parameters |= _TRIAL[self.family]
         elif parameters.get("n_components", 1) not in (1, "rows"):
-            # one restart may end where the trial did not, and several are better than one
             parameters["pool"] = n_restarts
-            parameters["n_init"] = _N_STARTS if n_restarts == 1 else 1
         if self.family == "gaussian_mixture":
             density = GaussianMixtureDensity(tol=_TOL, **parameters)
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
+            # held-out rows have weighed what this start leads to, another may end elsewhere
+            density._given_start = self.trial
             return density
         if self.family == "wmispn":
             return WMISPNDensity(point_masses=False, **parameters)
@@ -180,7 +180,8 @@ class Trials:
         weights = self.weights(experts)
         order = np.argsort(-weights, kind="stable")[:most]
         kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
-        return dict(zip(kept, self.weights(kept).tolist(), strict=True))
+        tried = [replace(expert, trial=self._trials[expert][-1].density) for expert in kept]
+        return dict(zip(tried, self.weights(kept).tolist(), strict=True))
 
     def report(self, chosen):
         """One row per expert, the chosen ones first, then by loss."""
@@ -215,10 +216,11 @@ class Trials:
 
 
 class _Trial(NamedTuple):
-    """What an expert predicts of held-out rows in each turn, and draws from it."""
+    """What an expert predicts of held-out rows in each turn, draws from it, and itself."""
 
     predictions: list[Predictions]
     draws: np.ndarray
+    density: object
 
 
 def _try(expert, part, turns, X, schema, criterion, seed, n_draws):
@@ -230,4 +232,4 @@ def _try(expert, part, turns, X, schema, criterion, seed, n_draws):
         density._fit_encoded(X[part.source], schema, part.weights)
     circuit = density.circuit_
     draws = circuit.sample(n_draws, random_state=seed) if n_draws else X[:0]
-    return _Trial([turn.predict_by(circuit, X, criterion) for turn in turns], draws)
+    return _Trial([turn.predict_by(circuit, X, criterion) for turn in turns], draws, density)

@@ -25,6 +25,7 @@ from skcircuits.learning.univariate._columns import FEW_VALUES
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
+_MAX_CELL_RESTARTS = 2
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -152,12 +153,14 @@ class AutomaticDensity(CircuitDensity):
             self.selection_ = [{**e.described(), "weight": w} for e, w in self._weights.items()]
         seeds = generator.integers(np.iinfo(np.int32).max, size=len(self._weights)).tolist()
         self.densities_ = [
-            expert.make(own, n_restarts=_n_restarts(weight, rows.X.size))
+            expert.make(own, n_restarts=_n_restarts(weight, rows.X.size, self.selection))
             for (expert, weight), own in zip(self._weights.items(), seeds, strict=True)
         ]
         self._fit_members(self.densities_, rows)
         # Fits to some of the rows have done their part: clones for draws start afresh
-        self._weights = {replace(e, fits={}): weight for e, weight in self._weights.items()}
+        self._weights = {
+            replace(e, fits={}, trial=None): weight for e, weight in self._weights.items()
+        }
         self.weights_ = np.array(list(self._weights.values()))
         self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_)
         self.log_likelihood_ = self._mean_log_likelihood(rows)
@@ -230,9 +233,13 @@ class AutomaticDensity(CircuitDensity):
         return tuple(self.families)
 
 
-def _n_restarts(weight, n_cells):
-    """How many restarts of a mixture are pooled: more, the more they count and the fewer rows."""
-    return max(1, round(weight * pool_size(n_cells)))
+def _n_restarts(weight, n_cells, selection):
+    """How many restarts of a mixture are pooled: more, the more they count and the fewer rows.
+
+    Predictions of cells are averaged over densities anyway.
+    """
+    wanted = max(1, round(weight * pool_size(n_cells)))
+    return wanted if selection == "log_likelihood" else min(wanted, _MAX_CELL_RESTARTS)
 
 
 def _suits_trees(table):

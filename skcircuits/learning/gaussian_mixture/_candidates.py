@@ -26,7 +26,7 @@ from skcircuits.learning.gaussian_mixture._held_out import (
 from skcircuits.learning.gaussian_mixture._learner import (
     EMSettings,
     MixtureState,
-    begin_again,
+    go_on,
     learn_gaussian_mixture,
     start_mixtures,
 )
@@ -55,7 +55,7 @@ _LEAST_GAIN = 0.01  # of the loss, or in nats, that several components must make
 _LARGE_GAIN = 0.3  # nats per row
 _POOL_CELLS = 30_000  # tables of more cells get a smaller pool: they need it less
 _MAX_POOL = 6
-_START_ROWS = 1500  # a mixture of many more rows starts as one of these
+START_ROWS = 1500  # a mixture of many more rows starts as one of these
 _FIRST_FACTORS = 4
 
 
@@ -414,7 +414,7 @@ def learn_pool(
 ) -> Iterator[tuple[MixtureState, ...]]:
     """Learn the mixtures of a pool one after another, yielding those so far at each iteration.
 
-    `fits` to some of the rows are where the first restarts of large tables start.
+    `fits` to some of the rows are where the first restarts start.
     """
     done: tuple[MixtureState, ...] = ()
     for (candidate, times), stream in zip(pool.items(), rng.spawn(len(pool)), strict=True):
@@ -449,15 +449,15 @@ def _starts(
     n_components, n_all = candidate.n_components, len(table.weights)
     if candidate.by_rows:
         return start_mixtures(table, n_components, settings, rng, n_mixtures)
-    known = [begin_again(fit)] if fit is not None and n_all >= 2 * _START_ROWS else []
+    known = [go_on(fit)] if fit is not None else []
     n_open = n_mixtures - len(known)
     if not n_open:
         return known
-    n_rows = _START_ROWS * max(1, int(np.sqrt(n_components)))
+    n_rows = START_ROWS * max(1, int(np.sqrt(n_components)))
     if n_all < 2 * n_rows:
         return known + start_mixtures(table, n_components, settings, rng, n_open)
     part = table.take(np.sort(rng.choice(n_all, n_rows, replace=False)))
     for start in start_mixtures(part, n_components, settings, rng, n_open):
         *_, state = learn_gaussian_mixture(part, n_components, settings, rng, start)
-        known.append(begin_again(state))
+        known.append(go_on(state))
     return known

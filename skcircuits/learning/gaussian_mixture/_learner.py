@@ -168,6 +168,11 @@ def begin_again(state: MixtureState) -> MixtureState:
     return replace(state, n_iter=0, at_optimum=False, lower_bound=-np.inf)
 
 
+def go_on(state: MixtureState) -> MixtureState:
+    """The same mixture as a start on other rows, whose priors adapt at once."""
+    return replace(begin_again(state), n_iter=_ADAPT_STEPS.start)
+
+
 def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSettings) -> MixtureState:
     """Components that all complete the rows as the single one does."""
     single = _single(table, settings)
