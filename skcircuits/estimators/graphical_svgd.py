@@ -6,12 +6,11 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
     HasMethods,
     Interval,
@@ -22,12 +21,8 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.targets._coordinates import ColumnUnits
 from skcircuits.estimators.targets._inference_data import draws_of_rows, to_inference_data
-from skcircuits.estimators.targets._learned_targets import (
-    StandardizedTarget,
-    learn_standardized_field,
-)
+from skcircuits.estimators.targets._learned_targets import resolve_continuous_target
 from skcircuits.estimators.targets._particle_warnings import (
     warn_of_faults,
     warn_of_shrinkage,
@@ -302,7 +297,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             for name, column in zip(getattr(self, "feature_names_in_", count()), X.T):
                 refuse_extremes(name, column)
         rng = make_generator(self.random_state)
-        target, units = self._resolve_target(X)
+        self.target_, target, units = resolve_continuous_target(self.target, X)
         problem = self._pose_problem(target, X)
         self.n_features_in_ = problem.n_coordinates
         starts = [
@@ -427,38 +422,6 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return validate_data(self, X, reset=reset, dtype=np.float64)
         except OverflowError as error:  # of integers, which NumPy raises
             raise ValueError(must("X", "hold numbers that a float can hold")) from error
-
-    def _resolve_target(self, X):
-        """Set `target_`; give the target of the run and the units of its coordinates.
-
-        A target learned from X is approached in standardised coordinates, so that one step
-        size serves tables of any scale.
-        """
-        if self._given_a_target():
-            self.target_ = self.target
-            _refuse_gaps(self.target)
-            return self.target_, ColumnUnits()
-        if X is None:
-            raise ValueError(
-                must("X", "hold data to learn the target from", "Pass a target or data.", X=X)
-            )
-        if self.target is None:
-            field = learn_standardized_field(X)
-            self.target_ = field.in_original_units()
-            return field.standardized, field.units
-        # FrozenEstimator insists on a y, others ignore it.
-        self.target_ = clone(self.target).fit(X, None)
-        if not hasattr(self.target_, "grad_log_prob"):
-            raise ValueError(
-                must(
-                    "a density as target",
-                    "have grad_log_prob after fit",
-                    "GaussianMixtureDensity has it where all columns are numbers.",
-                    target=self.target,
-                )
-            )
-        units = ColumnUnits.of(X)
-        return StandardizedTarget(self.target_, units), units
 
     def _given_a_target(self):
         return self.target is not None and not hasattr(self.target, "fit")
@@ -640,19 +603,6 @@ def _check_precision(values, n_coordinates):
             )
         )
     return precision
-
-
-def _refuse_gaps(target):
-    """Refuse circuits without variables for some columns: nothing holds particles there."""
-    if isinstance(target, Circuit) and target.variables != tuple(range(len(target.variables))):
-        raise ValueError(
-            must(
-                "a circuit as target",
-                "have the variables 0, 1, ... d - 1",
-                "Number the variables of its input units so.",
-                variables=target.variables,
-            )
-        )
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,43 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.particles._kernels import for_each_chunk, kernel_sums
+from skcircuits.particles._kernels import (
+    centred_rows,
+    for_each_chunk,
+    kernel_sums,
+    median_bandwidths,
+)
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.protocols import FloatArray
+
+# Kernels that are measured at once have coordinates of about this size.
+BLOCK_BYTES = 2**26
+
+
+def total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray) -> float:
+    """Squared Stein discrepancy of (n_coordinates, n_particles), in double precision."""
+    per_coordinate, _ = discrepancies_over(graph, coordinates, scores)
+    return float(graph.sum_by_node(per_coordinate).sum())
+
+
+def discrepancies_over(
+    graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Discrepancy of each coordinate, (d,), and bandwidth of each kernel, block by block.
+
+    In double precision whatever the run had, as near zero the sums cancel; only a block at a time
+    is held in it.
+    """
+    discrepancies, bandwidths = np.empty(graph.n_coordinates), np.empty(graph.n_kernels)
+    max_kernels = max(1, BLOCK_BYTES // (8 * coordinates.shape[1]))
+    for local, part, block in graph.blocks(max_kernels):
+        rows = centred_rows(coordinates[local].astype(np.float64))
+        widths = median_bandwidths(rows, block)
+        local_scores = np.ascontiguousarray(scores[local], dtype=np.float64)
+        found = coordinate_discrepancies(rows, local_scores, block, widths)
+        discrepancies[part.owned] = found[block.buckets[0].owned]
+        bandwidths[part.kernels] = widths
+    return discrepancies, bandwidths
 
 
 def coordinate_discrepancies(

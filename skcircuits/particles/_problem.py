@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.particles._diagnosis import LOOKS, Diagnosis, diagnose
-from skcircuits.particles._discrepancy import coordinate_discrepancies
+from skcircuits.particles._discrepancy import discrepancies_over, total_discrepancy
 from skcircuits.particles._fields import Field, RandomScopes, make_field
 from skcircuits.particles._hessians import HessianProbe
-from skcircuits.particles._kernels import centred_rows, median_bandwidths
 from skcircuits.particles._metric import (
     MAX_LEARNED,
     CoordinateMetric,
@@ -40,8 +39,6 @@ from skcircuits.protocols import DifferentiableTarget, FloatArray
 
 # Starting particles, and draws of a Gaussian, at which a log density must be concave.
 N_CONCAVE = 3
-# Kernels whose discrepancies are measured at once have coordinates of about this size.
-BLOCK_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class SVGDProblem:
             self._field(seed, n_jobs),
             make_optimizer(self.optimizer),
             self.schedule,
-            partial(_total_discrepancy, self.graph),
+            partial(total_discrepancy, self.graph),
         )
 
     def find_metric(self, start: FloatArray, rng: np.random.Generator) -> Metric | None:
@@ -152,7 +149,7 @@ class SVGDProblem:
             field,
             make_optimizer(self.optimizer),
             self.schedule,
-            partial(_total_discrepancy, graph),
+            partial(total_discrepancy, graph),
         )
 
     def diagnose(
@@ -187,7 +184,7 @@ class SVGDProblem:
         """
         coordinates = np.ascontiguousarray(particles.T)
         scores = finite_scores(self.target.grad_log_prob, coordinates, np.float64)
-        per_coordinate, bandwidths = _coordinate_discrepancies(self.graph, coordinates, scores)
+        per_coordinate, bandwidths = discrepancies_over(self.graph, coordinates, scores)
         return (
             self.graph.sum_by_node(per_coordinate),
             bandwidths[self.graph.kernel_of_node],
@@ -210,29 +207,3 @@ class SVGDProblem:
             everyone = np.arange(self.graph.n_nodes)
             neighbors = [np.delete(everyone, node) for node in everyone]
         return RandomScopes(neighbors, self.blocks, n_neighbors=self.n_neighbors, seed=seed)
-
-
-def _total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray) -> float:
-    """Squared Stein discrepancy of (n_coordinates, n_particles), in double precision."""
-    per_coordinate, _ = _coordinate_discrepancies(graph, coordinates, scores)
-    return float(graph.sum_by_node(per_coordinate).sum())
-
-
-def _coordinate_discrepancies(
-    graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Discrepancy of each coordinate, (d,), and bandwidth of each kernel, block by block.
-
-    In double precision whatever the run had, as near zero the sums cancel; only a block at a time
-    is held in it.
-    """
-    discrepancies, bandwidths = np.empty(graph.n_coordinates), np.empty(graph.n_kernels)
-    max_kernels = max(1, BLOCK_BYTES // (8 * coordinates.shape[1]))
-    for local, part, block in graph.blocks(max_kernels):
-        rows = centred_rows(coordinates[local].astype(np.float64))
-        widths = median_bandwidths(rows, block)
-        local_scores = np.ascontiguousarray(scores[local], dtype=np.float64)
-        found = coordinate_discrepancies(rows, local_scores, block, widths)
-        discrepancies[part.owned] = found[block.buckets[0].owned]
-        bandwidths[part.kernels] = widths
-    return discrepancies, bandwidths

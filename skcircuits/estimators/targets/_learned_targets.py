@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.circuits import Circuit
 from skcircuits.estimators.targets._coordinates import ColumnUnits
 from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph, GaussianMRF
@@ -127,6 +129,50 @@ class StandardizedTarget:
         """Compute the score in these coordinates."""
         return self.units.standard_deviation * self.target.grad_log_prob(
             self.units.inverse_transform(Z)
+        )
+
+
+def resolve_continuous_target(target, X):
+    """Give the target that particles are to represent, what they approach, and its units.
+
+    A target learned from X is approached in standardised coordinates, so that one step size serves
+    tables of any scale.
+    """
+    if target is not None and not hasattr(target, "fit"):
+        _refuse_gaps(target)
+        return target, target, ColumnUnits()
+    if X is None:
+        raise ValueError(
+            must("X", "hold data to learn the target from", "Pass a target or data.", X=X)
+        )
+    if target is None:
+        field = learn_standardized_field(X)
+        return field.in_original_units(), field.standardized, field.units
+    # FrozenEstimator insists on a y, others ignore it.
+    density = clone(target).fit(X, None)
+    if not hasattr(density, "grad_log_prob"):
+        raise ValueError(
+            must(
+                "a density as target",
+                "have grad_log_prob after fit",
+                "GaussianMixtureDensity has it where all columns are numbers.",
+                target=target,
+            )
+        )
+    units = ColumnUnits.of(X)
+    return density, StandardizedTarget(density, units), units
+
+
+def _refuse_gaps(target):
+    """Refuse circuits without variables for some columns: nothing holds particles there."""
+    if isinstance(target, Circuit) and target.variables != tuple(range(len(target.variables))):
+        raise ValueError(
+            must(
+                "a circuit as target",
+                "have the variables 0, 1, ... d - 1",
+                "Number the variables of its input units so.",
+                variables=target.variables,
+            )
         )
 
 
