@@ -188,8 +188,9 @@ def block_log_density(stack: FactorStack, block: FactorBlock) -> FloatArray:
         + (block.observed.sum(axis=1) * _LOG_2PI)[:, None]
     )
     for k, g in enumerate(stack.shape):
-        squared = np.square(block.residuals[k])
-        result[k] += squared @ (1.0 / stack.noise_variances[g]) + log_noise[:, g]
+        with np.errstate(over="ignore"):  # squares beyond floats are densities of zero
+            squared = np.square(block.residuals[k])
+            result[k] += squared @ (1.0 / stack.noise_variances[g]) + log_noise[:, g]
         result[k] += 2.0 * block.half_log_precisions[g, block.pattern]
     result *= -0.5
     return result

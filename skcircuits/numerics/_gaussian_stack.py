@@ -355,7 +355,8 @@ def _offsets(
         delta = columns - stack.means[:, :, None]  # (K, d, n)
         np.copyto(delta, 0.0, where=np.isnan(delta))
         if stack.is_shared:
-            pulled = stack.precisions @ delta
+            with np.errstate(over="ignore"):  # rows so far off have densities of zero
+                pulled = stack.precisions @ delta
         else:  # a few components: bitwise the same whatever the other rows are
             pulled = contract("kij,kjn->kin", stack.precisions, delta)
         local = np.arange(len(pattern))

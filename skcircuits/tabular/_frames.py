@@ -124,6 +124,13 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
     if known is None:
         return frame.to_native()
     restorable = [name for name in columns if _can_hold(known, name, columns[name])]
+    # Dates are read, and come back, in universal time
+    zones = {name: getattr(known.schema[name], "time_zone", None) for name in restorable}
+    frame = frame.with_columns(
+        nw.col(name).dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+        for name, zone in zones.items()
+        if zone is not None
+    )
     if known.implementation == frame.implementation and known.implementation.is_pandas_like():
         # narwhals dtypes do not tell nullable and ordered pandas dtypes apart
         dtypes = known.to_native().dtypes

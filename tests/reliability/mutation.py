@@ -179,7 +179,8 @@ def main():
     shutil.rmtree(tree, ignore_errors=True)
     for name in ("skcircuits", "tests"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tree)
+    for name in ("pyproject.toml", "conftest.py"):
+        shutil.copy(ROOT / name, tree)
     everything = []
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):

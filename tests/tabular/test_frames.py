@@ -76,6 +76,20 @@ def test_nullable_dtypes_hold_missing_cells(dtype, cells, expected):
     assert frame["a"].isna().tolist() == [pd.isna(cell) for cell in cells]
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dates_come_back_in_their_time_zone(library):
+    days = pd.Series(["2024-03-30 12:00", None, "2024-07-01 23:30"], name="day")
+    frame = pd.to_datetime(days).dt.tz_localize("Europe/Paris").to_frame()
+    if library == "polars":
+        frame = pl.from_pandas(frame)
+    (day,) = read_columns(frame)
+    assert day.values[0] == np.datetime64("2024-03-30 11:00")
+    again = build_frame({"day": day.values}, frame)
+    assert again.equals(frame) and type(again) is type(frame)
+    if library == "polars":
+        assert again.schema == frame.schema
+
+
 def test_unknown_names_and_no_frame_at_all():
     cells = {"a": np.array([1.0]), "b": np.array(["x"], dtype=object)}
     frame = build_frame(cells, pd.DataFrame({"b": pd.Categorical(["x"])}))

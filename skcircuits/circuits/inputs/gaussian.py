@@ -52,9 +52,11 @@ class GaussianLayer(DifferentiableLayer):
     def log_prob(self, X: FloatArray) -> FloatArray:
         cells = X.T[self.scopes[:, 0]]
         missing = np.isnan(cells)
-        cells -= self.means[:, None]
-        cells /= self.stds[:, None]
-        np.square(cells, out=cells)
+        # Squares beyond floats are densities of zero
+        with np.errstate(over="ignore"):
+            cells -= self.means[:, None]
+            cells /= self.stds[:, None]
+            np.square(cells, out=cells)
         cells *= -0.5
         cells += self._log_peak[:, None]
         cells[missing] = 0.0

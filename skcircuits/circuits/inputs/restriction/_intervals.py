@@ -189,8 +189,9 @@ class _PolynomialIntervals(RestrictedIntervals):
         is_left, is_tail = pieces.is_left[places], pieces.is_tail[places]
         start = np.where(is_left, starts - high, (low - starts) / widths)
         stop = np.where(is_left, starts - low, (high - starts) / widths)
-        start, stop = np.maximum(start, 0.0), np.where(is_tail, stop, np.minimum(stop, 1.0))
-        return start, np.maximum(stop, start)
+        ends = np.where(is_tail, np.inf, 1.0)
+        start = np.clip(start, 0.0, ends)
+        return start, np.clip(stop, start, ends)
 
     @cached_property
     def _ends(self) -> FloatArray:
@@ -325,8 +326,8 @@ def _merge(left: _Moments, right: _Moments) -> _Moments:
     weight = right[0] / np.where(mass > 0.0, mass, 1.0)
     step = right[1] - left[1]
     mean = left[1] + weight * step
-    # Differences of means alone: nothing cancels
-    spread = weight * (1.0 - weight) * step**2
+    # Differences of means alone: nothing cancels, and parts without mass do not overflow
+    spread = (weight * step) * ((1.0 - weight) * step)
     return mass, mean, (1.0 - weight) * left[2] + weight * right[2] + spread
 
 

@@ -279,6 +279,32 @@ def test_impossible_conditions_are_named(density):
     assert caught.value.rows == [1]
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "factor"])
+@pytest.mark.filterwarnings("error")
+def test_numbers_whose_squares_overflow(covariance_type):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 2)), columns=["x", "y"])
+    density = GaussianMixtureDensity(
+        n_components=2, covariance_type=covariance_type, random_state=0
+    )
+    density.fit(1e-6 * X)
+    for given in ({"x": 1e300}, {"x": -1e150}, "x == 1e160"):
+        with pytest.raises(ZeroProbabilityError):
+            density.probability("y > 0", given)
+    np.testing.assert_allclose(
+        density.expectation("x > -1e150"), density.expectation("x > -1"), rtol=1e-9
+    )
+
+
+@pytest.mark.filterwarnings("error")
+def test_tails_reach_beyond_numbers_whose_squares_overflow():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["x", "y"])
+    density = WMISPNDensity().fit(X)
+    for ask in (density.expectation, density.mpe):
+        near, far = ask("x > 1e5"), ask("x > 1e300")
+        assert far["x"].item() == pytest.approx(1e300)
+        assert far["y"].item() == pytest.approx(near["y"].item())
+
+
 def test_mutual_information_of_discrete_columns(density):
     groups = ["job", "member"], ["size"]
     table = density.probabilities(
