@@ -24,7 +24,8 @@ from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
 
 N_FOLDS = 3
-LEAST_PER_CLASS = 2 * N_FOLDS  # below that folds teach nothing about a class, or a number
+LEAST_PER_CLASS = 2 * N_FOLDS  # below that folds teach nothing about a class
+LEAST_NUMBERS = 10 * N_FOLDS  # squared errors of fewer rows are those of the farthest
 MAX_ROWS = 3000  # of which models are fitted to two thirds, for the weights
 ENOUGH_ROWS = 300  # held-out rows that tell the weights; further folds are not fitted
 MAX_HIDDEN = 0.7  # of the cells of a row that misses none itself
@@ -72,7 +73,8 @@ class TrainingTargets:
         """Tell whether each class has rows enough to hold some out."""
         usable = (self.weights > 0) & ~np.isnan(self.rows).all(axis=1)
         counts = np.bincount(self.codes[usable], minlength=self.n_classes)
-        return self.n_classes != 1 and bool((counts >= LEAST_PER_CLASS).all())
+        least = LEAST_PER_CLASS if self.n_classes else LEAST_NUMBERS
+        return self.n_classes != 1 and bool((counts >= least).all())
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,9 @@ def _grow_trees(
     )
     weights = training.weights / np.bincount(origin)
     targets = training.codes if training.n_classes else training.targets
-    return trees.fit(np.vstack([training.rows, *hidden]), targets[origin], weights[origin])
+    rows = np.vstack([training.rows, *hidden])
+    rows[:, np.isnan(rows).all(axis=0)] = 0.0  # trees refuse columns without any value
+    return trees.fit(rows, targets[origin], weights[origin])
 
 
 def _of_last_column(circuit: Circuit, rows: FloatArray) -> FloatArray:

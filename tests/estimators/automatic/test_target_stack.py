@@ -179,7 +179,7 @@ def test_tables_of_categories_and_weights(iris):
     np.testing.assert_allclose(wrapped.predict_proba(nothing)[0], masses, atol=0.1)
 
 
-@pytest.mark.parametrize("rows", [slice(None), slice(20)], ids=["many rows", "few rows"])
+@pytest.mark.parametrize("rows", [slice(None), slice(30)], ids=["many rows", "few rows"])
 def test_regressors_are_stacked(iris, rows):
     X, y = iris[0][rows, :3], iris[0][rows, 3]
     model = make_pipeline(StandardScaler(), Ridge(100.0))
@@ -217,10 +217,26 @@ def test_targets_without_variance(y):
     np.testing.assert_allclose(found, y, atol=1e-178)
 
 
+def test_columns_without_any_value_are_stacked(iris):
+    X, y = iris[0][:60, :3].copy(), iris[0][:60, 3]
+    X[:, 1] = NAN
+    wrapped = ExpectedPredictionRegressor(Ridge(), random_state=0, n_completions=1).fit(X, y)
+    assert len(wrapped.stacking_weights_) == 4
+    X[::2, 1] = 1.0
+    assert np.isfinite(wrapped.predict(X)).all()
+
+
+def test_numbers_of_few_rows_are_not_held_out(iris):
+    wrapped = ExpectedPredictionRegressor(Ridge(), random_state=0).fit(
+        iris[0][:29, :3], iris[0][:29, 3]
+    )
+    assert wrapped.stacking_weights_.tolist() == [1.0]
+
+
 def test_models_that_cannot_learn_from_parts_are_told(iris):
     """Neighbours that all rows have, and parts have not."""
-    X, y = iris[0][:30, :3], iris[0][:30, 3]
-    model = ExpectedPredictionRegressor(KNeighborsRegressor(25), random_state=0)
+    X, y = iris[0][:36, :3], iris[0][:36, 3]
+    model = ExpectedPredictionRegressor(KNeighborsRegressor(30), random_state=0)
     with pytest.warns(UserWarning, match="gives the expectation alone, as a part of the rows"):
         model.fit(X, y)
     assert model.stacking_weights_.tolist() == [1.0]
