@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from itertools import chain
 
 from skcircuits.graphical.factor import Factor
-from skcircuits.graphical.inference._elimination import elimination_order
+from skcircuits.graphical.inference._elimination import elimination_order, quick_order
 from skcircuits.graphical.inference._elimination_tree import order_ending_with
 from skcircuits.graphical.inference._posterior import Posterior, ScaledFactor, scaled_factors
 from skcircuits.protocols import IntArray
@@ -104,15 +104,15 @@ class Posteriors:
             return [(self.all_hidden(hidden), hidden)]
         # One order tells whether a single tree is out of the question: others save a factor of
         # two at times, and take as long as the marginals of a dense network of thirty variables.
-        rough = Posterior(self.scaled, self.cardinalities, hidden, "min_fill")
-        if rough.n_cells <= 4 * _MAX_SINGLE_CELLS:
+        n_cells = self._quick_order(hidden, frozenset(self.families))[1]
+        if n_cells <= 4 * _MAX_SINGLE_CELLS:
             whole = self.all_hidden(hidden)
             if whole.n_cells <= _MAX_SINGLE_CELLS:
                 return [(whole, hidden)]
-        return self._peeled(hidden, rough)
+        return self._peeled(hidden, n_cells)
 
     def _peeled(
-        self, hidden: frozenset[int], rest: Posterior
+        self, hidden: frozenset[int], n_cells: int
     ) -> list[tuple[Posterior, frozenset[int]]]:
         """Answer layer by layer for variables that no other one depends on, if that is cheaper.
 
@@ -122,30 +122,37 @@ class Posteriors:
         sets = {v: self.relevant([*observed, v]) for v in hidden}
         jobs: list[tuple[Posterior, frozenset[int]]] = []
         open_variables = hidden
-        while rest.n_cells > _MIN_SPLIT_CELLS:
+        while n_cells > _MIN_SPLIT_CELLS:
             n_dependent = Counter(chain.from_iterable(sets[v] for v in open_variables))
             last = [v for v in sorted(open_variables) if n_dependent[v] == 1]
-            layer = {v: self.restricted(hidden, sets[v], "min_fill") for v in last}
-            layer = {v: top for v, top in layer.items() if top.n_cells > _MIN_OWN_CELLS}
+            layer = {v: self._quick_order(hidden, sets[v]) for v in last}
+            layer = {v: found for v, found in layer.items() if found[1] > _MIN_OWN_CELLS}
             others = open_variables.difference(layer)
             relevant = frozenset().union(*(sets[v] for v in others))
-            below = self.restricted(hidden, relevant, "min_fill")
-            n_cells = sum(top.n_cells for top in layer.values()) + _TWO_PASSES * below.n_cells
-            if not layer or n_cells >= _TWO_PASSES * rest.n_cells:
+            below = self._quick_order(hidden, relevant)
+            total = sum(cells for _, cells in layer.values()) + _TWO_PASSES * below[1]
+            if not layer or total >= _TWO_PASSES * n_cells:
                 break
-            jobs += [(self._rooted(top, sets[v], v), frozenset({v})) for v, top in layer.items()]
-            rest, variables, open_variables = below, relevant, others
+            for v, found in layer.items():
+                top = self._improved(hidden, sets[v], found)
+                order = [u for part in top.components for u in order_ending_with(part.tree, v)]
+                jobs.append((self.restricted(hidden, sets[v], order), frozenset({v})))
+            rest, n_cells, open_variables = (relevant, below), below[1], others
         # Where nothing was peeled, other queries may know the tree of all variables.
-        whole = self._improved(rest, variables) if jobs else self.all_hidden(hidden)
+        whole = self._improved(hidden, *rest) if jobs else self.all_hidden(hidden)
         return [*jobs, (whole, open_variables)]
 
-    def _improved(self, quick: Posterior, variables: frozenset[int]) -> Posterior:
-        """Try the other criteria too: on small structures they take longer than they save."""
-        large = quick.n_cells > _MAX_SINGLE_CELLS
-        return self.restricted(quick.hidden, variables) if large else quick
+    def _quick_order(
+        self, hidden: frozenset[int], variables: frozenset[int]
+    ) -> tuple[list[int], int]:
+        """An order of the relevant variables alone, and its cells."""
+        assert self.families is not None
+        scopes = [self.factors[self.families[v]].scope for v in sorted(variables)]
+        return quick_order([hidden.intersection(scope) for scope in scopes], self.cardinalities)
 
-    def _rooted(self, quick: Posterior, variables: frozenset[int], root: int) -> Posterior:
-        """The same with a variable at the root, which needs no way back."""
-        found = self._improved(quick, variables)
-        order = [v for part in found.components for v in order_ending_with(part.tree, root)]
-        return self.restricted(quick.hidden, variables, order)
+    def _improved(
+        self, hidden: frozenset[int], variables: frozenset[int], quick: tuple[list[int], int]
+    ) -> Posterior:
+        """Try the other criteria too: on small structures they take longer than they save."""
+        order, n_cells = quick
+        return self.restricted(hidden, variables, "auto" if n_cells > _MAX_SINGLE_CELLS else order)
