@@ -251,7 +251,8 @@ def _prepare_collapsed(
 
 
 def _check_operator(operator: str | None, known: tuple[str, ...], kind: str) -> None:
-    if operator is not None and operator not in known:
+    is_known = isinstance(operator, str) and operator in known
+    if operator is not None and not is_known:
         raise ValueError(
             must(f"operator for a {kind} target", f"be one of {known}", operator=operator)
         )

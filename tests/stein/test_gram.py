@@ -4,6 +4,7 @@ import time
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
@@ -177,6 +178,8 @@ def test_wrong_operators_and_tables():
     target = random_target((2, 2, 2, 2))
     with pytest.raises(ValueError, match="operator for a categorical target must be one of"):
         stein_gram([[0, 0, 0, 0]], target, Hamming(), operator="langevin")
+    with pytest.raises(ValueError, match="operator for a categorical target must be one of"):
+        stein_gram([[0, 0, 0, 0]], target, Hamming(), operator=pd.DataFrame({"a": [0.0]}))
     with pytest.raises(ValueError, match="have the 4 columns of the target"):
         stein_gram([[0, 0, 0]], target, Hamming())
     with pytest.raises(ValueError, match="X must be two-dimensional"):

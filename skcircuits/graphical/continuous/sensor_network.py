@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_count
 from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
-from skcircuits.numerics._arrays import float_array, integer_array
+from skcircuits.numerics._arrays import float_array, integer_array, is_number
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -267,6 +267,7 @@ class SensorNetwork:
         return gaps, np.sqrt(np.einsum("pcn,pcn->pn", gaps, gaps) + SQUARED_DISTANCE_FLOOR)
 
     def _check(self) -> None:
+        require_count(0, n_sensors=self.n_sensors)
         n_nodes = self.n_sensors + len(self.anchors)
         if len(self.pairs) != len(self.distances):
             raise ValueError(
@@ -286,7 +287,7 @@ class SensorNetwork:
             )
         if np.any(self.pairs[:, 0] == self.pairs[:, 1]):
             raise ValueError(must("pairs", "join different nodes"))
-        if not self.noise > 0:
+        if not (is_number(self.noise) and self.noise > 0):
             raise ValueError(must("noise", "be positive", noise=self.noise))
         if self.prior_scale is None and self.box is None:
             self._check_anchored(n_nodes)

@@ -104,6 +104,18 @@ def test_moments_and_draws_agree():
         np.testing.assert_allclose(seen, masses, atol=0.015)
 
 
+@pytest.mark.parametrize("low, high", [(2.0, 3.5), (NAN, 2.9), (4.0, NAN), (3.0, 3.01)])
+def test_one_gaussian_in_an_interval(low, high):
+    known = Evidence(np.full((1, 1), NAN), Box(np.array([[low]]), np.array([[high]]), "both", {}))
+    restricted = RestrictedCircuit(Circuit(Gaussian(0, 3.0, 0.2)).plan, known)
+    ends = np.nan_to_num([low, high], nan=np.inf) * [-1 if np.isnan(low) else 1, 1]
+    expected = stats.truncnorm(*(ends - 3.0) / 0.2, loc=3.0, scale=0.2)
+    mean, variance = restricted.moments()
+    assert (mean.item(), variance.item()) == pytest.approx(expected.stats(), rel=1e-6)
+    drawn = restricted.sample(np.array([2000]), np.random.default_rng(0))[:, 0]
+    assert stats.kstest(drawn, expected.cdf).pvalue > 0.01
+
+
 def test_without_restrictions_they_are_the_queries_of_the_circuit():
     p = mixed_circuit()
     X = np.full((3, 5), NAN)

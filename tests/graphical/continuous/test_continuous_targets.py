@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.stats import invgamma, norm
 
 from skcircuits.graphical import (
@@ -140,12 +141,18 @@ def test_sensors_without_an_anchor_need_a_prior():
         ([[0, 9]], [1.0], {}, "name nodes"),
         ([[0, 0]], [1.0], {}, "different nodes"),
         ([[0, 1]], [1.0], {"noise": 0.0}, "noise must be positive"),
+        ([[0, 1]], [1.0], {"noise": [[1.0, np.nan]]}, "noise must be positive"),
         ([[0, 1]], [np.nan], {}, "distances must be finite"),
     ],
 )
 def test_wrong_measurements_are_refused(pairs, distances, options, message):
     with pytest.raises(ValueError, match=message):
         SensorNetwork(pairs, distances, [[0.0, 0.0]], 1, **options)
+
+
+def test_numbers_of_sensors_are_counts():
+    with pytest.raises(ValueError, match="n_sensors must be a non-negative integer"):
+        SensorNetwork([[0, 1]], [1.0], [[0.0, 0.0]], sparse.csr_array(np.eye(2)))
 
 
 def test_coinciding_sensors_have_a_finite_score():
