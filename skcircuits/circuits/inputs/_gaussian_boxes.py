@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import owens_t
 
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._gaussian_stack import GaussianStack
@@ -17,6 +18,8 @@ _DROP = 40.0  # nats below its peak from where on an integrand is left out
 _FAR = 1e140  # standard deviations from where on no mass is left, and whose square is still a float
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _BLOCK_CASES = 256  # boxes integrated at once
+_REACH = 40.0  # standard deviations beyond which floats see no mass
+_LEAST_MASS = 1e-5  # of a rectangle, for ten digits of a sum of absolute errors
 
 LogFunction = Callable[[FloatArray], FloatArray]
 
@@ -27,14 +30,14 @@ def log_box_probability(stack: GaussianStack, lower: FloatArray, upper: FloatArr
     ``stack``: K Gaussians over d columns; ``lower``, ``upper`` (n, d): bounds; NaN or an infinite
     bound leaves that side open. Returns (K, n): log probabilities, ``-inf`` for empty boxes. Exact
     in one bounded column; in two and three the relative error is about 1e-10, in the tails too.
+    Two columns have a closed form where it keeps its digits.
 
     Raises ``CircuitPropertyError`` if a row bounds more than three columns.
 
-    The first bounded coordinate is integrated numerically over the log probability of the box that
-    the others have given it. That integrand is log-concave (Prékopa): its peak is found by golden
-    section, the points where it has fallen by 40 nats by bisection, and a tanh-sinh rule on either
-    side of the peak resolves edges of any steepness, because a log-concave function is steep at the
-    ends only.
+    Else the first bounded coordinate is integrated over the log probability of the box that the
+    others have given it. That integrand is log-concave (Prékopa): its peak is found by golden
+    section, the points where it has fallen by 40 nats by bisection. It is steep near the peak or
+    these points only, where a tanh-sinh rule on either side of the peak has its nodes.
     """
     lower = np.where(np.isnan(lower), -np.inf, lower)
     upper = np.where(np.isnan(upper), np.inf, upper)
@@ -89,8 +92,44 @@ def log_standard_box(low: FloatArray, high: FloatArray, correlations: FloatArray
     """Log probabilities (n,) of boxes (r, n) under standardised normals (r, r, n)."""
     if len(low) == 1:
         return log_ndtr_difference(low[0], high[0])
-    log_integrand, start, stop = first_coordinate(low, high, correlations)
-    return _log_integral(log_integrand, start, stop)
+    if len(low) == 2:
+        mass = rectangle_mass(low, high, correlations[0, 1])
+        rest = np.flatnonzero(~(mass > _LEAST_MASS))
+        values = np.log(np.maximum(mass, np.finfo(np.float64).tiny))
+        if len(rest):
+            function, start, stop = first_coordinate(
+                low[:, rest], high[:, rest], correlations[:, :, rest]
+            )
+            values[rest] = _log_integral(function, start, stop)
+        return values
+    return _log_integral(*first_coordinate(low, high, correlations))
+
+
+def rectangle_mass(low: FloatArray, high: FloatArray, correlation: FloatArray) -> FloatArray:
+    """Probabilities (n,) of rectangles (2, n) under standardised normals, to an absolute 1e-15.
+
+    At each corner by Owen's function T (Owen, "Tables for computing bivariate normal
+    probabilities", 1956); his other terms cancel over the corners.
+    """
+    scale = np.sqrt(1.0 - correlation**2)
+    low, high = clip_to_mass(low), clip_to_mass(high)
+    mass = np.zeros(len(correlation))
+    for sign, x, y in (
+        (1, high[0], high[1]),
+        (-1, low[0], high[1]),
+        (-1, high[0], low[1]),
+        (1, low[0], low[1]),
+    ):
+        mass -= sign * owens_t(x, (y - correlation * x) / (x * scale))
+        mass -= sign * owens_t(y, (x - correlation * y) / (y * scale))
+        mass -= sign * 0.5 * ((x > 0.0) != (y > 0.0))
+    return mass
+
+
+def clip_to_mass(ends: FloatArray) -> FloatArray:
+    """Ends as far out as floats see any mass of a normal number, none of them zero."""
+    ends = np.clip(ends, -_REACH, _REACH)
+    return np.where(ends == 0.0, 1e-150, ends)
 
 
 def first_coordinate(
@@ -209,7 +248,7 @@ def _find_extents(
     return np.where(whole, room, np.exp(far))
 
 
-def _tanh_sinh(step: float = 0.1, reach: float = 3.2) -> tuple[FloatArray, FloatArray]:
+def _tanh_sinh(step: float = 0.025, reach: float = 3.2) -> tuple[FloatArray, FloatArray]:
     """Nodes and log weights of the tanh-sinh rule on (0, 1)."""
     u = np.arange(-reach, reach + 0.5 * step, step)
     inner = 0.5 * np.pi * np.sinh(u)

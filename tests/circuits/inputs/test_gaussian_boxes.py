@@ -115,3 +115,14 @@ def test_empty_boxes():
 def test_four_bounded_columns_are_too_many():
     with pytest.raises(CircuitPropertyError, match=r"at most 3 columns.*bounded_columns=\[0, 1"):
         log_box_probability(random_stack(1, 5), np.zeros((1, 5)), np.ones((1, 5)))
+
+
+@pytest.mark.parametrize("correlation", [0.5, -0.999, 0.9999, -0.99999, 0.999999])
+def test_quadrants_of_thin_ellipses(correlation):
+    """Sheppard (1899): a quarter and the angle, however thin the ellipse."""
+    covariance = np.array([[1.0, correlation], [correlation, 1.0]])
+    stack = GaussianStack(np.zeros((1, 2)), covariance[None])
+    zeros = np.zeros((1, 2))
+    found = log_box_probability(stack, zeros, np.full((1, 2), np.inf))
+    mass = 0.25 + np.arcsin(correlation) / (2.0 * np.pi)
+    np.testing.assert_allclose(np.exp(found), mass, rtol=1e-9)

@@ -15,10 +15,12 @@ from numpy.polynomial.legendre import leggauss
 from scipy.special import log_ndtr, ndtr, ndtri_exp
 
 from skcircuits.circuits.inputs._gaussian_boxes import (
+    clip_to_mass,
     find_support,
     first_coordinate,
     given_first,
     log_standard_box,
+    rectangle_mass,
 )
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -27,12 +29,15 @@ _DROP = 80.0  # twice the nats below its peak from where on a density is left ou
 _NODES, _WEIGHTS = leggauss(96)
 _NODES, _WEIGHTS = (_NODES + 1.0) / 2.0, _WEIGHTS / 2.0
 _MAX_TRIALS = 12
+# Rectangles whose moments lose few digits in closed form
+_LEAST_MASS, _LEAST_WIDTH = 1e-4, 0.3
 _PANEL_NODES, _PANEL_WEIGHTS = leggauss(8)
 _PANEL_NODES, _PANEL_WEIGHTS = (_PANEL_NODES + 1.0) / 2.0, _PANEL_WEIGHTS / 2.0
 # From values at the nodes of a panel to the powers of their polynomial on [0, 1]
 _PANEL_POWERS = np.linalg.inv(np.vander(_PANEL_NODES, increasing=True))
-# Ends of panels on the way from the peak to an end: log-concave functions are steep there only
-_FRACTIONS = np.concatenate([np.arange(6) / 8, 1.0 - 0.25 * 0.5 ** np.arange(9), [1.0]])
+# Ends of panels on the way from the peak to an end: log-concave functions are steep near these only
+_NEAR = 0.25 * 0.65 ** np.arange(18)
+_FRACTIONS = np.concatenate([[0.0], _NEAR[::-1], [0.5], 1.0 - _NEAR, [1.0]])
 
 
 def truncated_moments(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -122,6 +127,42 @@ class TruncatedNormals:
         if len(self.low) == 1:
             mean, variance = truncated_moments(self.low[0], self.high[0])
             return mean[None], variance[None, None]
+        if len(self.low) == 3:
+            return self._moments_by_panels()
+        mass = rectangle_mass(self.low, self.high, self.correlations[0, 1])
+        is_wide = (mass > _LEAST_MASS) & (self.high - self.low > _LEAST_WIDTH).all(axis=0)
+        wide, rest = np.flatnonzero(is_wide), np.flatnonzero(~is_wide)
+        if len(wide) == 0:
+            return self._moments_by_panels()
+        mean, covariance = np.empty(self.low.shape), np.empty(self.correlations.shape)
+        mean[:, wide], covariance[:, :, wide] = self._take(wide)._rectangle_moments(mass[wide])
+        if len(rest):
+            mean[:, rest], covariance[:, :, rest] = self._take(rest)._moments_by_panels()
+        return mean, covariance
+
+    def _rectangle_moments(self, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Moments of two coordinates in closed form (Manjunath and Wilhelm, 2021)."""
+        correlation = self.correlations[0, 1]
+        scale = np.sqrt(1.0 - correlation**2)
+        ends = clip_to_mass(np.stack([self.low, self.high]))  # (side, coordinate, C)
+        heights = np.exp(-0.5 * ends**2) / np.sqrt(2.0 * np.pi)
+        # Density of each coordinate at its ends with the other in its interval
+        other = ends[:, ::-1]
+        below, above = ((one - correlation * ends) / scale for one in other[:, None])
+        edges = heights * (ndtr(above) - ndtr(below))
+        fall = edges[0] - edges[1]
+        pull = (ends * edges)[0] - (ends * edges)[1]
+        across = (ends[:, 1] - correlation * ends[:, None, 0]) / scale
+        corners = heights[:, None, 0] * np.exp(-0.5 * across**2) / np.sqrt(2.0 * np.pi) / scale
+        twist = scale**2 * (corners[0, 0] - corners[0, 1] - corners[1, 0] + corners[1, 1])
+        mean = (fall + correlation * fall[::-1]) / mass
+        square = 1.0 + (pull + correlation**2 * pull[::-1] + correlation * twist) / mass
+        product = correlation + (correlation * pull.sum(axis=0) + twist) / mass
+        second = np.array([[square[0], product], [product, square[1]]])
+        return mean, second - mean[:, None] * mean
+
+    def _moments_by_panels(self) -> tuple[FloatArray, FloatArray]:
+        """Moments by quadrature over the first coordinate."""
         nodes, weights = self._panels()  # (m, C)
         mean_rest, covariance_rest = self._rest(nodes).moments()
         n_rest, shape = len(self.low) - 1, nodes.shape

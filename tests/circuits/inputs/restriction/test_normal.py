@@ -90,3 +90,18 @@ def test_draws_of_several_dimensions(n_dimensions, shift):
         assert stats.kstest(expected, "uniform").statistic < 0.06
         standard_error = np.sqrt(mass @ points[:, i] ** 2 / 4000)
         assert abs(drawn[i].mean() - mass @ points[:, i]) < 4 * standard_error
+
+
+@pytest.mark.parametrize("correlation", [0.5, -0.9, 0.999, 0.99999])
+def test_moments_of_quadrants(correlation):
+    """Rosenbaum (1961): closed forms, however thin the ellipse."""
+    correlations = np.array([[1.0, correlation], [correlation, 1.0]])[:, :, None]
+    ends = np.zeros((2, 1))
+    mean, covariance = TruncatedNormals(ends, ends + np.inf, correlations).moments()
+    mass = 0.25 + np.arcsin(correlation) / (2.0 * np.pi)
+    expected = (1.0 + correlation) / (2.0 * np.sqrt(2.0 * np.pi) * mass)
+    thin = np.sqrt(1.0 - correlation**2) / (2.0 * np.pi * mass)
+    np.testing.assert_allclose(mean[:, 0], expected, rtol=1e-9)
+    np.testing.assert_allclose(covariance[0, 1], correlation + thin - expected**2, atol=1e-9)
+    variance = 1.0 + correlation * thin - expected**2
+    np.testing.assert_allclose(covariance[[0, 1], [0, 1], 0], variance, atol=1e-9)
