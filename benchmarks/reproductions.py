@@ -239,7 +239,7 @@ def sensors():
             for j, digits in enumerate((3, 2, 2, 2))
         ]
         large.append([method, " / ".join(map(str, found)), *columns])
-    n_trials = len(trials["T-PMP", SIZES[0]])
+    n_trials = " to ".join(map(str, sorted({len(trials["T-PMP", n]) for n in SIZES})))
     return "\n\n".join(
         [
             "## Graphical SVGD (ICML 2018), Figures 4 and 5\n\n"
