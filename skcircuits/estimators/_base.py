@@ -33,7 +33,6 @@ from sklearn.utils.validation import (
 from skcircuits.exceptions import MAX_COUNT, must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
-from skcircuits.protocols import MAX_CELL
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import is_frame, with_index_of
 
@@ -75,6 +74,8 @@ CATEGORICAL_CONSTRAINTS = {
 }
 
 
+# Weights count rows: beyond this a pseudo-row, or a small part of one, is lost in rounding.
+_MAX_TOTAL = 1e12
 MEMORY_ADVICE = (
     "Fit fewer rows, fewer components or states, or with n_jobs=1; "
     "sklearn.set_config(working_memory=...) bounds what temporary arrays take."
@@ -148,11 +149,11 @@ def check_weights(sample_weight, X):
             raise ValueError(must("sample_weight", "have one weight per row", shape=given.shape))
         given = np.full(n_rows, float(given))
     weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
-    if not weights.max() < MAX_CELL / len(weights):
+    if not weights.max() < _MAX_TOTAL / len(weights):
         raise ValueError(
             must(
                 "sample_weight",
-                f"sum to less than {MAX_CELL:g}",
+                f"sum to less than {_MAX_TOTAL:g}",
                 "Divide all weights by the largest.",
                 largest=float(weights.max()),
             )

@@ -502,6 +502,16 @@ def test_criteria_punish_parameters(name, X):
 
 
 @every_density
+def test_weights_may_count_as_many_rows_as_floats_tell_apart(name, X):
+    few, many = np.full(len(X), 9e11 / len(X)), np.full(len(X), 1e16)
+    with pytest.raises(ValueError, match=r"sample_weight must sum to less than 1e\+12"):
+        make(name).fit(X, sample_weight=many)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert np.isfinite(make(name).fit(X, sample_weight=few).score_samples(X)).all()
+
+
+@every_density
 def test_weights_count_rows(name, X):
     weight = np.random.default_rng(0).integers(0, 3, len(X))
     with warnings.catch_warnings():
