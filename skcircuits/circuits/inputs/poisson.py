@@ -148,7 +148,8 @@ def _log_interval(first: FloatArray, last: FloatArray, rates: FloatArray) -> Flo
     masses = np.where(last >= first, np.where(is_above, above, below), 0.0)
     with np.errstate(divide="ignore"):
         result = np.log(np.minimum(masses, 1.0))
-    result[first == last] = _log_mass(first, rates)[first == last]
+    single = (first == last) & np.isfinite(first)
+    result[single] = _log_mass(np.where(single, first, 0.0), rates)[single]
     doubtful = (last > first) & (masses < MIN_DIFFERENCE) & (rates > 0)
     if doubtful.any():
         result[doubtful] = _log_sum(first[doubtful], last[doubtful], rates[doubtful])

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from skcircuits.circuits import Circuit, MultivariateGaussian, Sum
 from skcircuits.circuits.inputs._gaussian_density import log_density, weighted_score
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from tests.numerics.conftest import random_rows, random_stack
@@ -86,3 +87,10 @@ def test_nearly_singular_covariance():
     X = rng.multivariate_normal(np.zeros(5), covariance, 40)
     X[rng.random(X.shape) < 0.4] = np.nan
     np.testing.assert_allclose(log_density(stack, X), reference(stack, X), rtol=1e-7, atol=1e-7)
+
+
+def test_a_joint_gaussian_has_a_mean_and_half_a_matrix_of_parameters():
+    first, second = (MultivariateGaussian([0, 1, 2], [i, 0.0, 0.0], np.eye(3)) for i in range(2))
+    assert Circuit(first).n_parameters == 3 + 6
+    shared = Circuit(Sum([first, second], weights=[0.5, 0.5]))
+    assert shared.n_parameters == 2 * 3 + 6 + 1

@@ -159,3 +159,9 @@ def test_counts_mix_with_masses_but_not_with_densities():
 def test_rates_are_checked(rate):
     with pytest.raises(ValueError, match="rate of a Poisson unit must lie in"):
         Poisson(0, rate)
+
+
+def test_beyond_all_counts_is_no_mass():
+    p = Circuit(Poisson(0, 3.0))
+    assert p.log_prob_box([[np.inf]], [[np.inf]]).tolist() == [-np.inf]
+    np.testing.assert_allclose(p.log_prob_box([[2.0]], [[np.inf]]), stats.poisson(3.0).logsf(1))
