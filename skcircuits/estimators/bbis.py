@@ -86,12 +86,13 @@ class BBISWeighter(
         weights worse than none on rugged targets.
     regularization : "auto" or float, default="auto"
         Ridge of the weights on the scale of the mean diagonal, divided by the number of
-        equal samples. ``"auto"``: the one under which each sample is likeliest given the others
-        when marginals of one and two variables (coordinates and their products) are predicted
-        by kriging with the Stein kernel; as large as it takes where the target has zeros that
-        break it into parts, so that the weights approach uniform ones. Where that does not
-        tell, 0.3 times the fourth power of the fraction of variables that are not collapsed.
-        The weights are then averaged with uniform ones, by the errors expected of both.
+        equal samples. ``"auto"``: marginals of one and two variables (coordinates and their
+        products) are predicted at each sample from the others, by kriging with the Stein kernel;
+        of states the errors are to be least, of numbers the likelihood largest; as large as it
+        takes where the target has zeros that break it into parts, so that the weights approach
+        uniform ones. Where that does not tell, 0.3 times the fourth power of the fraction of
+        variables that are not collapsed.
+        Weights of numbers are then averaged with uniform ones, by the errors expected of both.
     collapse : None, float or array-like of int, default=None
         Variables that are summed out exactly: up to a fraction of them, drawn at random (fewer
         where that would take long), or their indices. The target must be a factor graph.
@@ -125,7 +126,7 @@ class BBISWeighter(
     uniform_fraction_ : float
         How much of uniform weights was mixed in: more where few samples are close to the target,
         or where the weights change means no more than the noise of independent samples would.
-        Zero where `regularization` is a number.
+        Zero for states, and where `regularization` is a number.
     samples_ : ndarray of shape (n_samples, n_features)
         The samples as numbers, NaN where collapsed.
     categories_ : list of ndarray or None

@@ -67,14 +67,17 @@ def learn_model(
     families: Sequence[FloatArray],
     *,
     prior: float,
+    is_smooth: bool = True,
     is_broken: bool = False,
 ) -> FunctionModel:
     """Learn the model from the values of families of functions, (n, m) each, at the rows of K.
 
-    The ridge is the one under which the rows are most likely, each given the others (Rasmussen and
-    Williams 2006, 5.4.2); families count alike, and ``prior`` is the ridge where they do not tell.
-    Where the target is broken into parts that K cannot compare, no family may be expected to lose
-    by the weights.
+    The ridge of smooth functions is the one under which the rows are most likely, each given the
+    others (Rasmussen and Williams 2006, 5.4.2). Indicators of states are no Gaussian process: their
+    ridge has the least squared errors, which assume none, and nothing is known of the error of
+    weighted means. Families count alike, and ``prior`` is the ridge where they do not tell. Where
+    the target is broken into parts that K cannot compare, no family may be expected to lose by
+    the weights.
     """
     varying = [f[:, np.ptp(f, axis=0) > 0.0] for f in families]
     varying = [functions for functions in varying if functions.size]
@@ -88,15 +91,18 @@ def learn_model(
         return np.array([part.mean(axis=1) for part in np.split(values, ends, axis=1)])
 
     variances = found.squares[-1]
-    deviances = np.exp(by_family(np.log(found.deviances / variances)).mean(axis=0))
+    errors = by_family(found.squares / variances)
+    if is_smooth:
+        losses = np.exp(by_family(np.log(found.deviances / variances)).mean(axis=0))
+    else:
+        losses = errors.mean(axis=0)
     equal = 1.0 + TIE + 1.0 / len(K)
     if is_broken:
         # What K takes from a family's variance must be more than uneven weights add to it.
-        losses = by_family(found.squares / variances) * found.inflation
-        deviances[losses.max(axis=0) > equal] = np.inf
-    close = np.flatnonzero(deviances <= equal * deviances.min())
+        losses[(errors * found.inflation).max(axis=0) > equal] = np.inf
+    close = np.flatnonzero(losses <= equal * losses.min())
     chosen = close[np.abs(np.log(RIDGES[close] / prior)).argmin()]
-    scale = 0.0 if is_broken else by_family(found.scales[[chosen]] / variances).mean()
+    scale = by_family(found.scales[[chosen]] / variances).mean() if is_smooth else 0.0
     return FunctionModel(float(RIDGES[chosen]), float(scale))
 
 

@@ -329,6 +329,22 @@ def test_published_operator_is_available(model, anywhere):
     assert_allclose(weighter.stein_discrepancy_, weighter.weights_ @ K @ weighter.weights_)
 
 
+@pytest.mark.parametrize("operator", ["auto", "difference"])
+def test_weights_of_many_states_do_no_harm(operator):
+    rng = np.random.default_rng(6)
+    grid = IsingModel.grid(4, 4, 0.6 * rng.normal(size=24), 0.3 * rng.normal(size=16))
+    exact = np.concatenate(grid.marginals())
+    X = grid.gibbs_sample(900, burn_in=100, thin=5, n_chains=3, random_state=0)
+    ratios = []
+    for chain in X.reshape(300, 3, 16).transpose(1, 0, 2):
+        weighter = BBISWeighter(target=grid, operator=operator).fit(chain)
+        given, uniform = (
+            np.concatenate(weighter.marginals(own)) - exact for own in (None, np.full(300, 1 / 300))
+        )
+        ratios.append(np.linalg.norm(given) / np.linalg.norm(uniform))
+    assert np.mean(ratios) < (0.75 if operator == "auto" else 1.05)
+
+
 def test_few_samples_that_carry_everything_are_told():
     field = GaussianMRF(np.eye(2), np.zeros(2))
     far = np.random.default_rng(0).normal(size=(200, 2)) + 4.0

@@ -56,6 +56,16 @@ def test_noise_wants_a_large_ridge_and_what_the_kernel_explains_a_small_one():
     assert learn_model(1e6 * K, counts, [explained], prior=0.3).ridge <= 0.01
 
 
+def test_indicators_take_the_ridge_of_the_least_errors(gram):
+    indicators = (np.random.default_rng(0).random((12, 5)) < 0.4).astype(float)
+    counts = np.ones(12, dtype=np.int64)
+    found = _leave_one_out(gram, counts, indicators)
+    errors = (found.squares / found.squares[-1]).mean(axis=1)
+    model = learn_model(gram, counts, [indicators], prior=0.3, is_smooth=False)
+    assert errors[model.ridge == RIDGES] <= 1.1 * errors.min()
+    assert model.error(1.0, np.full(12, 1 / 12), counts) == 0.0
+
+
 def test_a_broken_target_may_not_lose_a_family():
     rng = np.random.default_rng(0)
     factor = rng.normal(size=(60, 3)) ** 3

@@ -231,6 +231,7 @@ class WeighingProblem:
             counts[rows],
             self._functions(seen),
             prior=prior,
+            is_smooth=self.is_continuous,
             is_broken=not self.is_continuous and meets_zeros(self.target, seen),
         )
 
