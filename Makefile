@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-all reliability lint doc doc-check dist bench clean
+.PHONY: demo test test-all reliability lint audit doc doc-check dist bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'skcircuits needs Python >= 3.11; pass PYTHON=<path>')"
@@ -43,6 +43,12 @@ lint: $(VENV)/.installed-dev $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config setup.cfg
 
+# Known vulnerabilities of what the tests installed; packages that the index says nothing of are named.
+audit: $(VENV)/.installed-test
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)-audit/bin/pip-audit --skip-editable --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
 # Pages are generated in a copy, so that the tree keeps nothing but the site.
 DOC_SOURCE := build/doc/source
 SPHINXOPTS ?=
@@ -73,4 +79,4 @@ bench: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist demo-output doc/_build
+	rm -rf $(VENV) $(VENV)-audit build dist demo-output doc/_build
