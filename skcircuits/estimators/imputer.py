@@ -45,7 +45,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     strategy : {"mean", "mpe", "sample"}, default="mean"
         What is imputed.
 
-        - ``"mean"``: conditional means; the most probable category in categorical columns.
+        - ``"mean"``: conditional means; the most probable category in categorical columns. Where
+          ``density="auto"`` averages the answers of several densities, none may lie more than a
+          standard deviation outside what the column was seen to have.
         - ``"mpe"``: the jointly most probable completion. Exact where the circuit is
           deterministic; elsewhere the completion of the largest term of every sum, the
           usual approximation.
@@ -346,7 +348,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         """Complete encoded rows, shape (n_draws, n, d); `density` None where a circuit is given."""
         fitted = getattr(density, "best_estimator_", density)
         circuit = getattr(fitted, "circuit_", self.circuit_)
-        experts = fitted._experts() if isinstance(fitted, BaseDensity) else [(1.0, circuit)]
+        experts, bounds = [(1.0, circuit)], None
+        if isinstance(fitted, BaseDensity):
+            experts, bounds = fitted._experts(), fitted._mean_bounds
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
         incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
@@ -357,7 +361,14 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         chunks = row_slices(len(incomplete), CHUNK_ROWS)
         parts = Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(complete_rows)(
-                experts, circuit, known[rows], strategy, streams.take(rows), n_draws, is_categorical
+                experts,
+                circuit,
+                known[rows],
+                strategy,
+                streams.take(rows),
+                n_draws,
+                is_categorical,
+                bounds,
             )
             for rows in chunks
         )

@@ -119,3 +119,19 @@ def test_fits_to_some_of_the_rows_are_not_kept():
     density = AutomaticDensity(selection="cells", random_state=0).fit(X)
     # Attributes of a fit are its parameters: the comparison has weighed ten times as much
     assert len(pickle.dumps(density)) < 2 * len(pickle.dumps(density.densities_))
+
+
+def test_means_of_heavy_tails_stay_near_what_was_seen():
+    rng = np.random.default_rng(0)
+    factors = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 4)) + 0.5 * rng.normal(size=(300, 4))
+    X = np.column_stack([np.exp(2.0 * factors[:, :2]), factors[:, 2:], rng.choice(3, 300)])
+    hidden = rng.random(X.shape) < 0.3
+    hidden[:, 4] = False
+    masked = np.where(hidden, np.nan, X)
+    train, test = masked[:200], masked[200:]
+    imputer = CircuitImputer(categorical_features=[4], random_state=0).fit(train)
+    assert len(imputer.density_.densities_) > 1
+    filled = imputer.transform(test)
+    spread = np.nanstd(train, axis=0)
+    assert (filled >= np.nanmin(train, axis=0) - 1.001 * spread)[hidden[200:]].all()
+    assert (filled <= np.nanmax(train, axis=0) + 1.001 * spread)[hidden[200:]].all()

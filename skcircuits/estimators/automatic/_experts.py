@@ -13,7 +13,7 @@ from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, MAX_LOCATION_ROWS
-from skcircuits.learning.gaussian_mixture._held_out import Predictions, split_table
+from skcircuits.learning.gaussian_mixture._held_out import Predictions, mean_bounds, split_table
 from skcircuits.parallel import Parallel, delayed
 
 _MANY_ROWS = 2000  # from here on more components and states are tried
@@ -232,4 +232,6 @@ def _try(expert, part, turns, X, schema, criterion, seed, n_draws):
         density._fit_encoded(X[part.source], schema, part.weights)
     circuit = density.circuit_
     draws = circuit.sample(n_draws, random_state=seed) if n_draws else X[:0]
-    return _Trial([turn.predict_by(circuit, X, criterion) for turn in turns], draws, density)
+    bounds = mean_bounds(part.numbers)
+    predictions = [turn.predict_by(circuit, X, criterion, bounds) for turn in turns]
+    return _Trial(predictions, draws, density)

@@ -18,6 +18,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     choose_single,
     pool_size,
 )
+from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._columns import FEW_VALUES
@@ -50,7 +51,8 @@ class AutomaticDensity(CircuitDensity):
         hidden cells are predicted (squared errors and log losses, each relative to a column's
         own mean and frequencies). With ``"cells"`` an imputer averages what the densities
         answer, with these weights for all rows: which of them explains the observed cells of a
-        row best says little about which predicts the hidden ones. Candidates then include
+        row best says little about which predicts the hidden ones. Their means are confined to
+        what a column was seen to have, and a standard deviation beyond. Candidates then include
         mixtures of transformed columns and, on small tables, of one component per row.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Which columns are categorical: by dtype, none, or a mask, indices or names.
@@ -163,6 +165,9 @@ class AutomaticDensity(CircuitDensity):
         }
         self.weights_ = np.array(list(self._weights.values()))
         self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_)
+        self._mean_bounds = None
+        if self.selection == "cells" and len(self.densities_) > 1:
+            self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
         self.log_likelihood_ = self._mean_log_likelihood(rows)
 
     def _fit_members(self, densities, rows):

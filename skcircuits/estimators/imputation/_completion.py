@@ -10,11 +10,12 @@ from skcircuits.numerics._random import draw_states
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 
 
-def complete_rows(experts, circuit, X, strategy, streams, n_draws, is_categorical):
+def complete_rows(experts, circuit, X, strategy, streams, n_draws, is_categorical, bounds=None):
     """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer.
 
     `experts`: pairs of a weight and a circuit; `circuit`: their mixture; `is_categorical`: mask of
-    the columns whose cells are codes (integers may be states of a circuit, yet numbers).
+    the columns whose cells are codes (integers may be states of a circuit, yet numbers); `bounds`:
+    the least and the largest means of columns, (d,) each, or None.
     """
     if strategy == "mpe":
 
@@ -29,7 +30,7 @@ def complete_rows(experts, circuit, X, strategy, streams, n_draws, is_categorica
     else:
 
         def answer(rows):
-            return _expected(experts, rows, is_categorical)
+            return _expected(experts, rows, is_categorical, bounds)
 
     return completed_or_marginal(answer, X, circuit)
 
@@ -50,9 +51,11 @@ def _drawn(experts, X, streams, n_draws):
     return completed
 
 
-def _expected(experts, X, is_categorical):
+def _expected(experts, X, is_categorical, bounds):
     """Conditional means of numbers, and the most probable of the categories."""
     answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
+    if bounds is not None:
+        answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
     completed = sum(w[:, None] * means for w, (means, _) in zip(weights, answers, strict=True))
     # The mean of codes means nothing: categories get the mode of their marginal
     for j in np.flatnonzero(is_categorical).tolist():

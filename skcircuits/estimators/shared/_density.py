@@ -70,6 +70,7 @@ class BaseDensity(
     """
 
     _is_draw = False
+    _mean_bounds = None  # least and largest means (d,) of columns, where answers are averaged
     _model = "circuit_"  # the attribute that answers; the others tell about the table
 
     def __sklearn_is_fitted__(self):

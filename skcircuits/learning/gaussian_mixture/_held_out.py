@@ -56,6 +56,20 @@ class Answers(NamedTuple):
     log_weights: FloatArray
 
 
+def mean_bounds(numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Least and largest conditional means (c,) that columns (n, c) make believable.
+
+    Where tails are heavy, or relations steep, means far from all rows are as large as models are
+    wrong there. A standard deviation beyond the rows is what is left to extrapolation.
+    """
+    seen = ~np.isnan(numbers)
+    known = seen.any(axis=0)
+    spread = np.nanstd(np.where(known, numbers, 0.0), axis=0)
+    low = np.where(seen, numbers, np.inf).min(axis=0, initial=np.inf)
+    high = np.where(seen, numbers, -np.inf).max(axis=0, initial=-np.inf)
+    return np.where(known, low - spread, -np.inf), np.where(known, high + spread, np.inf)
+
+
 @dataclass(frozen=True, eq=False)
 class HeldOutCells:
     """Rows that no candidate is fitted on, and which of their observed cells are hidden.
@@ -116,8 +130,17 @@ class HeldOutCells:
             np.maximum(probabilities[self.hidden_codes], _LEAST_PROBABILITY),
         )
 
-    def predict_by(self, circuit: Circuit, X: FloatArray, criterion: Criterion) -> Predictions:
-        """What the criterion asks of a circuit, of the rows of the table `X` that was prepared."""
+    def predict_by(
+        self,
+        circuit: Circuit,
+        X: FloatArray,
+        criterion: Criterion,
+        bounds: tuple[FloatArray, FloatArray],
+    ) -> Predictions:
+        """What the criterion asks of a circuit, of the rows of the table `X` that was prepared.
+
+        `bounds` (c,): least and largest means of numbers, in standard units.
+        """
         table, is_number = self.table, self.table.cardinalities == 0
         rows = X[table.source]
         nothing = np.zeros(len(rows))
@@ -128,7 +151,7 @@ class HeldOutCells:
         hidden = np.empty(rows.shape, dtype=bool)
         hidden[:, is_number], hidden[:, ~is_number] = self.hidden_numbers, self.hidden_codes
         means, marginals = circuit._mean_and_marginals(np.where(hidden, np.nan, rows))
-        means = (means[:, is_number] - table.location) / table.scale
+        means = np.clip((means[:, is_number] - table.location) / table.scale, *bounds)
         likely = np.ones(table.codes.shape)
         for index, j in enumerate(np.flatnonzero(~is_number).tolist()):
             chosen = self.hidden_codes[:, index]
