@@ -345,24 +345,12 @@ class GaussianMixtureDensity(CircuitDensity):
             self._fit_by_bic(rows.X, table, settings, generator)
             return
         seed = int(generator.integers(np.iinfo(np.int32).max))
-        pool, fits = self._given_pool, self._given_fits
-        if pool:
-            if self._is_draw and self.covariance_type == "auto":
-                pool = without_structure(pool, table.numbers.shape[1])
-            self.selection_ = [{**c.described(), "pool": times} for c, times in pool.items()]
-        else:
-            comparison = Comparison(table, self.selection, settings, seed)
-            pool = choose_pool(table, self._space(), comparison)
-            if start:
-                fits = dict.fromkeys(pool, start._states[0])
-            elif len(table.weights) >= 2 * START_ROWS:
-                fits = comparison.fits
-            self.selection_ = comparison.report(pool)
+        pool, fits = self._choose_pool(table, settings, seed)
+        self._pool = pool
         if KERNELS in pool:
             _check_size(table)
         if self._is_draw:
             settings = _as_draw(settings, pool, table.total_weight)
-        self._pool = pool
         n_members = sum(pool.values())
         if n_members > 1:
             settings = replace(settings, n_spare=_N_SPARE)
@@ -378,6 +366,23 @@ class GaussianMixtureDensity(CircuitDensity):
         self._given_fits = self._given_start = None  # they have done their part
         self._keep(result.state, table)
         self._check_convergence(result.converged, len(result.state) == n_members)
+
+    def _choose_pool(self, table, settings, seed):
+        """Mixtures to pool, and fits to start from; those that were given, if any."""
+        pool, fits = self._given_pool, self._given_fits
+        if pool:
+            if self._is_draw and self.covariance_type == "auto":
+                pool = without_structure(pool, table.numbers.shape[1])
+            self.selection_ = [{**c.described(), "pool": times} for c, times in pool.items()]
+            return pool, fits
+        comparison = Comparison(table, self.selection, settings, seed)
+        pool = choose_pool(table, self._space(), comparison)
+        if self._given_start:
+            fits = dict.fromkeys(pool, self._given_start._states[0])
+        elif len(table.weights) >= 2 * START_ROWS:
+            fits = comparison.fits
+        self.selection_ = comparison.report(pool)
+        return pool, fits
 
     def _clone_for_draw(self):
         cloned = super()._clone_for_draw()
