@@ -1,6 +1,6 @@
 """Queries written as text, read by a grammar of their own and never evaluated.
 
-The grammar, from loose to tight; ``doc/user_guide/asking.md`` explains it::
+The grammar, from loose to tight; ``doc/user_guide/grammar.md`` explains it::
 
     query      = conjunction { ("or" | "|") conjunction }
     conjunction= negation { ("and" | "&") negation }
