@@ -327,3 +327,14 @@ def test_a_fit_goes_on_with_further_rows_and_survives_those_that_it_refuses():
     weighted.partial_fit(shifted, sample_weight=np.full(len(X), 2.0))
     density = GaussianMixtureDensity(n_components=2, random_state=0).fit(X).partial_fit(twice)
     np.testing.assert_allclose(weighted.score_samples(X), density.score_samples(X), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("max_iter", [1, 3, 10])
+def test_few_iterations_of_many_rows(max_iter):
+    """Where some of the rows give the start, all rows have the iterations that were asked for."""
+    X = np.random.default_rng(0).normal(size=(6000, 2))
+    density = GaussianMixtureDensity(
+        n_components=2, covariance_type="full", max_iter=max_iter, tol=0
+    )
+    assert density.fit(X).n_iter_ == max_iter

@@ -94,6 +94,7 @@ class MixtureState:
     log_likelihood: float = -np.inf
     lower_bound: float = -np.inf
     n_iter: int = 0
+    step: int = 0  # in the schedule of the prior
     at_optimum: bool = False
     sums: tuple[Sums, ...] = ()
     total_weight: float = 0.0
@@ -165,12 +166,12 @@ def start_mixtures(
 
 def begin_again(state: MixtureState) -> MixtureState:
     """The same mixture as a start of new iterations."""
-    return replace(state, n_iter=0, at_optimum=False, lower_bound=-np.inf)
+    return replace(state, n_iter=0, step=0, at_optimum=False, lower_bound=-np.inf)
 
 
 def go_on(state: MixtureState) -> MixtureState:
     """The same mixture as a start on other rows, whose priors adapt at once."""
-    return replace(begin_again(state), n_iter=_ADAPT_STEPS.start)
+    return replace(begin_again(state), step=_ADAPT_STEPS.start)
 
 
 def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSettings) -> MixtureState:
@@ -280,7 +281,7 @@ def _step(
     responsibilities: FloatArray | None = None,
 ) -> MixtureState:
     """One iteration; `responsibilities` (K, n) replace those of the state."""
-    is_adapting = state.n_iter in _ADAPT_STEPS
+    is_adapting = state.step in _ADAPT_STEPS
     log_likelihood, (*sums, pairs) = _expect(table, state, responsibilities, is_adapting)
     bound = log_likelihood + state.gaussians.log_prior()
     bound += state.categories.log_prior(state.weights, settings.pseudo_count)
@@ -297,7 +298,8 @@ def _step(
         log_likelihood=log_likelihood - table.log_scale,
         lower_bound=bound,
         n_iter=state.n_iter + 1,
-        at_optimum=state.n_iter > _ADAPT_STEPS.start and gain < settings.tol,
+        step=state.step + 1,
+        at_optimum=state.step > _ADAPT_STEPS.start and gain < settings.tol,
         total_weight=table.total_weight,
     )
     return _maximize(stepped, tuple(sums), settings.pseudo_count)
