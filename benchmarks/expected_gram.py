@@ -17,12 +17,12 @@ import numpy as np
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.kernels import RBF, Hamming, expected_kernel_matrix
+from skcircuits.kernels import _points as evaluation
+from skcircuits.kernels._points import posterior_weights
 from skcircuits.kernels.families.base import structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
-from skcircuits.kernels.points import _evaluation as evaluation
-from skcircuits.kernels.points._evaluation import posterior_weights
 
 N_CIRCUITS = 200
 WIDTH = 32

@@ -19,9 +19,9 @@ from sklearn.svm import SVR
 from skcircuits import GaussianMixtureDensity
 from skcircuits.circuits.inputs._gaussian_density import log_density
 from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf
-from skcircuits.kernels.integrals._multivariate_gaussian import log_expected_rbf_pairs
+from skcircuits.kernels.integrals._rules import log_expected_rbf_pairs
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._gaussian_stack import GaussianStack
-from skcircuits.numerics._logspace import logsumexp
 
 
 def best_time(function, *arguments, n_runs=5):

@@ -26,7 +26,7 @@ from skcircuits import GaussianMixtureDensity, HiddenChowLiuDensity, WMISPNDensi
 from skcircuits.circuits import PiecewisePolynomial
 from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.inputs import Box, MultivariateGaussianLayer
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 
 TABLES = (
     *("anneal-U", "australian", "auto", "cars", "cleve", "crx", "diabetes"),

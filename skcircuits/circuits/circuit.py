@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.engine._plan import Plan, compile_plan
-from skcircuits.circuits.files import _npz as files
+from skcircuits.circuits.files import _formats as files
 from skcircuits.circuits.files._drawing import circuit_svg, describe, to_dot
-from skcircuits.circuits.files._psdd import read_psdd
 from skcircuits.circuits.queries import _conditioning as conditioning
 from skcircuits.circuits.queries._circuit_queries import CircuitQueries
 from skcircuits.circuits.structure.units import (
@@ -233,7 +232,7 @@ class Circuit(CircuitQueries):
         CircuitFileError
             If a file is not in the format.
         """
-        return cls(read_psdd(psdd_path, vtree_path))
+        return cls(files.read_psdd(psdd_path, vtree_path))
 
     def to_dot(self) -> str:
         """Write the graph in the DOT language of Graphviz.

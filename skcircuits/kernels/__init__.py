@@ -9,9 +9,8 @@ from skcircuits.kernels.expected_kernel import (
 from skcircuits.kernels.families.base import KernelCircuit, KernelFamily
 from skcircuits.kernels.families.product import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
 from skcircuits.kernels.integrals import (  # noqa: F401  register their closed forms
-    _multivariate_gaussian,
     _piecewise_polynomials,
-    _univariate,
+    _rules,
 )
 from skcircuits.kernels.integrals.registry import register_expectation
 from skcircuits.kernels.matrix import expected_kernel_matrix

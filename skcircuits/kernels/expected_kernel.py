@@ -13,13 +13,12 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.structure.properties import are_compatible, require_compatible
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must, require
+from skcircuits.kernels._points import expected_kernels_at_points, multiply_by_kernel
 from skcircuits.kernels.families._structure import KernelStructure
 from skcircuits.kernels.families.base import Kernel, require_floats, structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels, require_closed_forms
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
-from skcircuits.kernels.points._evaluation import expected_kernels_at_points
-from skcircuits.kernels.points._plan import multiply_by_kernel
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray

@@ -11,17 +11,18 @@ from skcircuits.circuits import Circuit
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.exceptions import IncompatibleCircuitsError, must
+from skcircuits.kernels._points import (
+    PointPlan,
+    bytes_per_point_row,
+    expected_kernels_at_points,
+    multiply_by_kernel,
+    posterior_weights,
+)
 from skcircuits.kernels.families._structure import KernelStructure
 from skcircuits.kernels.families.base import Kernel, require_floats, structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels
 from skcircuits.kernels.pairs._plan import KernelPlan, PairPlan, compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
-from skcircuits.kernels.points._evaluation import (
-    bytes_per_point_row,
-    expected_kernels_at_points,
-    posterior_weights,
-)
-from skcircuits.kernels.points._plan import PointPlan, multiply_by_kernel
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import distinct_patterns, unique_rows
 from skcircuits.parallel import (

@@ -16,7 +16,7 @@ from skcircuits.trees import (
     maximum_spanning_tree,
     tree_unit,
 )
-from skcircuits.trees.tree._rooted import root_at_center
+from skcircuits.trees.tree._layout import root_at_center
 
 
 def observed_tree(

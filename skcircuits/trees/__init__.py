@@ -1,18 +1,16 @@
 """Distributions over spanning trees and mixtures of tree distributions."""
 
 from skcircuits.trees.mixture_of_all_trees._conditionals import (
-    blocked_gibbs,
-    conditional_marginals,
-    single_site_gibbs,
-)
-from skcircuits.trees.mixture_of_all_trees._enumeration import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
+    blocked_gibbs,
+    conditional_marginals,
     draw_enumerated,
     enumerate_evidence,
     enumerate_marginals,
     most_probable_completions,
     n_completions,
+    single_site_gibbs,
 )
 from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
@@ -26,25 +24,21 @@ from skcircuits.trees.mixture_of_all_trees._learning import (
     learn_all_trees,
     start_training,
 )
-from skcircuits.trees.mixture_of_all_trees._marginal_scaling import (
-    marginal_gradient,
-    scale_to_marginals,
-)
 from skcircuits.trees.mixture_of_all_trees._model import (
     AllTreesMixture,
     MixtureOfAllTrees,
     distinct_rows,
+    sample_rows,
+    sample_trees,
+    sampled_circuit,
 )
 from skcircuits.trees.mixture_of_all_trees._parameters import (
     Parameterization,
     from_contrasts,
+    marginal_gradient,
+    scale_to_marginals,
     sum_contrasts,
     to_contrasts,
-)
-from skcircuits.trees.mixture_of_all_trees._prior_trees import (
-    sample_rows,
-    sample_trees,
-    sampled_circuit,
 )
 from skcircuits.trees.spanning._laplacian import (
     RowLaplacians,
@@ -57,22 +51,23 @@ from skcircuits.trees.spanning._laplacian import (
 from skcircuits.trees.spanning._sampling import sample_spanning_trees
 from skcircuits.trees.tree._chow_liu import (
     ChowLiuTree,
+    PairStatistics,
     TreeMixture,
     chow_liu_tree,
     complete_rows,
     learn_tree_mixture,
+    mutual_information,
+    pair_statistics,
 )
-from skcircuits.trees.tree._circuit import conditional_tables, tree_unit
-from skcircuits.trees.tree._inference import TreeInference
-from skcircuits.trees.tree._layout import StateLayout
-from skcircuits.trees.tree._rooted import (
+from skcircuits.trees.tree._inference import TreeInference, conditional_tables, tree_unit
+from skcircuits.trees.tree._layout import (
+    StateLayout,
     children_of,
     edges_of,
     maximum_spanning_tree,
     top_down_order,
     vertex_depths,
 )
-from skcircuits.trees.tree._statistics import PairStatistics, mutual_information, pair_statistics
 
 __all__ = [
     "MAX_COMPLETIONS",

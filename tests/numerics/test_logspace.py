@@ -4,7 +4,7 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr
 from scipy.special import logsumexp as scipy_logsumexp
 
-from skcircuits.numerics._logspace import log1mexp, log_ndtr_difference, logsumexp
+from skcircuits.numerics._arrays import log1mexp, log_ndtr_difference, logsumexp
 
 
 @pytest.mark.filterwarnings("error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.circuits.algebra._pairs import fold_pairs
+from skcircuits.circuits.algebra.operations import fold_pairs
 from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.inputs import InputUnit

@@ -14,10 +14,16 @@ from math import prod
 import numpy as np
 
 from skcircuits.circuits.engine._joint_table import JointTable, joint_states
-from skcircuits.circuits.engine._passes import Move, feedforward, input_buffer, run_steps
+from skcircuits.circuits.engine._passes import (
+    Move,
+    best_edges,
+    feedforward,
+    input_buffer,
+    run_steps,
+    trace,
+)
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.engine._policy import TRACE_TABLES, TableBudget
-from skcircuits.circuits.engine._tracing import best_edges, trace
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.protocols import FloatArray, IntArray
 

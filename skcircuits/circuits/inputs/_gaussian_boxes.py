@@ -8,8 +8,8 @@ import numpy as np
 from scipy.special import owens_t
 
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._arrays import log_ndtr_difference, logsumexp
 from skcircuits.numerics._gaussian_stack import GaussianStack
-from skcircuits.numerics._logspace import log_ndtr_difference, logsumexp
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import FloatArray, IntArray
 

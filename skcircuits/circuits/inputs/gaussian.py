@@ -18,8 +18,7 @@ from skcircuits.circuits.inputs.base import (
 )
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import Scatter
-from skcircuits.numerics._logspace import log_ndtr_difference
+from skcircuits.numerics._arrays import Scatter, log_ndtr_difference
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.engine._layers import SumLayer
-from skcircuits.circuits.engine._passes import feedforward, input_buffer, linear_values, log_values
+from skcircuits.circuits.engine._passes import (
+    EdgeChoice,
+    best_edges,
+    feedforward,
+    input_buffer,
+    linear_values,
+    log_values,
+    trace,
+)
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._policy import (
     BATCH_DRAWS,
@@ -22,7 +30,6 @@ from skcircuits.circuits.engine._policy import (
     MIN_PAIRS,
 )
 from skcircuits.circuits.engine._tabulation import tabulated
-from skcircuits.circuits.engine._tracing import EdgeChoice, best_edges, trace
 from skcircuits.circuits.queries._moments import require_possible
 from skcircuits.numerics._random import DrawSource, InverseCdf, RowStreams, draw_source
 from skcircuits.parallel import row_slices

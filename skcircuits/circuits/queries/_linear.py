@@ -17,8 +17,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
-from skcircuits.circuits.inputs.restriction._breakpoints import breakpoints
-from skcircuits.circuits.inputs.restriction._evidence import Feature
+from skcircuits.circuits.inputs.restriction._evidence import Feature, breakpoints
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms, restrict_forms
 from skcircuits.circuits.queries._integration import (
     Atoms,

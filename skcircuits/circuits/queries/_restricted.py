@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
-from skcircuits.circuits.engine._passes import backward, feedforward, run_steps
+from skcircuits.circuits.engine._passes import backward, best_edges, feedforward, run_steps, trace
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._tracing import best_edges, trace
 from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.restriction import (
     Evidence,

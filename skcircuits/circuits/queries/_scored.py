@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
+from skcircuits.circuits.engine._passes import PendingPairs
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._tracing import PendingPairs
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedDiscrete, RestrictedLayer
 from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.queries._moments import _per_column

@@ -8,12 +8,13 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, NamedTuple
 
 from skcircuits.circuits.structure._scopes import (
+    Supports,
     common_blocks,
     masks_are_laminar,
+    positive_children,
     scope_masks,
     variables_of,
 )
-from skcircuits.circuits.structure._supports import Supports, positive_children
 from skcircuits.circuits.structure.units import (
     LeafUnit,
     Product,

@@ -15,8 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.kernels.integrals._gaussian_factor_kernels import factor_rbf_blocks
-from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
+from skcircuits.kernels.integrals._gaussian_kernel_pairs import (
+    factor_rbf_blocks,
+    log_expected_rbf_pairs,
+)
 from skcircuits.numerics._arrays import Rows, as_run
 from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks

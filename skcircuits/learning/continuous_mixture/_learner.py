@@ -18,7 +18,7 @@ from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import StateLayout, chow_liu_tree, complete_rows, conditional_tables
-from skcircuits.trees.tree._rooted import root_at_center
+from skcircuits.trees.tree._layout import root_at_center
 
 _LAST_RATE = 0.02  # of the first learning rate, which falls along half a cosine
 _LATENT_STATES, _LATENT_PASSES = 8, 20  # of the latent tree that completes rows

@@ -9,7 +9,7 @@ import numpy as np
 from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning.continuous_mixture._decoder import Decoder
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import top_down_order, tree_unit

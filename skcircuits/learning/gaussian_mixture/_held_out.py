@@ -11,7 +11,7 @@ import numpy as np
 from skcircuits.circuits import Circuit
 from skcircuits.learning.gaussian_mixture._learner import MixtureState, expect
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 

@@ -31,7 +31,7 @@ from skcircuits.learning.gaussian_mixture._location_model import (
     LocationGaussians,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.learning.strudel._structure import SumNode, UnitBuilder, nodes_above, route
 from skcircuits.learning.strudel.learner import StrudelStep
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 
 

@@ -25,7 +25,7 @@ from skcircuits.learning.sum_product._independence import (
 )
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable, Priors, fit_leaves
 from skcircuits.learning.univariate._columns import rank_fractions
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Levels of numbers in the G-test, which needs this many rows per pair of levels.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.parallel import memory_bound_chunks, row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (

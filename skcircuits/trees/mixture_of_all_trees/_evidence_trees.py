@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -23,8 +23,7 @@ from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, Mixtur
 from skcircuits.trees.spanning._laplacian import log_partitions, log_partitions_and_marginals
 from skcircuits.trees.spanning._sampling import UniformSource, sample_spanning_trees
 from skcircuits.trees.tree._inference import TreeInference
-from skcircuits.trees.tree._layout import StateLayout
-from skcircuits.trees.tree._rooted import edges_of
+from skcircuits.trees.tree._layout import StateLayout, edges_of
 
 
 class WeightedMarginals(NamedTuple):

@@ -15,15 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.numerics._adam import Adam
-from skcircuits.numerics._logspace import logsumexp
+from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, distinct_rows
 from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
-from skcircuits.trees.tree._chow_liu import learn_tree_mixture
+from skcircuits.trees.tree._chow_liu import learn_tree_mixture, mutual_information, pair_statistics
 from skcircuits.trees.tree._layout import StateLayout
-from skcircuits.trees.tree._statistics import mutual_information, pair_statistics
 
 # Initial edge weights are powers of the mutual informations: the cube is closer to the best
 # trees than the informations themselves. The weakest are raised to a fraction of the strongest

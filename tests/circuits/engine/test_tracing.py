@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits.engine._passes import log_values
-from skcircuits.circuits.engine._tracing import pairs_by_block, trace
+from skcircuits.circuits.engine._passes import log_values, pairs_by_block, trace
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits.inputs.polynomial._boxes import distinct_numbers
+from skcircuits.circuits.inputs.polynomial._groups import distinct_numbers
 
 
 @pytest.mark.parametrize("n_distinct", [1, 40, 3000, 30_000, 100_000])

@@ -4,8 +4,8 @@ from scipy.special import log_ndtr
 
 from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
 from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.numerics._arrays import log_ndtr_difference
 from skcircuits.numerics._gaussian_stack import GaussianStack
-from skcircuits.numerics._logspace import log_ndtr_difference
 from tests.numerics.conftest import random_stack
 
 

@@ -13,7 +13,7 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
-from skcircuits.circuits.structure._supports import Supports
+from skcircuits.circuits.structure._scopes import Supports
 from skcircuits.circuits.structure.units import topological_order
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import random_circuit

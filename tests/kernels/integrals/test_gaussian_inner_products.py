@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.kernels.integrals._multivariate_gaussian import inner_product_moments
+from skcircuits.kernels.integrals._rules import inner_product_moments
 from skcircuits.numerics._gaussian_stack import GaussianStack
 
 DEGREE = 6

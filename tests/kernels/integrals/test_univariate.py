@@ -20,7 +20,7 @@ from skcircuits.kernels import (
     Polynomial,
     expected_kernel,
 )
-from skcircuits.kernels.integrals._univariate import expected_laplacian, expected_rbf
+from skcircuits.kernels.integrals._rules import expected_laplacian, expected_rbf
 
 PAIRS = [
     (Categorical(0, [0.2, 0.0, 0.8]), Hamming(1.3)),

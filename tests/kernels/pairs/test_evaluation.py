@@ -6,13 +6,13 @@ import pytest
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Product, Sum
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.kernels import RBF, Delta, Hamming, Linear, Polynomial
+from skcircuits.kernels._points import posterior_weights
 from skcircuits.kernels.families.base import structure_of
 from skcircuits.kernels.pairs import _evaluation as evaluation
 from skcircuits.kernels.pairs import _sides as sides
 from skcircuits.kernels.pairs._evaluation import expected_kernels
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
-from skcircuits.kernels.points._evaluation import posterior_weights
 
 
 def latent_tree(n_variables=5, n_states=3, n_keys=4, seed=0):

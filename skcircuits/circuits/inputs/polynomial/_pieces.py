@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 
+from skcircuits.numerics._arrays import log1mexp
 from skcircuits.numerics._bsplines import density_pieces
-from skcircuits.numerics._logspace import log1mexp
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # A difference of cumulative masses below this has lost digits and is integrated anew.

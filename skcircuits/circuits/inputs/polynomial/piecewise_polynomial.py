@@ -15,8 +15,12 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
     moments_of_columns,
 )
-from skcircuits.circuits.inputs.polynomial._boxes import FewIntervals, ManyIntervals
-from skcircuits.circuits.inputs.polynomial._groups import MANY_POINTS, PolynomialGroup
+from skcircuits.circuits.inputs.polynomial._groups import (
+    MANY_POINTS,
+    FewIntervals,
+    ManyIntervals,
+    PolynomialGroup,
+)
 from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must

@@ -8,7 +8,7 @@ from skcircuits.circuits import (
     PiecewisePolynomial,
     Poisson,
 )
-from skcircuits.circuits.inputs.restriction._breakpoints import breakpoints
+from skcircuits.circuits.inputs.restriction._evidence import breakpoints
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms
 from skcircuits.exceptions import CircuitPropertyError
 

@@ -3,10 +3,9 @@ import pytest
 
 from skcircuits.circuits import Circuit
 from skcircuits.kernels import RBF, Hamming, expected_kernel_matrix
+from skcircuits.kernels import _points as points
+from skcircuits.kernels._points import PointTables, Restriction, multiply_by_kernel
 from skcircuits.kernels.families.base import structure_of
-from skcircuits.kernels.points import _evaluation as points
-from skcircuits.kernels.points._plan import multiply_by_kernel
-from skcircuits.kernels.points._tables import PointTables, Restriction
 from tests.reference.random_circuits import RandomCircuit, random_rows
 
 

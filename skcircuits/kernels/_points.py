@@ -1,0 +1,541 @@
+"""Expected kernels of incomplete rows against complete points: one feedforward pass.
+
+A circuit times a kernel is a circuit again. Its units are pairs of a unit and a part of the
+kernel: sums keep their weights, products become sums of products (``KernelStructure.split``),
+input units stand for the expected part. Its size is |p||k| (Algorithm 1 of Li et al., UAI 2021);
+for a product kernel it is the circuit itself. The probability of the observed cells is pushed into
+the sum weights, so every value is an expectation under a normalised conditional distribution.
+
+Restricted to the scope of a unit, many points are equal: a binary variable has two values,
+whatever their number. Where that pays, the values of the units of a scope are computed once per
+distinct restriction and gathered where scopes are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
+from skcircuits.circuits.engine._passes import feedforward, log_values
+from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.inputs import InputLayer, InputUnit
+from skcircuits.circuits.queries._moments import require_possible
+from skcircuits.circuits.structure._scopes import mask_of
+from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
+from skcircuits.kernels.families._structure import Combination, KernelStructure, Part, value_of
+from skcircuits.kernels.integrals.registry import (
+    expected_at_points,
+    joint_at_points,
+    kind_of_term,
+    rules_of,
+    scope_terms,
+)
+from skcircuits.numerics._arrays import Rows, as_run
+from skcircuits.parallel import row_slices
+from skcircuits.protocols import FloatArray, IntArray
+
+Tables = dict[Scope, FloatArray]
+# Values of all units for a block of rows and all points stay near the cache.
+BLOCK_BYTES = 2**23
+# Tables are read and written one by one, so larger blocks stay fast.
+TABLE_BYTES = 2**26
+# Tables of distinct points pay when they leave at most this fraction of the values.
+MAX_FRACTION = 0.5
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """Which points are equal on a scope: the number of each point's restriction, one of each."""
+
+    inverse: IntArray
+    first: IntArray
+
+    @property
+    def size(self) -> int:
+        """Number of distinct restrictions."""
+        return len(self.first)
+
+    @classmethod
+    def of(cls, labels: IntArray) -> Restriction:
+        """Compare points by labels (m,)."""
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        return cls(inverse.ravel(), first)
+
+    @classmethod
+    def combined(cls, parts: Sequence[Restriction]) -> Restriction:
+        """Find the points that are equal on several scopes, at least one."""
+        result = parts[0]
+        for part in parts[1:]:
+            result = cls.of(result.inverse * part.size + part.inverse)
+        return result
+
+
+class PointTables:
+    """The distinct restrictions of points to all scopes of a plan of univariate input units.
+
+    ``fraction`` is the size of all tables relative to one column per unit and point,
+    ``bytes_per_row`` what they take for one row.
+    """
+
+    def __init__(self, kernel: PointPlan, points: FloatArray) -> None:
+        plan = self._plan = kernel.plan
+        self._restrictions: dict[Scope, Restriction] = {}
+        self._index = np.empty(plan.n_units, dtype=np.intp)  # of each unit within its scope
+        self._sizes: dict[Scope, int] = {}
+        for position, unit in enumerate(plan.units):
+            self._index[position] = self._sizes.setdefault(unit.scope, 0)
+            self._sizes[unit.scope] += 1
+        self._steps: list[_InputStep | _ProductStep | _SumStep] = []
+        for group in kernel.inputs:
+            self._add_inputs(kernel, group, points)
+        for layer in plan.layers:
+            if isinstance(layer, ProductLayer):
+                self._add_products(layer)
+            else:
+                self._add_sums(layer)
+        n_cells = sum(n * self._restrictions[scope].size for scope, n in self._sizes.items())
+        self.fraction = n_cells / (plan.n_units * max(1, len(points)))
+        self.bytes_per_row = 8 * n_cells
+
+    def expected_kernels(self, X: FloatArray, weights: SumWeights) -> FloatArray:
+        """E[k(x, s) | observed cells of x], shape (n, m).
+
+        ``weights`` (n_edges, n) are those of the conditional circuit of each row.
+        """
+        tables: Tables = {
+            scope: np.empty((len(X), n, self._restrictions[scope].size))
+            for scope, n in self._sizes.items()
+        }
+        # Rows first: every step reads the weights of all its edges row by row.
+        posteriors = np.ascontiguousarray(weights.linear.T)
+        for step in self._steps:
+            step.run(tables, X, posteriors)
+        root = self._plan.root
+        scope = self._plan.units[root].scope
+        return tables[scope][:, self._index[root], self._restrictions[scope].inverse]
+
+    def _add_inputs(self, kernel: PointPlan, group: InputGroup, points: FloatArray) -> None:
+        """One step per variable and part of the kernel."""
+        variable = int(group.layer.scopes[group.units[0], 0])
+        # Points of few values have few columns here, which is where the time is saved.
+        values, inverse = np.unique(points[:, variable], return_inverse=True)
+        self._restrictions.setdefault((variable,), Restriction.of(inverse.ravel()))
+        function = kernel.structure.on_variable(group.part, variable)
+        index = self._index[group.positions]
+        self._steps.append(_InputStep(group.layer, group.units, index, variable, values, function))
+
+    def _add_products(self, layer: ProductLayer) -> None:
+        """One step per way in which the products of a layer put scopes together."""
+        units = self._plan.units
+        groups: dict[tuple[Scope, ...], list[int]] = {}
+        for i, children in enumerate(layer.children):
+            groups.setdefault(tuple(units[child].scope for child in children), []).append(i)
+        for scopes, members in groups.items():
+            positions = np.arange(layer.units.start, layer.units.stop)[members]
+            scope = units[positions[0]].scope
+            if scope not in self._restrictions:
+                self._restrictions[scope] = Restriction.combined(
+                    [self._restrictions[s] for s in scopes]
+                )
+            first = self._restrictions[scope].first
+            factors = [
+                (child, self._index[layer.children[members, i]], self._restrictions[child], first)
+                for i, child in enumerate(scopes)
+            ]
+            self._steps.append(
+                _ProductStep(
+                    scope,
+                    self._index[positions],
+                    [(s, rows, restriction.inverse[f]) for s, rows, restriction, f in factors],
+                )
+            )
+
+    def _add_sums(self, layer: SumLayer) -> None:
+        """One step per scope of a layer; sums of one block stay together."""
+        positions = np.arange(layer.units.start, layer.units.stop)
+        edges = np.arange(layer.edges.start, layer.edges.stop)
+        scopes = [self._plan.units[position].scope for position in positions]
+        groups: dict[Scope | int, list[int]] = {}
+        for i, scope in enumerate(scopes):
+            block = None if layer.block_shape is None else i // layer.block_shape[1]
+            groups.setdefault(scope if block is None else block, []).append(i)
+        for members in groups.values():
+            lengths = layer.lengths[members]
+            own = np.concatenate(
+                [np.arange(layer.starts[i], layer.starts[i] + n) for i, n in zip(members, lengths)]
+            )
+            self._steps.append(
+                _SumStep(
+                    scopes[members[0]],
+                    self._index[positions[members]],
+                    self._index[layer.children[own]],
+                    edges[own],
+                    np.cumsum(lengths) - lengths,
+                    layer.block_shape is not None,
+                )
+            )
+
+
+@dataclass(frozen=True)
+class _InputStep:
+    """Expected factors of the units of one variable."""
+
+    layer: InputLayer
+    units: IntArray
+    index: IntArray
+    variable: int
+    values: FloatArray
+    function: Combination
+
+    def run(self, tables: Tables, X: FloatArray, posteriors: FloatArray) -> None:
+        cells = X[:, self.variable]
+        missing = np.isnan(cells)
+        table = tables[(self.variable,)]
+        if missing.any():
+            expected = expected_at_points(self.layer, self.units, self.function, self.values)
+            table[np.ix_(missing, self.index)] = expected
+        if not missing.all():
+            observed = value_of(self.function, cells[~missing, None], self.values)
+            table[np.ix_(~missing, self.index)] = observed[:, None, :]
+
+
+@dataclass(frozen=True)
+class _ProductStep:
+    """Products of units of some scopes: per scope the units and the gathered columns."""
+
+    scope: Scope
+    index: IntArray
+    factors: list[tuple[Scope, IntArray, IntArray]]
+
+    def run(self, tables: Tables, X: FloatArray, posteriors: FloatArray) -> None:
+        result = None
+        for scope, units, columns in self.factors:
+            values = np.take(tables[scope][:, units], columns, axis=2)
+            result = values if result is None else np.multiply(result, values, out=result)
+        tables[self.scope][:, self.index] = result
+
+
+@dataclass(frozen=True)
+class _SumStep:
+    """Sums of one scope: a matrix product where they share their children."""
+
+    scope: Scope
+    index: IntArray
+    children: IntArray
+    edges: IntArray
+    starts: IntArray
+    is_block: bool
+
+    def run(self, tables: Tables, X: FloatArray, posteriors: FloatArray) -> None:
+        table = tables[self.scope]
+        weights = posteriors[:, self.edges]
+        if self.is_block:
+            matrices = weights.reshape(len(X), len(self.index), -1)
+            children = self.children[: matrices.shape[2]]
+            table[:, self.index] = matrices @ table[:, children]
+        else:
+            terms = table[:, self.children]
+            terms *= weights[:, :, None]
+            table[:, self.index] = np.add.reduceat(terms, self.starts, axis=1)
+
+
+class InputGroup(NamedTuple):
+    """Input units of one scope and one part of the kernel: positions, layer, places in it."""
+
+    positions: IntArray
+    layer: InputLayer
+    units: IntArray
+    part: Part
+
+
+@dataclass(frozen=True)
+class PointPlan:
+    """The plan of a circuit times a kernel.
+
+    ``sources`` gives per edge of the plan the edge of ``circuit`` that has its weight, -1 for
+    coefficients of the kernel; None where the plan is the circuit's own.
+    """
+
+    plan: Plan
+    circuit: Plan
+    structure: KernelStructure
+    inputs: list[InputGroup]
+    sources: IntArray | None
+
+
+def multiply_by_kernel(circuit: Plan, structure: KernelStructure) -> PointPlan:
+    """Compile a circuit times a kernel."""
+    # Every unit then has one part of the kernel: the circuit's own plan serves.
+    if structure.is_product:
+        parts = {
+            scope: structure.restricted(structure.root, mask_of(scope))
+            for scope in {unit.scope for unit in circuit.units if isinstance(unit, InputUnit)}
+        }
+        groups = _input_groups(circuit, [parts.get(unit.scope, ()) for unit in circuit.units])
+        return PointPlan(circuit, circuit, structure, groups, None)
+    expansion = _Expansion(structure)
+    plan = compile_plan(expansion.expand(circuit.units[circuit.root]))
+    groups = _input_groups(plan, [expansion.parts.get(id(unit), ()) for unit in plan.units])
+    first_edge = _first_edges(circuit)
+    sources = np.full(len(plan.weights.log), -1)
+    for unit, start in zip(*_sums_and_edges(plan)):
+        origin = expansion.origins.get(id(unit))
+        if origin is not None:
+            edges = np.arange(len(unit.children))
+            sources[start + edges] = first_edge[id(origin)] + edges
+    return PointPlan(plan, circuit, structure, groups, sources)
+
+
+def _sums_and_edges(plan: Plan) -> tuple[list[Unit], list[int]]:
+    """The sums of a plan and their first edges."""
+    units = [unit for layer in plan.sum_layers for unit in plan.units[layer.units]]
+    starts = [layer.edges.start + layer.starts for layer in plan.sum_layers]
+    return units, np.concatenate([*starts, np.empty(0, dtype=np.intp)]).tolist()
+
+
+def _first_edges(plan: Plan) -> dict[int, int]:
+    return {id(unit): start for unit, start in zip(*_sums_and_edges(plan))}
+
+
+def _input_groups(plan: Plan, parts: list[Part]) -> list[InputGroup]:
+    """Group the input units of a plan by scope and part; joint ones get layers of their own."""
+    groups = []
+    for units, layer in plan.inputs:
+        members: dict[tuple[Scope, Part], list[int]] = {}
+        for place, position in enumerate(range(units.start, units.stop)):
+            key = plan.units[position].scope, parts[position]
+            members.setdefault(key, []).append(place)
+        for (_, part), places in members.items():
+            own, which = layer, np.array(places)
+            if layer.scopes.shape[1] > 1 and len(members) > 1:
+                own = type(layer).stack([plan.units[units.start + place] for place in places])
+                which = np.arange(len(places))
+            groups.append(InputGroup(units.start + np.array(places), own, which, part))
+    return groups
+
+
+# One unit, or several that stand for their product; and a part of the kernel.
+_Key = tuple[tuple[Unit, ...], Part]
+
+
+class _Expansion:
+    """Builds the units of a circuit times a kernel; remembers where they come from."""
+
+    def __init__(self, structure: KernelStructure) -> None:
+        self.parts: dict[int, Part] = {}  # by id of the new input unit
+        self.origins: dict[int, Sum] = {}  # by id of the new sum
+        self._structure = structure
+        self._done: dict[Hashable, Unit] = {}
+
+    def expand(self, root: Unit) -> Unit:
+        """Multiply a circuit by the kernel, without recursion: circuits may be deep."""
+        stack: list[_Key] = [((root,), self._structure.root)]
+        while stack:
+            key = stack[-1]
+            waiting = [below for below in self._below(key) if _name(below) not in self._done]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            if _name(key) not in self._done:
+                self._done[_name(key)] = self._combine(key)
+        return self._done[_name(((root,), self._structure.root))]
+
+    def _below(self, key: _Key) -> Iterable[_Key]:
+        """Pairs that the value of a pair follows from."""
+        units, part = key
+        if len(units) == 1 and isinstance(units[0], Sum):
+            return [((child,), part) for child in units[0].children]
+        if len(units) == 1 and isinstance(units[0], Product):
+            return [(units[0].children, part)]
+        if len(units) == 1:
+            return []
+        first, second = _halves(units)
+        splits = self._split(first, second, part)
+        return [pair for _, own, other in splits for pair in ((first, own), (second, other))]
+
+    def _split(
+        self, first: tuple[Unit, ...], second: tuple[Unit, ...], part: Part
+    ) -> list[tuple[float, Part, Part]]:
+        masks = (mask_of(v for unit in side for v in unit.scope) for side in (first, second))
+        return self._structure.split(part, *masks)
+
+    def _combine(self, key: _Key) -> Unit:
+        units, part = key
+        below = [self._done[_name(pair)] for pair in self._below(key)]
+        if len(units) == 1 and isinstance(units[0], Sum):
+            result: Unit = Sum(below, weights=units[0].weights)
+            self.origins[id(result)] = units[0]
+            return result
+        if len(units) == 1 and isinstance(units[0], Product):
+            return below[0]
+        if len(units) == 1:
+            # A copy for each part: what a unit stands for is found by its identity.
+            result = copy(units[0])
+            self.parts[id(result)] = part
+            return result
+        sides = _halves(units)
+        splits = self._split(*sides, part)
+        products = []
+        for pair in zip(below[::2], below[1::2], strict=True):
+            # A product of several factors of the circuit stays one product.
+            nested = [len(side) > 1 and isinstance(u, Product) for side, u in zip(sides, pair)]
+            factors = [u.children if join else (u,) for u, join in zip(pair, nested)]
+            products.append(Product([*factors[0], *factors[1]]))
+        if [weight for weight, _, _ in splits] == [1.0]:
+            return products[0]
+        return Sum(products, weights=[weight for weight, _, _ in splits])
+
+
+def _halves(units: tuple[Unit, ...]) -> tuple[tuple[Unit, ...], tuple[Unit, ...]]:
+    return units[: len(units) // 2], units[len(units) // 2 :]
+
+
+def _name(key: _Key) -> Hashable:
+    return tuple(id(unit) for unit in key[0]), key[1]
+
+
+def expected_kernels_at_points(
+    kernel: PointPlan, X: FloatArray, points: FloatArray, weights: SumWeights | None = None
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Integrate a kernel over the missing cells of rows, block by block of rows.
+
+    ``weights`` (n_edges, n) are those of the circuit of each row; by default those given its
+    observed cells.
+
+    Yields row numbers (p,), each row once and in no particular order, and their values (p, m):
+    E[k(x, s) | observed cells of x] at complete points s. Raises ``ZeroProbabilityError`` where
+    the observed cells of a row are impossible.
+    """
+    tables = _point_tables(kernel, points)
+    if tables is not None:
+        for block in row_slices(len(X), max(1, TABLE_BYTES // max(1, tables.bytes_per_row))):
+            given = None if weights is None else SumWeights(weights.log[:, block])
+            own = _weights(kernel, X[block], given)
+            yield np.arange(block.start, block.stop), tables.expected_kernels(X[block], own)
+        return
+    plan, weights = kernel.plan, _weights(kernel, X, weights)
+    for rows, streamed, log_values_of_rows in _row_blocks(kernel, X, points):
+        values = np.empty((plan.n_units, len(rows), len(points)))
+        for group in kernel.inputs:
+            if group is streamed:
+                _write_exponentials(log_values_of_rows, values, as_run(group.positions))
+            else:
+                _write_inputs(kernel, group, X[rows], points, values)
+        shared = SumWeights(weights.log[:, rows, None])
+        yield rows, feedforward(plan, values, "linear", shared)[plan.root]
+
+
+def _write_exponentials(logs: FloatArray, values: FloatArray, positions: Rows) -> None:
+    """Write exponentials, which may take the place of the logarithms, to some units."""
+    if isinstance(positions, slice):
+        np.exp(logs, out=values[positions])
+    else:
+        values[positions] = np.exp(logs, out=logs)
+
+
+def _point_tables(kernel: PointPlan, points: FloatArray) -> PointTables | None:
+    """Tables of distinct restrictions, where points repeat themselves enough to pay."""
+    plan = kernel.plan
+    if any(layer.scopes.shape[1] > 1 for _, layer in plan.inputs):
+        return None
+    distinct = [len(np.unique(points[:, v])) for v in plan.units[plan.root].scope]
+    if np.mean(distinct) > MAX_FRACTION * len(points):
+        return None
+    tables = PointTables(kernel, points)
+    return tables if tables.fraction <= MAX_FRACTION else None
+
+
+def _row_blocks(
+    kernel: PointPlan, X: FloatArray, points: FloatArray
+) -> Iterator[tuple[IntArray, InputGroup | None, Any]]:
+    """Cut rows into blocks that fit into the cache.
+
+    A group of joint units may take all rows at once and stream its log values in the order that
+    suits it; the other groups follow.
+    """
+    for group in kernel.inputs:
+        blocks = _log_blocks(kernel, group)
+        if blocks is not None:
+            columns = group.layer.scopes[0]
+            for rows, values in blocks(X[:, columns], points[:, columns]):
+                yield rows, group, values
+            return
+    n_rows = max(1, BLOCK_BYTES // (8 * kernel.plan.n_units * max(1, len(points))))
+    for block in row_slices(len(X), n_rows):
+        yield np.arange(block.start, block.stop), None, None
+
+
+def _log_blocks(kernel: PointPlan, group: InputGroup) -> Callable[..., Any] | None:
+    """What streams the values of a group; None for univariate units and sums of kernels."""
+    if group.layer.scopes.shape[1] == 1 or len(group.positions) < len(group.layer):
+        return None
+    terms = scope_terms(kernel.structure, group.part, group.layer)
+    kind = kind_of_term(group.layer, terms[0][1])
+    blocks = None if kind is None else rules_of(group.layer, kind).log_blocks
+    # Logarithms of one term can be streamed; sums of several need the values themselves.
+    if blocks is None or len(terms) > 1 or terms[0][0] != 1.0:
+        return None
+    return lambda X, points: blocks(group.layer, terms[0][1].functions, X, points)
+
+
+def bytes_per_point_row(plan: Plan) -> int:
+    """Estimate the memory that a pass against points holds for each row, without its blocks."""
+    # Densities of the row, and its own weights with their logarithms
+    return plan.bytes_per_row + 16 * len(plan.weights.log)
+
+
+def _weights(kernel: PointPlan, X: FloatArray, weights: SumWeights | None) -> SumWeights:
+    """Weights of the circuits of rows, in the plan of the circuit times the kernel."""
+    weights = posterior_weights(kernel.circuit, X) if weights is None else weights
+    if kernel.sources is None:
+        return weights
+    # Coefficients of the kernel are the same under every row; the others are the row's weights.
+    is_constant = kernel.sources < 0
+    log = np.empty((len(kernel.sources), len(X)))
+    log[is_constant] = kernel.plan.weights.log[is_constant, None]
+    log[~is_constant] = weights.log[kernel.sources[~is_constant]]
+    return SumWeights(log)
+
+
+def posterior_weights(plan: Plan, X: FloatArray) -> SumWeights:
+    """Weights of the conditional circuits of rows, θ_c p_c(x_o) / p_n(x_o): (n_edges, n).
+
+    Raises ``ZeroProbabilityError`` where the observed cells of a row are impossible.
+    """
+    if not plan.sum_layers and not any(layer.is_discrete for _, layer in plan.inputs):
+        # Nothing to choose from, and a density is positive everywhere.
+        return SumWeights(np.empty((0, len(X))))
+    values = log_values(plan, X)
+    require_possible(plan, values[plan.root])
+    posteriors = np.empty((len(plan.weights.log), len(X)))
+    for layer in plan.sum_layers:
+        posteriors[layer.edges] = layer.posteriors(values, plan.weights)
+    with np.errstate(divide="ignore"):
+        return SumWeights(np.log(posteriors, out=posteriors))
+
+
+def _write_inputs(
+    kernel: PointPlan, group: InputGroup, X: FloatArray, points: FloatArray, values: FloatArray
+) -> None:
+    """Write the expected part of each unit of a group at each row and point."""
+    columns = group.layer.scopes[group.units[0]]
+    if len(columns) > 1:
+        terms = scope_terms(kernel.structure, group.part, group.layer)
+        own = joint_at_points(group.layer, terms, X[:, columns], points[:, columns])
+        values[group.positions] = own[group.units]
+        return
+    function = kernel.structure.on_variable(group.part, int(columns[0]))
+    cells, targets = X[:, columns[0]], points[:, columns[0]]
+    missing = np.isnan(cells)
+    if missing.any():
+        expected = expected_at_points(group.layer, group.units, function, targets)
+        values[np.ix_(group.positions, missing)] = expected[:, None, :]
+    if not missing.all():
+        observed = value_of(function, cells[~missing, None], targets)
+        values[np.ix_(group.positions, ~missing)] = observed

@@ -1,1 +1,0 @@
-"""Expected kernels of one circuit against points."""
