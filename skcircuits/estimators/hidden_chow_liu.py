@@ -18,6 +18,8 @@ from skcircuits.trees import complete_rows
 
 _N_STATES = (16, 32, 64, 128)
 _MAX_CHOICE_ROWS = 10_000
+# Probabilities of boxes are exact in so many joint columns
+_BOX_COLUMNS = 3
 
 
 class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
@@ -46,12 +48,13 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     validation_fraction : float or None, default=0.1
         Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
         gets validation rows. None, and tables too small to spare a row: the training rows.
-    max_joint_columns : int, default=3
+    max_joint_columns : int, default=8
         Numbers that explain at least half of each other's variance may share a latent variable,
         so many at most, and have a joint normal distribution in each of its states: validation
-        rows decide for or against such groups. Probabilities of boxes are exact as long as no
-        more than three columns of a group are bounded. 1: no groups. Columns of which some
-        numbers have a probability of their own stay apart, but for integers of many values.
+        rows decide between such groups, groups of at most three and none. Probabilities of boxes
+        are exact as long as no more than three columns of a group are bounded; with 3 all are. 1:
+        no groups. Columns of which some numbers have a probability of their own stay apart, but
+        for fine grids, which then have densities.
     point_masses : bool, default=True
         Whether numbers may have a probability of their own: those of columns of a few evenly
         spaced integers, which then count as categories, all points of the grid that a column
@@ -149,7 +152,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         tol=1e-4,
         n_iter_no_change=8,
         validation_fraction=0.1,
-        max_joint_columns=3,
+        max_joint_columns=8,
         point_masses=True,
         categorical_features="from_dtype",
         handle_unknown="missing",
@@ -187,17 +190,19 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         numbers = _N_STATES if can_choose else _N_STATES[:1]
         if self.n_latent_states != "auto":
             numbers = (int(self.n_latent_states),)
-        groups = collinear_columns(latent, self.max_joint_columns) if can_choose else ()
-        if len(numbers) == 1 and not groups:
+        sizes = {self.max_joint_columns, min(self.max_joint_columns, _BOX_COLUMNS), 1}
+        shapes = [collinear_columns(latent, size) for size in sorted(sizes, reverse=True)]
+        shapes = list(dict.fromkeys(shapes)) if can_choose else [()]
+        if len(numbers) == len(shapes) == 1:
             result = self._learn(latent, *numbers, rows, generator)
             self.n_latent_states_, self.joint_columns_ = *numbers, ()
         else:
-            result = self._choose(latent, groups, numbers, rows, generator)
+            result = self._choose(latent, shapes, numbers, rows, generator)
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
         vars(self).update(self._attributes(result.state))
 
-    def _choose(self, latent, groups, numbers, rows, generator):
+    def _choose(self, latent, shapes, numbers, rows, generator):
         """The best pass, with and without joint columns, and with the best number of states."""
         # Of many rows, some tell what is worth its time
         tried, shown = latent, rows
@@ -207,7 +212,6 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
             shown = replace(rows, validation=rows.validation.take(some))
         held_out = self._cells(shown.validation)
         best, best_density = None, -np.inf
-        shapes = [groups, ()] if groups else [()]
         names = [f"{n} states" for n in numbers] * len(shapes)
         with self._stages(*names, "all rows") as (*contexts, last):
             stages = dict(zip(itertools.product(shapes, numbers), contexts, strict=True))
@@ -219,7 +223,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
                     # Probabilities of cells and densities of joint columns cannot be compared
                     density = (
                         result.state.mean_log_density(held_out, shown.validation.weight)
-                        if groups
+                        if len(shapes) > 1
                         else max(result.scores)
                     )
                     if best is not None and density <= best_density:

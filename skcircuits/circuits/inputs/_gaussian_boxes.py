@@ -49,7 +49,7 @@ def log_box_probability(stack: GaussianStack, lower: FloatArray, upper: FloatArr
                 must(
                     "boxes",
                     f"bound at most {_MAX_BOUNDED} columns of one multivariate Gaussian",
-                    "Bound fewer columns, or fit covariance_type='diag'.",
+                    "Bound fewer columns, or fit covariance_type='diag' or max_joint_columns=3.",
                     bounded_columns=group.observed[0].tolist(),
                 )
             )

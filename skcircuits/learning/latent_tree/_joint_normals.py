@@ -30,13 +30,15 @@ _MOST_CORRELATION = 1.0 - 1e-9
 class JointNormals:
     """Normal distributions of some columns given the latent state above them.
 
-    `columns`: their numbers; `location`, `scale` (k,): standard units; `gaussians`: one component
-    per latent state in these units.
+    `columns`: their numbers; `location`, `scale` (k,): standard units; `steps` (k,): of the grids
+    that columns were recorded on, 1 where there is none; `gaussians`: one component per latent
+    state in these units.
     """
 
     columns: tuple[int, ...]
     location: FloatArray
     scale: FloatArray
+    steps: FloatArray
     gaussians: FullGaussians
 
     @classmethod
@@ -50,10 +52,11 @@ class JointNormals:
         """Begin with equal states, in the standard units of rows (n, d)."""
         location = np.nanmean(X[:, columns], axis=0)
         scale = np.array([column.scale for column in described])
-        steps = np.array([column.resolution for column in described]) / scale
-        gaussians = FullGaussians.standard(steps**2 / 12.0, _MEAN_ROWS)
+        widths = np.array([column.resolution for column in described]) / scale
+        steps = np.array([column.resolution if column.is_grid else 1.0 for column in described])
+        gaussians = FullGaussians.standard(widths**2 / 12.0, _MEAN_ROWS)
         gaussians = gaussians.repeat(n_states, "shrunk", _MEAN_ROWS)
-        return cls(columns, location, scale, gaussians)
+        return cls(columns, location, scale, steps, gaussians)
 
     def standardize(self, X: FloatArray) -> FloatArray:
         """The columns of rows (n, d) in standard units, shape (n, k)."""
@@ -92,8 +95,8 @@ def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ..
     """Disjoint groups of at most `max_columns` numerical columns that explain each other.
 
     The pair with the largest correlation first, then the column whose variance the group explains
-    best, as long as half of it is explained. Columns with point masses stay apart, but for
-    integers of many values: their densities and probabilities are alike.
+    best, as long as half of it is explained. Columns with point masses stay apart, but for fine
+    grids: a density times the step is nearly a probability.
     """
     left = np.flatnonzero([not c and _is_dense(rows, v) for v, c in enumerate(rows.is_categorical)])
     correlations = _correlations(rows.X[:, left], rows.weight)
@@ -120,9 +123,9 @@ def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ..
 
 
 def _is_dense(rows: LatentRows, column: int) -> bool:
-    """Whether a numerical column has a density, or integers in place of one."""
+    """Whether a numerical column has a density, or a fine grid in place of one."""
     facts = describe_column(column, rows.X[:, column], rows.weight, 0, rows.point_masses)
-    return facts.is_smooth or (facts.is_grid and facts.resolution == 1.0)
+    return facts.is_smooth or facts.is_grid
 
 
 def _correlations(X: FloatArray, weight: FloatArray) -> FloatArray:

@@ -101,7 +101,7 @@ class LatentStep:
         return float(weight @ self.propagation.log_prob(self.tree, codes) / weight.sum())
 
     def mean_log_density(self, X: FloatArray, weight: FloatArray) -> float:
-        """Weighted mean log density of rows in the units of the columns.
+        """Weighted mean log density of rows, of columns on a grid per step.
 
         Parameters
         ----------
@@ -115,7 +115,10 @@ class LatentStep:
         float
             Comparable between trees with other cells or joint columns.
         """
-        return float(weight @ self.circuit.log_prob(X) / weight.sum())
+        log_density = self.circuit.log_prob(X)
+        for group in self.tree.emissions.joint.values():
+            log_density += ~np.isnan(X[:, group.columns]) @ np.log(group.steps)
+        return float(weight @ log_density / weight.sum())
 
 
 def learn_latent_tree(

@@ -257,7 +257,7 @@ def _restrict_gaussians(
     most = int((kinds == 2).sum(axis=1).max(initial=0))
     if most > MAX_BOUNDED:
         condition = f"bound at most {MAX_BOUNDED} columns of one multivariate Gaussian"
-        way_out = "Bound fewer columns, or fit covariance_type='diag'."
+        way_out = "Bound fewer columns, or fit covariance_type='diag' or max_joint_columns=3."
         raise CircuitPropertyError(must("conditions", condition, way_out, bounded=most))
     bounds = []
     for number, own in enumerate(kinds):
