@@ -124,6 +124,22 @@ def test_collinear_columns_leave_point_masses_and_unrelated_columns_apart():
     assert collinear_columns(rows, 1) == ()
 
 
+def test_columns_on_a_fine_grid_count_per_step_of_the_grid():
+    rng = np.random.default_rng(0)
+    length = np.round(rng.normal(size=(2, 900)), 1)
+    X = np.column_stack([length[0], np.round(2.0 * length[0] + 0.2 * length[1], 2)])
+    X[:40, 1] = np.nan
+    rows = LatentRows(
+        X, np.ones(900), np.zeros(X.shape, int), StateLayout([2] * 2), np.zeros(2, bool)
+    )
+    rows = replace(rows, joint_columns=collinear_columns(rows, 2))
+    assert rows.joint_columns == ((0, 1),)
+    *_, last = learn_latent_tree(rows, 2, rng)
+    # the second column has too many points for probabilities: its density stays as it is
+    expected = last.circuit.log_prob(X).mean() + np.log(0.1)
+    assert last.mean_log_density(X, rows.weight) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_full_step_is_the_step_of_the_general_mechanism(missing):
     rows = make_rows(1, missing=missing)
