@@ -212,7 +212,12 @@ class FullExpectation:
         return responsibilities.sum(axis=1), first, second
 
     def pairs(self, responsibilities: FloatArray) -> Sums:
-        """Products of residuals where two cells are observed, and their number, both (c, c)."""
+        """Products of residuals where two cells are observed, and their number, both (c, c).
+
+        Only the prior of one covariance is learned from them.
+        """
+        if self.gaussians.kind != "tied":
+            return ()
         observed = self.is_observed.astype(np.float64).T
         residuals = self.centered * observed
         products = (residuals * responsibilities[:, None]) @ residuals.transpose(0, 2, 1)

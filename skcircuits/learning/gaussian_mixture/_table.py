@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,9 +15,11 @@ from skcircuits.numerics._patterns import (
     group_patterns,
     unique_rows,
 )
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-_BLOCK_CELLS = 1 << 16  # cells per block of rows, for each component
+# Cells per block of rows, for each component: patterns of missing cells are worked out once for
+# a block, complete rows have none and stay in cache
+_BLOCK_CELLS, _COMPLETE_BLOCK_CELLS = 1 << 16, 1 << 13
 _SORTED_ROWS = 1 << 16  # about as many rows are sorted at once
 _MAX_GUESS_ROWS = 5000  # rows that a first guess of the covariance sees
 
@@ -89,9 +92,7 @@ class MixtureTable:
     ) -> MixtureTable:
         """Cut rows into blocks."""
         location, scale, jitter, cardinalities = columns
-        n_rows = max(1, _BLOCK_CELLS // max(1, numbers.shape[1]))
-        # one block without any row, too
-        blocks = [slice(i, i + n_rows) for i in range(0, max(1, len(numbers)), n_rows)]
+        blocks = _cut_blocks(np.isnan(numbers))
         return cls(numbers, codes, weights, location, scale, jitter, cardinalities, blocks, source)
 
     def take(self, rows: IntArray) -> MixtureTable:
@@ -154,6 +155,18 @@ class MixtureTable:
         """What the change of units takes from the log-likelihood of all rows."""
         observed = self.weights @ ~np.isnan(self.numbers)
         return float(observed @ np.log(self.scale))
+
+
+def _cut_blocks(missing: BoolArray) -> list[slice]:
+    """Cut rows into blocks, complete ones apart from others; no rows are one block."""
+    is_complete = ~missing.any(axis=1)
+    ends = [0, *(np.flatnonzero(np.diff(is_complete)) + 1).tolist(), len(missing)]
+    blocks = []
+    for start, stop in itertools.pairwise(ends):
+        n_cells = _COMPLETE_BLOCK_CELLS if is_complete[start:stop].all() else _BLOCK_CELLS
+        n_rows = max(1, n_cells // max(1, missing.shape[1]))
+        blocks += [slice(i, min(i + n_rows, stop)) for i in range(start, stop, n_rows)]
+    return blocks or [slice(0, 0)]
 
 
 def _resolution(column: FloatArray) -> float:
