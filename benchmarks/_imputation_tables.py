@@ -1,7 +1,8 @@
 """Tables of the imputation exam, and the masks that hide their cells.
 
 scikit-learn's tables, those of ``$SKCIRCUITS_DATA`` and simulated ones whose columns depend on one
-another in ways that no single family of densities has by nature.
+another in ways that no single family of densities has by nature. ``random_7`` is the seventh of
+endlessly many tables: what is chosen by some of them is examined on others.
 """
 
 import json
@@ -30,7 +31,11 @@ _MOST_CATEGORIES = 10  # of a target of scikit-learn's tables
 
 def load(name, max_rows):
     """Give a float table (categories as codes, NaN where missing) and the categorical columns."""
-    if name in SIMULATED:
+    if name.startswith("random_"):
+        X, categorical = _random_table(
+            np.random.default_rng([1, int(name.removeprefix("random_"))])
+        )
+    elif name in SIMULATED:
         X, categorical = SIMULATED[name](np.random.default_rng(0))
     elif name in BUNDLED:
         bunch = BUNDLED[name]()
@@ -169,6 +174,67 @@ def _simulated_zeros(rng):
     smokes = (rng.random(n) < 1 / (1 + np.exp(1 + 1.5 * health))).astype(float)
     columns = [amount, other, *scales, age, size, weight, job, smokes]
     return np.column_stack(columns), [8, 9]
+
+
+def _random_table(rng):
+    """Columns that depend on factors and on columns before them, each in a way of its own."""
+    n, n_columns = int(rng.integers(120, 600)), int(rng.integers(5, 18))
+    seen = list(rng.normal(size=(n, int(rng.integers(1, 4)))).T)
+    noise, categorical_rate = rng.choice([0.3, 0.7, 1.2]), rng.choice([0.0, 0.3, 0.6])
+    columns, categorical = [], []
+    for j in range(n_columns):
+        chosen = rng.choice(len(seen), min(len(seen), int(rng.integers(1, 4))), replace=False)
+        signal = _random_relation(np.stack([seen[i] for i in chosen]), rng)
+        signal = signal / max(signal.std(), 1e-9) + noise * _random_noise(n, rng)
+        if rng.random() < categorical_rate:
+            column = _cut(signal, int(rng.integers(2, 6)))
+            if rng.random() < 0.5:  # labels without an order
+                column = rng.permutation(6)[column.astype(int)].astype(float)
+            categorical.append(j)
+        else:
+            column = _random_scale(signal, rng)
+        columns.append(column)
+        seen.append((column - column.mean()) / max(column.std(), 1e-9))
+    return np.column_stack(columns), categorical
+
+
+def _random_relation(parents, rng):
+    """Sums, products, waves, steps or a tree of some columns (k, n)."""
+    slopes = rng.normal(size=len(parents))
+    kind = rng.choice(["sum", "sum", "product", "wave", "steps", "tree"])
+    if kind == "product":
+        return parents.prod(axis=0) + slopes @ parents
+    if kind == "wave":
+        return np.sin(2.0 * slopes @ parents)
+    if kind == "steps":
+        return slopes @ (parents > rng.normal(size=(len(parents), 1)))
+    if kind == "tree":
+        leaf = np.zeros(parents.shape[1], dtype=int)
+        for _ in range(3):
+            split = rng.integers(len(parents))
+            leaf = 2 * leaf + (parents[split] > np.quantile(parents[split], rng.uniform(0.2, 0.8)))
+        return rng.normal(size=8)[leaf]
+    return slopes @ parents
+
+
+def _random_noise(n, rng):
+    draws = rng.normal(size=n), rng.standard_t(3, n), rng.gamma(1.0, 1.0, n)
+    return draws[rng.integers(3)]
+
+
+def _random_scale(signal, rng):
+    """Numbers as they are, skewed, rounded, counted, cut off or with heavy tails."""
+    signal = np.clip(signal / signal.std(), -4.0, 4.0)
+    kind = rng.integers(6)
+    if kind == 1:
+        return np.exp(signal)
+    if kind == 2:
+        return np.round(10.0 * signal)
+    if kind == 3:
+        return rng.poisson(np.exp(0.7 * signal + 1.0)).astype(float)
+    if kind == 4:
+        return np.maximum(signal, np.quantile(signal, rng.uniform(0.1, 0.6)))
+    return np.sinh(signal) if kind == 5 else signal
 
 
 SIMULATED = {
