@@ -21,6 +21,7 @@ from skcircuits.estimators._base import (
     CATEGORICAL_CONSTRAINTS,
     Interval,
     StrOptions,
+    _num_samples,
     check_weights,
     fit_context,
 )
@@ -47,6 +48,7 @@ from skcircuits.learning.gaussian_mixture._table import MixtureTable
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
 # Starts of each kind of mixture in a pool that are left out: some end in poor optima
 _N_SPARE = 2
+_FIRST_ROWS = 10  # of a first batch, for each component
 _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
 
 
@@ -264,10 +266,10 @@ class GaussianMixtureDensity(CircuitDensity):
     def partial_fit(self, X, y=None, sample_weight=None):
         """Learn from some rows of a table that need not fit into memory.
 
-        The first rows are fitted as by `fit`: they decide which columns are categorical, the
-        number and kind of components, their prior and the probability of new categories. Later
-        ones, and those that come after a `fit`, are read once, by one iteration of on-line
-        expectation maximisation [4]_.
+        The first rows, at least ten for each component, are fitted as by `fit`: they decide
+        which columns are categorical, the number and kind of components, their prior and the
+        probability of new categories. Later ones, and those that come after a `fit`, are read
+        once, by one iteration of on-line expectation maximisation [4]_.
 
         Parameters
         ----------
@@ -283,6 +285,11 @@ class GaussianMixtureDensity(CircuitDensity):
         -------
         GaussianMixtureDensity
             The estimator.
+
+        Raises
+        ------
+        ValueError
+            If the first rows are too few.
 
         References
         ----------
@@ -301,6 +308,7 @@ class GaussianMixtureDensity(CircuitDensity):
         array([[3., 3.]])
         """
         if not self.__sklearn_is_fitted__():
+            _check_first_batch(_num_samples(X), self.n_components)
             return self._fit(X, sample_weight)
         X = self._read_table(X)
         sample_weight = check_weights(sample_weight, X)
@@ -511,6 +519,21 @@ def _check_size(table):
         subject = 'A table with n_components="rows"'
         condition = f"have at most {MAX_KERNEL_ROWS:,} different rows"
         raise ValueError(must(subject, condition, "Set n_components to a number.", n_rows=n_rows))
+
+
+def _check_first_batch(n_samples, n_components):
+    """Refuse so few first rows that units and priors taken from them would be meaningless."""
+    n_components = n_components if isinstance(n_components, Integral) else 1
+    least = _FIRST_ROWS * n_components
+    if n_samples < least:
+        raise ValueError(
+            must(
+                "The first batch",
+                f"have at least {least} rows, {_FIRST_ROWS} for each component",
+                "Collect more rows before the first call: they set units and priors for later.",
+                n_samples=n_samples,
+            )
+        )
 
 
 def _as_draw(settings, pool, total_weight):

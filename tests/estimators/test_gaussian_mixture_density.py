@@ -307,6 +307,14 @@ def test_batches_teach_most_of_what_the_whole_table_does(parameters):
     np.testing.assert_allclose(density.weights_.sum(), 1.0)
 
 
+def test_a_first_batch_that_cannot_set_units_is_refused():
+    X = two_groups()
+    with pytest.raises(ValueError, match="at least 20 rows, 10 for each component; got n_samples"):
+        GaussianMixtureDensity(n_components=2).partial_fit(X[:19])
+    density = GaussianMixtureDensity(n_components=2, random_state=0).partial_fit(X[::10])
+    assert density.partial_fit(X[:1]).score(X) > -20.0
+
+
 def test_a_fit_goes_on_with_further_rows_and_survives_those_that_it_refuses():
     X = two_groups()
     density = GaussianMixtureDensity(n_components=2, random_state=0).fit(X)
