@@ -120,11 +120,11 @@ class FactorGaussians:
         loadings, noise = (np.stack(parts) for parts in zip(*pairs, strict=True))
         return replace(self, stack=FactorStack(means, loadings, noise, stack.shape))
 
-    def adapt(self, sums: Sums, completeness: float, pairs: Sums) -> FactorGaussians:
+    def adapt(self, sums: Sums, completeness: float) -> FactorGaussians:
         """Keep the prior, whose strength is fixed."""
         return self
 
-    def relax(self, sums: Sums, pairs: Sums) -> FactorGaussians:
+    def relax(self, sums: Sums, together: FloatArray) -> FactorGaussians:
         """Keep the prior: one cell biases less than the rows vary."""
         return self
 
@@ -192,10 +192,6 @@ class FactorExpectation:
                 means = stack.means[k] + block.factors[k].T @ stack.loadings[g].T
                 result[block.rows] += responsibilities[k, block.rows, None] * means
         return np.where(np.isnan(self.numbers), result, self.numbers)
-
-    def pairs(self, responsibilities: FloatArray) -> Sums:
-        """Nothing: the prior does not adapt."""
-        return ()
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Moments summed over the observed cells of each column.

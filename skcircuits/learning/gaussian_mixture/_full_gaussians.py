@@ -30,8 +30,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 # but they keep covariances positive definite
 RIDGE_COUNT = 0.001
 # Rows that a covariance may be drawn by towards its target
-_STRENGTHS = np.geomspace(0.5, 2000.0, 25)
-_LEAST_ODDS, _MOST_ODDS = 1e-3, 1e3
+_STRENGTHS = np.geomspace(0.1, 2000.0, 30)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,18 +117,19 @@ class FullGaussians:
         shape = self.stack.shape if self.kind == "tied" else None
         return replace(self, stack=GaussianStack(means, covariances, shape))
 
-    def adapt(self, sums: Sums, completeness: float, pairs: Sums) -> Self:
+    def adapt(self, sums: Sums, completeness: float) -> Self:
         """Learn the prior of the covariances from the rows.
 
-        `completeness`: fraction of the cells that are observed; completed cells count less.
-        `pairs`: products of observed residuals and their numbers, both (c, c).
+        `completeness`: fraction of the cells that are observed; completed cells count less where
+        components have covariances of their own.
         """
         counts, _, _ = sums
         _, scatter = self._scatter(sums)
         if self.kind == "tied":
-            total = counts.sum()
-            diagonal = np.diag(np.maximum(np.diag(scatter) / max(total, 1e-300), 1e-6))
-            return replace(self, target=diagonal, strength=total * shrinkage_odds(*pairs))
+            total = counts.sum(keepdims=True)
+            diagonal = np.diag(np.maximum(np.diag(scatter) / max(total[0], 1e-300), 1e-6))
+            strength = _learned_strength(scatter[None], total, diagonal)
+            return replace(self, target=diagonal, strength=strength)
         target = self.target
         if self.kind == "shrunk":
             target = scatter.sum(axis=0) + 0.01 * counts.sum() * np.diag(np.diag(target))
@@ -138,19 +138,20 @@ class FullGaussians:
         strength = _learned_strength(completeness * scatter, completeness * counts, target)
         return replace(self, target=target, strength=strength)
 
-    def relax(self, sums: Sums, pairs: Sums) -> Self:
+    def relax(self, sums: Sums, together: FloatArray) -> Self:
         """Shrink one covariance by the square of the fraction that is best for its own error.
 
         That fraction is of the order of the relative sampling error: it biases regressions on
         imputed columns by as much as they vary, its square by an order less. Rows that lack one of
-        two cells repeat what the prior says, so that it counts against the others alone.
+        two cells repeat what the prior says, so that it counts against the others alone,
+        `together` (c, c) of each pair of columns.
         """
         if self.kind != "tied" or len(self.target) < 2:
             return self
         total = float(sums[0].sum())
         fraction = (self.strength / max(self.strength + total, 1e-300)) ** 2
-        together = float(pairs[1][np.triu_indices(len(self.target), 1)].mean())
-        return replace(self, strength=together * fraction / (1.0 - fraction))
+        n_rows = float(together[np.triu_indices(len(self.target), 1)].mean())
+        return replace(self, strength=n_rows * fraction / (1.0 - fraction))
 
     def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """New means (K, c) and scatter around them: (K, c, c), or (c, c) where tied."""
@@ -211,19 +212,6 @@ class FullExpectation:
             spread[:, diagonal, diagonal] += (own @ self.is_observed) * self.gaussians.jitter
         return responsibilities.sum(axis=1), first, second
 
-    def pairs(self, responsibilities: FloatArray) -> Sums:
-        """Products of residuals where two cells are observed, and their number, both (c, c).
-
-        Only the prior of one covariance is learned from them.
-        """
-        if self.gaussians.kind != "tied":
-            return ()
-        observed = self.is_observed.astype(np.float64).T
-        residuals = self.centered * observed
-        products = (residuals * responsibilities[:, None]) @ residuals.transpose(0, 2, 1)
-        weights = responsibilities.sum(axis=0)
-        return products.sum(axis=0), (observed * weights) @ observed.T
-
 
 def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> FloatArray:
     """Conditional covariances of the rows of a block, weighted (G, n) and summed, (G, c, c)."""
@@ -265,22 +253,3 @@ def _learned_strength(scatters: FloatArray, counts: FloatArray, target: FloatArr
         evidence -= half * np.log(_STRENGTHS[:, None] + spectrum).sum(axis=1)
         evidence += multigammaln(half, size) - multigammaln(0.5 * freedom, size)
     return float(_STRENGTHS[evidence.argmax()])
-
-
-def shrinkage_odds(products: FloatArray, counts: FloatArray) -> float:
-    """By how many rows of uncorrelated columns, for each row of data, to shrink correlations.
-
-    The fraction of the shrunk covariance that is diagonal has the least squared error, over all
-    correlations, at the sum of their sampling variances over the sum of their squares (Schaefer
-    and Strimmer, 2005, "A Shrinkage Approach to Large-Scale Covariance Matrix Estimation"). Only
-    cells that are observed together count, `counts` (c, c), with sums of products `products`:
-    completed ones would repeat what is believed already.
-    """
-    upper = np.triu_indices(len(products), 1)
-    mean_products = products / np.maximum(counts, 1e-300)
-    scales = np.sqrt(np.maximum(np.diag(mean_products), 1e-200))
-    correlations = np.clip((mean_products / np.outer(scales, scales))[upper], -1.0, 1.0)
-    errors = (1.0 - correlations**2) ** 2 / np.maximum(counts[upper], 1.0)
-    fraction = errors.sum() / max(float(np.square(correlations).sum()), 1e-300)
-    most = _MOST_ODDS / (1.0 + _MOST_ODDS)
-    return float(max(_LEAST_ODDS, min(fraction, most) / (1.0 - min(fraction, most))))

@@ -118,12 +118,6 @@ class KernelExpectation:
         scatter += np.diag((weights @ self.is_observed) * self.gaussians.jitter)
         return responsibilities.sum(axis=1), np.zeros(0), scatter
 
-    def pairs(self, responsibilities: FloatArray) -> Sums:
-        """Products of residuals where two cells are observed, and their number, both (c, c)."""
-        seen = self.is_observed.astype(np.float64)
-        products = self._products(responsibilities) * seen[:, :, None] * seen[:, None]
-        return products.sum(axis=0), (seen.T * responsibilities.sum(axis=0)) @ seen
-
     def _products(self, responsibilities: FloatArray) -> FloatArray:
         """Products of the residuals of each row, summed over components, (n, c, c).
 

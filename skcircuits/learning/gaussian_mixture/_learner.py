@@ -257,7 +257,7 @@ def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) ->
     counts in proportion to the rows before it, since those were read by poorer parameters.
     """
     state = replace(state, centres=None)  # further rows are other ones
-    log_likelihood, (*sums, _) = _expect(table, state)
+    log_likelihood, sums = _expect(table, state)
     known, added = state.total_weight, table.total_weight
     total = known + added
     step = added * (2.0 * known + added) / total**2
@@ -282,15 +282,15 @@ def _step(
 ) -> MixtureState:
     """One iteration; `responsibilities` (K, n) replace those of the state."""
     is_adapting = state.step in _ADAPT_STEPS
-    log_likelihood, (*sums, pairs) = _expect(table, state, responsibilities, is_adapting)
+    log_likelihood, sums = _expect(table, state, responsibilities)
     bound = log_likelihood + state.gaussians.log_prior()
     bound += state.categories.log_prior(state.weights, settings.pseudo_count)
     bound /= table.total_weight or 1.0  # no row has an observed cell
     gaussians = state.gaussians
     if is_adapting:
-        gaussians = gaussians.adapt(sums[1], table.completeness, pairs)
+        gaussians = gaussians.adapt(sums[1], table.completeness)
         if settings.is_draw:
-            gaussians = gaussians.relax(sums[1], pairs)
+            gaussians = gaussians.relax(sums[1], table.rows_together)
     gain = abs(bound - state.lower_bound)
     stepped = replace(
         state,
@@ -302,18 +302,17 @@ def _step(
         at_optimum=state.step > _ADAPT_STEPS.start and gain < settings.tol,
         total_weight=table.total_weight,
     )
-    return _maximize(stepped, tuple(sums), settings.pseudo_count)
+    return _maximize(stepped, sums, settings.pseudo_count)
 
 
 def _expect(
     table: MixtureTable,
     state: MixtureState,
     responsibilities: FloatArray | None = None,
-    with_pairs: bool = False,
-) -> tuple[float, tuple[Sums, Sums, Sums, Sums]]:
-    """Log-likelihood, and sums over the rows: counts, numbers, categories, and pairs of cells."""
+) -> tuple[float, tuple[Sums, Sums, Sums]]:
+    """Log-likelihood, and sums over the rows: counts, numbers and categories."""
     log_likelihood = 0.0
-    totals: list[tuple[Sums, Sums, Sums, Sums]] = []
+    totals: list[tuple[Sums, Sums, Sums]] = []
     for rows in table.blocks:
         groups = table.groups(rows) if state.gaussians.uses_patterns else []
         numbers, codes, log_joint = expect(state, table.numbers[rows], table.codes[rows], groups)
@@ -325,12 +324,11 @@ def _expect(
             own = responsibilities[:, rows]
         own = own * table.weights[rows]
         log_likelihood += float(table.weights[rows] @ log_density)
-        pairs = numbers.pairs(own) if with_pairs else ()
-        totals.append(((own.sum(axis=1),), numbers.sums(own), codes.sums(own), pairs))
-    counts, of_numbers, of_codes, of_pairs = (
+        totals.append(((own.sum(axis=1),), numbers.sums(own), codes.sums(own)))
+    counts, of_numbers, of_codes = (
         tuple(sum(parts) for parts in zip(*kind, strict=True)) for kind in zip(*totals, strict=True)
     )
-    return log_likelihood, (counts, of_numbers, of_codes, of_pairs)
+    return log_likelihood, (counts, of_numbers, of_codes)
 
 
 def _maximize(state: MixtureState, sums: tuple[Sums, ...], pseudo_count: float) -> MixtureState:

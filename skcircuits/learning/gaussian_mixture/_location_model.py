@@ -234,7 +234,7 @@ class LocationGaussians(FullGaussians):
         n_effects = 1 + sum(np.sum(self.factors == j) - 1 for j in set(self.factors) - {-1})
         return int(n_effects) * size + size * (size + 1) // 2
 
-    def adapt(self, sums: Sums, completeness: float, pairs: Sums) -> Self:
+    def adapt(self, sums: Sums, completeness: float) -> Self:
         """Learn the priors of the effects of each observed column, and of the covariance.
 
         One iteration of expectation maximisation for the variance of a column's effects,
@@ -251,7 +251,7 @@ class LocationGaussians(FullGaussians):
             energy = squares[own].sum() + size * np.diag(inverse)[own].sum()
             rows[own] = np.clip(size * own.sum() / max(energy, 1e-300), *_EFFECT_ROWS)
         adapted = replace(self, effect_rows=rows)
-        return super(LocationGaussians, adapted).adapt(sums, completeness, pairs)
+        return super(LocationGaussians, adapted).adapt(sums, completeness)
 
     def maximize(self, sums: Sums) -> LocationGaussians:
         """Effects by ridge regression on the levels, and the covariance around them."""

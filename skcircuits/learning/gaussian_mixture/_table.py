@@ -136,6 +136,13 @@ class MixtureTable:
         observed = self.weights @ ~np.isnan(self.numbers)
         return float(observed.mean()) / self.total_weight
 
+    @cached_property
+    def rows_together(self) -> FloatArray:
+        """Weight of the rows in which two numeric cells are observed, shape (c, c)."""
+        observed = (~np.isnan(self.numbers)).astype(np.float64)
+        result: FloatArray = (observed.T * self.weights) @ observed
+        return result
+
     def covariance(self) -> FloatArray:
         """First guess of the covariance from pairs of observed cells, shape (c, c)."""
         chosen = self.numbers[:: max(1, len(self.numbers) // _MAX_GUESS_ROWS)]
@@ -159,7 +166,7 @@ class MixtureTable:
 
 def _cut_blocks(missing: BoolArray) -> list[slice]:
     """Cut rows into blocks, complete ones apart from others; no rows are one block."""
-    is_complete = ~missing.any(axis=1)
+    is_complete = np.logical_not(missing.any(axis=1))
     ends = [0, *(np.flatnonzero(np.diff(is_complete)) + 1).tolist(), len(missing)]
     blocks = []
     for start, stop in itertools.pairwise(ends):

@@ -76,7 +76,7 @@ class JointNormals:
 
     def adapt(self, sums: Sums) -> JointNormals:
         """Choose by how many rows each covariance is drawn towards that within all states."""
-        return replace(self, gaussians=self.gaussians.adapt(sums, 1.0, ()))
+        return replace(self, gaussians=self.gaussians.adapt(sums, 1.0))
 
     def maximize(self, sums: Sums) -> JointNormals:
         """The normal distributions that fit the statistics."""
