@@ -13,7 +13,7 @@ from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._training_rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
-from skcircuits.learning.continuous_mixture._learner import (
+from skcircuits.learning._continuous_mixture import (
     ContinuousSchedule,
     complete_by_latent_tree,
     learn_continuous_mixture,

@@ -16,21 +16,24 @@ from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._targets import is_continuous, without_other_columns
-from skcircuits.stein.categorical._collapsed import MAX_SECONDS, estimated_seconds, shared_block
-from skcircuits.stein.categorical._collapsed_rows import (
+from skcircuits.stein.categorical._collapsed import (
+    MAX_SECONDS,
     check_joint_states,
+    estimated_seconds,
     row_measures,
     rows_block,
+    shared_block,
 )
 from skcircuits.stein.categorical._measures import (
     Measures,
+    ProductTerm,
     point_block,
     product_block,
+    product_terms,
     state_vectors,
     stein_measures,
 )
 from skcircuits.stein.categorical._operators import OPERATORS
-from skcircuits.stein.categorical._product_terms import ProductTerm, product_terms
 from skcircuits.stein.langevin import langevin_block, radial_profile, score_points
 
 # Blocks this small stay in the cache; a task is large enough to be worth sending to a

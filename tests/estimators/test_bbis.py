@@ -21,7 +21,7 @@ from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_discrepancy, stein_gram
-from skcircuits.stein._identities import energy_residuals
+from skcircuits.stein._forms import energy_residuals
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
 from skcircuits.predictions import find_closed_form
 from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._rows import IncompleteRows, Response
-from skcircuits.predictions.models._softmax import SoftmaxForm
+from skcircuits.predictions.models._logistic import SoftmaxForm
 
 NAN = np.nan
 

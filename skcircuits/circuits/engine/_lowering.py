@@ -21,7 +21,6 @@ from operator import attrgetter
 
 import numpy as np
 
-from skcircuits.circuits.engine._joint_table import CodeBook
 from skcircuits.circuits.engine._layers import BlockLayer, ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.engine._passes import MIN_ROOT, can_be_linear, run_steps
 from skcircuits.circuits.engine._plan import Plan
@@ -30,7 +29,7 @@ from skcircuits.circuits.engine._policy import (
     MAX_BATCH_VALUES,
     MIN_ROWS_PER_STEP,
 )
-from skcircuits.circuits.engine._tabulation import tabulated
+from skcircuits.circuits.engine._tables import CodeBook, tabulated
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
 from skcircuits.circuits.structure.units import Product, Scope, depth_first

@@ -29,7 +29,7 @@ from skcircuits.circuits.engine._policy import (
     MAX_TRACE_VALUES,
     MIN_PAIRS,
 )
-from skcircuits.circuits.engine._tabulation import tabulated
+from skcircuits.circuits.engine._tables import tabulated
 from skcircuits.circuits.queries._moments import require_possible
 from skcircuits.numerics._random import DrawSource, InverseCdf, RowStreams, draw_source
 from skcircuits.parallel import row_slices

@@ -15,7 +15,7 @@ from scipy import sparse
 from skcircuits.circuits.engine._passes import backward, input_flows, linear_values, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._policy import MANY_ROWS
-from skcircuits.circuits.engine._tabulation import tabulated
+from skcircuits.circuits.engine._tables import tabulated
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs.base import DiscreteInputLayer, NumericalLayer, StateFlows
 from skcircuits.circuits.queries._likelihood import log_partition

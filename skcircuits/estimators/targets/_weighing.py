@@ -18,8 +18,14 @@ from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import MAX_CELL
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
 from skcircuits.stein._columns import SteinColumns
-from skcircuits.stein._forms import DenseForm, estimate_discrepancy, low_rank_form
-from skcircuits.stein._identities import energy_residuals, scaled_features, separate_parts
+from skcircuits.stein._forms import (
+    DenseForm,
+    energy_residuals,
+    estimate_discrepancy,
+    low_rank_form,
+    scaled_features,
+    separate_parts,
+)
 from skcircuits.stein._ridge import (
     FunctionModel,
     coordinate_functions,

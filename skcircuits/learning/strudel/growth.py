@@ -1,22 +1,149 @@
-"""Growing a Strudel circuit until validation stops it, then a mixture on its structure."""
+"""Growing a Strudel circuit until validation stops it, then a mixture on its structure.
+
+In a deterministic circuit every row uses the same edges whatever the weights, so the flows
+are computed once: with F the (rows x edges) indicator matrix, the log likelihoods of all
+components are F log θ and their expected counts Fᵀ R.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from scipy import sparse
 
-from skcircuits.learning.strudel._shared_structure import (
-    SharedMixture,
-    SharedStructure,
-    learn_shared_mixture,
-)
+from skcircuits.circuits import Circuit, Sum
+from skcircuits.learning.strudel._structure import SumNode, UnitBuilder, nodes_above, route
 from skcircuits.learning.strudel.learner import StrudelLearner, StrudelStep
+from skcircuits.numerics._arrays import logsumexp
+from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import learn_tree_mixture
 
 _MAX_MIXTURE_STEPS = 100
 _MIXTURE_PATIENCE = 5
+
+
+class SharedStructure:
+    """A deterministic circuit as a matrix of flows.
+
+    `step`: the circuit; `sums`: sums with a choice that training rows reach; `starts` (n_sums,):
+    first edge of each; `sum_of_edge` (n_edges,): position of the sum each edge belongs to;
+    `single` (n_edges,): weights of the single circuit; `flows` (n_rows, n_edges): 1 where a row
+    uses an edge; training rows, then validation rows; `rest` (n_rows,): log probability of the
+    choices at all other sums.
+    """
+
+    def __init__(self, step: StrudelStep) -> None:
+        learner = step.learner
+        self.step = step
+        self.sums: list[SumNode] = []
+        self.rest = np.zeros(len(learner.codes))
+        rows: list[IntArray] = []
+        fractions: list[FloatArray] = []
+        for node, taken in route(learner.root, step.n_splits, learner.codes):
+            counts = node.at(step.n_splits)[1]
+            if len(counts) == 1:
+                continue
+            weights = step.weights_of(node)
+            if counts.any():
+                self.sums.append(node)
+                fractions.append(weights)
+                rows += taken
+            else:
+                for part, weight in zip(taken, weights):
+                    self.rest[part] += np.log(weight)
+        lengths = np.array([len(part) for part in fractions], dtype=np.int64)
+        self.starts = np.cumsum(lengths) - lengths
+        self.sum_of_edge = np.repeat(np.arange(len(lengths)), lengths)
+        self.single = np.concatenate([np.ones(0), *fractions])
+        self.flows = _indicator_matrix(rows, len(learner.codes))
+
+
+def _indicator_matrix(rows: list[IntArray], n_rows: int) -> sparse.csr_array:
+    """Matrix (n_rows, n_columns) with ones at the given rows of each column."""
+    indptr = np.cumsum([0, *map(len, rows)])
+    indices = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
+    ones = np.ones(len(indices))
+    return sparse.csc_array((ones, indices, indptr), shape=(n_rows, len(rows))).tocsr()
+
+
+@dataclass(frozen=True)
+class SharedMixture:
+    """A mixture after a step.
+
+    `structure`: shared by all components; `fractions` (n_components,): mixture weights; `weights`
+    (n_edges, n_components): weights of the edges in each component; `log_density`,
+    `validation_log_density`: mean log probability of the training and of the validation rows.
+    """
+
+    structure: SharedStructure
+    fractions: FloatArray
+    weights: FloatArray
+    log_density: float
+    validation_log_density: float
+
+    @cached_property
+    def circuit(self) -> Circuit:
+        """One sum over the components; input units are their own."""
+        structure = self.structure
+        step = structure.step
+        learner = step.learner
+        builder = UnitBuilder(learner.shape, learner.root, step.n_splits)
+        position = {node: i for i, node in enumerate(structure.sums)}
+        # What no training row reaches has the single circuit's weights in all components.
+        reached = nodes_above(learner.root, step.n_splits, position)
+        single = builder.build(step.weights_of)
+        shared = {node: unit for node, unit in single.items() if node not in reached}
+        components = []
+        for weights in self.weights.T:
+            pieces = np.split(weights, structure.starts[1:])
+
+            def weights_of(node: SumNode, pieces: list[FloatArray] = pieces) -> FloatArray:
+                own = position.get(node)
+                return step.weights_of(node) if own is None else pieces[own]
+
+            components.append(builder.build(weights_of, shared)[learner.root])
+        return Circuit(Sum(components, weights=self.fractions))
+
+
+def learn_shared_mixture(
+    structure: SharedStructure, responsibilities: FloatArray, *, shrinkage: float = 1.0
+) -> Iterator[SharedMixture]:
+    """Learn the weights of all components by expectation maximisation.
+
+    `responsibilities` (n_rows, n_components).
+    """
+    training, validation = structure.step.learner.weights.T
+    n_components = responsibilities.shape[1]
+    while True:
+        weighted = responsibilities * training[:, None]
+        fractions = (weighted.sum(axis=0) + 1 / n_components) / (training.sum() + 1)
+        weights = _shrunken(structure, structure.flows.T @ weighted, shrinkage)
+        log_joint = structure.flows @ np.log(weights) + structure.rest[:, None] + np.log(fractions)
+        log_density = logsumexp(log_joint, axis=1)
+        yield SharedMixture(
+            structure,
+            fractions,
+            weights,
+            _mean(log_density, training),
+            _mean(log_density, validation),
+        )
+        responsibilities = np.exp(log_joint - log_density[:, None])
+
+
+def _shrunken(structure: SharedStructure, counts: FloatArray, shrinkage: float) -> FloatArray:
+    """Weights from counts, drawn towards those of the single circuit."""
+    counts = counts + shrinkage * structure.single[:, None]
+    totals = np.add.reduceat(counts, structure.starts, axis=0)
+    return counts / totals[structure.sum_of_edge]
+
+
+def _mean(values: FloatArray, weight: FloatArray) -> float:
+    """Weighted mean; NaN where there is no row."""
+    total = weight.sum()
+    return float(values @ weight / total) if total > 0 else float("nan")
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ from skcircuits.predictions.models._additive import (
     score_parts,
 )
 from skcircuits.predictions.models._kernel_expansions import nystroem_form
-from skcircuits.predictions.models._logistic import LogisticForm
-from skcircuits.predictions.models._softmax import SoftmaxForm
+from skcircuits.predictions.models._logistic import LogisticForm, SoftmaxForm
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 REGRESSORS = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.graphical.inference._elimination_tree import EliminationTree
+from skcircuits.graphical.inference._elimination import EliminationTree
 from skcircuits.graphical.inference._posterior import Solution
 from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.parallel import memory_bound_chunks

@@ -5,15 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.kernels.families._structure import value_of
+from skcircuits.kernels.families.base import Kernel as KernelFamily
+from skcircuits.kernels.families.base import structure_of
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray, Kernel
 from skcircuits.stein._targets import full_conditionals, state_counts
 from skcircuits.stein.categorical._operators import OPERATORS, Atoms
-from skcircuits.stein.categorical._product_terms import ProductTerm
 
 # Where kernels of single variables vary more than this their ratios would lose digits, and beyond
 # this many products of states per variable they cost more than they save.
@@ -21,6 +23,33 @@ _MAX_RATIO, _MAX_PRODUCTS = 1e6, 36
 
 # Rows of states, as floats with NaN or as codes.
 Rows = TypeVar("Rows", FloatArray, IntArray)
+
+
+@dataclass(frozen=True)
+class ProductTerm:
+    """``weight * prod_j tables[j][x_j, y_j]``."""
+
+    weight: float
+    tables: dict[int, FloatArray]  # (k_j, k_j)
+
+
+def product_terms(kernel: Any, counts: IntArray) -> list[ProductTerm] | None:
+    """Write a kernel as a sum of products of tables."""
+    # A plain function of rows cannot tell how it factorises.
+    if not isinstance(kernel, KernelFamily):
+        return None
+    # Polynomial kernels couple the variables through powers of sums.
+    terms = structure_of(kernel, range(len(counts))).product_terms()
+    if terms is None:
+        return None
+    states = [np.arange(k, dtype=np.float64) for k in counts]
+    return [
+        ProductTerm(
+            weight,
+            {j: value_of(functions[j], values[:, None], values) for j, values in enumerate(states)},
+        )
+        for weight, functions in terms
+    ]
 
 
 @dataclass(frozen=True)

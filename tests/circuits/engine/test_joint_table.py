@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits.engine._joint_table import (
+from skcircuits.circuits.engine._tables import (
     CodeBook,
     JointTable,
     JointTableLayer,

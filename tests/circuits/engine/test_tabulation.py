@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product, Sum
-from skcircuits.circuits.engine import _tabulation
-from skcircuits.circuits.engine._joint_table import JointTableLayer
+from skcircuits.circuits.engine import _tables
 from skcircuits.circuits.engine._passes import (
     feedforward,
     input_buffer,
@@ -15,7 +14,7 @@ from skcircuits.circuits.engine._passes import (
 )
 from skcircuits.circuits.engine._plan import compile_plan
 from skcircuits.circuits.engine._policy import TRACE_TABLES
-from skcircuits.circuits.engine._tabulation import tabulated
+from skcircuits.circuits.engine._tables import JointTableLayer, tabulated
 from skcircuits.circuits.queries import _completion, _moments
 from skcircuits.circuits.queries._completion import sample_completions
 from skcircuits.numerics._random import RowStreams
@@ -26,7 +25,7 @@ from tests.reference.random_circuits import random_circuit, random_rows
 
 def put_tables_everywhere(monkeypatch):
     budget = TRACE_TABLES._replace(min_units=0, max_remaining=1.0)
-    monkeypatch.setattr(_tabulation.tabulated, "__defaults__", ("log", budget))
+    monkeypatch.setattr(_tables.tabulated, "__defaults__", ("log", budget))
     monkeypatch.setattr(_completion, "MANY_ROWS", 0)
     monkeypatch.setattr(_moments, "MANY_ROWS", 0)
 

@@ -16,11 +16,11 @@ from skcircuits.stein.categorical._measures import (
     moved_rows,
     point_block,
     product_block,
+    product_terms,
     state_vectors,
     stein_measures,
 )
 from skcircuits.stein.categorical._operators import barker_atoms, difference_atoms
-from skcircuits.stein.categorical._product_terms import product_terms
 
 
 def conditional(p):

@@ -2,17 +2,17 @@ import itertools
 
 import numpy as np
 import pytest
+from skcircuits.learning import _continuous_mixture
 
 from skcircuits.circuits import Bernoulli, Circuit
-from skcircuits.learning.continuous_mixture import _mixture
-from skcircuits.learning.continuous_mixture._decoder import Decoder
-from skcircuits.learning.continuous_mixture._learner import (
+from skcircuits.learning._continuous_mixture import (
+    ContinuousMixture,
     ContinuousSchedule,
+    Decoder,
+    TreeFeatures,
     _drawn_again,
     learn_continuous_mixture,
 )
-from skcircuits.learning.continuous_mixture._mixture import ContinuousMixture
-from skcircuits.learning.continuous_mixture._tree_features import TreeFeatures
 from skcircuits.trees import StateLayout, chow_liu_tree
 
 CARDINALITIES = [2, 3, 1, 4, 2]
@@ -118,7 +118,7 @@ def test_memory_of_incomplete_rows_is_bounded(features, monkeypatch):
         return evidence(self, rows, cells)
 
     monkeypatch.setattr(ContinuousMixture, "_log_evidence", spy)
-    monkeypatch.setattr(_mixture, "_CELLS_AT_ONCE", 12)
+    monkeypatch.setattr(_continuous_mixture, "_CELLS_AT_ONCE", 12)
     np.testing.assert_allclose(mixture.log_prob(codes), expected, rtol=1e-12)
     assert sum(sizes) == 9 and max(sizes) <= 2
 

@@ -1,1 +1,0 @@
-"""Continuous mixtures of tree-shaped circuits."""
