@@ -2,9 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
-from skcircuits.learning import _continuous_mixture
 
 from skcircuits.circuits import Bernoulli, Circuit
+from skcircuits.learning import _continuous_mixture
 from skcircuits.learning._continuous_mixture import (
     ContinuousMixture,
     ContinuousSchedule,
