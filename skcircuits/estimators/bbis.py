@@ -28,9 +28,9 @@ from skcircuits.estimators.targets._inference_data import (
 )
 from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
-from skcircuits.estimators.targets._target_labels import align_labels
 from skcircuits.estimators.targets._weighing import WeighingProblem, first_positions
 from skcircuits.estimators.targets._weighted_samples import (
+    align_labels,
     check_method,
     complete_rows,
     function_values,

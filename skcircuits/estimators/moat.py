@@ -17,9 +17,8 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._density import BaseDensity, check_observed
 from skcircuits.estimators.shared._discrete import ColumnStates
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.shared._moat_queries import TreeQueriesMixin
+from skcircuits.estimators.shared._moat_queries import RestrictedTrees, TreeQueriesMixin
 from skcircuits.estimators.shared._training_rows import TrainingRows, ValidationMixin
-from skcircuits.estimators.shared.queries._tree_conditions import RestrictedTrees
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,

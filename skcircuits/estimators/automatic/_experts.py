@@ -1,21 +1,35 @@
-"""Densities that may answer together, and what they say of held-out cells."""
+"""Densities that may answer together: what they say of held-out cells, and their weights.
+
+Densities that follow numbers well may still lose what categories say of them: a log density of
+whole rows hardly shows it, frequencies of pairs of categories and intervals do.
+"""
 
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits.estimators.automatic._pairs import PairTables
-from skcircuits.estimators.automatic._stacking import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, MAX_LOCATION_ROWS
-from skcircuits.learning.gaussian_mixture._held_out import Predictions, mean_bounds, split_table
+from skcircuits.learning.gaussian_mixture._held_out import (
+    Answers,
+    Predictions,
+    mean_bounds,
+    split_table,
+)
 from skcircuits.parallel import Parallel, delayed
 
+# Held-out cells that the prior of densities weighs: few cells cannot tell them apart, and equal
+# weights are hard to beat by chance
+_PRIOR_CELLS = 10.0
+_QUANTILES = (0.25, 0.5, 0.75)
+_PRIOR_ROWS = 0.5  # spread evenly over the cells of a pair
+_LEAST_ROWS = 20  # rows in which both cells of a pair are observed, for a misfit to count
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
@@ -28,6 +42,110 @@ _TRIAL = {
     "latent_tree": {"max_iter": 30},
     "wmispn": {},
 }
+
+
+def stacking_weights(parts, prior=_PRIOR_CELLS):
+    """Weights (K,) whose average answers best, on the simplex.
+
+    Squared errors of the average mean plus log losses of the average likelihood are convex in the
+    weights, and so is a Dirichlet prior around equal ones: no start matters (Breiman, 1996,
+    "Stacked Regressions"; Yao et al., 2018, "Using Stacking to Average Bayesian Predictive
+    Distributions").
+
+    `parts`: answers to the cells of each split, `Answers` of the same K densities; `prior`: cells
+    that the prior weighs.
+    """
+    means, truth, number_weights, likelihoods, log_weights = (
+        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+    )
+    weighted = means * number_weights[:, None]
+    quadratic, linear = weighted.T @ means, weighted.T @ truth
+    n_members = means.shape[1]
+    scale = 1.0 / (len(truth) + len(log_weights) + prior)
+
+    def objective(logits):
+        weights = np.exp(logits - logits.max())
+        weights = np.maximum(weights / weights.sum(), 1e-300)
+        average = likelihoods @ weights
+        own_prior = prior / n_members
+        loss = weights @ quadratic @ weights - 2.0 * linear @ weights
+        loss -= log_weights @ np.log(average) + own_prior * np.log(weights).sum()
+        gradient = 2.0 * (quadratic @ weights - linear)
+        gradient -= (log_weights / average) @ likelihoods
+        # by the logits; the prior's part is written out, where a weight may vanish
+        slopes = weights * (gradient - weights @ gradient) - own_prior + prior * weights
+        return scale * loss, scale * slopes
+
+    found = minimize(objective, np.zeros(n_members), jac=True, method="L-BFGS-B")
+    weights = np.exp(found.x - found.x.max())
+    return weights / weights.sum()
+
+
+class PairTables:
+    """Tables of each category column by the quarters of each numerical one.
+
+    `rows` (n, d) set the quartiles; `cardinalities` (d,): categories per column, 0 for numbers.
+    """
+
+    def __init__(self, rows, cardinalities):
+        self.categorical = np.flatnonzero(cardinalities)
+        numerical = np.flatnonzero(cardinalities == 0)
+        self.numerical = [j for j in numerical if not np.isnan(rows[:, j]).all()]
+        self.sizes = cardinalities[self.categorical]
+        self.edges = [
+            np.quantile(own[~np.isnan(own)], _QUANTILES) for own in rows[:, self.numerical].T
+        ]
+
+    @property
+    def n_pairs(self):
+        """Number of pairs of columns."""
+        return len(self.categorical) * len(self.numerical)
+
+    def counts(self, rows):
+        """Counts (n_categories, 4) of each pair, over the rows that have both cells."""
+        labels = [
+            rows[:, j, None] == np.arange(k)
+            for j, k in zip(self.categorical, self.sizes, strict=True)
+        ]
+        quarters = []
+        for j, edges in zip(self.numerical, self.edges, strict=True):
+            place = np.searchsorted(edges, rows[:, j], side="right")
+            here = place[:, None] == np.arange(len(edges) + 1)
+            quarters.append(here & ~np.isnan(rows[:, j, None]))
+        first, second = (np.hstack(own).astype(np.float64) for own in (labels, quarters))
+        tables = first.T @ second
+        return [
+            tables[start : start + size, part : part + 4]
+            for start, size in zip(np.cumsum(self.sizes) - self.sizes, self.sizes, strict=True)
+            for part in range(0, 4 * len(self.numerical), 4)
+        ]
+
+    def probabilities(self, draws):
+        """Probabilities of the cells of all pairs under a density, from its draws."""
+        tables = [own + _PRIOR_ROWS / own.size for own in self.counts(draws)]
+        return [own / own.sum() for own in tables]
+
+    def answers(self, rows, probabilities):
+        """What K densities say of the pairs in some rows; those of a row count as one cell."""
+        counts = np.concatenate([own.ravel() for own in self.counts(rows)])
+        likelihoods = [np.concatenate([own.ravel() for own in tables]) for tables in probabilities]
+        nothing = np.zeros((0, len(probabilities)))
+        return Answers(
+            nothing,
+            np.zeros(0),
+            np.zeros(0),
+            np.stack(likelihoods, axis=1),
+            counts / max(1, self.n_pairs),
+        )
+
+    def largest_misfit(self, rows, probabilities):
+        """Largest difference of a frequency in some rows from its probability."""
+        misfits = [
+            np.abs(own / own.sum() - expected).max()
+            for own, expected in zip(self.counts(rows), probabilities, strict=True)
+            if own.sum() >= _LEAST_ROWS
+        ]
+        return float(max(misfits, default=0.0))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Questions to a fitted mixture of all trees beyond those every density answers."""
+"""Queries to a fitted mixture of all trees beyond those of every density; answers in boxes."""
 
 import numpy as np
 
 from skcircuits.estimators._base import check_is_fitted, make_generator
-from skcircuits.exceptions import must, require_count
+from skcircuits.exceptions import CircuitPropertyError, must, require_count
 from skcircuits.trees import (
     conditional_marginals,
     edges_of,
@@ -140,3 +140,118 @@ class TreeQueriesMixin:
     def _by_column(self, states):
         """Split the last axis (flat states) into columns of the table."""
         return np.split(states, self._states.layout.offsets[1:], axis=-1)
+
+
+class RestrictedTrees:
+    """Answers under boxes, as `RestrictedCircuit` gives them.
+
+    `coverage` holds per column the fraction of each state that lies in each box, (n_boxes, k);
+    `log_mass_of` gives log probabilities of such evidence, `draw_states` completions of one row,
+    `find_best` most probable ones. They are exact where few joint states are possible, else
+    averages over trees and searches.
+    """
+
+    def __init__(
+        self, coverage, boxes, observed, discretizer, *, log_mass_of, draw_states, find_best
+    ):
+        self._coverage, self._boxes, self._observed = coverage, boxes, observed
+        self._discretizer, self._log_mass_of = discretizer, log_mass_of
+        self._draw_states, self._find_best = draw_states, find_best
+
+    @property
+    def cardinalities(self):
+        """Number of states of each column whose states are codes."""
+        return {
+            j: len(values)
+            for j, values in enumerate(self._discretizer.values)
+            if values is not None and np.array_equal(values, np.arange(len(values)))
+        }
+
+    def moments(self):
+        """Means and variances of all columns, (n_boxes, d) each."""
+        means, variances = np.empty((2, *self._observed.shape))
+        for j, masses in enumerate(self._state_masses()):
+            low, high = self._ends(j)
+            middle, spread = (low + high) / 2.0, (high - low) ** 2 / 12.0
+            means[:, j] = (masses * middle).sum(axis=1)
+            variances[:, j] = (masses * (spread + (middle - means[:, [j]]) ** 2)).sum(axis=1)
+        is_seen = ~np.isnan(self._observed)
+        return np.where(is_seen, self._observed, means), np.where(is_seen, 0.0, variances)
+
+    def state_probabilities(self):
+        """Distribution of every column whose states are codes, (n_boxes, k) each."""
+        masses = self._state_masses()
+        return {j: masses[j] for j in self.cardinalities}
+
+    def sample(self, counts, rng):
+        """Draw counts (n_boxes,) rows, one box after the other."""
+        drawn = []
+        for box, count in enumerate(counts.tolist()):
+            if count == 0:
+                continue
+            states = self._draw_states(self._evidence(self._coverage, box), count, rng)
+            rows = np.empty((count, len(self._coverage)))
+            for j, own in enumerate(states.T):
+                low, high = (ends[box, own] for ends in self._ends(j))
+                rows[:, j] = np.clip(low + (high - low) * rng.random(count), low, high)
+            is_seen = ~np.isnan(self._observed[box])
+            rows[:, is_seen] = self._observed[box, is_seen]
+            drawn.append(rows)
+        return np.concatenate(drawn)
+
+    def covariance(self, features):
+        """Refuse: it needs the distributions of all pairs of columns."""
+        way_out = "Take numpy.cov of draws: sample(n, given=...), or to_circuit(n_trees)."
+        raise CircuitPropertyError(must("covariances", "be asked of a circuit", way_out))
+
+    def mpe(self, left_out=(), **search):
+        """Rows of highest density (n_boxes, d), and its logarithms (n_boxes,).
+
+        `search` says how rows are looked for that have too many completions to enumerate.
+        """
+        if len(left_out):
+            way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
+            condition = "be about all columns of a mixture of all trees"
+            raise CircuitPropertyError(must("most probable rows", condition, way_out))
+        # Within a bin the density is uniform: what a box leaves of it is as high
+        heights = [
+            (own > 0.0) / (1.0 if edges is None else np.diff(edges))
+            for own, edges in zip(self._coverage, self._discretizer.bin_edges)
+        ]
+        states, log_heights = self._find_best(np.concatenate(heights, axis=1), **search)
+        boxes, rows = np.arange(len(states)), np.empty(self._observed.shape)
+        for j, own in enumerate(states.T):
+            low, high = (ends[boxes, own] for ends in self._ends(j))
+            rows[:, j] = low + (high - low) / 2.0
+        return np.where(np.isnan(self._observed), rows, self._observed), log_heights
+
+    def _evidence(self, coverage, box):
+        return np.concatenate([own[[box]] for own in coverage], axis=1)
+
+    def _ends(self, j):
+        """Ends of what boxes leave of each state of a column, (n_boxes, k) each."""
+        values, edges = self._discretizer.values[j], self._discretizer.bin_edges[j]
+        if edges is None:
+            ends = np.broadcast_to(values, self._coverage[j].shape)
+            return ends, ends
+        low = np.fmax(edges[:-1], self._boxes.lower[:, [j]])
+        return low, np.maximum(np.fmin(edges[1:], self._boxes.upper[:, [j]]), low)
+
+    def _state_masses(self):
+        """Distributions of the states of each column, (n_boxes, k) each."""
+        ends = np.cumsum([own.shape[1] for own in self._coverage])
+        starts = ends - [own.shape[1] for own in self._coverage]
+        whole = np.concatenate(self._coverage, axis=1)
+        found = []
+        for start, end in zip(starts, ends):
+            n_states = end - start
+            # One row of evidence per box and state: the box with the column in that state
+            each = np.repeat(whole, n_states, axis=0)
+            each[:, start:end] *= np.tile(np.eye(n_states), (len(whole), 1))
+            log_mass = np.full(len(each), -np.inf)
+            possible = np.flatnonzero(each[:, start:end].any(axis=1))
+            log_mass[possible] = self._log_mass_of(each[possible])
+            log_mass = log_mass.reshape(len(whole), n_states)
+            masses = np.exp(log_mass - log_mass.max(axis=1, keepdims=True))
+            found.append(masses / masses.sum(axis=1, keepdims=True))
+        return found

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.estimators.targets._coordinates import ColumnUnits, Whitening
-from skcircuits.estimators.targets._learned_targets import GivenGradients
+from skcircuits.estimators.targets._learned_targets import ColumnUnits, GivenGradients, Whitening
 from skcircuits.estimators.targets._weighted_samples import (
     collapsed_discrepancy,
     complete_rows,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.estimators.automatic._stacking import stacking_weights
+from skcircuits.estimators.automatic._experts import stacking_weights
 from skcircuits.learning.gaussian_mixture._held_out import Answers
 
 

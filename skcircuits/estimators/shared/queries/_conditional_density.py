@@ -7,10 +7,10 @@ import numpy as np
 from skcircuits.estimators.shared.queries._features import (
     MAX_STATES,
     joint_states,
+    log_totals,
     n_joint_states,
 )
 from skcircuits.estimators.shared.queries._mixin import QueriesMixin, _has_bounds
-from skcircuits.estimators.shared.queries._weighed import log_totals
 from skcircuits.tabular.queries._conditions import read_conditions
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from skcircuits.estimators._base import check_is_fitted, make_generator
-from skcircuits.estimators.shared.queries._bounds import probability_bounds
 from skcircuits.estimators.shared.queries._features import (
     Features,
     column_index,
@@ -16,11 +15,16 @@ from skcircuits.estimators.shared.queries._features import (
     estimate_information,
     gaussian_information,
     in_frame,
+    log_totals,
     mutual_information,
+    require_possible,
+    weigh,
 )
-from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
+from skcircuits.estimators.shared.queries._quantiles import (
+    ColumnUnderConditions,
+    probability_bounds,
+)
 from skcircuits.estimators.shared.queries._totals import members
-from skcircuits.estimators.shared.queries._weighed import log_totals, require_possible, weigh
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.tabular import Boxes, compile_queries

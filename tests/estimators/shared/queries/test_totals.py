@@ -18,7 +18,7 @@ from skcircuits import (
     col,
     count,
 )
-from skcircuits.estimators.shared.queries import _bounds
+from skcircuits.estimators.shared.queries import _quantiles
 from skcircuits.exceptions import CircuitPropertyError
 
 
@@ -356,7 +356,7 @@ def test_bounds_of_three_columns_and_of_integers(numbers, monkeypatch):
     assert high - low <= 0.01
     with pytest.raises(ValueError, match="'exact' or 'bounds' or 'estimate'"):
         density.probability(text, method="guess")
-    monkeypatch.setattr(_bounds, "MAX_EVALUATED", 1000)
+    monkeypatch.setattr(_quantiles, "MAX_EVALUATED", 1000)
     with pytest.warns(ConvergenceWarning, match="bounds differ"):
         density.probability(text, method="bounds", tol=1e-9)
 
