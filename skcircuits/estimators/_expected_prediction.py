@@ -96,7 +96,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         Whether the answers for rows with missing values are a weighted mean of the expected ones
         and of what two Gaussian mixtures of rows and targets, and boosted trees that are grown on
         rows with missing cells, say of the target themselves. The weights are learned from
-        training rows held out of the model [1]_, which is therefore fitted up to three times
+        training rows held out of the model [1]_, which is therefore fitted up to two times
         more, to parts of at most 3000 rows. Only where ``density`` is ``"auto"`` or a name, and
         the model is not frozen and predicts one target, a classifier its probabilities;
         `explain_method` tells. ``False``: the expectation alone.
@@ -140,7 +140,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         Its circuit, in original units and codes into ``categories_``.
     stacking_weights_ : ndarray of shape (1,) or (n_members,)
         Weight of the expected answers, those of the mixtures of rows and targets, and that of the
-        trees; ``[1.0]`` without stacking.
+        trees, in the mean that is then raised to a power; ``[1.0]`` without stacking.
     method_ : str
         How rows with missing values are predicted, and why not in closed form.
     categories_ : list of ndarray or None
@@ -554,7 +554,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     def _expected_response(self, method):
         """Give what computes the expected answers of a method."""
-        tol = self.tol / self._expectation_weight(method)
+        tol = self.tol / self._expectation_slope(method)
         budget = DrawBudget(self.n_draws, tol, self._scale, self._seed, self.n_jobs)
         return ExpectedResponse(
             Response(self.estimators_, method, self._schema.decode),
@@ -569,6 +569,11 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         is_stacked = method in STACKED and getattr(self, "_stack", None) is not None
         return float(self._stack.weights[0]) if is_stacked else 1.0
 
+    def _expectation_slope(self, method):
+        """What an error of the expectation costs the answer, at even odds where it costs most."""
+        weight = self._expectation_weight(method)
+        return weight if weight == 1.0 else weight * max(1.0, self._stack.power)
+
     def _stacked(self, moments, method, cells):
         """Moments of answers, their means stacked with what others say of the target."""
         mean = moments.mean
@@ -576,7 +581,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             mean = np.clip(mean, 0.0, 1.0)  # rounding may leave a sum of probabilities above one
         if self._stack is None or method not in STACKED:
             return replace(moments, mean=mean)
-        error = self._expectation_weight(method) * moments.error
+        error = self._expectation_slope(method) * moments.error
         return replace(moments, mean=self._stack(mean, cells), error=error)
 
     def _or_without_evidence(self, answer, rows):

@@ -44,7 +44,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     complete row they are P(y | x). Where values are missing at random that is exactly
     P(y | observed values), by the tower property, for a classifier that is right about complete
     rows. As few are, expected probabilities are stacked by default with those that models of
-    incomplete rows give.
+    incomplete rows give, and the mean, which is less sure than its parts, is made surer by a
+    power [2]_.
 
     Parameters
     ----------
@@ -80,6 +81,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     ----------
     .. [1] Yao, Vehtari, Simpson and Gelman, "Using Stacking to Average Bayesian Predictive
        Distributions", Bayesian Analysis 13, 2018.
+    .. [2] Ranjan and Gneiting, "Combining Probability Forecasts", JRSS B 72, 2010.
 
     Examples
     --------

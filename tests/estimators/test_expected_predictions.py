@@ -359,6 +359,16 @@ def test_models_that_refuse_categories_are_refused_at_once(frame, monkeypatch):
         regressor(Ridge()).fit(table, y)
 
 
+@pytest.mark.parametrize("model", [SVR(), None], ids=["SVR", "default"])
+def test_targets_without_variance_have_predictions_without(model, numbers):
+    """Expansions without support vectors."""
+    X = numbers[0]
+    fitted = regressor(model).fit(X, np.full(len(X), 3.0))
+    mean, std = fitted.predict(hide(X), return_std=True)
+    np.testing.assert_allclose(mean, 3.0, rtol=1e-12)
+    np.testing.assert_array_equal(std, 0.0)
+
+
 def test_densities_that_do_not_cover_the_columns_are_refused_at_once(numbers):
     X, y = numbers
 

@@ -3,7 +3,8 @@
 E[f(x) | x_o] is E[y | x_o] as far as f is right about complete rows: a model that is too sure of
 them, or too rough, stays so where cells are missing. Densities of rows and target know one by
 Bayes' rule, trees that are grown on rows with missing cells learn one; both fail in other ways.
-Weights are learned from held-out rows.
+Weights are learned from held-out rows, and so is how much surer a mean of probabilities must be
+made: means of calibrated ones are less sure than they may be.
 """
 
 import warnings
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -27,12 +30,16 @@ N_FOLDS = 3
 LEAST_PER_CLASS = 2 * N_FOLDS  # below that folds teach nothing about a class
 LEAST_NUMBERS = 10 * N_FOLDS  # squared errors of fewer rows are those of the farthest
 MAX_ROWS = 3000  # of which models are fitted to two thirds, for the weights
+MAX_FOLDS = 2  # that models are fitted to
 ENOUGH_ROWS = 300  # held-out rows that tell the weights; further folds are not fitted
 MAX_HIDDEN = 0.7  # of the cells of a row that misses none itself
 MAX_MEMBER_ROWS = 10_000  # a few components and small trees need no more
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 TOL = 4e-3
 LEAST_LIKELIHOOD = 1e-12
+LEAST_PROBABILITY = 1e-6  # that powers tell apart
+POWER_ROWS = 10.0  # that the prior of the power, around 1, weighs
+MAX_LOG_POWER = 2.0
 SMALLEST_VARIANCE = 1e-200
 TYPES = (
     {"covariance_type": "tied", "n_components": 4, "location_model": True},
@@ -109,16 +116,24 @@ class Members:
 
 @dataclass(frozen=True)
 class Stack:
-    """A weighted mean of expectations (weight first) and of what other members say."""
+    """A weighted mean of expectations (weight first) and of what other members say.
+
+    Probabilities are raised to a ``power`` afterwards, and normalised.
+    """
 
     members: Members
     weights: FloatArray
+    power: float = 1.0
 
     def __call__(self, expected: FloatArray, evidence: FloatArray) -> FloatArray:
         """Stack expectations (n, k) with the answers to evidence (n, d)."""
         result = self.weights[0] * expected
         for weight, answer in zip(self.weights[1:], self.members.answers(evidence), strict=True):
             result += weight * answer
+        if self.power == 1.0:
+            return result
+        result **= self.power
+        result /= result.sum(axis=1, keepdims=True)
         return result
 
 
@@ -138,7 +153,7 @@ def learn_stack(
     order = rng.permutation(len(training.targets))
     if not training.take(order[:MAX_ROWS]).are_enough():
         return None
-    answers, targets, weights = [], [], []
+    told: list[tuple[FloatArray, ...]] = []
     for part, held_out in _folds(training, order[:MAX_ROWS], seed):
         cells = training.rows[held_out]
         if may_hide:
@@ -148,17 +163,16 @@ def learn_stack(
         if not len(held_out):
             continue
         members = Members.fit(training.take(part), may_hide, seed)
-        answers.append(np.stack([expect(fit_models(part), cells), *members.answers(cells)]))
-        targets.append(training.targets[held_out])
-        weights.append(training.weights[held_out])
-        if sum(map(len, weights)) >= ENOUGH_ROWS:
+        answers = np.stack([expect(fit_models(part), cells), *members.answers(cells)], axis=1)
+        told.append((answers, training.targets[held_out], training.weights[held_out]))
+        if len(told) == MAX_FOLDS or len(answers) >= ENOUGH_ROWS:
             break
-    if not answers:
+    if not told:
         return None
-    learned = _weights_of(
-        np.concatenate(answers, axis=1), np.concatenate(targets), np.concatenate(weights)
-    )
-    return Stack(Members.fit(training.take(order[:MAX_MEMBER_ROWS]), may_hide, seed), learned)
+    answers, targets, weights = (np.concatenate(arrays) for arrays in zip(*told, strict=True))
+    weights /= np.mean(weights)
+    members = Members.fit(training.take(order[:MAX_MEMBER_ROWS]), may_hide, seed)
+    return Stack(members, *_weights_and_power(np.moveaxis(answers, 1, 0), targets, weights))
 
 
 def _folds(
@@ -179,6 +193,35 @@ def _with_hidden_cells(rows: FloatArray, rng: np.random.Generator) -> FloatArray
     return np.where(hidden & ~np.isnan(rows).any(axis=1, keepdims=True), np.nan, rows)
 
 
+def _weights_and_power(
+    answers: FloatArray, targets: FloatArray, row_weights: FloatArray
+) -> tuple[FloatArray, float]:
+    """Weights (K,) of answers (K, n, k), and the power of their mean; 1 for numbers."""
+    weights = _weights_of(answers, targets, row_weights)
+    if answers.shape[2] == 1:
+        return weights, 1.0
+    pooled = np.tensordot(weights, answers, axes=1)
+    return weights, _power_of(pooled, targets.astype(np.intp), row_weights)
+
+
+def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) -> float:
+    """Power of probabilities (n, k) of the least log loss, drawn towards 1.
+
+    Means of calibrated probabilities are less sure than calibrated ones would be (Ranjan and
+    Gneiting, 2010, "Combining Probability Forecasts").
+    """
+    logs = np.log(np.maximum(pooled, LEAST_PROBABILITY))
+    own = logs[np.arange(len(logs)), targets]
+
+    def loss(log_power: float) -> float:
+        power = np.exp(log_power)
+        lost = row_weights @ (logsumexp(power * logs, axis=1) - power * own)
+        return float(lost + POWER_ROWS * log_power**2)
+
+    bounds = -MAX_LOG_POWER, MAX_LOG_POWER
+    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
+
+
 def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArray) -> FloatArray:
     """Weights (K,) of answers (K, n, k), drawn towards equal ones by a row each.
 
@@ -186,7 +229,6 @@ def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArra
     """
     n_members, n_rows, n_outputs = answers.shape
     nothing, no_answers = np.zeros(0), np.zeros((0, n_members))
-    row_weights = row_weights / np.mean(row_weights)
     if n_outputs > 1:
         likelihoods = answers[:, np.arange(n_rows), targets.astype(np.intp)].T
         likelihoods = np.maximum(likelihoods, LEAST_LIKELIHOOD)

@@ -75,6 +75,8 @@ def expansion_variance(
     """
     X, points = np.asarray(X, dtype=np.float64), np.asarray(points, dtype=np.float64)
     term = _single_term(kernel, circuit)
+    if not len(points):  # a constant
+        return np.zeros(len(X))
     own = list(circuit.variables)
     missing = np.isnan(X[:, own])
     # Rows that share a pattern stand together.

@@ -22,12 +22,14 @@ from skcircuits import (
     ExpectedPredictionRegressor,
     GaussianMixtureDensity,
 )
+from skcircuits.estimators.automatic import _target_stack
 from skcircuits.estimators.automatic._target_stack import (
     Members,
     TrainingTargets,
     _fit_circuits,
     _grow_trees,
     _of_last_column,
+    _power_of,
     _weights_of,
     _with_hidden_cells,
 )
@@ -45,6 +47,14 @@ def classifier(model=None, **parameters):
         LogisticRegression(max_iter=1000) if model is None else model,
         **{"random_state": 0, "tol": 0.05} | parameters,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees():
+    """Keep fits short: none of what is tested needs as many trees."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_target_stack, "MAX_TREES", 30)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +78,7 @@ def test_complete_rows_get_the_classifiers_own_probabilities(stacked, iris):
     np.testing.assert_array_equal(stacked.predict_proba(X)[1::2], expected[1::2])
 
 
-def test_probabilities_are_the_weighted_mean_of_expected_ones_and_posteriors(stacked, iris):
+def test_probabilities_are_a_power_of_the_mean_of_expected_ones_and_posteriors(stacked, iris):
     X, y = hide(iris[0][100:]), iris[1]
     X = X[np.isnan(X).any(axis=1)]
     alone = classifier(DecisionTreeClassifier(random_state=0), stacking=False, tol=0.01)
@@ -79,6 +89,8 @@ def test_probabilities_are_the_weighted_mean_of_expected_ones_and_posteriors(sta
     assert (weights > 0).all()
     rest = stacked._stack.members.answers(X)
     mixed = weights[0] * expected + np.tensordot(weights[1:], rest, axes=1)
+    mixed **= stacked._stack.power
+    mixed /= mixed.sum(axis=1, keepdims=True)
     found = stacked.predict_proba(X)
     np.testing.assert_allclose(found, mixed, atol=0.05)
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-9)
@@ -153,7 +165,7 @@ def test_classes_of_few_rows_are_not_held_out(iris):
 
 def test_training_rows_with_missing_values_are_held_out_as_they_are(iris):
     X, y = iris[0][:75], iris[1][:75]
-    wrapped = classifier(n_completions=2).fit(hide(X), y)
+    wrapped = classifier(n_completions=2, n_draws=64, tol=0.5).fit(hide(X), y)
     assert len(wrapped.stacking_weights_) == 4
     assert len(wrapped.estimators_) == 2
     native = DecisionTreeClassifier(min_samples_leaf=5)
@@ -330,6 +342,20 @@ def test_weights_are_equal_without_evidence_and_drawn_to_the_better(is_class):
     twisted = answers(0.9, 0.1)
     twisted[:, 250:] = twisted[::-1, 250:]
     assert _weights_of(twisted, targets, half)[0] > 0.95
+
+
+@pytest.mark.parametrize("true_power", [0.5, 1.0, 3.0])
+def test_powers_undo_too_much_and_too_little_confidence(true_power):
+    """Classes drawn from known probabilities, which the answers tell with a wrong power."""
+    rng = np.random.default_rng(0)
+    right = rng.dirichlet(np.ones(3), size=4000)
+    targets = (rng.random((4000, 1)) > right.cumsum(axis=1)).sum(axis=1)
+    told = right ** (1.0 / true_power)
+    told /= told.sum(axis=1, keepdims=True)
+    assert _power_of(told, targets, np.ones(4000)) == pytest.approx(true_power, rel=0.1)
+    # a row tells nearly nothing, one without weight nothing at all
+    assert _power_of(told[:1], targets[:1], np.ones(1)) == pytest.approx(1.0, abs=0.2)
+    assert _power_of(told[:1], targets[:1], np.zeros(1)) == pytest.approx(1.0, abs=1e-3)
 
 
 def test_cells_are_hidden_from_complete_rows_alone():
