@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import owens_t
+from scipy.special import ndtr, owens_t
 
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import log_ndtr_difference, logsumexp
@@ -16,21 +16,25 @@ from skcircuits.protocols import FloatArray, IntArray
 _MAX_BOUNDED = 3
 _DROP = 40.0  # nats below its peak from where on an integrand is left out
 _FAR = 1e140  # standard deviations from where on no mass is left, and whose square is still a float
+_FLAT = 1e-3  # nats that may be between a peak and what is taken for it
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _BLOCK_CASES = 256  # boxes integrated at once
+_FAR_OUT = 9.0  # standard deviations beyond which there is less mass than 1e-18
 _REACH = 40.0  # standard deviations beyond which floats see no mass
 _LEAST_MASS = 1e-5  # of a rectangle, for ten digits of a sum of absolute errors
 
 LogFunction = Callable[[FloatArray], FloatArray]
 
 
-def log_box_probability(stack: GaussianStack, lower: FloatArray, upper: FloatArray) -> FloatArray:
+def log_box_probability(
+    stack: GaussianStack, lower: FloatArray, upper: FloatArray, *, least_mass: float = _LEAST_MASS
+) -> FloatArray:
     """Log probability of boxes, one per row.
 
     ``stack``: K Gaussians over d columns; ``lower``, ``upper`` (n, d): bounds; NaN or an infinite
     bound leaves that side open. Returns (K, n): log probabilities, ``-inf`` for empty boxes. Exact
     in one bounded column; in two and three the relative error is about 1e-10, in the tails too.
-    Two columns have a closed form where it keeps its digits.
+    Two columns have a closed form to an absolute 1e-15, which is taken above ``least_mass``.
 
     Raises ``CircuitPropertyError`` if a row bounds more than three columns.
 
@@ -58,13 +62,18 @@ def log_box_probability(stack: GaussianStack, lower: FloatArray, upper: FloatArr
         for start in range(0, len(group.rows), _BLOCK_CASES):
             rows = group.rows[start : start + _BLOCK_CASES]
             columns = group.observed[group.pattern[start : start + _BLOCK_CASES]].T
-            result[:, rows] = _standardized_boxes(stack, lower[rows], upper[rows], columns)
+            ends = lower[rows], upper[rows]
+            result[:, rows] = _standardized_boxes(stack, *ends, columns, least_mass)
     result[:, (upper <= lower).any(axis=1)] = -np.inf
     return result
 
 
 def _standardized_boxes(
-    stack: GaussianStack, lower: FloatArray, upper: FloatArray, columns: IntArray
+    stack: GaussianStack,
+    lower: FloatArray,
+    upper: FloatArray,
+    columns: IntArray,
+    least_mass: float,
 ) -> FloatArray:
     """Log probabilities (K, n) of boxes that bound r columns (r, n) each."""
     n_bounded, n_rows = columns.shape
@@ -84,19 +93,22 @@ def _standardized_boxes(
         low.reshape(n_bounded, -1),
         high.reshape(n_bounded, -1),
         correlations.reshape(n_bounded, n_bounded, -1),
+        least_mass,
     )
     return np.where(empty, -np.inf, values.reshape(-1, n_rows))
 
 
-def log_standard_box(low: FloatArray, high: FloatArray, correlations: FloatArray) -> FloatArray:
+def log_standard_box(
+    low: FloatArray, high: FloatArray, correlations: FloatArray, least_mass: float = _LEAST_MASS
+) -> FloatArray:
     """Log probabilities (n,) of boxes (r, n) under standardised normals (r, r, n)."""
     if len(low) == 1:
         return log_ndtr_difference(low[0], high[0])
     if len(low) == 2:
         mass = rectangle_mass(low, high, correlations[0, 1])
-        rest = np.flatnonzero(~(mass > _LEAST_MASS))
         values = np.log(np.maximum(mass, np.finfo(np.float64).tiny))
-        if len(rest):
+        rest = np.flatnonzero(~(mass > least_mass))
+        if len(rest) and least_mass > 0.0:
             function, start, stop = first_coordinate(
                 low[:, rest], high[:, rest], correlations[:, :, rest]
             )
@@ -111,19 +123,26 @@ def rectangle_mass(low: FloatArray, high: FloatArray, correlation: FloatArray) -
     At each corner by Owen's function T (Owen, "Tables for computing bivariate normal
     probabilities", 1956); his other terms cancel over the corners.
     """
+    (a, c), (b, d) = clip_to_mass(low), clip_to_mass(high)
     scale = np.sqrt(1.0 - correlation**2)
-    low, high = clip_to_mass(low), clip_to_mass(high)
-    mass = np.zeros(len(correlation))
-    for sign, x, y in (
-        (1, high[0], high[1]),
-        (-1, low[0], high[1]),
-        (-1, high[0], low[1]),
-        (1, low[0], low[1]),
-    ):
-        mass -= sign * owens_t(x, (y - correlation * x) / (x * scale))
-        mass -= sign * owens_t(y, (x - correlation * y) / (y * scale))
-        mass -= sign * 0.5 * ((x > 0.0) != (y > 0.0))
+    x, y = np.array([a, a, b, b]), np.array([c, d, c, d])
+    corners = _owens_t(x, (y - correlation * x) / scale)
+    corners += _owens_t(y, (x - correlation * y) / scale)
+    corners += 0.5 * ((x > 0.0) != (y > 0.0))
+    mass: FloatArray = corners[1] + corners[2] - corners[0] - corners[3]
     return mass
+
+
+def _owens_t(h: FloatArray, rest: FloatArray) -> FloatArray:
+    """Owen's T(h, rest / h), of any shape.
+
+    Where h or the rest is far out, as at an open side, it is its limit to the last digit.
+    """
+    size = np.abs(h)
+    result = np.copysign(0.5 * ndtr(-size), h * rest)
+    near = (size < _FAR_OUT) & (np.abs(rest) < _FAR_OUT)
+    result[near] = owens_t(h[near], rest[near] / h[near])
+    return result
 
 
 def clip_to_mass(ends: FloatArray) -> FloatArray:
@@ -216,16 +235,21 @@ def find_support(
 def _find_peak(log_function: LogFunction, start: FloatArray, stop: FloatArray) -> FloatArray:
     """Golden section for the peaks (n,) of log-concave functions."""
     left, right = start.copy(), stop.copy()
+    ends = log_function(np.stack([left, right]))
     inner = np.stack([right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)])
     values = log_function(inner)
     # Fifty steps leave 4e-11 of the range: a peak is flat, nothing more is needed.
     for _ in range(50):
         down = values[0] > values[1]
         left, right = np.where(down, left, inner[0]), np.where(down, inner[1], right)
+        ends = np.where(down, [ends[0], values[1]], [values[0], ends[1]])
         fresh = np.where(down, right - _GOLDEN * (right - left), left + _GOLDEN * (right - left))
         value = log_function(fresh[None])[0]
         inner = np.where(down, [fresh, inner[0]], [inner[1], fresh])
         values = np.where(down, [value, values[0]], [values[1], value])
+        # The rules take any point near the peak
+        if (values.max(axis=0) < ends.min(axis=0) + _FLAT).all():
+            break
     return np.clip(0.5 * (left + right), start, stop)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, DensityLayer, InputUnit
+from skcircuits.circuits.inputs.base import Box, BoxMasses, DensityLayer, InputUnit
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
@@ -108,8 +108,14 @@ class JohnsonGaussianLayer(DensityLayer):
 
     def log_box(self, box: Box) -> FloatArray:
         """Log probability of each row's box; at most three bounded variables of the unit."""
+        return self.normal.log_box(self._normal_box(box))
+
+    def prepare_boxes(self, box: Box) -> BoxMasses:
+        return self.normal.prepare_boxes(self._normal_box(box))
+
+    def _normal_box(self, box: Box) -> Box:
         lower, upper = (self.map.normal(self._cells(side)) for side in (box.lower, box.upper))
-        return self.normal.log_box(Box(lower, upper))
+        return Box(lower, upper)
 
     def log_max(self, X: FloatArray) -> FloatArray:
         cells = self._cells(X)

@@ -15,6 +15,7 @@ from skcircuits.circuits.inputs._gaussian_density import log_density, log_peak, 
 from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
+    BoxMasses,
     DifferentiableLayer,
     InputUnit,
     check_variable,
@@ -30,7 +31,7 @@ from skcircuits.circuits.inputs.registry import (
 )
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import Rows, float_array
 from skcircuits.numerics._gaussian_stack import (
     GaussianStack,
     conditional_mean,
@@ -95,6 +96,9 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         """Log probability of each row's box; at most three bounded variables of the unit."""
         return log_box_probability(self.gaussians, self.cells(box.lower), self.cells(box.upper))
 
+    def prepare_boxes(self, box: Box) -> BoxMasses:
+        return _GaussianMasses(self, box)
+
     def log_max(self, X: FloatArray) -> FloatArray:
         return self._log_peak(self.gaussians, self.cells(X))
 
@@ -114,6 +118,17 @@ class MultivariateGaussianLayer(DifferentiableLayer):
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""
         score[self.variables] += self._score(self.gaussians, self.cells(X), flows)
+
+
+class _GaussianMasses(BoxMasses):
+    """Boxes of joint Gaussians; of two bounded columns without integrals where they may be."""
+
+    _layer: MultivariateGaussianLayer
+
+    def write(self, rows: Rows, masses: FloatArray) -> None:
+        box, cells = self._box.rows(rows), self._layer.cells
+        ends = cells(box.lower), cells(box.upper)
+        np.exp(log_box_probability(self._layer.gaussians, *ends, least_mass=0.0), out=masses)
 
 
 @register_input_unit

@@ -107,7 +107,7 @@ class Boxes:
             self.query[mine],
             self.n_queries,
             totals,
-        )._without_empty()
+        ).without_empty()
 
     def around_integers(self, is_integral: BoolArray) -> Boxes:
         """Let intervals of integer columns, mask of shape (d,), cover what rounds to them."""
@@ -116,14 +116,15 @@ class Boxes:
         lower, upper = self.lower.copy(), self.upper.copy()
         np.ceil(lower, out=lower, where=is_integral)
         np.floor(upper, out=upper, where=is_integral)
-        inside = replace(self, lower=lower, upper=upper)._without_empty()
+        inside = replace(self, lower=lower, upper=upper).without_empty()
         # Changed in place: nobody else has these arrays
         half = 0.5 * is_integral
         np.subtract(inside.lower, half, out=inside.lower)
         np.add(inside.upper, half, out=inside.upper)
         return inside
 
-    def _without_empty(self) -> Boxes:
+    def without_empty(self) -> Boxes:
+        """Leave out boxes that hold no row."""
         # Comparisons with NaN are false: an unbounded side empties nothing
         filled = ~(self.lower > self.upper).any(axis=1)
         for allowed in self.states.values():

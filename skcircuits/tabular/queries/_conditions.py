@@ -14,7 +14,7 @@ from skcircuits.tabular._columns import is_missing
 from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._boxes import Boxes, boxes_of_cells
-from skcircuits.tabular.queries._reading import compile_queries, read_mapping
+from skcircuits.tabular.queries._reading import compile_queries, read_columns, read_mapping
 from skcircuits.tabular.queries._text import parse_text
 from skcircuits.tabular.queries.expressions import (
     Conjunction,
@@ -196,8 +196,9 @@ def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
             observed[:, index[name]] = column.encode(values, refuse_unknown=True)
         else:
             constraints[name] = cells
-    rows = [dict(zip(constraints, cells)) for cells in zip(*constraints.values())]
-    boxes = _read_boxes(rows or [{}] * len(frame), schema)
+    boxes = read_columns(constraints, len(frame), schema)
+    if boxes is None:
+        boxes = _read_boxes([dict(zip(constraints, c)) for c in zip(*constraints.values())], schema)
     return Conditions(boxes, observed[boxes.query], is_single=False, like=frame)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from numbers import Real
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.protocols import BoolArray, FloatArray
 from skcircuits.tabular._columns import Column, is_missing
 from skcircuits.tabular._names import unknown_column
 from skcircuits.tabular._schema import TableSchema
@@ -16,7 +19,7 @@ from skcircuits.tabular.queries._alike import group_alike
 from skcircuits.tabular.queries._binding import Binder
 from skcircuits.tabular.queries._boxes import Boxes, boxes_of_cells
 from skcircuits.tabular.queries._formulas import Cell, cells_of
-from skcircuits.tabular.queries._sets import CodeSet, ColumnSet, Interval, NumberSet
+from skcircuits.tabular.queries._sets import CodeSet, Interval, NumberSet
 from skcircuits.tabular.queries._text import parse_text
 from skcircuits.tabular.queries.expressions import Expression, Query, as_query
 
@@ -47,6 +50,63 @@ def read_mapping(query: Mapping[Any, Any], schema: TableSchema, *, missing_is_fr
         read = _read_interval if column.categories is None else _read_categories
         cell[index[key]] = read(column, constraint)
     return cell
+
+
+def read_columns(
+    cells: Mapping[Any, Sequence[Any]], n_rows: int, schema: TableSchema
+) -> Boxes | None:
+    """Read the constraints of many rows by column; None where some take more than one interval.
+
+    ``cells``: of each column those of all rows; missing ones are free.
+    """
+    shape = n_rows, len(schema.columns)
+    lower, upper = np.full((2, *shape), np.nan)
+    states = {}
+    for name, own in cells.items():
+        j = schema.index_of[name]
+        if schema.columns[j].categories is not None:
+            states[j] = _read_masks(schema.columns[j], own)
+            continue
+        ends = None if schema.columns[j].dates is not None else _read_ends(own)
+        if ends is None:
+            return None
+        lower[:, j], upper[:, j] = ends
+    return Boxes(lower, upper, states, np.arange(n_rows), n_rows).without_empty()
+
+
+def _read_ends(cells: Sequence[Any]) -> FloatArray | None:
+    """Ends (2, n) of intervals, NaN where open; None where a cell is no pair of finite numbers."""
+    pairs = [(None, None) if cell is None else cell for cell in cells]
+    if not all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
+        return None
+    flat = list(chain.from_iterable(pairs))
+    if not set(map(type, flat)) <= {int, float, np.int64, np.float64, NoneType}:
+        return None
+    try:
+        ends = np.array(flat, dtype=np.float64)
+    except OverflowError:  # reading it alone says what is wrong
+        return None
+    is_open = np.array([end is None for end in flat], dtype=bool)
+    sides: FloatArray = ends.reshape(-1, 2).T
+    is_plain = np.isfinite(ends[~is_open]).all() and not (sides[0] > sides[1]).any()
+    return sides if is_plain else None
+
+
+def _read_masks(column: Column, cells: Sequence[Any]) -> BoolArray:
+    """Allowed codes (n, k) of a categorical column; equal sets are read once."""
+    everything = np.ones(column.cardinality, dtype=bool)
+    known: dict[Any, BoolArray] = {}
+    masks = []
+    for cell in cells:
+        key = frozenset(cell) if isinstance(cell, set | frozenset) else None
+        if key in known:
+            masks.append(known[key])
+            continue
+        is_free = _is_scalar(cell) and is_missing(cell)
+        masks.append(everything if is_free else _read_categories(column, cell).mask)
+        if key is not None:
+            known[key] = masks[-1]
+    return np.array(masks)
 
 
 class _Reader:
@@ -119,7 +179,7 @@ def _bad_interval(column: Column, constraint: object, way_out: str) -> ValueErro
     return ValueError(must(what, condition, way_out, query=constraint))
 
 
-def _read_categories(column: Column, constraint: Any) -> ColumnSet:
+def _read_categories(column: Column, constraint: Any) -> CodeSet:
     """Read the allowed categories of a categorical column."""
     # A string is a collection of letters, but means one category
     categories = [constraint] if _is_scalar(constraint) else list(constraint)

@@ -123,7 +123,7 @@ class RestrictedGaussians(RestrictedLayer):
         values = self.layer.log_prob(self._evidence.X)
         for group in self._groups:
             if group.n_bounded:
-                values[:, group.rows] += group.normals.log_mass().reshape(len(self.layer), -1)
+                values[:, group.rows] += group.normals.log_mass.reshape(len(self.layer), -1)
         values[:, self._evidence.outside(self.layer.variables).any(axis=0)] = -np.inf
         return values
 

@@ -20,17 +20,16 @@ from skcircuits.circuits.inputs._gaussian_boxes import (
     first_coordinate,
     given_first,
     log_standard_box,
-    rectangle_mass,
 )
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
 _DROP = 80.0  # twice the nats below its peak from where on a density is left out
-_NODES, _WEIGHTS = leggauss(96)
+_NODES, _WEIGHTS = leggauss(32)
 _NODES, _WEIGHTS = (_NODES + 1.0) / 2.0, _WEIGHTS / 2.0
 _MAX_TRIALS = 12
-# Rectangles whose moments lose few digits in closed form
-_LEAST_MASS, _LEAST_WIDTH = 1e-4, 0.3
+# Rectangles whose moments lose few digits in closed form: width, variance by squared mean
+_LEAST_LOG_MASS, _LEAST_WIDTH, _LEAST_SPREAD = np.log(1e-12), 0.3, 1e-3
 _PANEL_NODES, _PANEL_WEIGHTS = leggauss(8)
 _PANEL_NODES, _PANEL_WEIGHTS = (_PANEL_NODES + 1.0) / 2.0, _PANEL_WEIGHTS / 2.0
 # From values at the nodes of a panel to the powers of their polynomial on [0, 1]
@@ -114,6 +113,7 @@ class TruncatedNormals:
     high: FloatArray
     correlations: FloatArray
 
+    @cached_property
     def log_mass(self) -> FloatArray:
         """Log probabilities of the boxes, (C,); ``-inf`` where empty."""
         is_empty = (self.low > self.high).any(axis=0)
@@ -129,37 +129,38 @@ class TruncatedNormals:
             return mean[None], variance[None, None]
         if len(self.low) == 3:
             return self._moments_by_panels()
-        mass = rectangle_mass(self.low, self.high, self.correlations[0, 1])
-        is_wide = (mass > _LEAST_MASS) & (self.high - self.low > _LEAST_WIDTH).all(axis=0)
-        wide, rest = np.flatnonzero(is_wide), np.flatnonzero(~is_wide)
-        if len(wide) == 0:
-            return self._moments_by_panels()
-        mean, covariance = np.empty(self.low.shape), np.empty(self.correlations.shape)
-        mean[:, wide], covariance[:, :, wide] = self._take(wide)._rectangle_moments(mass[wide])
+        mean, covariance = self._rectangle_moments()
+        is_sure = covariance[[0, 1], [0, 1]] > _LEAST_SPREAD * mean**2
+        is_sure &= self.high - self.low > _LEAST_WIDTH
+        rest = np.flatnonzero(~is_sure.all(axis=0) | ~(self.log_mass > _LEAST_LOG_MASS))
         if len(rest):
             mean[:, rest], covariance[:, :, rest] = self._take(rest)._moments_by_panels()
         return mean, covariance
 
-    def _rectangle_moments(self, mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _rectangle_moments(self) -> tuple[FloatArray, FloatArray]:
         """Moments of two coordinates in closed form (Manjunath and Wilhelm, 2021)."""
-        correlation = self.correlations[0, 1]
+        correlation, mass = self.correlations[0, 1], np.exp(self.log_mass)
         scale = np.sqrt(1.0 - correlation**2)
         ends = clip_to_mass(np.stack([self.low, self.high]))  # (side, coordinate, C)
         heights = np.exp(-0.5 * ends**2) / np.sqrt(2.0 * np.pi)
-        # Density of each coordinate at its ends with the other in its interval
+        # Density of each coordinate at its ends with the other in its interval, whose mass keeps
+        # its digits in the lower tail
         other = ends[:, ::-1]
         below, above = ((one - correlation * ends) / scale for one in other[:, None])
-        edges = heights * (ndtr(above) - ndtr(below))
+        is_upper = below > 0.0
+        first, last = np.where(is_upper, -above, below), np.where(is_upper, -below, above)
+        edges = heights * (ndtr(last) - ndtr(first))
         fall = edges[0] - edges[1]
         pull = (ends * edges)[0] - (ends * edges)[1]
         across = (ends[:, 1] - correlation * ends[:, None, 0]) / scale
         corners = heights[:, None, 0] * np.exp(-0.5 * across**2) / np.sqrt(2.0 * np.pi) / scale
         twist = scale**2 * (corners[0, 0] - corners[0, 1] - corners[1, 0] + corners[1, 1])
-        mean = (fall + correlation * fall[::-1]) / mass
-        square = 1.0 + (pull + correlation**2 * pull[::-1] + correlation * twist) / mass
-        product = correlation + (correlation * pull.sum(axis=0) + twist) / mass
-        second = np.array([[square[0], product], [product, square[1]]])
-        return mean, second - mean[:, None] * mean
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            mean = (fall + correlation * fall[::-1]) / mass
+            square = 1.0 + (pull + correlation**2 * pull[::-1] + correlation * twist) / mass
+            product = correlation + (correlation * pull.sum(axis=0) + twist) / mass
+            second = np.array([[square[0], product], [product, square[1]]])
+            return mean, second - mean[:, None] * mean
 
     def _moments_by_panels(self) -> tuple[FloatArray, FloatArray]:
         """Moments by quadrature over the first coordinate."""
@@ -203,7 +204,7 @@ class TruncatedNormals:
             own = self._take(cases[pending])
             first = draw_truncated(own.low[0], own.high[0], rng.random(len(pending)))
             rest = own._rest(first[None])
-            is_kept = np.log(rng.random(len(pending)) + 1e-300) < rest.log_mass()
+            is_kept = np.log(rng.random(len(pending)) + 1e-300) < rest.log_mass
             kept = np.flatnonzero(is_kept)
             if len(kept):
                 inner = rest._take(kept).draw(np.arange(len(kept)), rng)

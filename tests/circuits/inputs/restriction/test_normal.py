@@ -105,3 +105,19 @@ def test_moments_of_quadrants(correlation):
     np.testing.assert_allclose(covariance[0, 1], correlation + thin - expected**2, atol=1e-9)
     variance = 1.0 + correlation * thin - expected**2
     np.testing.assert_allclose(covariance[[0, 1], [0, 1], 0], variance, atol=1e-9)
+
+
+def test_closed_forms_agree_with_quadrature_in_the_tails():
+    """Rectangles whose moments have a closed form down to a mass of 1e-12."""
+    rng = np.random.default_rng(0)
+    low = rng.normal(size=(2, 300)) * 3.0
+    high = low + 0.3 + rng.exponential(size=low.shape) * 2.0
+    low[rng.random(low.shape) < 0.4], high[rng.random(low.shape) < 0.4] = -np.inf, np.inf
+    correlation = rng.uniform(-0.99, 0.99, 300)
+    each = np.array([[np.ones(300), correlation], [correlation, np.ones(300)]])
+    normals = TruncatedNormals(low, high, each)
+    mean, covariance = normals.moments()
+    expected_mean, expected_covariance = normals._moments_by_panels()
+    assert (normals.log_mass < np.log(1e-4)).sum() > 50
+    np.testing.assert_allclose(mean, expected_mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(covariance, expected_covariance, rtol=1e-7, atol=1e-10)
