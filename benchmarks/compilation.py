@@ -28,7 +28,7 @@ from _data import data_path
 
 from skcircuits.circuits.structure.units import topological_order
 from skcircuits.graphical import BayesianNetwork, FactorGraph
-from skcircuits.graphical.files._bif import read_bif
+from skcircuits.graphical._formats import read_bif
 
 NETWORKS = ("asia", "cancer", "sachs", "child", "alarm", "insurance")
 ROW = "{:10s} {:>9} {:>5} {:>7} {:>8} {:>10} {:>10} {:>12} {:>9} {:>9} {:>12}"

@@ -31,6 +31,7 @@ from sklearn.utils.validation import (
 )
 
 from skcircuits.exceptions import MAX_COUNT, must
+from skcircuits.kernels.families.base import KernelFamily
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.tabular import TableSchema
@@ -359,3 +360,31 @@ def _documented_entries(document, section):
     found = _section(section).search(f"{document}\n")
     entries = re.findall(r"^\S.*(?:\n .*)+", found[1], re.M) if found else []
     return {entry.split(" ", 1)[0]: entry for entry in entries}
+
+
+class KernelParametersMixin:
+    """Set parameters such as ``kernel__gamma``, so that searches can choose them.
+
+    Kernels are immutable: another kernel takes the place of the old one.
+    """
+
+    def set_params(self, **params):
+        """Set parameters of the estimator, and of estimators and kernels inside it."""
+        of_kernel = {name for name in params if name.startswith("kernel__")}
+        # The kernel itself first: the others may be meant for a new one
+        super().set_params(**{name: params[name] for name in params if name not in of_kernel})
+        if not of_kernel:
+            return self
+        if not isinstance(self.kernel, KernelFamily):
+            raise ValueError(
+                must(
+                    "kernel",
+                    f"be a single kernel object to set {sorted(of_kernel)}",
+                    "Set kernel itself.",
+                    kernel=self.kernel,
+                )
+            )
+        self.kernel = self.kernel.with_params(
+            **{name.removeprefix("kernel__"): params[name] for name in of_kernel}
+        )
+        return self

@@ -12,6 +12,7 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 
 from skcircuits.estimators._base import (
     Interval,
+    KernelParametersMixin,
     StrOptions,
     TableMixin,
     check_is_fitted,
@@ -26,7 +27,6 @@ from skcircuits.estimators.targets._inference_data import (
     summarize,
     to_inference_data,
 )
-from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
 from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
 from skcircuits.estimators.targets._weighing import WeighingProblem, first_positions
 from skcircuits.estimators.targets._weighted_samples import (

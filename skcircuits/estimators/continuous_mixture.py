@@ -11,7 +11,7 @@ from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.shared._training_rows import ValidationMixin
+from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning._continuous_mixture import (
     ContinuousSchedule,

@@ -12,6 +12,7 @@ from skcircuits.estimators._base import (
     CATEGORICAL_CONSTRAINTS,
     HasMethods,
     Interval,
+    KernelParametersMixin,
     StrOptions,
     check_is_fitted,
     check_weights,
@@ -19,8 +20,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.estimators.shared._impossible_evidence import with_possible_evidence
-from skcircuits.estimators.targets._kernel_parameters import KernelParametersMixin
+from skcircuits.estimators.shared._rows import with_possible_evidence
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.families.base import Kernel, structure_of

@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.shared._training_rows import ValidationMixin
+from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.latent_tree._joint_normals import collinear_columns
 from skcircuits.learning.univariate._columns import FEW_VALUES

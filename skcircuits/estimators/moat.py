@@ -18,7 +18,7 @@ from skcircuits.estimators.shared._density import BaseDensity, check_observed
 from skcircuits.estimators.shared._discrete import ColumnStates
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._moat_queries import RestrictedTrees, TreeQueriesMixin
-from skcircuits.estimators.shared._training_rows import TrainingRows, ValidationMixin
+from skcircuits.estimators.shared._rows import TrainingRows, ValidationMixin
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,

@@ -8,7 +8,7 @@ import numpy as np
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.shared._training_rows import ValidationMixin
+from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.exceptions import must
 from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
 from skcircuits.learning.strudel.learner import StrudelStep

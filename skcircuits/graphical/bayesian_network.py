@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
+from skcircuits.graphical._formats import (
+    NetworkDescription,
+    read_bif,
+    read_pgmpy_network,
+    write_bif,
+)
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
-from skcircuits.graphical.files._bif import NetworkDescription, read_bif, write_bif
-from skcircuits.graphical.files._pgmpy_models import read_pgmpy_network
 from skcircuits.numerics._arrays import float_array, integers, is_number
 
 # What rows printed with three digits may miss one by.

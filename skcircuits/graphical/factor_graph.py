@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import ZeroProbabilityError, must, require_count
+from skcircuits.graphical._formats import read_pgmpy_factors, read_uai, write_uai
 from skcircuits.graphical.factor import Factor, check_table_size
-from skcircuits.graphical.files._pgmpy_models import read_pgmpy_factors
-from skcircuits.graphical.files._uai import read_uai, write_uai
 from skcircuits.graphical.inference._compilation import compile_solutions
 from skcircuits.graphical.inference._exact_inference import ExactInference
 from skcircuits.graphical.inference._gibbs import (

@@ -24,7 +24,7 @@ from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeight
 from skcircuits.circuits.engine._passes import feedforward, log_values
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import InputLayer, InputUnit
-from skcircuits.circuits.queries._moments import require_possible
+from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels.families._structure import Combination, KernelStructure, Part, value_of

@@ -165,3 +165,13 @@ def _log_narrow_mass(low: FloatArray, high: FloatArray) -> FloatArray:
     steps = half * _NODES[:, None]
     relative = _NODE_WEIGHTS @ np.exp(-steps * (middle + 0.5 * steps))
     return np.log(half * relative) - 0.5 * middle**2 - 0.5 * np.log(2.0 * np.pi)
+
+
+def neighbor_lists(adjacency: sparse.csr_array) -> list[IntArray]:
+    """List the nodes that each node is joined to."""
+    adjacency.sum_duplicates()
+    columns = adjacency.indices.astype(np.int64)
+    rows = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
+    joins_others = columns != rows
+    ends = np.cumsum(np.bincount(rows[joins_others], minlength=adjacency.shape[0]))
+    return np.split(columns[joins_others], ends[:-1])

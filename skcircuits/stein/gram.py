@@ -25,6 +25,7 @@ from skcircuits.stein.categorical._collapsed import (
     shared_block,
 )
 from skcircuits.stein.categorical._measures import (
+    OPERATORS,
     Measures,
     ProductTerm,
     point_block,
@@ -33,7 +34,6 @@ from skcircuits.stein.categorical._measures import (
     state_vectors,
     stein_measures,
 )
-from skcircuits.stein.categorical._operators import OPERATORS
 from skcircuits.stein.langevin import langevin_block, radial_profile, score_points
 
 # Blocks this small stay in the cache; a task is large enough to be worth sending to a

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.stein._columns import SteinColumns
+from skcircuits.stein._forms import SteinColumns
 
 # Central differences of scores: the cube root of the rounding error, in units of each coordinate.
 _STEP = 1e-5

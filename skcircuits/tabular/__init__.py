@@ -1,7 +1,7 @@
 """The boundary to tables: dataframes, categories and missing values in, float arrays out."""
 
+from skcircuits.tabular._columns import column_mask
 from skcircuits.tabular._discretize import Discretizer
-from skcircuits.tabular._names import column_mask
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries import Boxes, compile_queries
 

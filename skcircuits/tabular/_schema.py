@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.tabular._columns import Column, holds_categories, is_missing, learn_column
+from skcircuits.tabular._columns import (
+    Column,
+    column_mask,
+    holds_categories,
+    is_missing,
+    learn_column,
+)
 from skcircuits.tabular._frames import (
     RawColumn,
     build_frame,
@@ -20,7 +26,6 @@ from skcircuits.tabular._frames import (
     read_columns,
     select_columns,
 )
-from skcircuits.tabular._names import column_mask
 
 #: Per column the rows and the cells whose category fit has not seen.
 UnseenCells = dict[int, tuple[IntArray, NDArray[Any]]]

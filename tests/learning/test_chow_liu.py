@@ -3,7 +3,7 @@ import pytest
 
 from skcircuits.circuits import is_deterministic, is_structured_decomposable
 from skcircuits.learning._chow_liu import mixture_circuit, observed_information, observed_tree
-from skcircuits.learning.parameters._rebuild import rebuild
+from skcircuits.learning.parameters.expectation_maximization import rebuild
 from skcircuits.trees import (
     StateLayout,
     TreeMixture,

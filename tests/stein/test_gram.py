@@ -14,7 +14,7 @@ from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 from skcircuits.kernels import RBF, Delta, Hamming, Polynomial
 from skcircuits.stein import stein_discrepancy, stein_gram, stein_test
-from skcircuits.stein.categorical import _expected_tables as expected_tables
+from skcircuits.stein.categorical import _collapsed as expected_tables
 from skcircuits.stein.gram import collapse_cells
 
 STATES = [(3, 3, 3), (2, 2, 2, 2), (3, 2, 4)]

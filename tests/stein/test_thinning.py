@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.stein import InverseMultiquadric, stein_gram, stein_thinning
-from skcircuits.stein._columns import SteinColumns
+from skcircuits.stein._forms import SteinColumns
 from skcircuits.stein.thinning import positive_curvatures, thin_columns
 from skcircuits.targets import from_function
 

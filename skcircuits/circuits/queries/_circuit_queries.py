@@ -17,17 +17,15 @@ from skcircuits.circuits.queries._completion import (
     sample,
     sample_completions,
 )
-from skcircuits.circuits.queries._likelihood import (
-    log_density_gradient,
-    log_partition,
-    log_probability,
-    require_gradients,
-)
-from skcircuits.circuits.queries._moments import (
+from skcircuits.circuits.queries._marginals import (
     conditional_marginals,
     conditional_mean,
     conditional_mean_and_marginals,
     conditional_variance,
+    log_density_gradient,
+    log_partition,
+    log_probability,
+    require_gradients,
 )
 from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
 from skcircuits.circuits.structure.units import Immutable, Unit

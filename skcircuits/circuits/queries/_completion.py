@@ -30,7 +30,7 @@ from skcircuits.circuits.engine._policy import (
     MIN_PAIRS,
 )
 from skcircuits.circuits.engine._tables import tabulated
-from skcircuits.circuits.queries._moments import require_possible
+from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.numerics._random import DrawSource, InverseCdf, RowStreams, draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray

@@ -10,7 +10,7 @@ import numpy as np
 from skcircuits.circuits.engine._passes import log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputUnit
-from skcircuits.circuits.queries._moments import require_possible
+from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.circuits.structure.units import (
     MAX_LOG_WEIGHT,
     Product,

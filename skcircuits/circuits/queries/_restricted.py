@@ -24,7 +24,7 @@ from skcircuits.circuits.inputs.restriction import (
 )
 from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.queries._completion import BATCH_DRAWS, _Posterior
-from skcircuits.circuits.queries._moments import _per_column, require_possible
+from skcircuits.circuits.queries._marginals import _per_column, require_possible
 from skcircuits.numerics._random import draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray

@@ -18,7 +18,7 @@ from skcircuits.circuits.engine._passes import PendingPairs
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedDiscrete, RestrictedLayer
 from skcircuits.circuits.inputs.restriction._evidence import Feature
-from skcircuits.circuits.queries._moments import _per_column
+from skcircuits.circuits.queries._marginals import _per_column
 from skcircuits.circuits.queries._score_polynomials import (
     Polynomials,
     Scores,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
+from skcircuits.estimators.shared._rows import completed_or_marginal
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._random import draw_states
 

@@ -23,8 +23,7 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.shared._impossible_evidence import completed_or_marginal
-from skcircuits.estimators.shared._training_rows import TrainingRows
+from skcircuits.estimators.shared._rows import TrainingRows, completed_or_marginal
 from skcircuits.estimators.shared.queries._conditional_density import ConditionalDensity
 from skcircuits.estimators.shared.queries._mixin import QueriesMixin
 from skcircuits.estimators.shared.queries._totals import restricted_to_totals

@@ -8,7 +8,7 @@ from skcircuits.circuits import Categorical, Circuit, Indicator, PiecewisePolyno
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.learning import expectation_maximization
-from skcircuits.learning.parameters._rebuild import rebuild
+from skcircuits.learning.parameters.expectation_maximization import rebuild
 from skcircuits.tabular import Discretizer
 from skcircuits.trees import StateLayout
 

@@ -16,9 +16,9 @@ from skcircuits.kernels import Hamming
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import MAX_CELL
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
-from skcircuits.stein._columns import SteinColumns
 from skcircuits.stein._forms import (
     DenseForm,
+    SteinColumns,
     energy_residuals,
     estimate_discrepancy,
     low_rank_form,

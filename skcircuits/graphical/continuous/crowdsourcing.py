@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from skcircuits.exceptions import must
-from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
-from skcircuits.numerics._arrays import float_array, integer_array
+from skcircuits.numerics._arrays import float_array, integer_array, neighbor_lists
 from skcircuits.protocols import FloatArray, IntArray
 
 

@@ -11,8 +11,7 @@ from scipy import sparse
 from scipy.linalg import cho_solve, solve_triangular
 
 from skcircuits.exceptions import must, require_count
-from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
-from skcircuits.numerics._arrays import float_array, single_or_double
+from skcircuits.numerics._arrays import float_array, neighbor_lists, single_or_double
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -11,8 +11,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must, require_count
-from skcircuits.graphical.continuous._neighbor_lists import neighbor_lists
-from skcircuits.numerics._arrays import float_array, integer_array, is_number
+from skcircuits.numerics._arrays import float_array, integer_array, is_number, neighbor_lists
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.learning._k_means import k_means, nearest_centres
-from skcircuits.learning.latent_tree._belief_propagation import LatentTotals
+from skcircuits.learning.latent_tree._belief_propagation import LatentTotals, LatentTree
 from skcircuits.learning.latent_tree._emissions import Emissions
-from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.protocols import FloatArray, IntArray

@@ -9,11 +9,14 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.latent_tree._belief_propagation import BeliefPropagation, LatentTotals
+from skcircuits.learning.latent_tree._belief_propagation import (
+    BeliefPropagation,
+    LatentTotals,
+    LatentTree,
+)
 from skcircuits.learning.latent_tree._emissions import Emissions
 from skcircuits.learning.latent_tree._joint_normals import JointNormals
 from skcircuits.learning.latent_tree._start import start_latent_tree
-from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._cells import ColumnCells
 from skcircuits.learning.univariate._columns import describe_column

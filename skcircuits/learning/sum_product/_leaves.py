@@ -17,10 +17,15 @@ from skcircuits.circuits import Categorical, Gaussian, MultivariateGaussian, Pie
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_fraction
 from skcircuits.learning.univariate._cells import ColumnCells
 from skcircuits.learning.univariate._columns import MixedColumn
-from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
+from skcircuits.learning.univariate._polynomials import (
+    Density,
+    PolynomialSettings,
+    Samples,
+    fit_densities,
+    tail_fraction,
+)
 from skcircuits.protocols import FloatArray, IntArray
 
 LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]

@@ -16,9 +16,14 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.circuits import PiecewisePolynomial
-from skcircuits.learning.univariate._b_splines import Density, fit_densities, tail_fraction
 from skcircuits.learning.univariate._columns import MixedColumn
-from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples
+from skcircuits.learning.univariate._polynomials import (
+    Density,
+    PolynomialSettings,
+    Samples,
+    fit_densities,
+    tail_fraction,
+)
 from skcircuits.numerics._bsplines import basis_cdf
 from skcircuits.protocols import FloatArray
 

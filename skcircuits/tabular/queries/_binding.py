@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.tabular._columns import Column
-from skcircuits.tabular._names import unknown_column
+from skcircuits.tabular._columns import Column, unknown_column
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._formulas import FALSE, TRUE, Atom, Formula, join, negate, simple
 from skcircuits.tabular.queries._sets import CodeSet, ColumnSet, Interval, NumberSet

@@ -12,8 +12,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray
-from skcircuits.tabular._columns import Column, is_missing
-from skcircuits.tabular._names import unknown_column
+from skcircuits.tabular._columns import Column, is_missing, unknown_column
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._alike import group_alike
 from skcircuits.tabular.queries._binding import Binder

@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
 from skcircuits.exceptions import must
-from skcircuits.tabular._names import unknown_column
+from skcircuits.tabular._columns import unknown_column
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries.expressions import (
     Comparison,

@@ -15,7 +15,7 @@ from skcircuits.circuits.engine._passes import (
 from skcircuits.circuits.engine._plan import compile_plan
 from skcircuits.circuits.engine._policy import TRACE_TABLES
 from skcircuits.circuits.engine._tables import JointTableLayer, tabulated
-from skcircuits.circuits.queries import _completion, _moments
+from skcircuits.circuits.queries import _completion, _marginals
 from skcircuits.circuits.queries._completion import sample_completions
 from skcircuits.numerics._random import RowStreams
 from tests.reference.enumeration import Completions
@@ -27,7 +27,7 @@ def put_tables_everywhere(monkeypatch):
     budget = TRACE_TABLES._replace(min_units=0, max_remaining=1.0)
     monkeypatch.setattr(_tables.tabulated, "__defaults__", ("log", budget))
     monkeypatch.setattr(_completion, "MANY_ROWS", 0)
-    monkeypatch.setattr(_moments, "MANY_ROWS", 0)
+    monkeypatch.setattr(_marginals, "MANY_ROWS", 0)
 
 
 @pytest.fixture

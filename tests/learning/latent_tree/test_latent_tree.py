@@ -5,11 +5,14 @@ import pytest
 
 from skcircuits.circuits import is_decomposable, is_smooth, is_structured_decomposable
 from skcircuits.learning import LatentRows, LatentSchedule, fit_parameters, learn_latent_tree
-from skcircuits.learning.latent_tree._belief_propagation import BeliefPropagation, LatentTotals
+from skcircuits.learning.latent_tree._belief_propagation import (
+    BeliefPropagation,
+    LatentTotals,
+    LatentTree,
+)
 from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals
 from skcircuits.learning.latent_tree._joint_normals import collinear_columns
 from skcircuits.learning.latent_tree._start import cluster_latent_states
-from skcircuits.learning.latent_tree._tree import LatentTree
 from skcircuits.learning.latent_tree.learner import _emissions as first_emissions
 from skcircuits.learning.latent_tree.learner import _maximize as maximize
 from skcircuits.trees import StateLayout

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from skcircuits.learning.univariate._b_splines import fit_densities, tail_fraction
-from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples, fit_polynomials
+from skcircuits.learning.univariate._polynomials import (
+    PolynomialSettings,
+    Samples,
+    fit_densities,
+    fit_polynomials,
+    tail_fraction,
+)
 from skcircuits.numerics._bsplines import basis_cdf, knot_windows
 
 SETTINGS = PolynomialSettings()

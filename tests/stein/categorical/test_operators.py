@@ -12,7 +12,9 @@ from skcircuits.graphical import FactorGraph, GaussianMRF
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
 from skcircuits.stein._targets import full_conditionals, is_continuous, state_counts
 from skcircuits.stein.categorical._measures import (
+    barker_atoms,
     contract,
+    difference_atoms,
     moved_rows,
     point_block,
     product_block,
@@ -20,7 +22,6 @@ from skcircuits.stein.categorical._measures import (
     state_vectors,
     stein_measures,
 )
-from skcircuits.stein.categorical._operators import barker_atoms, difference_atoms
 
 
 def conditional(p):

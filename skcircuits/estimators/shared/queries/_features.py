@@ -12,8 +12,8 @@ import numpy as np
 
 from skcircuits.circuits.queries._restricted import Feature
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
+from skcircuits.tabular._columns import unknown_column
 from skcircuits.tabular._frames import build_frame, with_index_of
-from skcircuits.tabular._names import unknown_column
 from skcircuits.tabular.queries._conditions import Conditions
 
 # Joint states that are summed over

@@ -1,20 +1,24 @@
-"""Reader and writer of the Bayesian network interchange format (BIF)."""
+"""Graphical models from elsewhere: the formats BIF and UAI, read and written, and pgmpy's models.
+
+Models of pgmpy are read through their public attributes; pgmpy is not imported.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.graphical.factor import check_table_size
-from skcircuits.protocols import FloatArray
+from skcircuits.graphical.factor import Factor, check_table_size
+from skcircuits.protocols import FloatArray, IntArray
 
 # A comment may stand between any two words, but a word may hold slashes ("http://x"). Commas
 # are mere space. A comment that nobody closes takes the rest, once: every word is read once.
@@ -25,6 +29,8 @@ _TOKEN = re.compile(
 )
 _DISCRETE = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{")
 _QUOTE = "Quote names that hold spaces or marks."
+# Variable names, state names per variable, and (scope, table) of every factor.
+NamedTables = tuple[list[Any], list[list[str]], list[tuple[list[int], FloatArray]]]
 
 
 class _Token(NamedTuple):
@@ -263,3 +269,147 @@ def _row(
             )
         )
     return tuple(states[parent].index(s) for parent, s in zip(given, context))
+
+
+def read_pgmpy_network(model: Any) -> NamedTables:
+    """Read a discrete Bayesian network."""
+    if not hasattr(model, "get_cpds"):
+        raise TypeError(
+            must(
+                "model",
+                "be a discrete Bayesian network of pgmpy",
+                "FactorGraph.from_pgmpy takes Markov networks and factor graphs.",
+                model=type(model).__name__,
+            )
+        )
+    network = _named_tables(model.get_cpds())
+    children = {scope[0] for scope, _ in network[2]}
+    # Variables nobody depends on appear in the graph of the model only.
+    orphans = [name for index, name in enumerate(network[0]) if index not in children]
+    orphans += [name for name in getattr(model, "nodes", ()) if name not in network[0]]
+    if orphans or not network[0]:
+        raise ValueError(
+            must(
+                "model",
+                "have a table for every variable",
+                "model.check_model() says what is missing.",
+                variables=orphans,
+            )
+        )
+    return network
+
+
+def read_pgmpy_factors(model: Any) -> NamedTables:
+    """Read a discrete Markov network or a factor graph."""
+    if not hasattr(model, "get_factors"):
+        raise TypeError(
+            must(
+                "model",
+                "be a discrete Markov network or factor graph of pgmpy",
+                "BayesianNetwork.from_pgmpy takes Bayesian networks.",
+                model=type(model).__name__,
+            )
+        )
+    return _named_tables(model.get_factors())
+
+
+def _named_tables(factors: list[Any]) -> NamedTables:
+    if not all(hasattr(factor, "state_names") for factor in factors):
+        raise TypeError(must("factors of the model", "be tables over discrete variables"))
+    # First variables first: in a Bayesian network table i then belongs to variable i.
+    first = [factor.variables[0] for factor in factors]
+    others = [name for factor in factors for name in factor.variables]
+    names = list(dict.fromkeys([*first, *others]))
+    states = {}
+    tables = []
+    for factor in factors:
+        scope = [names.index(name) for name in factor.variables]
+        tables.append((scope, np.asarray(factor.values, dtype=np.float64)))
+        # State names may be numbers or booleans there.
+        for name in factor.variables:
+            states[name] = [str(state) for state in factor.state_names[name]]
+    return names, [states[name] for name in names], tables
+
+
+def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
+    """Read the factors of a model in the UAI format.
+
+    Both kinds, MARKOV and BAYES, list tables whose last variable runs fastest.
+    """
+    # Line breaks mean nothing in this format: read it as a stream of words.
+    try:
+        # Some editors begin a file with a byte order mark.
+        tokens = iter(Path(path).read_text(encoding="utf-8-sig").split())
+        factors, cardinalities = _parse(tokens)
+    except StopIteration:
+        raise ValueError(
+            must("UAI file", "be complete", "It ends early.", path=str(path))
+        ) from None
+    except ValueError as error:
+        raise ValueError(
+            must("UAI file", "follow the format", str(error), path=str(path))
+        ) from error
+    return factors, cardinalities
+
+
+def write_uai(
+    path: str | PathLike[str], factors: Sequence[Factor], cardinalities: IntArray, kind: str
+) -> None:
+    """Write factors as a file of a kind, MARKOV or BAYES; every digit is kept."""
+    lines = [kind, str(len(cardinalities)), " ".join(map(str, cardinalities.tolist()))]
+    lines.append(str(len(factors)))
+    lines += [" ".join(map(str, (len(factor.scope), *factor.scope))) for factor in factors]
+    for factor in factors:
+        values = plain_values(factor).ravel().tolist()
+        lines += ["", str(len(values)), " ".join(map(repr, values))]
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def plain_values(factor: Factor) -> FloatArray:
+    """Give the values of a factor, if floats can hold them."""
+    with np.errstate(over="ignore", under="ignore"):
+        values = np.exp(factor.log_table)
+    if np.isposinf(values).any() or np.any((values == 0) & ~np.isneginf(factor.log_table)):
+        raise ValueError(
+            must(
+                f"table of the factor over {factor.scope}",
+                "have values that a file of plain numbers can hold",
+                "Energies beyond 700 need pickle or joblib.",
+                max=float(factor.log_table.max()),
+                min=float(factor.log_table.min()),
+            )
+        )
+    return np.asarray(values)
+
+
+def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
+    kind = next(tokens)
+    if kind not in ("MARKOV", "BAYES"):
+        raise ValueError(must("first word", "be MARKOV or BAYES", word=kind))
+    cardinalities = _integers(tokens, int(next(tokens)))
+    if min(cardinalities, default=1) < 1:
+        raise ValueError(must("variables", "have a state each", cardinalities=cardinalities))
+    # All scopes come first, then all tables in the same order.
+    scopes = [_integers(tokens, int(next(tokens))) for _ in range(int(next(tokens)))]
+    beyond = {v for scope in scopes for v in scope if not 0 <= v < len(cardinalities)}
+    if beyond:
+        raise ValueError(
+            must("scopes", f"name variables below {len(cardinalities)}", variables=sorted(beyond))
+        )
+    factors = []
+    for scope in scopes:
+        shape = [cardinalities[v] for v in scope]
+        n_values = int(next(tokens))
+        if n_values != prod(shape):
+            raise ValueError(must(f"table over {scope}", f"have {prod(shape)} values", n=n_values))
+        values = np.array([float(next(tokens)) for _ in range(n_values)])
+        check_table_size(f"table over {scope}", shape)
+        factors.append(Factor.from_table(scope, values.reshape(shape)))
+    extra = next(tokens, None)
+    if extra is not None:
+        raise ValueError(must("last table", "end the file", "Are all tables counted?", word=extra))
+    return factors, cardinalities
+
+
+def _integers(tokens: Iterator[str], count: int) -> list[int]:
+    return [int(next(tokens)) for _ in range(count)]
