@@ -6,6 +6,7 @@ below it is what Python shows for it. Numbers agree to the digits that the page 
 """
 
 import ast
+import builtins
 import contextlib
 import io
 import re
@@ -108,25 +109,48 @@ def test_the_landing_page_is_the_readme():
     assert list(blocks(LANDING)) == list(blocks(ROOT / "README.md"))
 
 
+def code_lines(code):
+    """Lines of a block that are neither blank nor a comment."""
+    lines = map(str.strip, code.splitlines())
+    return sum(bool(line) and not line.startswith("#") for line in lines)
+
+
+def stands_alone(code):
+    """Whether a block names nothing but what it imports or assigns itself."""
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    known = {node.id for node in names if isinstance(node.ctx, ast.Store)} | set(dir(builtins))
+    known |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    known |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return {node.id for node in names if isinstance(node.ctx, ast.Load)} <= known
+
+
 @pytest.mark.parametrize(
     "call",
     [
-        "ExpectedPredictionClassifier(forest",
-        "CircuitImputer(",
+        "ExpectedPredictionClassifier(RandomForestClassifier(",
+        "CircuitImputer(random_state=0).set_output(",
         "pool_models(",
-        "density.sample(3, given=",
+        "density.sample(2, given=",
         'density.probability("',
         "BBISWeighter(target=",
         "SensorNetwork.simulate(",
-        "mmd2(first, second",
-        "GridSearchCV(",
+        "mmd2(setosa, virginica",
+        "GridSearchCV(GaussianMixtureDensity",
         'parallel_config(backend="dask")',
     ],
 )
-def test_tasks_are_one_click_away(call):
+def test_a_task_is_less_than_ten_lines_one_click_away(call):
     linked = re.findall(r"\]\((user_guide/\w+\.md)\)", LANDING.read_text(encoding="utf-8"))
-    pages = {LANDING.parent / link for link in linked}
-    assert any(call in code for page in pages for _, code in blocks(page))
+    pages = [LANDING, *(LANDING.parent / link for link in linked)]
+    found = [code for page in pages for _, code in blocks(page) if call in code]
+    assert any(code_lines(code) < 10 and stands_alone(code) for code in found)
+
+
+def test_blocks_that_need_others_are_told():
+    assert stands_alone("from a import b, c\nx = b(c)\nlen(x)")
+    assert not stands_alone("from a import b\nb(c)")
+    assert code_lines("# a comment\n\nx = 1  # one\ny = 2\n") == 2
 
 
 def test_results_are_compared():
