@@ -37,7 +37,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         validation rows become more likely, learning from at most 10,000 rows; 16 where no rows
         are held out.
     pseudo_count : float, default=0.5
-        Weight of the prior on every transition and emission.
+        Weight of the prior on every transition and emission. Where a number decides a category,
+        0.05 follows the threshold more closely.
     max_iter : int, default=60
         Number of passes over the rows. Steps fall along the way; the last three passes use
         all rows at once.
@@ -111,7 +112,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     heavily, or with their like joint normal distributions. Numbers count with the probability
     of the interval that they were recorded in, so that values of many rows earn no unbounded
     density; how far counts spread to neighbouring intervals is chosen by leaving out each row
-    of a latent state.
+    of a latent state. Nothing spreads beyond numbers at which the frequencies of a category jump.
 
     References
     ----------

@@ -463,3 +463,13 @@ def test_latent_trees_give_collinear_numbers_joint_normal_distributions_where_ro
         .joint_columns_
         == ()
     )
+
+
+def test_a_category_that_a_number_decides_changes_at_its_threshold():
+    rng = np.random.default_rng(0)
+    weight = rng.normal(3000.0, 700.0, size=1500)
+    table = pd.DataFrame({"weight": weight, "low": np.where(weight < 2500, "yes", "no")})
+    settings = {"n_latent_states": 16, "pseudo_count": 0.05, "random_state": 0}
+    density = HiddenChowLiuDensity(**settings).fit(table)
+    assert density.probability("low == 'yes'", given="weight < 2500") > 0.98
+    assert density.probability("low == 'yes'", given="weight >= 2500") < 0.02

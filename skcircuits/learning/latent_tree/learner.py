@@ -18,7 +18,7 @@ from skcircuits.learning.latent_tree._emissions import Emissions
 from skcircuits.learning.latent_tree._joint_normals import JointNormals
 from skcircuits.learning.latent_tree._start import start_latent_tree
 from skcircuits.learning.latent_tree.rows import LatentRows
-from skcircuits.learning.univariate._cells import ColumnCells
+from skcircuits.learning.univariate._cells import ColumnCells, sharp_breaks
 from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.protocols import FloatArray
 
@@ -208,7 +208,10 @@ def _emissions(rows: LatentRows, n_states: int) -> tuple[Emissions, FloatArray]:
     cells = ColumnCells.fit_all(
         [described[i] for i in alone], [values[i] for i in alone], [weights[i] for i in alone]
     )
-    numerical = dict(zip([columns[i] for i in alone], cells, strict=True))
+    numerical = {
+        columns[i]: own.broken(_breaks(rows, columns[i]))
+        for i, own in zip(alone, cells, strict=True)
+    }
     codes = rows.X.copy()
     for v, own in numerical.items():
         codes[:, v] = own.encode(rows.X[:, v])
@@ -216,6 +219,13 @@ def _emissions(rows: LatentRows, n_states: int) -> tuple[Emissions, FloatArray]:
         codes[:, group.columns] = group.standardize(rows.X)
     sizes = rows.layout.cardinalities
     return Emissions.marginals(sizes, numerical, codes, rows.weight, n_states, joint), codes
+
+
+def _breaks(rows: LatentRows, column: int) -> FloatArray:
+    """Numbers of a column at which the frequencies of any categories jump."""
+    categories = rows.X.T[rows.is_categorical]
+    found = [sharp_breaks(rows.X[:, column], codes, rows.weight) for codes in categories]
+    return np.unique(np.concatenate([np.empty(0), *found]))
 
 
 def _step_sizes(schedule: LatentSchedule, n_rows: int, batch_rows: int) -> Iterator[FloatArray]:

@@ -4,16 +4,18 @@ The cells of a column are its point masses, intervals that cover its range, and 
 either end. A value of several rows has an interval of its own, as wide as the column's
 resolution, so that values count with the probability of the interval that they were recorded in.
 Counts of cells become a histogram after smoothing: a part of each count stays, the rest spreads
-to cells of similar rank. How much and how far is chosen by leaving out each row.
+to cells of similar rank. How much and how far is chosen by leaving out each row. Nothing spreads
+beyond breaks, numbers at which the frequencies of some categories jump.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import xlogy
 
 from skcircuits.circuits import PiecewisePolynomial
 from skcircuits.learning.univariate._columns import MixedColumn
@@ -31,6 +33,8 @@ MAX_CELLS = 128
 # Candidates: the part of a count that stays in its cell, and how far in ranks the rest spreads.
 KEPT = (0.0, 0.3, 0.6, 0.9)
 REACHES = (0.01, 0.03, 0.1, 0.3)
+# Rows on either side that tell whether categories jump: few, as trends are flat among them.
+BREAK_FRACTION, BREAK_ROWS = 0.05, (8, 50)
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,15 @@ class ColumnCells:
 
     `column`: facts about the column; `edges` (G + 1,): ends of the intervals; `smooth` (G,):
     probability of each interval under a smooth density of the column; `tail`: probability of
-    either tail. Cells are numbered point masses first, then intervals, then the tails.
+    either tail; `breaks`: increasing numbers beyond which no count spreads. Cells are numbered
+    point masses first, then intervals, then the tails.
     """
 
     column: MixedColumn
     edges: FloatArray
     smooth: FloatArray
     tail: float
+    breaks: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @classmethod
     def fit(cls, column: MixedColumn, values: FloatArray, weights: FloatArray) -> ColumnCells:
@@ -102,6 +108,16 @@ class ColumnCells:
         smooth = masses @ density.weights + 1e-3 * np.diff(edges) / (edges[-1] - edges[0])
         return cls(column, edges, smooth / smooth.sum(), tail)
 
+    def broken(self, breaks: FloatArray) -> ColumnCells:
+        """Cut the intervals at increasing numbers, beyond which no count spreads."""
+        # Those beside the ends of intervals differ from them by rounding
+        apart = np.abs(breaks[:, None] - self.edges).min(axis=1) > 1e-3 * self.column.resolution
+        inner = (breaks > self.edges[0]) & (breaks < self.edges[-1])
+        edges = np.union1d(self.edges, breaks[apart & inner])
+        inside = np.searchsorted(self.edges, edges[:-1], side="right") - 1
+        smooth = self.smooth[inside] * np.diff(edges) / np.diff(self.edges)[inside]
+        return replace(self, edges=edges, smooth=smooth, breaks=breaks)
+
     @property
     def n_cells(self) -> int:
         """Number of cells."""
@@ -154,10 +170,17 @@ class ColumnCells:
         """Operators (n_spreads, n_cells, n_cells) that spread counts of neighbouring cells."""
         if self.column.is_grid:
             # As the column has them: some points may be more common than others by nature
-            inner, masses = slice(self._n_atoms), self.column.fractions[:-1]
+            inner, places, masses = (
+                slice(self._n_atoms),
+                self.column.atoms,
+                self.column.fractions[:-1],
+            )
         else:
-            inner, masses = slice(self._n_atoms, self.n_cells - 2), self.smooth
+            inner, places = slice(self._n_atoms, -2), (self.edges[:-1] + self.edges[1:]) / 2
+            masses = self.smooth
         ranks = np.cumsum(masses) - masses / 2
+        side = np.searchsorted(self.breaks, places, side="right")
+        masses = masses * (side[:, None] == side)
         spreads = []
         for reach in REACHES:
             operator = np.eye(self.n_cells)
@@ -192,6 +215,41 @@ class ColumnCells:
             probabilities[-2:],
             [max(self.column.scale, self.column.resolution)] * 2,
         )
+
+
+def sharp_breaks(values: FloatArray, codes: FloatArray, weights: FloatArray) -> FloatArray:
+    """Increasing numbers at which the frequencies of categories jump.
+
+    `values`, `codes`, `weights` (n,). Between two numbers lies a break if the rows next to it on
+    either side have other frequencies by the Bayesian information criterion, which counts the
+    place as a parameter, too.
+    """
+    seen = np.flatnonzero(~np.isnan(values) & ~np.isnan(codes) & (weights > 0))
+    order = seen[np.argsort(values[seen], kind="stable")]
+    values, weights = values[order], weights[order]
+    labels, label = np.unique(codes[order], return_inverse=True)
+    places = np.flatnonzero(np.diff(values) > 0) + 1
+    if len(labels) < 2 or len(places) == 0:
+        return np.empty(0)
+    reach = int(np.clip(BREAK_FRACTION * len(values), *BREAK_ROWS))
+    ends = np.zeros((len(values) + 1, len(labels)))
+    np.cumsum(weights[:, None] * (label[:, None] == np.arange(len(labels))), axis=0, out=ends[1:])
+    left = ends[places] - ends[np.maximum(places - reach, 0)]
+    right = ends[np.minimum(places + reach, len(values))] - ends[places]
+    gain = _log_likelihood(left) + _log_likelihood(right) - _log_likelihood(left + right)
+    gain -= np.log(len(places)) + 0.5 * (len(labels) - 1) * np.log(2.0 * reach)
+    breaks = []
+    while gain.max() > 0:
+        best = places[gain.argmax()]
+        breaks.append((values[best - 1] + values[best]) / 2)
+        gain[np.abs(places - best) < reach] = -np.inf
+    return np.sort(breaks)
+
+
+def _log_likelihood(counts: FloatArray) -> FloatArray:
+    """Log likelihood (n,) of counts (n, k) under their own frequencies."""
+    total = counts.sum(axis=1)
+    return np.asarray(xlogy(counts, counts).sum(axis=1) - xlogy(total, total))
 
 
 def _edges(values: FloatArray, weights: FloatArray, resolution: float) -> FloatArray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.univariate._cells import MAX_CELLS, ColumnCells
+from skcircuits.learning.univariate._cells import MAX_CELLS, ColumnCells, sharp_breaks
 from skcircuits.learning.univariate._columns import describe_column
 
 
@@ -83,3 +83,29 @@ def test_few_or_equal_values(values):
     assert np.isfinite(table).all()
     assert table.sum() == pytest.approx(1.0)
     assert np.isfinite(Circuit(cells.unit(table[0])).log_prob(np.array([[0.0], [3.0]]))).all()
+
+
+def test_breaks_are_found_where_categories_jump_and_not_where_they_drift():
+    rng = np.random.default_rng(5)
+    values, weights = rng.normal(size=800), np.ones(800)
+    codes = (values > 0.4) * 1.0 + (values > 1.0)
+    codes[rng.random(800) < 0.04] = 0.0
+    found = sharp_breaks(np.where(rng.random(800) < 0.1, np.nan, values), codes, weights)
+    np.testing.assert_allclose(found, [0.4, 1.0], atol=0.05)
+    drift = (rng.random(800) < 1.0 / (1.0 + np.exp(-2.0 * values))) * 1.0
+    assert len(sharp_breaks(values, drift, weights)) == 0
+    assert len(sharp_breaks(values, np.zeros(800), weights)) == 0
+
+
+@pytest.mark.parametrize("decimals", [1, 9])
+def test_no_count_spreads_beyond_a_break(decimals):
+    values = np.round(np.random.default_rng(6).normal(size=600), decimals)
+    cells = make_cells(values).broken(np.array([-9.0, 0.35, 0.75]))
+    assert cells.n_cells == len(cells.edges) + len(cells.column.atoms) + 1
+    smoother, _ = cells.choose_smoother(counts_of(cells, values), 0.5)
+    side = np.searchsorted([0.35, 0.75], np.unique(values))
+    code = cells.encode(np.unique(values)).astype(int)
+    apart = side[:, None] != side
+    assert not smoother[code[:, None], code][apart].any()
+    assert smoother[code[:, None], code][~apart].any()
+    np.testing.assert_allclose(smoother.sum(axis=1), 1.0)
