@@ -141,7 +141,8 @@ def _owens_t(h: FloatArray, rest: FloatArray) -> FloatArray:
     size = np.abs(h)
     result = np.copysign(0.5 * ndtr(-size), h * rest)
     near = (size < _FAR_OUT) & (np.abs(rest) < _FAR_OUT)
-    result[near] = owens_t(h[near], rest[near] / h[near])
+    with np.errstate(over="ignore"):  # next to the mean, T has its limit at infinity
+        result[near] = owens_t(h[near], rest[near] / h[near])
     return result
 
 

@@ -35,6 +35,15 @@ def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
         (x-\mu)_o^T \Sigma_{oo}^{-1} (x-\mu)_o = \delta^T\Lambda\delta -
         |L^{-1}(\Lambda\delta)_m|^2, \quad L L^T = \Lambda_{mm}.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = _by_pattern(stack, X)
+    # Where squares overflow, no density is left
+    result[np.isnan(result)] = -np.inf
+    return result
+
+
+def _by_pattern(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Log densities of rows with the same missing cells together."""
     missing = np.isnan(X)
     columns = np.ascontiguousarray(X.T)
     result = np.zeros((stack.n_components, len(X)))

@@ -78,23 +78,25 @@ class LinearCircuit:
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Means and variances of all columns, both (1, n_columns); of codes where discrete."""
         means, variances = map(np.concatenate, zip(*(p.circuit.moments() for p in self._parts)))
-        mean = self._weights @ means
-        variance = self._weights @ (variances + (means - mean) ** 2)
+        mean = self._average(means)
+        with np.errstate(over="ignore"):  # a variance beyond floats is infinite
+            variance = self._average(variances + (means - mean) ** 2)
         return mean[None], variance[None]
 
     def state_probabilities(self) -> dict[int, FloatArray]:
         """Distribution of every discrete variable, (1, n_states) each."""
         found = [part.circuit.state_probabilities() for part in self._parts]
-        return {v: (self._weights @ np.concatenate([f[v] for f in found]))[None] for v in found[0]}
+        return {v: self._average(np.concatenate([f[v] for f in found]))[None] for v in found[0]}
 
     def covariance(self, features: list[Feature]) -> FloatArray:
         """Covariances (1, F, F) of functions of single variables."""
         circuits = [part.circuit for part in self._parts]
         inner = np.concatenate([circuit.covariance(features) for circuit in circuits])
         means = np.concatenate([circuit.feature_means(features) for circuit in circuits])
-        centred = means - self._weights @ means
-        spread = inner + centred[:, :, None] * centred[:, None]
-        return np.tensordot(self._weights, spread, axes=1)[None]
+        centred = means - self._average(means)
+        with np.errstate(over="ignore"):
+            spread = inner + centred[:, :, None] * centred[:, None]
+            return self._average(spread)[None]
 
     def mpe(self) -> tuple[FloatArray, FloatArray]:
         """Best row (1, n_columns) by max-product, and the log of its term."""
@@ -121,8 +123,16 @@ class LinearCircuit:
     @cached_property
     def _weights(self) -> FloatArray:
         """Weight of every row of every part."""
-        weights: FloatArray = np.exp(self._all_log_masses - self.log_mass())
-        return weights
+        # Masses below exp(-1e16) have logarithms that lose those of their sum
+        weights: FloatArray = np.exp(self._all_log_masses - self._all_log_masses.max())
+        return weights / weights.sum()
+
+    def _average(self, values: FloatArray) -> FloatArray:
+        """Average over the rows; those without weight may be infinite."""
+        weights = self._weights
+        counted = weights > 0.0
+        average: FloatArray = np.tensordot(weights[counted], values[counted], axes=1)
+        return average
 
 
 class _Exact:

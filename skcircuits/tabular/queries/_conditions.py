@@ -189,7 +189,7 @@ def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
             read_mapping({name: None}, schema, missing_is_free=True)
         if bounds is None and not any(map(_is_constraint, cells)):
             values = np.empty(len(cells), dtype=object)
-            values[:] = cells
+            values[:] = [None if is_missing(cell) else cell for cell in cells]
             column = schema.columns[index[name]]
             if column.dates is not None:
                 values = values.astype("datetime64[us]")

@@ -126,3 +126,14 @@ def test_quadrants_of_thin_ellipses(correlation):
     found = log_box_probability(stack, zeros, np.full((1, 2), np.inf))
     mass = 0.25 + np.arcsin(correlation) / (2.0 * np.pi)
     np.testing.assert_allclose(np.exp(found), mass, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_rectangles_with_an_end_next_to_the_mean():
+    stack = GaussianStack(np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.5, 1.0]]]))
+    upper = np.array([[np.inf, np.inf], [40.0, 0.3]])
+    at_mean, next_to_it = (
+        log_box_probability(stack, np.array([[end, -20.0], [end, -20.0]]), upper)
+        for end in (0.0, 1e-320)
+    )
+    np.testing.assert_allclose(next_to_it, at_mean, rtol=1e-12)

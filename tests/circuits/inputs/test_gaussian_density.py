@@ -94,3 +94,14 @@ def test_a_joint_gaussian_has_a_mean_and_half_a_matrix_of_parameters():
     assert Circuit(first).n_parameters == 3 + 6
     shared = Circuit(Sum([first, second], weights=[0.5, 0.5]))
     assert shared.n_parameters == 2 * 3 + 6 + 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("far", [1e160, 1e300, 1.7e308])
+def test_rows_whose_squares_overflow_have_no_density(far):
+    whitening_adds_and_subtracts = np.array([[1.0, 0.99, 0.5], [0.99, 1.0, 0.6], [0.5, 0.6, 1.0]])
+    shared = np.stack([1e-6 * whitening_adds_and_subtracts] * 2)
+    for covariances in (shared, shared * [[[1.0]], [[2.0]]]):
+        stack = GaussianStack(np.zeros((2, 3)), covariances)
+        for row in ([far, far, far], [far, -far, np.nan], [far, np.nan, np.nan]):
+            assert (log_density(stack, np.array([row])) == -np.inf).all()

@@ -278,7 +278,7 @@ class PolynomialPieces:
         nearest = np.where(self.is_left[tails], upper[within_tail], lower[within_tail])
         distance = np.abs(nearest - self.starts[tails])
         length = upper[within_tail] - lower[within_tail]
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):  # no mass is left so far out
             log_mass[within_tail] = (
                 np.log(self.masses[tails])
                 - self.rates[tails] * distance

@@ -44,7 +44,10 @@ class Weighed:
     @property
     def weights(self):
         """Probability of each box given its condition, (n_boxes,)."""
-        return np.exp(self.log_mass - self.log_total[self.condition_of])
+        weights = np.exp(self.log_mass - self.log_total[self.condition_of])
+        # Masses below exp(-1e16) have logarithms that lose those of their sum
+        totals = np.bincount(self.condition_of, weights, minlength=len(self))
+        return weights / totals[self.condition_of]
 
     def average(self, values):
         """Average values (n_boxes, ...) over the boxes of each condition."""

@@ -303,6 +303,35 @@ def test_tails_reach_beyond_numbers_whose_squares_overflow():
         near, far = ask("x > 1e5"), ask("x > 1e300")
         assert far["x"].item() == pytest.approx(1e300)
         assert far["y"].item() == pytest.approx(near["y"].item())
+    assert density.probability("x > 1e308") == 0.0
+
+
+@pytest.mark.filterwarnings("error")
+def test_averages_over_events_of_next_to_no_probability():
+    # Their logarithms, near -1e150, say nothing about the sum of a few of them
+    z = np.random.default_rng(0).normal(size=(200, 1))
+    X = pd.DataFrame(z + 0.1 * np.random.default_rng(1).normal(size=(200, 2)), columns=["x", "y"])
+    density = WMISPNDensity().fit(X)
+    for condition in ("x + y > 1e150", "x > 1e150 or y > 1e150"):
+        mean = density.expectation(condition).to_numpy()
+        assert (np.abs(mean) < 1.01e150).all()
+    assert density.expectation("x + y > 1e150").to_numpy().sum() == pytest.approx(1e150)
+    covariance = density.covariance("x + y > 1e300").to_numpy()
+    assert not np.isnan(covariance).any()
+    # A product of next to nothing, where columns end
+    assert np.isfinite(density.expectation("1e300 * x + y > 3")).all(axis=None)
+
+
+def test_rows_with_missing_dates():
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(60) % 7, unit="D")
+    X = pd.DataFrame({"when": days, "x": np.arange(60) % 7 + 0.5})
+    density = GaussianMixtureDensity(n_components=1, random_state=0).fit(X)
+    given = X.iloc[:2].astype({"when": object})
+    for missing in (np.nan, None, pd.NaT):
+        rows = given.copy()
+        rows.loc[0, "when"] = missing
+        alone = density.expectation([{"x": 0.5}, {"when": days[1], "x": 1.5}])
+        pd.testing.assert_frame_equal(density.expectation(rows), alone)
 
 
 def test_mutual_information_of_discrete_columns(density):
