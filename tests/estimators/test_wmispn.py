@@ -268,7 +268,7 @@ def test_holes_in_fit_and_score(table):
     [
         ("sum_product._learner.split_rows", 2),
         ("sum_product._learner.Region", 4),
-        ("univariate._b_splines.fit_polynomials", 0),
+        ("univariate._polynomials.fit_polynomials", 0),
         ("sum_product._leaves.PiecewisePolynomial", 2),
     ],
     ids=["cutting", "between parts", "choosing polynomials", "building leaves"],

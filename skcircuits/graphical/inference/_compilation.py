@@ -22,9 +22,9 @@ from skcircuits.circuits import Indicator, Product
 from skcircuits.circuits.inputs.discrete import linked_categorical
 from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
 from skcircuits.exceptions import must
-from skcircuits.graphical.inference._elimination import EliminationTree
+from skcircuits.graphical.inference._elimination_tree import EliminationTree
 from skcircuits.graphical.inference._posterior import Solution
-from skcircuits.graphical.inference._propagation import align
+from skcircuits.graphical.inference._tables import align
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # So many keys are told apart by a dictionary, more by a sort.

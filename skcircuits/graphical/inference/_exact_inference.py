@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.graphical.factor import Factor
-from skcircuits.graphical.inference._posterior import Posterior, Posteriors
+from skcircuits.graphical.inference._posterior import Posterior
+from skcircuits.graphical.inference._relevance import Posteriors
 from skcircuits.graphical.inference._rows import (
     Evidence,
     evidence_row,

@@ -7,13 +7,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph
-from skcircuits.graphical.inference import _posterior, _propagation
-from skcircuits.graphical.inference._elimination import (
-    build_tree,
-    elimination_order,
-    order_ending_with,
-)
-from skcircuits.graphical.inference._propagation import contract
+from skcircuits.graphical.inference import _propagation, _relevance
+from skcircuits.graphical.inference._elimination import elimination_order
+from skcircuits.graphical.inference._elimination_tree import build_tree, order_ending_with
+from skcircuits.graphical.inference._tables import contract
 
 
 def random_network(seed, n_variables=9):
@@ -53,12 +50,12 @@ def check_against_enumeration(model, row):
 @pytest.mark.parametrize("single_cells", [0, 10**9], ids=["parts", "whole"])
 def test_ways_through_a_network_agree(seed, direct_cells, single_cells, monkeypatch):
     monkeypatch.setattr(_propagation, "_MAX_DIRECT_CELLS", direct_cells)
-    monkeypatch.setattr(_posterior, "_MAX_SINGLE_CELLS", single_cells)
+    monkeypatch.setattr(_relevance, "_MAX_SINGLE_CELLS", single_cells)
     if not single_cells:
         # Every variable that no open one depends on gets a tree of its own.
-        monkeypatch.setattr(_posterior, "_MIN_SPLIT_CELLS", 0)
-        monkeypatch.setattr(_posterior, "_MIN_OWN_CELLS", 0)
-        monkeypatch.setattr(_posterior, "_TWO_PASSES", 1e9)
+        monkeypatch.setattr(_relevance, "_MIN_SPLIT_CELLS", 0)
+        monkeypatch.setattr(_relevance, "_MIN_OWN_CELLS", 0)
+        monkeypatch.setattr(_relevance, "_TWO_PASSES", 1e9)
     network = random_network(seed)
     rng = np.random.default_rng(seed)
     for _ in range(4):
