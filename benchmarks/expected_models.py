@@ -275,7 +275,9 @@ def cost(options):
 def measuring(options):
     """How fast errors fall when values are measured one by one, chosen in three ways."""
     print("error after 0, 1, 2, ... measurements of rows that miss 80 % of their values")
-    for name in ("wine", "diabetes progression", "abalone"):
+    for name in ("wine", "heart", "diabetes progression", "abalone"):
+        if name not in options.tables:
+            continue
         is_classes = TABLES[name]
         X, y = load(name, 0)
         X = X.select_dtypes("number")
@@ -285,7 +287,7 @@ def measuring(options):
         # What a value is worth is asked of the expectation
         model = kind(make_pipeline(StandardScaler(), model), random_state=0, stacking=False)
         model.fit(X[:cut], y[:cut])
-        rows, truth = X[cut : cut + 40], y[cut : cut + 40]
+        rows, truth = X[cut : cut + 100], y[cut : cut + 100]
         importance = permutation_importance(model, X[:cut], y[:cut], random_state=0)
         rng = np.random.default_rng(0)
         ways = {

@@ -48,8 +48,10 @@ TYPES = (
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
 N_COPIES = 4  # of a complete row for trees: one as it is, the others with hidden cells
 LEAST_LEAF = 20  # rows
+# Small trees: what hidden cells leave to tell is simple
+MAX_LEAVES = 8
+MAX_BINS = 63
 MAX_TREES = 1000  # of all classes together; at most 100 for each
-MAX_CATEGORIES = 255  # that trees of scikit-learn split by
 
 
 @dataclass(frozen=True)
@@ -275,10 +277,12 @@ def _grow_trees(
     grow = HistGradientBoostingClassifier if training.n_classes else HistGradientBoostingRegressor
     trees = grow(
         max_iter=min(100, max(1, MAX_TREES // max(1, training.n_classes))),
+        max_leaf_nodes=MAX_LEAVES,
+        max_bins=MAX_BINS,
         # copies of a row are one row
         min_samples_leaf=round(LEAST_LEAF * len(origin) / len(training.rows)),
         categorical_features=training.schema.is_categorical
-        & (training.schema.cardinalities <= MAX_CATEGORIES),
+        & (training.schema.cardinalities <= MAX_BINS),
         early_stopping=False,
         random_state=seed,
     )
