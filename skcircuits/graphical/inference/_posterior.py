@@ -154,7 +154,9 @@ class Posterior:
         distinct, rows = _distinct_evidence(component, codes)
         values = np.empty(len(distinct))
         for part in _chunks(component.tree, len(distinct)):
-            solved = self._forward(component, distinct[part], all_conditionals=False)
+            solved = self._forward(
+                component, distinct[part], first_needed=len(component.tree.buckets)
+            )
             values[part] = solved.log_partition
         return values[rows]
 
@@ -168,12 +170,14 @@ class Posterior:
             if wanted.isdisjoint(component.tree.variables):
                 continue
             distinct, rows = _distinct_evidence(component, codes)
+            order = component.tree.variables
             tables = {
                 v: np.empty((len(distinct), int(self.cardinalities[v])))
-                for v in wanted.intersection(component.tree.variables)
+                for v in wanted.intersection(order)
             }
+            first = min(map(order.index, tables))
             for part in _chunks(component.tree, len(distinct)):
-                solved = self._forward(component, distinct[part], all_conditionals=False)
+                solved = self._forward(component, distinct[part], first_needed=first)
                 found = backward_pass(solved, tables.keys())
                 for variable, table in tables.items():
                     table[part] = found[variable]
@@ -199,7 +203,8 @@ class Posterior:
             if mine:
                 distinct, rows = _distinct_evidence(component, codes)
                 _check_size(len(distinct) * _n_message_cells(component.tree), component.tree.width)
-                solved = self._forward(component, distinct, all_conditionals=False)
+                first = len(component.tree.buckets) - len(mine)
+                solved = self._forward(component, distinct, first_needed=first)
                 table = np.broadcast_to(
                     joint_of_last(solved, mine), (len(distinct), *component.tree.shape(mine))
                 )
@@ -248,12 +253,21 @@ class Posterior:
         return factors
 
     def _forward(
-        self, component: Component, codes: IntArray, *, all_conditionals: bool
+        self,
+        component: Component,
+        codes: IntArray,
+        *,
+        all_conditionals: bool = False,
+        first_needed: int = 0,
     ) -> Messages:
         tables = [_lookup(factor.table, codes, self.hidden) for factor in component.factors]
         log_scale = sum(factor.log_scale for factor in component.factors)
         return forward_pass(
-            component.tree, tables, all_conditionals=all_conditionals, log_scale=log_scale
+            component.tree,
+            tables,
+            all_conditionals=all_conditionals,
+            first_needed=first_needed,
+            log_scale=log_scale,
         )
 
 
@@ -276,6 +290,8 @@ def _component(
 
 def _distinct_evidence(component: Component, codes: IntArray) -> tuple[IntArray, IntArray]:
     """Reduce rows to the u different states of the boundary: (u, d), and the index of each row."""
+    if len(codes) == 1:
+        return codes, np.zeros(1, dtype=np.int64)
     distinct, rows = np.unique(codes[:, component.boundary], axis=0, return_inverse=True)
     evidence = np.zeros((len(distinct), codes.shape[1]), dtype=np.int64)
     evidence[:, component.boundary] = distinct

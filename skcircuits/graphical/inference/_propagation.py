@@ -38,13 +38,13 @@ class Messages:
     """What the forward pass leaves behind, per bucket of the tree.
 
     ``conditionals`` have the shape (rows or 1, states, *separator) and are uniform in contexts
-    of probability zero; None where the table was not written out. ``log_partition`` has the
-    shape (rows or 1,).
+    of probability zero; None where the table was not written out. ``messages`` are those of the
+    buckets that were not joined with their parents. ``log_partition`` has the shape (rows or 1,).
     """
 
     tree: EliminationTree
     incoming: list[list[Table]]
-    messages: list[Table]
+    messages: dict[int, Table]
     conditionals: list[FloatArray | None]
     log_partition: FloatArray
 
@@ -54,27 +54,56 @@ def forward_pass(
     factors: Sequence[Table],
     *,
     all_conditionals: bool,
+    first_needed: int = 0,
     log_scale: float = 0.0,
 ) -> Messages:
-    """Sum the variables out, leaves first; ``log_scale`` is what the factors were divided by."""
+    """Sum the variables out, leaves first; ``log_scale`` is what the factors were divided by.
+
+    Nobody asks for the conditional distributions of the buckets before ``first_needed``.
+    """
     incoming: list[list[Table]] = []
-    messages: list[Table] = []
+    messages: dict[int, Table] = {}
     conditionals: list[FloatArray | None] = []
     log_partition = np.full(1, log_scale)
-    for bucket in tree.buckets:
+    joined = _joined_buckets(tree, first_needed)
+    for step, bucket in enumerate(tree.buckets):
         arriving = [factors[index] for index in bucket.factors]
-        arriving += [messages[child] for child in bucket.children]
-        if all_conditionals or _written_out(tree, bucket, arriving):
-            conditional, message, log_peak = _solve_bucket(tree, bucket, arriving)
+        for child in bucket.children:
+            arriving += incoming[child] if child in joined else [messages[child]]
+        incoming.append(arriving)
+        conditionals.append(None)
+        if step in joined:
+            continue
+        needed = step >= first_needed
+        axes = bucket.axes if needed else _all_axes(bucket, arriving)
+        if all_conditionals or _written_out(tree, axes, arriving, needed):
+            conditionals[step], message, log_peak = _solve_bucket(
+                tree, axes, bucket.separator, arriving, needed
+            )
         else:
             operands = [(table.values, table.axes) for table in arriving]
-            sums = contract(operands, bucket.separator)
-            conditional, (message, log_peak) = None, scaled_table(sums, bucket.separator)
+            message, log_peak = scaled_table(
+                contract(operands, bucket.separator), bucket.separator
+            )
         log_partition = log_partition + log_peak
-        incoming.append(arriving)
-        conditionals.append(conditional)
-        messages.append(message)
+        messages[step] = message
     return Messages(tree, incoming, messages, conditionals, log_partition)
+
+
+def _joined_buckets(tree: EliminationTree, first_needed: int) -> frozenset[int]:
+    """Buckets summed out together with their parents, which have no variables of their own."""
+    return frozenset(
+        child
+        for bucket in tree.buckets[:first_needed]
+        for child in bucket.children
+        if len(tree.buckets[child].separator) == len(bucket.axes)
+    )
+
+
+def _all_axes(bucket: Bucket, arriving: Sequence[Table]) -> Axes:
+    """Axes of the product of some tables, the separator last."""
+    seen = {bucket.variable}.union(*(table.axes for table in arriving))
+    return (*sorted(seen.difference(bucket.separator)), *bucket.separator)
 
 
 def backward_pass(solved: Messages, wanted: Set[int]) -> dict[int, FloatArray]:
@@ -179,11 +208,13 @@ def most_probable(
         codes[:, bucket.variable] = choice[(row, *(codes[:, v] for v in bucket.separator))]
 
 
-def _written_out(tree: EliminationTree, bucket: Bucket, arriving: Sequence[Table]) -> bool:
+def _written_out(
+    tree: EliminationTree, axes: Axes, arriving: Sequence[Table], needed: bool
+) -> bool:
     """Small tables and products of many are quicker so; products of a wide range have to be."""
     n_rows = max((len(table.values) for table in arriving), default=1)
-    small = n_rows * prod(tree.shape(bucket.axes)) <= _MAX_DIRECT_CELLS
-    return small or len(arriving) > _MAX_CONTRACTED or not _fits(arriving)
+    small = n_rows * prod(tree.shape(axes)) <= _MAX_DIRECT_CELLS
+    return small or (needed and len(arriving) > _MAX_CONTRACTED) or not _fits(arriving)
 
 
 def _fits(arriving: Sequence[Table]) -> bool:
@@ -192,27 +223,30 @@ def _fits(arriving: Sequence[Table]) -> bool:
 
 
 def _solve_bucket(
-    tree: EliminationTree, bucket: Bucket, arriving: Sequence[Table]
-) -> tuple[FloatArray, Table, FloatArray]:
+    tree: EliminationTree, axes: Axes, separator: Axes, arriving: Sequence[Table], needed: bool
+) -> tuple[FloatArray | None, Table, FloatArray]:
     """Give ``p(variable | separator)``, the message and the logarithm of its scale per row."""
-    total = np.ones((1, *tree.shape(bucket.axes)))
+    shape, summed = tree.shape(axes), tuple(range(1, 1 + len(axes) - len(separator)))
+    total = np.ones((1,) * (1 + len(axes)))
     if _fits(arriving):
         # The smallest first: products stay small until the last.
         for table in sorted(arriving, key=lambda table: table.values.size):
-            total = total * align(table.values, table.axes, bucket.axes)
-        sums = total.sum(axis=1)
-        message, log_scale = scaled_table(sums, bucket.separator)
-        return _divide(total, sums), message, log_scale
+            total = total * align(table.values, table.axes, axes)
+        total = np.broadcast_to(total, (len(total), *shape))
+        sums = total.sum(axis=summed)
+        message, log_scale = scaled_table(sums, separator)
+        return (_divide(total, sums) if needed else None), message, log_scale
     total = np.log(total)
     for table in arriving:
-        total = total + align(table.log_values(), table.axes, bucket.axes)
-    peak = total.max(axis=1)
+        total = total + align(table.log_values(), table.axes, axes)
+    total = np.broadcast_to(total, (len(total), *shape))
+    peak = total.max(axis=summed, keepdims=True)
     # Impossible contexts have no finite peak to take away.
-    weights = np.exp(total - np.where(np.isneginf(peak), 0.0, peak)[:, None])
-    sums = weights.sum(axis=1)
+    weights = np.exp(total - np.where(np.isneginf(peak), 0.0, peak))
+    sums = weights.sum(axis=summed)
     with np.errstate(divide="ignore"):
-        message, log_scale = table_of_logs(peak + np.log(sums), bucket.separator)
-    return _divide(weights, sums), message, log_scale
+        message, log_scale = table_of_logs(peak.reshape(sums.shape) + np.log(sums), separator)
+    return (_divide(weights, sums) if needed else None), message, log_scale
 
 
 def _divide(weights: FloatArray, sums: FloatArray) -> FloatArray:

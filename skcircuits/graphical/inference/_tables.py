@@ -62,6 +62,8 @@ def align(values: NDArray[Number], axes: Axes, target: Axes) -> NDArray[Number]:
 
 def scaled_table(values: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
     """Divide each row of values by its largest; give the table and the logarithms of these."""
+    # One copy of what a contraction left in another order, here instead of in each use
+    values = np.ascontiguousarray(values)
     peak = values.reshape(len(values), -1).max(axis=1)
     values = values / _per_row(np.where(peak > 0, peak, 1.0), values)
     # A mask costs more than the tables of most buckets: zeros are rare.
