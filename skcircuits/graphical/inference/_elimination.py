@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from math import prod
 from typing import NamedTuple
 
 from skcircuits.exceptions import must
@@ -19,8 +20,9 @@ def elimination_order(
     scopes: Iterable[Collection[int]],
     cardinalities: IntArray,
     order: str | Sequence[int] = "auto",
+    last: Sequence[int] = (),
 ) -> list[int]:
-    """Order the variables of the scopes by a greedy criterion.
+    """Order the variables of the scopes by a greedy criterion, some of them at the end.
 
     A criterion is fewest edges added ("min_fill"), smallest clique in states ("min_weight"),
     fewest pairs of states joined by added edges ("weighted_min_fill") or the cheapest of
@@ -42,7 +44,7 @@ def elimination_order(
     names = list(_CRITERIA) if order == "auto" else [order]
     runs = []
     for name in names:
-        runs.append(_greedy_order(graph, cardinalities, name))
+        runs.append(_greedy_order(graph, cardinalities, name, last))
         if runs[-1][1] <= _CHEAP_CELLS:
             break
     # The first of equals: runs on any machine choose the same.
@@ -50,10 +52,10 @@ def elimination_order(
 
 
 def quick_order(
-    scopes: Iterable[Collection[int]], cardinalities: IntArray
+    scopes: Iterable[Collection[int]], cardinalities: IntArray, last: Sequence[int] = ()
 ) -> tuple[list[int], int]:
     """Order the variables by fewest edges added; with the cells of all cliques."""
-    return _greedy_order(interaction_graph(scopes), cardinalities, "min_fill")
+    return _greedy_order(interaction_graph(scopes), cardinalities, "min_fill", last)
 
 
 def interaction_graph(scopes: Iterable[Collection[int]]) -> Graph:
@@ -94,7 +96,9 @@ def _restrict_order(order: Sequence[int], graph: Graph) -> list[int]:
     return restricted
 
 
-def _greedy_order(graph: Graph, cardinalities: IntArray, name: str) -> tuple[list[int], int]:
+def _greedy_order(
+    graph: Graph, cardinalities: IntArray, name: str, last: Sequence[int]
+) -> tuple[list[int], int]:
     """Eliminate the cheapest variable time after time; the order and the cells of its cliques."""
     names, criterion = sorted(graph), _CRITERIA[name]
     states = [int(cardinalities[variable]) for variable in names]
@@ -102,11 +106,12 @@ def _greedy_order(graph: Graph, cardinalities: IntArray, name: str) -> tuple[lis
     cost = [(criterion(work.cliques[v]), work.cliques[v].cells, v) for v in range(len(names))]
     # Outdated entries stay in the heap until they come up: ties go to the smaller clique,
     # then to the smaller number, so that the order is reproducible.
-    heap = list(cost)
+    kept = set(last)
+    heap = [entry for entry in cost if names[entry[2]] not in kept]
     heapify(heap)
     order: list[int] = []
-    total = 0
-    while len(order) < len(names):
+    total = prod(int(cardinalities[variable]) for variable in last)
+    while len(order) < len(names) - len(kept):
         entry = heappop(heap)
         chosen = entry[2]
         if work.gone[chosen] or entry != cost[chosen]:
@@ -116,10 +121,10 @@ def _greedy_order(graph: Graph, cardinalities: IntArray, name: str) -> tuple[lis
         for variable in work.eliminate(chosen):
             clique = work.cliques[variable]
             fresh = (criterion(clique), clique.cells, variable)
-            if fresh != cost[variable]:
+            if fresh != cost[variable] and names[variable] not in kept:
                 cost[variable] = fresh
                 heappush(heap, fresh)
-    return order, total
+    return [*order, *last], total
 
 
 class _Clique(NamedTuple):

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from skcircuits.graphical.inference._elimination import interaction_graph
-
 
 @dataclass(frozen=True)
 class Bucket:
@@ -85,20 +83,3 @@ def build_tree(
             Bucket(variable, tuple(separator), tuple(factors[step]), tuple(children[step]))
         )
     return EliminationTree(tuple(buckets), tuple(int(k) for k in cardinalities))
-
-
-def order_ending_with(tree: EliminationTree, last: int) -> list[int]:
-    """Order the variables so that one is eliminated last and no clique is larger than in the tree.
-
-    By maximum cardinality search from that variable (Tarjan and Yannakakis 1984); the order stays
-    where the tree does not have it.
-    """
-    if last not in tree.variables:
-        return list(tree.variables)
-    near = interaction_graph(bucket.axes for bucket in tree.buckets)
-    found, left = [last], [v for v in reversed(tree.variables) if v != last]
-    while left:
-        seen = set(found)
-        found.append(max(left, key=lambda v: len(near[v] & seen)))
-        left.remove(found[-1])
-    return found[::-1]

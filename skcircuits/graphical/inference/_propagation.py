@@ -82,9 +82,7 @@ def forward_pass(
             )
         else:
             operands = [(table.values, table.axes) for table in arriving]
-            message, log_peak = scaled_table(
-                contract(operands, bucket.separator), bucket.separator
-            )
+            message, log_peak = scaled_table(contract(operands, bucket.separator), bucket.separator)
         log_partition = log_partition + log_peak
         messages[step] = message
     return Messages(tree, incoming, messages, conditionals, log_partition)

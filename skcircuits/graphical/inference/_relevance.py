@@ -14,7 +14,6 @@ from itertools import chain
 
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._elimination import elimination_order, quick_order
-from skcircuits.graphical.inference._elimination_tree import order_ending_with
 from skcircuits.graphical.inference._posterior import Posterior, ScaledFactor, scaled_factors
 from skcircuits.protocols import IntArray
 
@@ -86,10 +85,9 @@ class Posteriors:
         scopes = [hidden.intersection(factor.scope) & relevant for factor in self.factors]
         # Joined with each other, as they will be in the end.
         order = elimination_order(
-            [*scopes, *({v} for v in hidden), set(variables)], self.cardinalities
+            [*scopes, *({v} for v in hidden), set(variables)], self.cardinalities, last=variables
         )
-        first = [v for v in order if v not in set(variables)]
-        return self.restricted(hidden, relevant, [*first, *variables])
+        return self.restricted(hidden, relevant, order)
 
     def _all_hidden(self, hidden: frozenset[int]) -> Posterior:
         return Posterior(self.scaled, self.cardinalities, hidden)
@@ -120,39 +118,51 @@ class Posteriors:
         """
         observed = set(range(len(self.cardinalities))) - hidden
         sets = {v: self.relevant([*observed, v]) for v in hidden}
+        # At the root of its tree, which is then summed out up to there alone.
+        own = lru_cache(maxsize=None)(lambda v: self._quick_order(hidden, sets[v], [v]))
         jobs: list[tuple[Posterior, frozenset[int]]] = []
         open_variables = hidden
         while n_cells > _MIN_SPLIT_CELLS:
             n_dependent = Counter(chain.from_iterable(sets[v] for v in open_variables))
             last = [v for v in sorted(open_variables) if n_dependent[v] == 1]
-            layer = {v: self._quick_order(hidden, sets[v]) for v in last}
-            layer = {v: found for v, found in layer.items() if found[1] > _MIN_OWN_CELLS}
+            layer = {v: own(v) for v in last if own(v)[1] > _MIN_OWN_CELLS}
             others = open_variables.difference(layer)
             relevant = frozenset().union(*(sets[v] for v in others))
             below = self._quick_order(hidden, relevant)
             total = sum(cells for _, cells in layer.values()) + _TWO_PASSES * below[1]
             if not layer or total >= _TWO_PASSES * n_cells:
                 break
-            for v, found in layer.items():
-                top = self._improved(hidden, sets[v], found)
-                order = [u for part in top.components for u in order_ending_with(part.tree, v)]
-                jobs.append((self.restricted(hidden, sets[v], order), frozenset({v})))
+            jobs += [
+                (self._improved(hidden, sets[v], found, [v]), frozenset({v}))
+                for v, found in layer.items()
+            ]
             rest, n_cells, open_variables = (relevant, below), below[1], others
         # Where nothing was peeled, other queries may know the tree of all variables.
         whole = self._improved(hidden, *rest) if jobs else self.all_hidden(hidden)
         return [*jobs, (whole, open_variables)]
 
     def _quick_order(
-        self, hidden: frozenset[int], variables: frozenset[int]
+        self, hidden: frozenset[int], variables: frozenset[int], last: Sequence[int] = ()
     ) -> tuple[list[int], int]:
         """An order of the relevant variables alone, and its cells."""
-        assert self.families is not None
-        scopes = [self.factors[self.families[v]].scope for v in sorted(variables)]
-        return quick_order([hidden.intersection(scope) for scope in scopes], self.cardinalities)
+        return quick_order(self._hidden_scopes(hidden, variables), self.cardinalities, last)
 
     def _improved(
-        self, hidden: frozenset[int], variables: frozenset[int], quick: tuple[list[int], int]
+        self,
+        hidden: frozenset[int],
+        variables: frozenset[int],
+        quick: tuple[list[int], int],
+        last: Sequence[int] = (),
     ) -> Posterior:
         """Try the other criteria too: on small structures they take longer than they save."""
         order, n_cells = quick
-        return self.restricted(hidden, variables, "auto" if n_cells > _MAX_SINGLE_CELLS else order)
+        if n_cells > 4 * _MAX_SINGLE_CELLS:
+            scopes = self._hidden_scopes(hidden, variables)
+            order = elimination_order(scopes, self.cardinalities, last=last)
+        return self.restricted(hidden, variables, order)
+
+    def _hidden_scopes(
+        self, hidden: frozenset[int], variables: frozenset[int]
+    ) -> list[frozenset[int]]:
+        assert self.families is not None
+        return [hidden.intersection(self.factors[self.families[v]].scope) for v in variables]
