@@ -26,7 +26,6 @@ from skcircuits.learning.univariate._columns import FEW_VALUES
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
-_MAX_CELL_RESTARTS = 2
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -243,8 +242,7 @@ def _n_restarts(weight, n_cells, selection):
 
     Predictions of cells are averaged over densities anyway.
     """
-    wanted = max(1, round(weight * pool_size(n_cells)))
-    return wanted if selection == "log_likelihood" else min(wanted, _MAX_CELL_RESTARTS)
+    return 1 if selection == "cells" else max(1, round(weight * pool_size(n_cells)))
 
 
 def _suits_trees(table):
