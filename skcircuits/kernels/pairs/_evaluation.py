@@ -245,6 +245,8 @@ class _Block:
         shared = self._shared[scope]
         n_left, n_distinct, n_right = shared.shape[-3:]
         keys = np.arange(n_left) if factor.left is None else factor.left
+        # One gather for circuits and units together: one after the other would copy all units of
+        # every circuit first
         rows = self._left.numbers_of(scope)[:, None] * n_left + keys
         index = rows[:, :, None] * n_distinct + self._right.numbers_of(scope)
         flat = shared.reshape(len(shared), -1, n_right)
@@ -286,6 +288,7 @@ def _fill_univariate(
     cells: tuple[FloatArray, FloatArray],
 ) -> None:
     """Write E[f(X, Y)] into out of shape (A, B, n_left, n_right), by what is observed."""
+    # Four blocks: the variable is integrated over on the sides where it is missing
     missing, seen = zip(*((np.isnan(c).nonzero()[0], (~np.isnan(c)).nonzero()[0]) for c in cells))
     own, other = (c[~np.isnan(c)] for c in cells)
     if len(missing[0]) and len(missing[1]):

@@ -261,6 +261,8 @@ class _Totals:
                     n_possible_rows=0,
                 )
             )
+        # The expected log likelihood of explanations is a sum over sums and input units: each of
+        # them is maximised on its own
         leaves = [statistics.estimate(pseudo_count) for _, _, statistics in self.leaves]
         inputs = tuple(
             (units, type(layer).stack(family))
@@ -274,10 +276,12 @@ class _Totals:
     def _log_fractions(self, layer: SumLayer, pseudo_count: float) -> FloatArray:
         """Log weights of a layer; a sum that nothing reached keeps its own, normalised."""
         old = self.plan.weights.linear[layer.edges]
+        # Edges of weight zero are structure, which no prior brings to life
         positive = old > 0
         n_positive = np.add.reduceat(positive, layer.starts, dtype=np.int64)
         prior = positive * np.repeat(pseudo_count / np.maximum(n_positive, 1), layer.lengths)
         counts = self.counts[layer.edges] + prior
+        # Without a prior these would be 0 / 0
         unreached = np.repeat(np.add.reduceat(counts, layer.starts) == 0, layer.lengths)
         counts[unreached] = old[unreached]
         total = np.repeat(np.add.reduceat(counts, layer.starts), layer.lengths)
