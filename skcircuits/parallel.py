@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from joblib import cpu_count, effective_n_jobs
+from joblib.parallel import get_active_backend
 from sklearn import get_config
 from sklearn.utils.parallel import Parallel as _Parallel
 from sklearn.utils.parallel import delayed
@@ -26,6 +27,7 @@ from skcircuits.exceptions import require_count
 
 __all__ = [
     "Parallel",
+    "dask_client",
     "delayed",
     "memory_bound_chunks",
     "row_slices",
@@ -44,6 +46,17 @@ class Parallel(_Parallel):
         if n_jobs is not None:
             require_count(None, n_jobs=n_jobs)
         super().__init__(n_jobs=n_jobs, **options)
+
+
+def dask_client() -> Any:
+    """Give the client of ``joblib.parallel_config("dask")``, where that is in force, else None."""
+    backend, _ = get_active_backend()
+    client = getattr(backend, "client", None)
+    # Tasks on the workers may not wait for others: all workers may be busy with such tasks. And
+    # actors talk to the default client, whichever placed them.
+    if client is None or backend.nesting_level or type(client).current() is not client:
+        return None
+    return client
 
 
 def working_memory_bytes() -> int:

@@ -31,7 +31,7 @@ from skcircuits.estimators.targets._particle_warnings import (
 from skcircuits.estimators.targets._weighted_samples import function_values
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
-from skcircuits.parallel import Parallel, delayed, single_threaded_blas
+from skcircuits.parallel import Parallel, dask_client, delayed, single_threaded_blas
 from skcircuits.particles._metric import Metric
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
@@ -44,6 +44,8 @@ from skcircuits.tabular._columns import refuse_extremes
 MAX_COORDINATES, MIN_PARTICLES = 1000, 20
 # Numbers beyond which moments are not tested: chains would cost as much as the run.
 MAX_DIAGNOSED = 2e7
+# Numbers from which workers save more than the way to them costs.
+MIN_SENT = 1e6
 # Condition number of the correlations up to which a preconditioner gains little.
 EASY_CONDITION = 10.0
 
@@ -140,7 +142,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Precision of the particles; float32 is about three times as fast.
     n_jobs : int, default=None
         Threads over nodes in one run; joblib workers over runs where `n_init` > 1. Results do not
-        depend on it.
+        depend on it. Under ``joblib.parallel_config("dask")`` particles of at least a million
+        numbers that move by kernels over the blankets are cut into a block per worker.
     random_state : int, RandomState or None, default=None
         Source of starting particles and random neighbourhoods.
     verbose : int, default=0
@@ -565,7 +568,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return constant | _state_attributes(state, units)
 
         with single_threaded_blas():
-            steps = problem.steps(start, seed, self.n_jobs, metric)
+            client = dask_client() if start.size >= MIN_SENT else None
+            steps = problem.steps(start, seed, self.n_jobs, metric, client)
             result = drive(self, steps, max_iter=self.max_iter, attributes=attributes)
         return result.state
 

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.stats import norm
 
 from skcircuits.particles._chains import ChainMoments, Chains
+from skcircuits.particles._cloud import scores_at
 from skcircuits.particles._metric import CoordinateMetric, DiagonalMetric
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles._steps import scores_at
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Probes of the graph, and the change of a score that is none.

@@ -29,7 +29,7 @@ BLOCK_BYTES = 2**26
 def total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray) -> float:
     """Squared Stein discrepancy of (n_coordinates, n_particles), in double precision."""
     per_coordinate, _ = discrepancies_over(graph, coordinates, scores)
-    return float(graph.sum_by_node(per_coordinate).sum())
+    return float(per_coordinate.sum())
 
 
 def discrepancies_over(
@@ -40,15 +40,15 @@ def discrepancies_over(
     In double precision whatever the run had, as near zero the sums cancel; only a block at a time
     is held in it.
     """
-    discrepancies, bandwidths = np.empty(graph.n_coordinates), np.empty(graph.n_kernels)
+    discrepancies, bandwidths = np.empty(len(scores)), np.empty(graph.n_kernels)
     max_kernels = max(1, BLOCK_BYTES // (8 * coordinates.shape[1]))
-    for local, part, block in graph.blocks(max_kernels):
+    for kernels, local, block in graph.blocks(max_kernels):
         rows = centred_rows(coordinates[local].astype(np.float64))
         widths = median_bandwidths(rows, block)
-        local_scores = np.ascontiguousarray(scores[local], dtype=np.float64)
-        found = coordinate_discrepancies(rows, local_scores, block, widths)
-        discrepancies[part.owned] = found[block.buckets[0].owned]
-        bandwidths[part.kernels] = widths
+        moved = local[: kernels.owned.size]
+        local_scores = np.ascontiguousarray(scores[moved], dtype=np.float64)
+        discrepancies[moved] = coordinate_discrepancies(rows, local_scores, block, widths)
+        bandwidths[kernels.kernels] = widths
     return discrepancies, bandwidths
 
 

@@ -137,9 +137,8 @@ def make_field(
     n_jobs: int | None = None,
 ) -> Field:
     """Assemble the velocity field of a kernel."""
-    everything = Neighborhoods.complete(graph.n_coordinates)
     if kernel in ("graphical", "global"):
-        seen = graph if kernel == "graphical" else everything
+        seen = graph if kernel == "graphical" else Neighborhoods.complete(graph.n_coordinates)
         rbf = KernelField(seen, bandwidth_factor, n_jobs)
         # The linear term keeps to the blanket even where the RBF kernel sees everything: the
         # blanket is where the moments of the target are decided.
@@ -162,6 +161,7 @@ def make_field(
         bandwidth_factor=bandwidth_factor,
         n_jobs=n_jobs,
     )
+    everything = Neighborhoods.complete(graph.n_coordinates)
     return SumField(
         (1.0, local), (1.0 - local_weight, KernelField(everything, bandwidth_factor, n_jobs))
     )

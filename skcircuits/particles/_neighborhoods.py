@@ -29,7 +29,7 @@ class Bucket:
     scopes: IntArray  # (n_bucket, scope_size)
     owned: IntArray  # (n_bucket, n_owned)
 
-    def part(self, rows: slice) -> Bucket:
+    def part(self, rows: slice | IntArray) -> Bucket:
         """Give some of the kernels."""
         return Bucket(self.kernels[rows], self.scopes[rows], self.owned[rows])
 
@@ -95,29 +95,39 @@ class Neighborhoods:
         )
         return other
 
-    def blocks(self, max_kernels: int) -> Iterator[tuple[IntArray, Bucket, Neighborhoods]]:
-        """Cut the kernels into blocks, each over coordinates of its own.
+    def part(self, buckets: Sequence[Bucket]) -> tuple[IntArray, Neighborhoods]:
+        """Take some of the kernels, over coordinates of their own.
 
-        Yields these coordinates, the kernels as numbered here, and as numbered in the block. The
-        coordinates are those that the block's kernels move and the halo that they see
-        besides. Everything that is computed per kernel is the same in its block, rounding included.
+        Gives these coordinates, first those that the kernels move, then the halo that they see
+        besides, and the kernels as numbered there. Everything that is computed per kernel is
+        the same, rounding included.
         """
+        moved = np.sort(np.concatenate([bucket.owned.ravel() for bucket in buckets]))
+        seen = np.unique(np.concatenate([bucket.scopes.ravel() for bucket in buckets]))
+        halo = np.setdiff1d(seen[seen < self.n_coordinates], moved, assume_unique=True)
+        local = np.concatenate([moved, halo])
+        # Padding, one behind the last, stays one behind the last.
+        place = np.full(self.n_coordinates + 1, local.size)
+        place[local] = np.arange(local.size)
+        other = copy(self)
+        other.n_coordinates = local.size
+        ends = np.cumsum([len(bucket.kernels) for bucket in buckets])
+        other.n_kernels = int(ends[-1])
+        other.buckets = tuple(
+            Bucket(
+                np.arange(end - len(bucket.kernels), end),
+                place[bucket.scopes],
+                place[bucket.owned],
+            )
+            for bucket, end in zip(buckets, ends)
+        )
+        return local, other
+
+    def blocks(self, max_kernels: int) -> Iterator[tuple[Bucket, IntArray, Neighborhoods]]:
+        """Cut the kernels into parts of equal size; the kernels, then as in `part`."""
         for bucket in self.buckets:
             for rows in row_slices(len(bucket.kernels), max_kernels):
-                part = bucket.part(rows)
-                local = np.unique(part.scopes)
-                local = local[local < self.n_coordinates]
-                other = copy(self)
-                other.n_kernels, other.n_coordinates = len(part.kernels), len(local)
-                # Padding, one behind the last, stays one behind the last.
-                other.buckets = (
-                    Bucket(
-                        np.arange(len(part.kernels)),
-                        np.searchsorted(local, part.scopes),
-                        np.searchsorted(local, part.owned),
-                    ),
-                )
-                yield local, part, other
+                yield (kernels := bucket.part(rows)), *self.part([kernels])
 
     def sum_by_node(self, values: FloatArray) -> FloatArray:
         """Add up what coordinates have, (n_coordinates,), to what nodes have, (n_nodes,)."""

@@ -13,19 +13,14 @@ from copy import deepcopy
 import numpy as np
 from scipy import sparse
 
+from skcircuits.particles._cloud import LocalSnapshot, finite_scores, relative_force
 from skcircuits.particles._fields import Field, KernelField, LinearField, SumField
 from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._metric import CoordinateMetric, Metric
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import Optimizer
-from skcircuits.particles._steps import (
-    Best,
-    StepSchedule,
-    SVGDState,
-    finite_scores,
-    relative_force,
-)
+from skcircuits.particles._steps import Best, StepSchedule, SVGDState
 from skcircuits.protocols import FloatArray
 
 # Iterations between two looks at the discrepancy, improvements that count, and looks without
@@ -92,7 +87,7 @@ def preconditioned_steps(
 ) -> Iterator[SVGDState]:
     """Move particles z of shape (n_particles, d); states have the best particles x so far."""
     z = np.array(start.T, order="C")
-    best, best_z, unused = Best(), z, deepcopy(optimizer)
+    best, best_z, best_x, unused = Best(), z, z, deepcopy(optimizer)
     step_size, n_cuts, n_worse = schedule.step_size, 0, 0
     for iteration in range(schedule.max_iter):
         x = np.ascontiguousarray((metric.center + metric.stretch(z.T)).T, dtype=start.dtype)
@@ -102,17 +97,17 @@ def preconditioned_steps(
         velocity = field.velocity(rows, pulled, iteration)
         if iteration % ITERATIONS_PER_LOOK == 0:
             last = best.least
-            if best.look(x, discrepancy(x, scores), relative_force(rows, velocity)):
-                best_z = z
+            if best.look(discrepancy(x, scores), relative_force(rows, velocity)):
+                best_z, best_x = z, x
+                x.flags.writeable = False
             n_worse = 0 if best.least < (1.0 - MIN_IMPROVEMENT) * last else n_worse + 1
         moved = z + optimizer.displacement(velocity, step_size)
         yield SVGDState(
-            best.particles.T,
+            LocalSnapshot(best_x.T, (z, moved)),
             iteration + 1,
             best.force,
             n_cuts == N_CUTS or best.force <= schedule.tol,
             best.discrepancy,
-            (z, moved),
         )
         z = moved
         if n_worse == PATIENCE:

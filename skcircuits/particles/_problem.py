@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skcircuits.particles._actors import DaskCloud
+from skcircuits.particles._cloud import Block, Cloud, finite_scores, inner_layout, scores_at
 from skcircuits.particles._diagnosis import LOOKS, Diagnosis, diagnose
 from skcircuits.particles._discrepancy import discrepancies_over, total_discrepancy
 from skcircuits.particles._fields import Field, RandomScopes, make_field
@@ -28,13 +31,7 @@ from skcircuits.particles._preconditioned import (
     preconditioned_steps,
 )
 from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric, is_concave
-from skcircuits.particles._steps import (
-    StepSchedule,
-    SVGDState,
-    finite_scores,
-    scores_at,
-    svgd_steps,
-)
+from skcircuits.particles._steps import StepSchedule, SVGDState, svgd_steps
 from skcircuits.protocols import DifferentiableTarget, FloatArray
 
 # Starting particles, and draws of a Gaussian, at which a log density must be concave.
@@ -71,8 +68,12 @@ class SVGDProblem:
         seed: int,
         n_jobs: int | None = None,
         metric: Metric | SparseMetric | None = None,
+        client: Any = None,
     ) -> Iterator[SVGDState]:
-        """Move particles; the state after each step."""
+        """Move particles; the state after each step.
+
+        A client of Dask takes the blocks of the published method to its workers.
+        """
         if isinstance(metric, SparseMetric):
             field = self._field(seed, n_jobs)
             yield from self._steps_in(metric.standardized, start, field, self.graph)
@@ -80,14 +81,22 @@ class SVGDProblem:
         if metric is not None:
             yield from self._preconditioned_steps(start, metric, n_jobs)
             return
-        yield from svgd_steps(
-            start,
-            self.target.grad_log_prob,
-            self._field(seed, n_jobs),
-            make_optimizer(self.optimizer),
-            self.schedule,
-            partial(total_discrepancy, self.graph),
-        )
+        yield from svgd_steps(self._cloud(start, seed, n_jobs, client), self.schedule)
+
+    def _cloud(self, start: FloatArray, seed: int, n_jobs: int | None, client: Any) -> Cloud:
+        """Put the particles where they move."""
+        optimizer = make_optimizer(self.optimizer)
+        # Only kernels over the blankets let particles be cut; one kernel cannot be.
+        if client is not None and self.kernel == "graphical" and self.graph.n_kernels > 1:
+            field = partial(
+                make_field,
+                self.kernel,
+                bandwidth_factor=self.bandwidth_factor,
+                linear_weight=self.linear_weight,
+            )
+            return DaskCloud(client, start, self.target, self.graph, field, optimizer)
+        score = partial(finite_scores, self.target.grad_log_prob)
+        return Block(inner_layout(start), score, self._field(seed, n_jobs), optimizer, self.graph)
 
     def find_metric(self, start: FloatArray, rng: np.random.Generator) -> Metric | None:
         """Fit a Gaussian to the target; None where it fails or does not stand for the target."""

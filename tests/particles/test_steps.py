@@ -13,9 +13,8 @@ from skcircuits.particles._fields import (
 )
 from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles._optimizers import GradientAscent
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import StepSchedule, svgd_steps
+from skcircuits.particles._steps import StepSchedule
 
 
 @pytest.fixture
@@ -202,24 +201,14 @@ def test_scores_must_be_finite(value):
     def score(X):
         return np.where(X > 0, value, -X)
 
-    steps = svgd_steps(
-        np.array([[-1.0], [2.0]]),
-        score,
-        KernelField(Neighborhoods.complete(1)),
-        GradientAscent(),
-        StepSchedule(),
-    )
+    target = SimpleNamespace(grad_log_prob=score)
+    steps = SVGDProblem(target, 1).steps(np.array([[-1.0], [2.0]]), 0)
     with pytest.raises(ValueError, match=r"finite at every particle.*at=2\.0"):
         next(steps)
 
 
 def test_scores_must_have_the_shape_of_the_particles():
-    steps = svgd_steps(
-        np.ones((3, 2)),
-        lambda X: X[:, :1],
-        KernelField(Neighborhoods.complete(2)),
-        GradientAscent(),
-        StepSchedule(),
-    )
+    target = SimpleNamespace(grad_log_prob=lambda X: X[:, :1])
+    steps = SVGDProblem(target, 2).steps(np.ones((3, 2)), 0)
     with pytest.raises(ValueError, match=r"array of shape \(3, 2\)"):
         next(steps)

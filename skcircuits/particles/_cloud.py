@@ -1,0 +1,209 @@
+"""Particles on the move: all of them here, or one block of their coordinates on a worker.
+
+The score and the kernel of a node see its neighbourhood only, so coordinates can be cut into
+blocks: each moves its own and is told where its halo is, the coordinates that its kernels see
+besides. All blocks move from the same state (a Jacobi sweep), so cutting changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from skcircuits.exceptions import must
+from skcircuits.parallel import row_slices
+from skcircuits.particles._discrepancy import total_discrepancy
+from skcircuits.particles._fields import Field
+from skcircuits.particles._kernels import centred_rows, row_scales
+from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._optimizers import Optimizer
+from skcircuits.protocols import FloatArray, IntArray
+
+# Particles whose scores are computed in one call take no more than this.
+BATCH_BYTES = 2**27
+
+
+class Snapshot(Protocol):
+    """Where particles were after a step."""
+
+    @property
+    def particles(self) -> FloatArray:
+        """All of them, (n_particles, n_coordinates)."""
+
+    @property
+    def variance_change(self) -> float:
+        """Largest relative change of a coordinate's variance in the step."""
+
+
+class Cloud(Protocol):
+    """What the iterations ask of the particles, wherever these are."""
+
+    def measure(self, iteration: int, power: float, is_look: bool) -> tuple[float, float]:
+        """Compute velocities; the relative force and, at a look, the discrepancy."""
+
+    def move(self, step_size: float) -> None:
+        """Follow the velocities."""
+
+    def keep(self) -> None:
+        """Remember where the particles are."""
+
+    def restore(self) -> None:
+        """Go back there, without a memory of the steps since."""
+
+    def snapshot(self) -> Snapshot:
+        """Give the particles as they are now, whatever happens later."""
+
+
+@dataclass(frozen=True)
+class LocalSnapshot:
+    """Particles of this process."""
+
+    particles: FloatArray  # (n_particles, n_coordinates), read-only
+    moved: tuple[FloatArray, FloatArray]  # (n_coordinates, n_particles) before and after the step
+
+    @property
+    def variance_change(self) -> float:
+        """Largest relative change of a coordinate's variance in the step."""
+        return variance_change(*self.moved)
+
+
+class Block:
+    """Particles in some coordinates, by default all: a cloud of its own, or part of one.
+
+    ``score`` maps ``(n_coordinates, n_particles)`` to the scores of the coordinates that the
+    kernels of ``graph`` and ``field`` move, which stand before those of the halo.
+    """
+
+    def __init__(
+        self,
+        coordinates: FloatArray,
+        score: Callable[[FloatArray], FloatArray],
+        field: Field,
+        optimizer: Optimizer,
+        graph: Neighborhoods,
+    ) -> None:
+        self._score, self._field, self._graph = score, field, graph
+        self._optimizer, self._unused = optimizer, deepcopy(optimizer)
+        self.before = self.coordinates = coordinates
+        self._kept = coordinates[:0]
+        self._rows: FloatArray | None = None
+        self._velocity = coordinates
+
+    def measure(
+        self, iteration: int, power: float, is_look: bool, halo: FloatArray | None = None
+    ) -> tuple[float, float]:
+        """Compute velocities; the relative force and, at a look, the discrepancy."""
+        seen = self.coordinates if halo is None else np.concatenate([self.coordinates, halo])
+        scores = self._score(seen)
+        # The score of p^power; nothing else of the target changes while annealing.
+        if power != 1.0:
+            scores = power * scores
+        self._rows = centred_rows(seen, out=self._rows)
+        self._velocity = self._field.velocity(self._rows, scores, iteration)
+        discrepancy = total_discrepancy(self._graph, seen, scores) if is_look else np.inf
+        return relative_force(self._rows, self._velocity), discrepancy
+
+    def move(self, step_size: float) -> None:
+        """Follow the velocities."""
+        # A new array each time: states that were yielded never change.
+        moved = self._optimizer.displacement(self._velocity, step_size)
+        moved += self.coordinates
+        self._go_to(moved)
+
+    def keep(self) -> None:
+        """Remember where the particles are."""
+        self._kept = self.coordinates
+
+    def restore(self) -> None:
+        """Go back there, without a memory of the steps since."""
+        self._optimizer = deepcopy(self._unused)
+        self._go_to(self._kept)
+
+    def snapshot(self) -> LocalSnapshot:
+        """Give the particles as they are now."""
+        return LocalSnapshot(self.coordinates.T, (self.before, self.coordinates))
+
+    def _go_to(self, coordinates: FloatArray) -> None:
+        # Arrays of millions of coordinates do not lie about for longer than they are needed.
+        self._velocity = coordinates
+        coordinates.flags.writeable = False
+        self.before, self.coordinates = self.coordinates, coordinates
+
+
+def inner_layout(particles: FloatArray) -> FloatArray:
+    """Copy (n_particles, n_coordinates), one contiguous row per coordinate."""
+    return np.array(particles.T, order="C")
+
+
+def variance_change(before: FloatArray, after: FloatArray) -> float:
+    """Largest relative change of a variance, of (n_coordinates, n_particles) each."""
+    old, new = before.var(axis=1), after.var(axis=1)
+    varied = old > 0.0
+    return float(np.abs(new[varied] / old[varied] - 1.0).max(initial=0.0))
+
+
+def finite_scores(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    coordinates: FloatArray,
+    dtype: type | np.dtype | None = None,
+) -> FloatArray:
+    """Evaluate the score on the inner layout and refuse NaN and infinity."""
+    dtype = coordinates.dtype if dtype is None else np.dtype(dtype)
+    n_coordinates, n_particles = coordinates.shape
+    batch = max(1, BATCH_BYTES // max(1, n_coordinates * dtype.itemsize))
+    if batch >= n_particles:
+        scores = scores_at(grad_log_prob, coordinates.T.astype(dtype, copy=False)).T
+    else:
+        # A few particles at a time: targets make temporary arrays of their own.
+        scores = np.empty(coordinates.shape, dtype=dtype)
+        for part in row_slices(n_particles, batch):
+            points = coordinates[:, part].T.astype(dtype, copy=False)
+            scores[:, part] = scores_at(grad_log_prob, points).T
+    require_finite_scores(scores, coordinates, np.arange(n_coordinates))
+    return scores
+
+
+def require_finite_scores(scores: FloatArray, coordinates: FloatArray, numbers: IntArray) -> None:
+    """Refuse NaN and infinity, and say where; ``numbers`` (n_coordinates,) are for the message."""
+    # One NaN would spread to all particles within an iteration, silently.
+    if np.isfinite(scores).all():
+        return
+    coordinate, particle = np.argwhere(~np.isfinite(scores))[0]
+    raise ValueError(
+        must(
+            "grad_log_prob of the target",
+            "be finite at every particle",
+            "Start closer to the target or take shorter steps (step_size).",
+            coordinate=int(numbers[coordinate]),
+            value=float(scores[coordinate, particle]),
+            at=float(coordinates[coordinate, particle]),
+        )
+    )
+
+
+def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
+    """Evaluate the score and check its shape."""
+    # A copy is next to nothing beside the kernels, and some targets write into their argument.
+    scores = np.asarray(grad_log_prob(points.copy(order="K")), dtype=points.dtype)
+    if scores.shape != points.shape:
+        raise ValueError(
+            must(
+                "grad_log_prob of the target",
+                f"give an array of shape {points.shape}",
+                "It is a gradient for every row of X.",
+                shape=scores.shape,
+            )
+        )
+    return scores
+
+
+def relative_force(rows: FloatArray, velocity: FloatArray) -> float:
+    """Give the root mean square of σ_i φ_i, or of φ_i where all particles agree."""
+    scales = row_scales(rows[: len(velocity)])
+    scales[scales == 0.0] = 1.0
+    squares = np.einsum("dn,dn->d", velocity, velocity) / velocity.shape[1]
+    return float(np.sqrt(np.mean(scales**2 * squares)))
