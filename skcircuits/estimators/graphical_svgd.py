@@ -32,6 +32,7 @@ from skcircuits.estimators.targets._weighted_samples import function_values
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, dask_client, delayed, single_threaded_blas
+from skcircuits.particles._cloud import CorrectedSnapshot
 from skcircuits.particles._metric import Metric
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
@@ -513,7 +514,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         warn_of_faults(found, self, self.corrected_)
         if not self.corrected_:
             return state
-        return replace(state, particles=found.corrected().astype(self.dtype))
+        particles = found.corrected().astype(self.dtype)
+        return replace(state, snapshot=CorrectedSnapshot(particles, state.variance_change))
 
     def _lists_of_target(self, name):
         lists = getattr(self.target_, name, None)

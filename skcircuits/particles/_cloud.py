@@ -71,6 +71,14 @@ class LocalSnapshot:
         return variance_change(*self.moved)
 
 
+@dataclass(frozen=True)
+class CorrectedSnapshot:
+    """Particles that something else than a step has put in place."""
+
+    particles: FloatArray
+    variance_change: float
+
+
 class Block:
     """Particles in some coordinates, by default all: a cloud of its own, or part of one.
 
