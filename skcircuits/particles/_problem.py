@@ -15,23 +15,25 @@ from skcircuits.particles._cloud import Block, Cloud, finite_scores, inner_layou
 from skcircuits.particles._diagnosis import LOOKS, Diagnosis, diagnose
 from skcircuits.particles._discrepancy import discrepancies_over, total_discrepancy
 from skcircuits.particles._fields import Field, RandomScopes, make_field
-from skcircuits.particles._hessians import HessianProbe
 from skcircuits.particles._metric import (
     MAX_LEARNED,
     CoordinateMetric,
+    HessianProbe,
     Metric,
     fit_metric,
     has_several_modes,
 )
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import make_optimizer
-from skcircuits.particles._preconditioned import (
+from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric, is_concave
+from skcircuits.particles._steps import (
+    StepSchedule,
+    SVGDState,
     dependence_graph,
     preconditioned_field,
     preconditioned_steps,
+    svgd_steps,
 )
-from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric, is_concave
-from skcircuits.particles._steps import StepSchedule, SVGDState, svgd_steps
 from skcircuits.protocols import DifferentiableTarget, FloatArray
 
 # Starting particles, and draws of a Gaussian, at which a log density must be concave.

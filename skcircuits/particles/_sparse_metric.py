@@ -16,8 +16,7 @@ from scipy import sparse
 from scipy.linalg import cho_solve_banded, cholesky_banded, solve_banded
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from skcircuits.particles._hessians import HessianProbe
-from skcircuits.particles._metric import DiagonalMetric, step_length
+from skcircuits.particles._metric import DiagonalMetric, HessianProbe, step_length
 from skcircuits.protocols import FloatArray, IntArray
 
 # Numbers in a band that are still cheaper than steps without a metric.

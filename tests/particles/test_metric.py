@@ -4,12 +4,16 @@ from scipy import sparse
 
 from skcircuits.graphical import GaussianMRF
 from skcircuits.particles._diagnosis import diagnose
-from skcircuits.particles._hessians import HessianProbe, colour_columns
-from skcircuits.particles._metric import Metric, fit_metric, has_several_modes
+from skcircuits.particles._metric import (
+    HessianProbe,
+    Metric,
+    colour_columns,
+    fit_metric,
+    has_several_modes,
+)
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles._preconditioned import dependence_graph
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import TIE, StepSchedule
+from skcircuits.particles._steps import TIE, StepSchedule, dependence_graph
 
 
 def laplacian_chain(n):
