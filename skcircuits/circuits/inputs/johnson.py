@@ -205,7 +205,7 @@ class JohnsonGaussian(InputUnit):
     Notes
     -----
     Densities, marginals, conditionals, boxes, means, variances, draws and most probable
-    completions are exact. Products and kernels have no closed form.
+    completions are exact, under intervals too. Products and kernels have no closed form.
 
     References
     ----------

@@ -6,12 +6,14 @@ from skcircuits.circuits.inputs.restriction._intervals import (
     RestrictedDiscrete,
     RestrictedIntervals,
 )
+from skcircuits.circuits.inputs.restriction._johnson import RestrictedJohnson
 
 __all__ = [
     "Evidence",
     "RestrictedDiscrete",
     "RestrictedGaussians",
     "RestrictedIntervals",
+    "RestrictedJohnson",
     "RestrictedLayer",
     "restrict",
 ]

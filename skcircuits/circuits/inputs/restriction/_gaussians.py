@@ -67,6 +67,18 @@ class _Group:
     def n_bounded(self) -> int:
         return len(self.bounds.forms)
 
+    def bounded_moments(self) -> tuple[FloatArray, FloatArray]:
+        """What bounds add to the means (K, n, r) and covariances (K, n, r, r) of the forms."""
+        n_units, n_rows, n_bounded = self.centres.shape
+        if n_bounded == 0:
+            return np.zeros((n_units, n_rows, 0)), np.zeros((n_units, n_rows, 0, 0))
+        mean, covariance = self.normals.moments()
+        scales = self.scales
+        shift = mean.reshape(n_bounded, n_units, n_rows).transpose(1, 2, 0) * scales[:, None]
+        spread = covariance.reshape(n_bounded, n_bounded, n_units, n_rows).transpose(2, 3, 0, 1)
+        spread = spread * (scales[:, None, :, None] * scales[:, None, None])
+        return shift, spread - self.inner[:, None]
+
 
 class RestrictedGaussians(RestrictedLayer):
     """Gaussians of which some variables are observed, and some linear forms bounded.
@@ -80,7 +92,7 @@ class RestrictedGaussians(RestrictedLayer):
     ) -> None:
         self.layer, self._evidence = layer, evidence
         self._cells = layer.cells(evidence.X)
-        self._groups = [self._group(own) for own in bounds]
+        self.groups = [self._group(own) for own in bounds]
         self._group_of = np.empty(len(evidence), dtype=np.intp)
         for number, own in enumerate(bounds):
             self._group_of[own.rows] = number
@@ -121,7 +133,7 @@ class RestrictedGaussians(RestrictedLayer):
 
     def log_mass(self) -> FloatArray:
         values = self.layer.log_prob(self._evidence.X)
-        for group in self._groups:
+        for group in self.groups:
             if group.n_bounded:
                 values[:, group.rows] += group.normals.log_mass.reshape(len(self.layer), -1)
         values[:, self._evidence.outside(self.layer.variables).any(axis=0)] = -np.inf
@@ -130,40 +142,28 @@ class RestrictedGaussians(RestrictedLayer):
     def moments(self) -> tuple[FloatArray, FloatArray]:
         mean = np.repeat(self._cells[None], len(self.layer), axis=0)
         variance = np.zeros_like(mean)
-        for group in self._groups:
+        for group in self.groups:
             own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
-            shift, spread = self._bounded_moments(group)
+            shift, spread = group.bounded_moments()
             mean[own] = group.means + np.einsum("kfr,knr->knf", group.gains, shift)
             added = np.einsum("kfr,knrs,kfs->knf", group.gains, spread, group.gains)
             variance[own] = np.diagonal(group.covariances, axis1=1, axis2=2)[:, None] + added
         return mean, np.maximum(variance, 0.0)
 
-    def _bounded_moments(self, group: _Group) -> tuple[FloatArray, FloatArray]:
-        """What bounds add to the means (K, n, r) and covariances (K, n, r, r) of the forms."""
-        n_units, n_rows, n_bounded = group.centres.shape
-        if n_bounded == 0:
-            return np.zeros((n_units, n_rows, 0)), np.zeros((n_units, n_rows, 0, 0))
-        mean, covariance = group.normals.moments()
-        scales = group.scales
-        shift = mean.reshape(n_bounded, n_units, n_rows).transpose(1, 2, 0) * scales[:, None]
-        spread = covariance.reshape(n_bounded, n_bounded, n_units, n_rows).transpose(2, 3, 0, 1)
-        spread = spread * (scales[:, None, :, None] * scales[:, None, None])
-        return shift, spread - group.inner[:, None]
-
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        group = self._groups[self._group_of[row]]
+        group = self.groups[self._group_of[row]]
         at = int(np.flatnonzero(group.rows == row)[0])
         n_units, size = len(self.layer), self._cells.shape[1]
         mean = np.repeat(self._cells[row][None], n_units, axis=0)
         covariance = np.zeros((n_units, size, size))
-        shift, spread = (values[:, at] for values in self._bounded_moments(group))
+        shift, spread = (values[:, at] for values in group.bounded_moments())
         mean[:, group.free] = group.means[:, at] + np.einsum("kfr,kr->kf", group.gains, shift)
         covariance[np.ix_(np.arange(n_units), group.free, group.free)] = (
             group.covariances + group.gains @ spread @ group.gains.transpose(0, 2, 1)
         )
-        return self._of_features(mean, covariance, features)
+        return self.of_features(mean, covariance, features)
 
-    def _of_features(
+    def of_features(
         self, mean: FloatArray, covariance: FloatArray, features: list[Feature]
     ) -> tuple[FloatArray, FloatArray]:
         """Means and covariances of features from those of the scope, (K, d) and (K, d, d)."""
@@ -199,7 +199,7 @@ class RestrictedGaussians(RestrictedLayer):
         """Pairs of each group, with the places of their rows in it."""
         numbers = self._group_of[rows]
         for number in np.unique(numbers).tolist():
-            own, group = np.flatnonzero(numbers == number), self._groups[number]
+            own, group = np.flatnonzero(numbers == number), self.groups[number]
             yield own, group, np.searchsorted(group.rows, rows[own])
 
     def log_max(self) -> FloatArray:
@@ -217,7 +217,7 @@ class RestrictedGaussians(RestrictedLayer):
     def _modes(self) -> FloatArray:
         """Best points, (K, n, scope_size): a quadratic program in the forms."""
         modes = np.repeat(self._cells[None], len(self.layer), axis=0)
-        for group in self._groups:
+        for group in self.groups:
             low, high = group.bounds.low, group.bounds.high
             precisions: FloatArray = np.linalg.inv(group.inner).astype(np.float64)
             best = _best_in_box(group.centres, precisions, low, high)
