@@ -368,6 +368,27 @@ def two_groups(n_rows, fraction, seed=0):
     return (rng.random((n_rows, 6)) < np.where(group, 0.95, 0.05)).astype(float)
 
 
+def test_estimated_probabilities_of_queries_and_their_complements_add_up():
+    rng = np.random.default_rng(77)
+    z = rng.normal(size=300)
+    X = pd.DataFrame(
+        {
+            "x": z * 3 + rng.normal(size=300),
+            "n": rng.poisson(np.exp(z / 2)),
+            "sex": np.where(z + rng.normal(size=300) > 0.3, "f", "m"),
+            "level": np.digitize(z, [-0.7, 0.7]),
+            "flag": rng.random(300) < 0.3,
+            "grid": np.round(z * 2) / 2,
+            "time": z * 100,
+        }
+    )
+    density = make(max_iter=5).fit(X)
+    for given in ("x > 0", "sex == 'f'", "n <= 1"):
+        for query in ("x > 1", "sex == 'f'", "level >= 1", "flag", "grid <= 0"):
+            both = density.probabilities([query, f"not ({query})"], given=given)
+            assert both.sum() == pytest.approx(1.0, abs=0.1), (query, given)
+
+
 def test_impossible_queries_of_wide_tables():
     X = np.random.default_rng(0).integers(2, size=(100, 40)).astype(float)
     density = make(max_iter=1).fit(X)
