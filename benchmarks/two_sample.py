@@ -7,7 +7,7 @@ the curve of 1/2 where the rows cannot be told apart. The score is 2 (1 - area),
 that taught the densities in place of drawn ones: what a perfect density reaches.
 
 Tables of numbers and categories: abalone, elevators (categories: its columns of at most five
-values) and shuttle, at most 10,000 rows each; clinic and shop are generated.
+values) and shuttle, at most 10,000 rows each; clinic, shop, weather and cars are generated.
 
 Results are appended to a file, one line per table, density and seed; what is there is not run
 again.
@@ -38,7 +38,7 @@ from skcircuits import (
 )
 
 RESULTS = Path(__file__).parent / "results" / "two_sample.jsonl"
-TABLES = ["abalone", "elevators", "shuttle", "clinic", "shop"]
+TABLES = ["abalone", "elevators", "shuttle", "clinic", "shop", "weather", "cars"]
 MAX_ROWS = 10_000
 DENSITIES = {
     "latent_tree": lambda seed: HiddenChowLiuDensity(random_state=seed),
@@ -108,6 +108,54 @@ def shop(rng):
     )
 
 
+def weather(rng):
+    """Days: three temperatures that nearly tell each other, seasons, dry days without rain."""
+    region, day = rng.choice(["north", "mid", "south"], MAX_ROWS), rng.integers(1, 366, MAX_ROWS)
+    level = np.select([region == "north", region == "mid"], [4.0, 11.0], 19.0)
+    mean = level + 9 * np.sin((day - 110) / 365 * 2 * np.pi) + rng.normal(0, 4, MAX_ROWS)
+    spread = np.abs(rng.normal(8, 3, MAX_ROWS))
+    drift = 83 - spread - 0.3 * mean + rng.normal(0, 8, MAX_ROWS)
+    humidity = np.clip(np.round(drift), 5, 100)
+    is_wet = rng.random(MAX_ROWS) < 1 / (1 + np.exp((75 - humidity) / 6))
+    return pd.DataFrame(
+        {
+            "region": region,
+            "day": day,
+            "lowest": np.round(mean - spread / 2 + rng.normal(0, 0.5, MAX_ROWS), 1),
+            "mean": np.round(mean, 1),
+            "highest": np.round(mean + spread / 2 + rng.normal(0, 0.5, MAX_ROWS), 1),
+            "humidity": humidity,
+            "rain": np.round(np.where(is_wet, rng.gamma(0.8, 6.0, MAX_ROWS), 0.0), 1),
+            "sky": np.where(~is_wet, "dry", np.where(mean < 1, "snow", "rain")),
+        }
+    )
+
+
+def cars(rng):
+    """Cars: sizes, weight, power and price follow one another; cylinders are cut from power."""
+    kind = rng.choice(["small", "sedan", "van", "sport"], MAX_ROWS, p=[0.3, 0.4, 0.2, 0.1])
+    size = np.select([kind == "small", kind == "sedan", kind == "van"], [3.8, 4.5, 4.7], 4.3)
+    length = size + rng.normal(0, 0.15, MAX_ROWS)
+    width = 0.9 + 0.19 * length + rng.normal(0, 0.03, MAX_ROWS)
+    weight = 27 * (length * width) ** 2 + 200 * (kind == "van") + rng.normal(0, 60, MAX_ROWS)
+    power = np.exp(0.6 * (kind == "sport") + rng.normal(0, 0.15, MAX_ROWS) - 1.6) * weight**0.9
+    fuel = rng.choice(["diesel", "petrol"], MAX_ROWS, p=[0.35, 0.65])
+    thirst = np.where(fuel == "diesel", 0.8, 1.0) * np.exp(0.0008 * power) * weight**0.7
+    return pd.DataFrame(
+        {
+            "kind": kind,
+            "length": np.round(length, 3),
+            "width": np.round(width, 3),
+            "weight": np.round(weight).astype(int),
+            "power": np.round(power).astype(int),
+            "cylinders": np.select([power > 260, power > 150], [8, 6], 4),
+            "fuel": fuel,
+            "litres": np.round(0.04 * thirst * rng.lognormal(0, 0.05, MAX_ROWS), 1),
+            "price": np.round(power**0.6 * weight**0.35 * rng.lognormal(6, 0.12, MAX_ROWS), -1),
+        }
+    )
+
+
 def recorded(drawn, train):
     """Round drawn numbers to the multiples of a step in which a column was recorded.
 
@@ -159,7 +207,7 @@ def examine(table, name, seed):
     }
 
 
-GENERATED = {"clinic": clinic, "shop": shop}
+GENERATED = {"clinic": clinic, "shop": shop, "weather": weather, "cars": cars}
 
 
 def main():
