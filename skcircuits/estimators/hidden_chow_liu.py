@@ -217,6 +217,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         with self._stages(*names, "all rows") as (*contexts, last):
             stages = dict(zip(itertools.product(shapes, numbers), contexts, strict=True))
             for joint in shapes:
+                reached = -np.inf
                 for n_states in numbers:
                     shaped = replace(tried, joint_columns=joint)
                     context = stages[joint, n_states]
@@ -227,12 +228,15 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
                         if len(shapes) > 1
                         else max(result.scores)
                     )
-                    if best is not None and density <= best_density:
-                        break
-                    best, best_density = result, density
-                    self.n_latent_states_, self.joint_columns_ = n_states, joint
+                    if best is None or density > best_density:
+                        best, best_density = result, density
+                        self.n_latent_states_, self.joint_columns_ = n_states, joint
                     if not result.converged:  # Ctrl-C, or a callback that wants no more
                         return best
+                    # Other groups may overtake with more states
+                    if density <= reached:
+                        break
+                    reached = density
                 # without joint columns more states are needed, not fewer
                 numbers = [n for n in numbers if n >= self.n_latent_states_]
             if tried is not latent:
