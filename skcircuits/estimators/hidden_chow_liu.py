@@ -16,7 +16,7 @@ from skcircuits.learning.latent_tree._joint_normals import collinear_columns
 from skcircuits.learning.univariate._columns import FEW_VALUES
 from skcircuits.trees import complete_rows
 
-_N_STATES = (16, 32, 64, 128)
+_N_STATES = (16, 32, 64, 128, 256)
 _MAX_CHOICE_ROWS = 10_000
 # Probabilities of boxes are exact in so many joint columns
 _BOX_COLUMNS = 3
@@ -33,7 +33,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     Parameters
     ----------
     n_latent_states : "auto" or int, default="auto"
-        States of each latent variable. ``"auto"`` doubles them, from 16 to 128, as long as the
+        States of each latent variable. ``"auto"`` doubles them, from 16 to 256, as long as the
         validation rows become more likely, learning from at most 10,000 rows; 16 where no rows
         are held out.
     pseudo_count : float, default=0.5

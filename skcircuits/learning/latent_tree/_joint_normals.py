@@ -17,8 +17,9 @@ from skcircuits.learning.gaussian_mixture._categories import Sums
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._columns import MixedColumn, describe_column
+from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import BoolArray, FloatArray
 
 # Part of a column's variance that the others of its group explain, all rows together.
 _LEAST_EXPLAINED = 0.5
@@ -31,14 +32,15 @@ class JointNormals:
     """Normal distributions of some columns given the latent state above them.
 
     `columns`: their numbers; `location`, `scale` (k,): standard units; `steps` (k,): of the grids
-    that columns were recorded on, 1 where there is none; `gaussians`: one component per latent
-    state in these units.
+    that columns were recorded on, 1 where there is none (`is_grid`); `gaussians`: one component
+    per latent state in these units.
     """
 
     columns: tuple[int, ...]
     location: FloatArray
     scale: FloatArray
     steps: FloatArray
+    is_grid: BoolArray
     gaussians: FullGaussians
 
     @classmethod
@@ -53,14 +55,26 @@ class JointNormals:
         location = np.nanmean(X[:, columns], axis=0)
         scale = np.array([column.scale for column in described])
         widths = np.array([column.resolution for column in described]) / scale
-        steps = np.array([column.resolution if column.is_grid else 1.0 for column in described])
+        is_grid = np.array([column.is_grid for column in described])
+        steps = np.where(is_grid, widths * scale, 1.0)
         gaussians = FullGaussians.standard(widths**2 / 12.0, _MEAN_ROWS)
         gaussians = gaussians.repeat(n_states, "shrunk", _MEAN_ROWS)
-        return cls(columns, location, scale, steps, gaussians)
+        return cls(columns, location, scale, steps, is_grid, gaussians)
 
     def standardize(self, X: FloatArray) -> FloatArray:
         """The columns of rows (n, d) in standard units, shape (n, k)."""
         return (X[:, self.columns] - self.location) / self.scale
+
+    def within_steps(self) -> JointNormals:
+        """Wider by the steps of the grids: densities times steps are probabilities of points.
+
+        A normal distribution's probability of a step is nearly the density, times the step, of its
+        sum with a uniform variable, whose variance is a twelfth of the square of the step.
+        """
+        stack = self.gaussians.stack
+        steps = np.where(self.is_grid, self.steps / self.scale, 0.0)
+        wider = GaussianStack(stack.means, stack.covariances + np.diag(steps**2 / 12.0))
+        return replace(self, gaussians=replace(self.gaussians, stack=wider))
 
     def expect(self, codes: FloatArray) -> FullExpectation:
         """Log densities of rows (n, d) in standard units, and what their statistics need."""

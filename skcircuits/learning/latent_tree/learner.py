@@ -118,8 +118,11 @@ class LatentStep:
         float
             Comparable between trees with other cells or joint columns.
         """
-        log_density = self.circuit.log_prob(X)
-        for group in self.tree.emissions.joint.values():
+        emissions = self.tree.emissions
+        groups = {first: group.within_steps() for first, group in emissions.joint.items()}
+        tree = replace(self.tree, emissions=replace(emissions, joint=groups))
+        log_density = tree.circuit().log_prob(X)
+        for group in groups.values():
             log_density += ~np.isnan(X[:, group.columns]) @ np.log(group.steps)
         return float(weight @ log_density / weight.sum())
 

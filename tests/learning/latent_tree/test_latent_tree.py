@@ -140,7 +140,7 @@ def test_columns_on_a_fine_grid_count_per_step_of_the_grid():
     *_, last = learn_latent_tree(rows, 2, rng)
     # the second column has too many points for probabilities: its density stays as it is
     expected = last.circuit.log_prob(X).mean() + np.log(0.1)
-    assert last.mean_log_density(X, rows.weight) == pytest.approx(expected)
+    assert last.mean_log_density(X, rows.weight) == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.4])
