@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-all reliability lint audit doc doc-check dist bench clean
+.PHONY: demo test test-all reliability mutation lint audit doc doc-check dist bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'skcircuits needs Python >= 3.11; pass PYTHON=<path>')"
@@ -36,6 +36,10 @@ test-all: $(VENV)/.installed-test $(VENV)/.optional
 # Cases tried, failures and seconds by class; other seeds every time, which the table names.
 reliability: $(VENV)/.installed-test
 	RELIABILITY_SEED=$${RELIABILITY_SEED:-$$(date +%s)} $(ONE_THREAD) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "slow or not slow" tests/reliability
+
+# Which small changes below the estimators the tests of the changed folder find; what survives is listed.
+mutation: $(VENV)/.installed-test
+	$(ONE_THREAD) $(BIN)/python -m tests.reliability.mutation --n-mutants 120 --seed $${RELIABILITY_SEED:-0} --work-dir build/mutation
 
 lint: $(VENV)/.installed-dev $(VENV)/.installed-test
 	$(BIN)/ruff check skcircuits tests examples benchmarks

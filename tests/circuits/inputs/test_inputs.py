@@ -161,3 +161,10 @@ def test_units_of_one_variable_may_have_different_numbers_of_states():
     np.testing.assert_allclose(np.exp(circuit.log_prob([[0.0], [2.0], [3.0]])), [0.35, 0.25, 0.0])
     assert circuit.cardinalities == {0: 3}
     np.testing.assert_allclose(circuit.marginals([[np.nan]])[0], [[0.35, 0.4, 0.25]])
+
+
+def test_probabilities_of_a_bernoulli_unit_and_variances_of_a_number():
+    np.testing.assert_allclose(Bernoulli(0, 0.3).probabilities, [0.7, 0.3])
+    np.testing.assert_allclose(
+        Circuit(Gaussian(0, 1.0, 2.0)).variance([[5.0], [np.nan]]), [[0.0], [4.0]]
+    )
