@@ -172,7 +172,7 @@ class CircuitQueries(Immutable, ABC):
             raise ValueError(
                 must("lower and upper", "have one shape", shapes=(lower.shape, upper.shape))
             )
-        if closed not in CLOSED:
+        if not isinstance(closed, str) or closed not in CLOSED:
             raise ValueError(must("closed", f"be one of {CLOSED}", closed=closed))
         if states is not None:
             require("items", "a dict from variables to masks of states", states=states)

@@ -121,8 +121,9 @@ def test_state_masks_must_fit():
     for states in ({0: [[True]]}, {1: [[True, False]]}, {0: [[1, 0]]}, {5: [[True, True]]}):
         with pytest.raises(ValueError, match=r"states of variable \d must be a boolean array"):
             circuit.log_prob_box(nothing, nothing, states=states)
-    with pytest.raises(ValueError, match="closed must be one of"):
-        circuit.log_prob_box(nothing, nothing, closed="open")
+    for closed in ("open", np.array(["both", "left"])):
+        with pytest.raises(ValueError, match="closed must be one of"):
+            circuit.log_prob_box(nothing, nothing, closed=closed)
     with pytest.raises(ValueError, match="lower and upper must have one shape"):
         circuit.log_prob_box(nothing, np.full((2, 2), np.nan))
 
