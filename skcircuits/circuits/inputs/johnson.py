@@ -122,13 +122,16 @@ class JohnsonGaussianLayer(DensityLayer):
         n_units, n_rows = len(self), len(cells)
         units = np.repeat(np.arange(n_units), n_rows)
         best = self.mode(units, np.tile(cells, (n_units, 1)))
-        own = best.reshape(n_units, n_rows, -1)
-        normal, gaussians = self.map.normal(own), self.normal.gaussians
+        return self.log_densities(best.reshape(n_units, n_rows, -1))
+
+    def log_densities(self, cells: FloatArray) -> FloatArray:
+        """Log densities (K, n) of complete cells (K, n, scope_size), of each unit at its own."""
+        normal, gaussians = self.map.normal(cells), self.normal.gaussians
         white = gaussians.whitening @ (normal - gaussians.means[:, None]).transpose(0, 2, 1)
         log_density = -0.5 * np.square(white).sum(axis=1)
         log_density -= 0.5 * gaussians.log_determinants[:, None]
-        log_density -= 0.5 * own.shape[2] * np.log(2.0 * np.pi)
-        return np.asarray(log_density + self.map.log_slopes(own))
+        log_density -= 0.5 * cells.shape[2] * np.log(2.0 * np.pi)
+        return np.asarray(log_density + self.map.log_slopes(cells))
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
         """The most probable completions, of which there is one each.

@@ -274,7 +274,10 @@ class Trials:
             self._trials[expert] = [next(trials) for _ in self.splits]
 
     def weights(self, experts):
-        """Weights (K,) with which some experts answer best together."""
+        """Weights (K,) with which some experts answer best together.
+
+        Those left out take their part of the prior along.
+        """
         parts = [
             turn.answers(predictions, self.criterion)
             for turn, predictions in self._predictions(experts)
@@ -284,7 +287,7 @@ class Trials:
                 draws = [self._trials[expert][i].draws for expert in experts]
                 tables = [self._pairs.probabilities(own) for own in draws]
                 parts.append(self._pairs.answers(self._rows(turns), tables))
-        return stacking_weights(parts)
+        return stacking_weights(parts, _PRIOR_CELLS * len(experts) / len(self._trials))
 
     def _predictions(self, experts):
         """Each turn of held-out rows, and what some experts say of its hidden cells."""

@@ -79,6 +79,12 @@ class _Group:
         spread = spread * (scales[:, None, :, None] * scales[:, None, None])
         return shift, spread - self.inner[:, None]
 
+    def moments_at(self, at: int) -> tuple[FloatArray, FloatArray]:
+        """Means (K, m) and covariances (K, m, m) of the free variables in one of the rows."""
+        shift, spread = (values[:, at] for values in self.bounded_moments())
+        mean = self.means[:, at] + np.einsum("kfr,kr->kf", self.gains, shift)
+        return mean, self.covariances + self.gains @ spread @ self.gains.transpose(0, 2, 1)
+
 
 class RestrictedGaussians(RestrictedLayer):
     """Gaussians of which some variables are observed, and some linear forms bounded.
@@ -156,11 +162,8 @@ class RestrictedGaussians(RestrictedLayer):
         n_units, size = len(self.layer), self._cells.shape[1]
         mean = np.repeat(self._cells[row][None], n_units, axis=0)
         covariance = np.zeros((n_units, size, size))
-        shift, spread = (values[:, at] for values in group.bounded_moments())
-        mean[:, group.free] = group.means[:, at] + np.einsum("kfr,kr->kf", group.gains, shift)
-        covariance[np.ix_(np.arange(n_units), group.free, group.free)] = (
-            group.covariances + group.gains @ spread @ group.gains.transpose(0, 2, 1)
-        )
+        own = np.ix_(np.arange(n_units), group.free, group.free)
+        mean[:, group.free], covariance[own] = group.moments_at(at)
         return self.of_features(mean, covariance, features)
 
     def of_features(

@@ -90,12 +90,9 @@ class RestrictedJohnson(RestrictedLayer):
 
     def log_max(self) -> FloatArray:
         n_units, n_rows = len(self.layer), len(self._cells)
-        rows, values = np.arange(n_rows), np.empty((n_units, n_rows))
-        X = np.full((n_rows, int(self.layer.variables.max()) + 1), np.nan)
-        for k in range(n_units):
-            X[:, self.layer.variables] = self.mode(np.full(n_rows, k), rows)
-            values[k] = self.layer.log_prob(X)[k]
-        return values
+        units = np.repeat(np.arange(n_units), n_rows)
+        best = self.mode(units, np.tile(np.arange(n_rows), n_units))
+        return self.layer.log_densities(best.reshape(n_units, n_rows, -1))
 
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
         """Coordinate ascent on the concave bound of `JohnsonGaussianLayer.mode`, in the box."""
@@ -162,41 +159,23 @@ def _sinh_and_square(group: _Group, power: FloatArray) -> tuple[FloatArray, Floa
 
 def _sinh_moments(group: _Group, curvatures: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Means (K, m) and covariances (K, m, m) of sinh(c z) / c, or of z, in the only row."""
-    size = len(curvatures)
-    powers = np.diag(curvatures)
-    first = _bounded_means(group)
-    tilts = {}
-    for i in np.flatnonzero(curvatures):
-        tilts[i] = [_tilt(group, sign * powers[i]) for sign in (1.0, -1.0)]
-        first[:, i] = (tilts[i][0][0] - tilts[i][1][0])[:, 0] / (2.0 * curvatures[i])
-    second = _bounded_products(group)
-    for i in tilts:
-        for j in range(size):
-            if j in tilts:
-                total = np.zeros_like(group.means[..., 0])
-                for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
-                    total += a * b * _tilt(group, a * powers[i] + b * powers[j])[0]
-                second[:, i, j] = total[:, 0] / (4.0 * curvatures[i] * curvatures[j])
-            else:
-                up, down = (f[:, 0] * _bounded_means(own)[:, j] for f, own in tilts[i])
-                second[:, i, j] = second[:, j, i] = (up - down) / (2.0 * curvatures[i])
+    powers, flat = np.diag(curvatures), np.flatnonzero(curvatures == 0.0)
+    first, covariances = group.moments_at(0)
+    second = covariances + first[:, :, None] * first[:, None]
+    bent = np.flatnonzero(curvatures).tolist()
+    for i in bent:
+        factors, tilted = zip(*(_tilt(group, sign * powers[i]) for sign in (1.0, -1.0)))
+        first[:, i] = (factors[0] - factors[1])[:, 0] / (2.0 * curvatures[i])
+        if len(flat):
+            up, down = (f * own.moments_at(0)[0][:, flat] for f, own in zip(factors, tilted))
+            second[:, i, flat] = second[:, flat, i] = (up - down) / (2.0 * curvatures[i])
+        for j in bent[: bent.index(i) + 1]:
+            total = np.zeros_like(group.means[..., 0])
+            for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+                total += a * b * _tilt(group, a * powers[i] + b * powers[j])[0]
+            product = total[:, 0] / (4.0 * curvatures[i] * curvatures[j])
+            second[:, i, j] = second[:, j, i] = product
     return first, second - first[:, :, None] * first[:, None]
-
-
-def _bounded_means(group: _Group) -> FloatArray:
-    """Means (K, m) of z in the only row."""
-    shift, _ = group.bounded_moments()
-    means: FloatArray = group.means[:, 0] + np.einsum("kfr,kr->kf", group.gains, shift[:, 0])
-    return means
-
-
-def _bounded_products(group: _Group) -> FloatArray:
-    """Means (K, m, m) of products of z in the only row."""
-    _, spread = group.bounded_moments()
-    covariances = group.covariances + group.gains @ spread[:, 0] @ group.gains.transpose(0, 2, 1)
-    means = _bounded_means(group)
-    products: FloatArray = covariances + means[:, :, None] * means[:, None]
-    return products
 
 
 restrict.register(JohnsonGaussianLayer, RestrictedJohnson)
