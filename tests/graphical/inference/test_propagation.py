@@ -104,7 +104,7 @@ def test_way_to_the_root_alone(seed):
     network = random_network(seed)
     scopes = [factor.scope for factor in network.factors]
     factors = [table_of_logs(f.log_table[None], f.scope)[0] for f in network.factors]
-    whole = network.marginals()
+    whole, n_messages = network.marginals(), []
     for root in range(len(whole)):
         order = elimination_order(scopes, network.cardinalities, last=[root])
         assert order[-1] == root
@@ -112,8 +112,9 @@ def test_way_to_the_root_alone(seed):
         tree = build_tree(scopes, order, network.cardinalities)
         # Buckets that nobody asks for are joined where their cliques lie in one another.
         solved = forward_pass(tree, factors, all_conditionals=False, first_needed=len(order) - 1)
-        assert len(solved.messages) <= len(order)
+        n_messages.append(len(solved.messages))
         assert_allclose(backward_pass(solved, {root})[root][0], whole[root], rtol=1e-12)
+    assert min(n_messages) < len(whole)
 
 
 def test_barren_variables_cost_nothing():
