@@ -37,8 +37,8 @@ test-all: $(VENV)/.installed-test $(VENV)/.optional
 reliability: $(VENV)/.installed-test
 	RELIABILITY_SEED=$${RELIABILITY_SEED:-$$(date +%s)} $(ONE_THREAD) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "slow or not slow" tests/reliability
 
-# Which small changes below the estimators the tests of the changed folder find; what survives is listed.
-mutation: $(VENV)/.installed-test
+# Which small changes below the estimators the tests find; what survives is listed.
+mutation: $(VENV)/.installed-test $(VENV)/.installed-dev
 	$(ONE_THREAD) $(BIN)/python -m tests.reliability.mutation --n-mutants 120 --seed $${RELIABILITY_SEED:-0} --work-dir build/mutation
 
 lint: $(VENV)/.installed-dev $(VENV)/.installed-test

@@ -30,6 +30,8 @@ def float_array(values: Any, name: str) -> FloatArray:
         raise ValueError(
             must(f"numbers of {name}", "be numbers that a float can hold", max=1.8e308)
         ) from None
+    except MemoryError:
+        raise
     except Exception as error:  # dataframes have their own kinds
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(must(name, "be an array of numbers", f"It is not: {error}.")) from error

@@ -57,7 +57,7 @@ def build(name, **options):
 
 def answer(model, X):
     """Numbers that say what was learned."""
-    for method in ("predict", "score_samples", "transform"):
+    for method in ("predict_proba", "predict", "score_samples", "transform"):
         if hasattr(model, method) and not (method == "transform" and hasattr(model, "weights_")):
             result = getattr(model, method)(X)
             numbers = pd.DataFrame(result).replace({"no": "0", "yes": "1"})

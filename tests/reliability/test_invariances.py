@@ -1,13 +1,15 @@
-"""What must not matter does not: order of rows, batches, memory, processes, repetition."""
+"""What must not matter does not: order, batches, memory, processes, threads, units, names."""
 
+import copy
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.reliability.estimators import SMALL, answer, build
+from tests.reliability.estimators import SMALL, answer, build, table
 
 QUICK = {"ChowLiuDensity", "GaussianMixtureDensity", "BBISWeighter"}
 NAMES = [
@@ -52,3 +54,71 @@ def test_fits_repeat_bit_by_bit(name):
     if "n_jobs" in first.get_params():
         parallel, _ = fitted(name, n_jobs=2)
         assert_array_equal(answer(parallel, X), answer(first, X))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_threads_may_share_an_estimator(name):
+    model, X = fitted(name)
+    alone = answer(copy.deepcopy(model), X)
+    # Nobody asked this one before: the threads fill its caches
+    with ThreadPoolExecutor(4) as pool:
+        found = [one.result() for one in [pool.submit(answer, model, X) for _ in range(4)]]
+    for one in found:
+        assert_array_equal(one, alone)
+
+
+# Predictors see folds of rows, and models that have units
+LEARN_TABLES = [
+    name if name == "ChowLiuDensity" else pytest.param(name, marks=pytest.mark.slow)
+    for name in sorted(SMALL)
+    if name.endswith(("Density", "Imputer"))
+]
+
+
+def learned(name, X, probe):
+    """Fit a table and answer about another."""
+    model = build(name)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return answer(model.fit(X), probe)
+
+
+@pytest.mark.parametrize("name", LEARN_TABLES)
+def test_the_order_of_training_rows_does_not_matter(name):
+    X = table()
+    order = np.random.default_rng(3).permutation(len(X))
+    assert_allclose(learned(name, X.iloc[order], X), learned(name, X, X), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", LEARN_TABLES)
+@pytest.mark.parametrize("factor", [2.0**-40, 1024.0])
+def test_units_do_not_matter(name, factor):
+    # Powers of two: the cells are the same, bit by bit
+    X, plain = table(), learned(name, table(), table())
+    scaled = X.assign(a=X["a"] * factor)
+    found = learned(name, scaled, scaled)
+    if name == "CircuitImputer":
+        found = found / [factor, 1.0, 1.0]
+    else:
+        found = found + np.where(X["a"].notna(), np.log(factor), 0.0)[:, None]
+    assert_allclose(found, plain, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", LEARN_TABLES)
+def test_names_do_not_matter(name):
+    X = table()
+    other = X.rename(columns={"a": "zz", "b": "q"})
+    assert_array_equal(learned(name, other, other), learned(name, X, X))
+    # Another order of the categories is like another order of columns
+    words = X.assign(c=X["c"].map({"no": "A", "yes": "B"}))
+    if name != "CircuitImputer":
+        assert_array_equal(learned(name, words, words), learned(name, X, X))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["CircuitImputer", "WMISPNDensity"])
+def test_the_order_of_columns_does_not_matter(name):
+    """Elsewhere random numbers belong to columns: another order is like another seed."""
+    X = table()
+    found = learned(name, X.iloc[:, ::-1], X.iloc[:, ::-1])
+    assert_allclose(found, learned(name, X, X)[:, ::-1], rtol=1e-9, atol=1e-9)

@@ -27,11 +27,22 @@ def compare_in_this_process(path):
     print("equal")
 
 
+# Besides the small settings: what users get, and columns that say which cells are missing
+VARIANTS = [
+    *((name, {}) for name in sorted(SMALL)),
+    ("ExpectedPredictionSVR", {"density": "auto"}),
+    ("ExpectedPredictionRegressor", {"density": "auto"}),
+    ("ExpectedPredictionRegressor", {"stacking": False, "add_indicator": True}),
+    ("ExpectedPredictionClassifier", {"density": "auto", "add_indicator": True}),
+    ("CircuitImputer", {"density": "auto", "add_indicator": True}),
+]
+
+
 @pytest.fixture(scope="module")
 def models():
     found = []
-    for name in sorted(SMALL):
-        model, data = build(name)
+    for name, options in VARIANTS:
+        model, data = build(name, **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(*data)

@@ -4,19 +4,20 @@ import contextlib
 import resource
 import time
 import warnings
-from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
 # Modules are loaded before memory is limited: libraries cannot be mapped later
+import skcircuits
 from skcircuits import ChowLiuDensity, CircuitImputer, GaussianMixtureDensity
 from skcircuits.estimators._base import MEMORY_ADVICE
 from skcircuits.graphical import IsingModel
 from tests.reference.random_circuits import random_circuit
 from tests.reliability.child import run_limited
 from tests.reliability.estimators import SMALL, answer, build
+from tests.reliability.public_callables import mixed_circuit
 
 FITTED = [ChowLiuDensity, GaussianMixtureDensity, CircuitImputer]
 
@@ -41,14 +42,19 @@ def fit_under_pressure(name):
     print("done")
 
 
-def answer_a_million_rows(name):
+def numbers_of(found):
+    """What a method gives, as numbers."""
+    return pd.DataFrame(found).replace({"no": "0", "yes": "1"}).to_numpy(dtype=float)
+
+
+def answer_a_million_rows(name, method):
     """What a fit of few rows answers about 10^6, in chunks of the working memory."""
     warnings.simplefilter("ignore")
     model, data = build(name)
     X = data[0]
     model.fit(*data)
-    ask = model.score_samples if name == "BBISWeighter" else partial(answer, model)
-    few = ask(X)
+    ask = getattr(model, method)
+    few = numbers_of(ask(X))
     n_copies = -(-(10**6) // len(X))
     rows = np.tile(X, (n_copies, 1)) if isinstance(X, np.ndarray) else pd.concat([X] * n_copies)
     # Equal rows would be answered once
@@ -61,7 +67,31 @@ def answer_a_million_rows(name):
     start = time.process_time()
     many = ask(rows)
     assert len(many) >= 10**6
-    np.testing.assert_allclose(many[-len(X) :], few, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(numbers_of(many[-len(X) :]), few, rtol=1e-9, atol=1e-9)
+    tell(f"{name}.{method}", start)
+
+
+def ask_a_circuit_about_a_million_rows(method):
+    """Queries of a mixed circuit about 10^6 rows, most of them distinct, with missing cells."""
+    circuit = mixed_circuit()
+    few = circuit.sample(1000, random_state=0)
+    rows = np.tile(few, (1000, 1))
+    rng = np.random.default_rng(0)
+    rows[:-1000, 1] += rng.normal(size=len(rows) - 1000)
+    rows[rng.random(rows.shape) < 0.3] = np.nan
+    start = time.process_time()
+    if method == "log_prob_box":
+        many, alone = (circuit.log_prob_box(x - 0.5, x + 0.5) for x in (rows, rows[-100:]))
+    else:
+        many, alone = getattr(circuit, method)(rows), getattr(circuit, method)(rows[-100:])
+    if method == "marginals":
+        many, alone = many[0], alone[0]
+    assert len(many) == len(rows)
+    np.testing.assert_allclose(many[-100:], alone, rtol=1e-10, atol=1e-12)
+    tell(method, start)
+
+
+def tell(name, start):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(f"{name}: {time.process_time() - start:.1f} s, peak {peak} MiB")
     print("done")
@@ -96,10 +126,42 @@ def test_fits_in_little_memory(name, mebibytes):
     assert "done" in output
 
 
+# Methods that give an answer per row; those that others consist of are left out
+CLASSIFIER = "ExpectedPredictionClassifier"
+PER_ROW = [
+    *(
+        (name, method)
+        for name in sorted(SMALL)
+        for method in ("predict_proba", "predict", "score_samples", "transform", "mpe")
+        if hasattr(getattr(skcircuits, name), method)
+        # Weights belong to the whole sample; classes are those of the largest probabilities
+        and (name, method) not in {("BBISWeighter", "transform"), (CLASSIFIER, "predict")}
+    ),
+    (CLASSIFIER, "decision_function"),
+    ("WMISPNDensity", "score_components"),
+    ("MoATDensity", "conditional_marginals"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(SMALL))
-def test_a_million_rows_in_bounded_memory(name):
+@pytest.mark.parametrize(("name", "method"), PER_ROW)
+def test_a_million_rows_in_bounded_memory(name, method):
     """Whatever the rows, temporary arrays stay within scikit-learn's working memory."""
-    code, output = run_limited(__name__, "answer_a_million_rows", name, mebibytes=3000, seconds=120)
+    code, output = run_limited(
+        __name__, "answer_a_million_rows", name, method, mebibytes=3000, seconds=240
+    )
+    assert code == 0, output[-1500:]
+    assert "done" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    ["log_prob", "log_prob_box", "expectation", "variance", "marginals", "mpe", "grad_log_prob"],
+)
+def test_a_circuit_and_a_million_rows(method):
+    code, output = run_limited(
+        __name__, "ask_a_circuit_about_a_million_rows", method, mebibytes=2000, seconds=120
+    )
     assert code == 0, output[-1500:]
     assert "done" in output

@@ -1,16 +1,19 @@
 """After a fit that fails, wherever it fails, an estimator is the old model in full, or unfitted.
 
 Failures are injected: an exception is raised at a line of the package, chosen by counting the
-lines that a fit runs.
+lines that a fit or a question runs. A user's interrupt may also keep the best model so far.
 """
 
+import contextlib
+import pickle
 import sys
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 import skcircuits.parallel
@@ -28,8 +31,8 @@ class InjectedError(Exception):
 class LineTracer:
     """Count the lines of the package that run; raise at one of them."""
 
-    def __init__(self, fail_at=None):
-        self.fail_at = fail_at
+    def __init__(self, fail_at=None, error=InjectedError):
+        self.fail_at, self.error = fail_at, error
         self.n_lines = 0
 
     def __enter__(self):
@@ -48,7 +51,7 @@ class LineTracer:
         if event == "line":
             self.n_lines += 1
             if self.n_lines == self.fail_at:
-                raise InjectedError
+                raise self.error
         return self._line
 
 
@@ -137,6 +140,100 @@ def test_a_failed_refit_leaves_the_old_model(name):
         np.testing.assert_array_equal(getattr(estimator, method)(probe), before)
 
 
+def check_interrupted(name, seed):
+    """Interrupt a refit anywhere: the old model, or one of the new table; both answer."""
+    prototype, method = ESTIMATORS[name]
+    old, new = tables()
+    estimator = fit(clone(prototype), old)
+    before = np.asarray(getattr(estimator, method)(old))
+    counted = fit(clone(prototype), old)
+    with LineTracer() as tracer:
+        fit(counted, new)
+    place = int(np.random.default_rng(seed).integers(1, tracer.n_lines))
+    interrupted = False
+    with LineTracer(place, KeyboardInterrupt):
+        try:
+            fit(estimator, new)
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        assert estimator.feature_names_in_.tolist() == ["a", "b"]
+        np.testing.assert_array_equal(getattr(estimator, method)(old), before)
+    else:
+        assert estimator.feature_names_in_.tolist() == ["x", "y", "z"]
+        assert np.isfinite(np.asarray(getattr(estimator, method)(new), dtype=float)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_interrupted_refit_leaves_a_model(name, tally):
+    for seed in tally.seeds(6, f"interrupt {name}"):
+        tally.check(f"check_interrupted({name!r}, {seed})", check_interrupted, name, seed)
+
+
+def check_failed_batch(name, seed):
+    """Fail anywhere in a later batch: the model of the batches before, or none."""
+    prototype, method = ESTIMATORS[name]
+    old, _ = tables()
+    batch = old + 0.5
+
+    def learned():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return clone(prototype).partial_fit(old)
+
+    estimator, counted = learned(), learned()
+    before = np.asarray(getattr(estimator, method)(old))
+    with LineTracer() as tracer:
+        counted.partial_fit(batch)
+    place = int(np.random.default_rng(seed).integers(1, tracer.n_lines))
+    with LineTracer(place), pytest.raises(InjectedError):
+        estimator.partial_fit(batch)
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return
+    np.testing.assert_array_equal(getattr(estimator, method)(old), before)
+
+
+LEARN_BATCHES = [name for name, (one, _) in ESTIMATORS.items() if hasattr(one, "partial_fit")]
+
+
+@pytest.mark.parametrize("name", LEARN_BATCHES)
+def test_a_failed_batch_leaves_the_model_before_or_none(name, tally):
+    for seed in tally.seeds(4, f"batch {name}"):
+        tally.check(f"check_failed_batch({name!r}, {seed})", check_failed_batch, name, seed)
+
+
+def check_failed_question(name, seed):
+    """Fail anywhere in an answer, the first one that fills caches: the next is as ever."""
+    prototype, method = ESTIMATORS[name]
+    old, _ = tables()
+    holes = old if name in COMPLETE else old.where(np.arange(80).reshape(40, 2) % 7 > 0)
+    rng = np.random.default_rng(seed)
+    model = fit(clone(prototype), old)
+    packed = pickle.dumps(model)
+    with LineTracer() as tracer:
+        expected = np.asarray(getattr(model, method)(holes))
+    model = pickle.loads(packed)
+    place = int(rng.integers(1, tracer.n_lines))
+    error = rng.choice([KeyboardInterrupt, MemoryError])
+    with LineTracer(place, error), contextlib.suppress(error, AttributeError):
+        getattr(model, method)(holes)  # a method that cannot be looked up raises AttributeError
+    np.testing.assert_array_equal(getattr(model, method)(holes), expected)
+
+
+# Their points have no missing cells
+COMPLETE = ("weighter", "sampler")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_failed_question_changes_nothing(name, tally):
+    for seed in tally.seeds(6, f"question {name}"):
+        tally.check(f"check_failed_question({name!r}, {seed})", check_failed_question, name, seed)
+
+
 def test_every_estimator_is_tried():
     tried = {type(prototype) for prototype, _ in ESTIMATORS.values()}
     public = map(vars(skcircuits).get, skcircuits.__all__)
@@ -155,3 +252,21 @@ def test_a_refused_first_fit_leaves_nothing(name):
     assert not [attribute for attribute in vars(estimator) if attribute.endswith("_")]
     with pytest.raises(Exception, match="not fitted"):
         check_is_fitted(estimator)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_refused_refit_leaves_the_old_columns(name):
+    """A table of other columns with an infinite cell: its names once stood on the old model."""
+    prototype, method = ESTIMATORS[name]
+    old, new = tables()
+    estimator = fit(clone(prototype), old)
+    before = np.asarray(getattr(estimator, method)(old))
+    for refused in (new, new.rename(columns={"x": "a", "y": "b"})):
+        with pytest.raises(ValueError, match="infin"):
+            fit(estimator, refused.replace(refused.iloc[3, 1], np.inf))
+        assert estimator.feature_names_in_.tolist() == ["a", "b"]
+        assert estimator.n_features_in_ == 2
+        np.testing.assert_array_equal(getattr(estimator, method)(old), before)
+        if name != "weighter":  # gives the weights of the rows that it saw
+            with pytest.raises(ValueError, match="feature names"):
+                getattr(estimator, method)(new)
