@@ -1,4 +1,4 @@
-"""Columns of every dtype of pandas and polars: one answer for the same cells, or a refusal by name."""
+"""Columns of every dtype of pandas and polars: one answer for the same cells, or a refusal."""
 
 import datetime
 import decimal
@@ -123,5 +123,5 @@ def test_columns_of_polars_that_are_no_numbers(kind):
 
 @pytest.mark.parametrize("kind", PANDAS_REFUSED)
 def test_columns_of_pandas_that_are_no_numbers(kind):
-    with pytest.raises((ValueError, TypeError), match="column 'x'|[Cc]omplex"):
+    with pytest.raises((ValueError, TypeError), match=r"column 'x'|[Cc]omplex"):
         scores(pandas_table(kind, PANDAS_REFUSED[kind]))
