@@ -110,6 +110,8 @@ def tests_of_lines(data_file):
     found = {}
     for measured in data.measured_files():
         path = str((ROOT / measured).relative_to(ROOT))
+        if not path.startswith(PACKAGES):
+            continue
         by_line = data.contexts_by_lineno(measured)
         found[path] = {
             line: {test.rpartition("|")[0] for test in tests if test}
