@@ -11,6 +11,8 @@ A run that was broken off goes on where it ended.
 
 import argparse
 import ast
+import contextlib
+import importlib
 import os
 import resource
 import shutil
@@ -172,6 +174,20 @@ def tests_to_try(mutant, runners, rng):
     return [tests[:n] for tests, n in zip((near, far), MAX_TESTS) if tests]
 
 
+def prepare(tree):
+    """Import once what others wrote, and compile the copy, before the processes part."""
+    words = "import sys, pytest, hypothesis, pandas, polars, skcircuits.estimators"
+    command = [sys.executable, "-c", f"{words}\nprint(*sys.modules)"]
+    names = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout
+    for name in names.split():
+        if name.split(".")[0] not in ("skcircuits", "__main__"):
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "tests"]
+    subprocess.run(command, cwd=tree, stdout=subprocess.DEVNULL, check=False)
+    sys.dont_write_bytecode = True  # a changed file of the same second would be taken for the old
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n-mutants", type=int, default=150)
@@ -202,11 +218,7 @@ def main():
     order = rng.permutation(len(everything))[: options.n_mutants]
     log = options.work_dir / f"mutants-{options.seed}.tsv"
     done = len(log.read_text().splitlines()) if log.exists() else 0
-    sys.dont_write_bytecode = True  # a changed file of the same second would be taken for the old
-    import pandas  # noqa: F401  imported once, before the processes part
-    import polars  # noqa: F401
-    import sklearn.svm  # noqa: F401
-
+    prepare(tree)
     for number in order[done:].tolist():
         mutant = everything[number]
         found = runners.get(mutant.path, {}).get(mutant.line, set())
