@@ -12,6 +12,7 @@ from skcircuits.circuits import (
     Categorical,
     Circuit,
     Gaussian,
+    MultivariateGaussian,
     PiecewisePolynomial,
     Product,
     Sum,
@@ -23,16 +24,19 @@ from skcircuits.circuits.queries._restricted import Evidence
 from skcircuits.exceptions import CircuitPropertyError
 
 
-def given(circuit, *bounds, lower=None):
+def given(circuit, *bounds, lower=None, integers=()):
     """The circuit given bounds (factors, lower, upper), and lower bounds of columns."""
     free = np.full((1, circuit.plan.n_columns), np.nan)
     box = Box(free if lower is None else np.array([lower]), free.copy())
-    linear = [LinearBound(dict(enumerate(factors)), low, high) for factors, low, high in bounds]
-    return LinearCircuit(circuit.plan, [(Evidence(free.copy(), box), linear)])
+    linear = [
+        LinearBound({j: factor for j, factor in enumerate(factors) if factor}, low, high)
+        for factors, low, high in bounds
+    ]
+    return LinearCircuit(circuit.plan, [(Evidence(free.copy(), box), linear)], frozenset(integers))
 
 
-def probability(circuit, *bounds, lower=None):
-    return float(np.exp(given(circuit, *bounds, lower=lower).log_mass()[0]))
+def probability(circuit, *bounds, **options):
+    return float(np.exp(given(circuit, *bounds, **options).log_mass()[0]))
 
 
 def half_cube(normal, end):
@@ -244,3 +248,61 @@ def test_weights_of_all_sizes_scale_masses_alone():
     assert_allclose(other.log_mass(), np.log(expected / 4), rtol=1e-10)
     for first, second in zip(one.moments(), other.moments(), strict=True):
         assert_allclose(first, second, rtol=1e-10)
+
+
+def masses_of_integers(mean, std, integers):
+    """Masses of what rounds to each integer."""
+    return norm.cdf(integers + 0.5, mean, std) - norm.cdf(integers - 0.5, mean, std)
+
+
+@pytest.mark.parametrize(
+    ("factors", "low", "high"),
+    [
+        ((2.0, 3.0), 1.0, 7.0),
+        ((-2.0, 3.0), -np.inf, 0.0),
+        ((0.1, -0.3), 0.0, 0.0),  # 0.1 * 3 is not 0.3: equality is that of the sums
+        ((1.0, 0.0), 2.0, np.inf),
+        ((0.7, 1.0), 50.0, np.inf),
+    ],
+)
+def test_integers_are_taken_one_by_one(factors, low, high):
+    components = [(0.3, (0.2, 1.5), (2.0, 0.6)), (0.7, (-1.0, 0.8), (0.3, 4.0))]
+    circuit = Circuit(
+        Sum(
+            [
+                Product([Gaussian(j, *parameters) for j, parameters in enumerate(own)])
+                for _, *own in components
+            ],
+            weights=[weight for weight, *_ in components],
+        )
+    )
+    grid = np.arange(-60.0, 61.0)
+    total = factors[0] * grid[:, None] + factors[1] * grid
+    inside = (total >= low) & (total <= high)
+    both = sum(
+        weight * np.outer(masses_of_integers(*x, grid), masses_of_integers(*y, grid))
+        for weight, x, y in components
+    )
+    conditioned = given(circuit, (factors, low, high), integers=[0, 1])
+    assert_allclose(np.exp(conditioned.log_mass()[0]), both[inside].sum(), rtol=1e-9, atol=1e-15)
+    sums = np.round(conditioned.sample(np.array([2000]), np.random.default_rng(0))) @ factors
+    assert ((sums >= low) & (sums <= high)).all()
+
+
+def test_integers_that_fit_nowhere_have_no_mass():
+    circuit = Circuit(Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0))
+    # The even sum of two doubled integers is no odd number
+    assert probability(circuit, ((2.0, 2.0), 3.0, 3.0), integers=[0, 1]) == 0.0
+    wide = Circuit(Gaussian(0, 0.0, 1e7) * Gaussian(1, 0.0, 1e7))
+    with pytest.raises(CircuitPropertyError, match="at most 131072 integers"):
+        probability(wide, ((2.0, 2.0), 3.0, 3.0), integers=[0, 1])
+
+
+def test_intervals_of_a_joint_gaussian_are_directions_too():
+    circuit = Circuit(MultivariateGaussian(range(4), np.zeros(4), np.eye(4)))
+    bound = ((1.0, 1.0), 0.5, np.inf)
+    expected = norm.sf(np.sqrt(0.125)) * norm.sf(1.0) * norm.sf(-1.0)
+    found = probability(circuit, bound, lower=[np.nan, np.nan, 1.0, -1.0])
+    assert_allclose(found, expected, rtol=1e-8)
+    with pytest.raises(CircuitPropertyError, match="at most 3 directions.*n=4"):
+        probability(circuit, bound, lower=[0.0, np.nan, 1.0, -1.0])
