@@ -304,5 +304,5 @@ def test_intervals_of_a_joint_gaussian_are_directions_too():
     expected = norm.sf(np.sqrt(0.125)) * norm.sf(1.0) * norm.sf(-1.0)
     found = probability(circuit, bound, lower=[np.nan, np.nan, 1.0, -1.0])
     assert_allclose(found, expected, rtol=1e-8)
-    with pytest.raises(CircuitPropertyError, match="at most 3 directions.*n=4"):
+    with pytest.raises(CircuitPropertyError, match=r"at most 3 directions.*n=4"):
         probability(circuit, bound, lower=[0.0, np.nan, 1.0, -1.0])
