@@ -85,12 +85,20 @@ class Diagnosis:
         wrong = self.wrong
         # A correction gives the moments of the chains to all coordinates.
         is_vague = wrong.any() & (self._relative_error > np.hypot(PRECISE, LEAST_ERROR))
-        return (self._is_off(SUSPICION) & ~wrong) | is_vague | self.unmixed
+        # No look gets below the least error.
+        may_improve = np.maximum(self.shift_error, self._sampling_error) > LEAST_ERROR / 2
+        is_suspect = self._is_off(SUSPICION) & ~wrong & may_improve
+        return is_suspect | is_vague | self.unmixed
+
+    @property
+    def _sampling_error(self) -> FloatArray:
+        """Standard error of the target's variance, over itself."""
+        return self.moments.variance_error / self.moments.variance
 
     @property
     def _relative_error(self) -> FloatArray:
-        """Standard error of the target's variance, over itself."""
-        return np.hypot(self.moments.variance_error / self.moments.variance, LEAST_ERROR)
+        """The same, no less than what states can tell."""
+        return np.hypot(self._sampling_error, LEAST_ERROR)
 
     def _is_off(self, n_errors: float) -> BoolArray:
         shift = np.abs(self.shift)

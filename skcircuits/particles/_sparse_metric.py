@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_solve_banded, cholesky_banded, solve_banded
+from scipy.linalg import cholesky_banded
+from scipy.linalg.lapack import dtbtrs
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcircuits.particles._metric import DiagonalMetric, HessianProbe, step_length
@@ -49,7 +50,7 @@ class SparseMetric:
         row, column = entries.row[below], entries.col[below]
         band[row - column, column] = entries.data[below]
         try:
-            return cls(cholesky_banded(band, lower=True), order.astype(np.int64))
+            return cls(np.asfortranarray(cholesky_banded(band, lower=True)), order.astype(np.int64))
         except np.linalg.LinAlgError:
             return None
 
@@ -78,19 +79,24 @@ class SparseMetric:
 
     def stretch(self, z: FloatArray) -> FloatArray:
         """Give displacements z as displacements x, (n, d)."""
-        width, d = len(self.band) - 1, self.band.shape[1]
-        above = np.zeros((width + 1, d))
-        for k in range(width + 1):
-            above[width - k, k:] = self.band[k, : d - k]
-        return self._back(solve_banded((0, width), above, z.T).T)
+        return self._back(dtbtrs(self._transposed, z.T, uplo="U")[0].T)
 
     def pull(self, scores: FloatArray) -> FloatArray:
         """Give gradients in x as gradients in z."""
-        return solve_banded((len(self.band) - 1, 0), self.band, scores[:, self.order].T).T
+        return np.asarray(dtbtrs(self.band, scores[:, self.order].T, uplo="L")[0].T)
 
     def smooth(self, scores: FloatArray) -> FloatArray:
         """Multiply with Q^-1."""
-        return self._back(cho_solve_banded((self.band, True), scores[:, self.order].T).T)
+        return self.stretch(self.pull(scores))
+
+    @cached_property
+    def _transposed(self) -> FloatArray:
+        """The band of L', the diagonal last."""
+        width, d = len(self.band) - 1, self.band.shape[1]
+        above = np.zeros((width + 1, d), order="F")
+        for k in range(width + 1):
+            above[width - k, k:] = self.band[k, : d - k]
+        return above
 
     def learned(self, states: FloatArray) -> SparseMetric:
         """Stay: a hundred chains tell less of very many coordinates than their Hessian."""

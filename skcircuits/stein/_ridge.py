@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.parallel import row_slices
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # On the scale of the mean diagonal; the last is as good as uniform weights.
 RIDGES = 10.0 ** np.arange(-6.0, 4.1, 0.5)
@@ -177,11 +177,21 @@ def squared_change(X: FloatArray, weights: FloatArray, counts: IntArray) -> floa
     return float(np.mean(changes)) if changes else 0.0
 
 
-def state_functions(tables: Sequence[FloatArray]) -> list[FloatArray]:
-    """Probabilities of states per row, from tables (n, k_j), and products of two."""
+def state_functions(
+    tables: Sequence[FloatArray], neighbors: Sequence[IntArray] = ()
+) -> list[FloatArray]:
+    """Probabilities of states per row, from tables (n, k_j), and products of two.
+
+    Those of neighbours first: they are asked for most, and moves of one variable explain them
+    least.
+    """
     # The last state of each follows from the others.
     singles = np.concatenate([table[:, :-1] for table in tables], axis=1)
-    return _with_products(singles)
+    variables = np.repeat(np.arange(len(tables)), [table.shape[1] - 1 for table in tables])
+    is_edge = np.zeros((len(tables),) * 2, dtype=bool)
+    for variable, near in enumerate(neighbors):
+        is_edge[variable, near] = True
+    return _with_products(singles, is_edge[np.ix_(variables, variables)])
 
 
 def coordinate_functions(X: FloatArray) -> list[FloatArray]:
@@ -196,10 +206,14 @@ def _centered(X: FloatArray) -> FloatArray:
     return centered / np.where(largest > 0, largest, 1.0)
 
 
-def _with_products(singles: FloatArray) -> list[FloatArray]:
-    chosen = np.linspace(0, singles.shape[1] - 1, min(singles.shape[1], MAX_SINGLES))
-    singles = singles[:, chosen.astype(np.int64)]
+def _with_products(singles: FloatArray, is_first: BoolArray | None = None) -> list[FloatArray]:
+    """Some columns and products of two, drawn at random among the first ones, then the others."""
+    chosen = spread_rows(singles.shape[1], MAX_SINGLES)
+    singles = singles[:, chosen]
     first, second = np.triu_indices(singles.shape[1])
-    rng = np.random.default_rng(0)
-    pairs = rng.choice(len(first), min(len(first), MAX_PRODUCTS), replace=False)
+    pairs = np.random.default_rng(0).permutation(len(first))
+    if is_first is not None:
+        is_later = ~is_first[chosen[first], chosen[second]]
+        pairs = pairs[np.argsort(is_later[pairs], kind="stable")]
+    pairs = pairs[:MAX_PRODUCTS]
     return [singles, singles[:, first[pairs]] * singles[:, second[pairs]]]

@@ -6,7 +6,7 @@ from scipy import sparse
 
 from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles._diagnosis import diagnose
+from skcircuits.particles._diagnosis import LOOKS, N_TUNED, diagnose
 from skcircuits.particles._metric import HessianProbe
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
@@ -62,6 +62,27 @@ def test_collapsed_particles_of_a_long_chain_are_mended():
     mended = found.corrected()
     np.testing.assert_allclose(mended.mean(axis=0), field.mean_, rtol=1e-3)
     np.testing.assert_allclose(mended.var(axis=0), metric.variances, rtol=1e-3)
+
+
+def test_borderline_variances_of_known_targets_are_looked_at_once():
+    field = GaussianMRF(chain_precision(1500), np.ones(1500))
+    calls = []
+
+    def score(X):
+        calls.append(len(X))
+        return field.grad_log_prob(X)
+
+    probe = HessianProbe(field.grad_log_prob, Neighborhoods.from_graph(field.neighbors))
+    rng = np.random.default_rng(0)
+    # A hundred draws: their variances are off by up to half, by every amount below it.
+    particles = field.sample(100, random_state=0)
+    metric = fit_sparse_metric(field.grad_log_prob, probe, particles, rng)
+    found = diagnose(score, particles, metric, rng, log_prob=field.log_prob_unnormalized)
+    excess = np.abs(np.log(found.variance_ratio))
+    assert ((excess > np.log(1.15)) & ~found.wrong).any()
+    # One warm-up and the first look: another one would not tell more.
+    n_leaps = 15
+    assert len(calls) <= (N_TUNED + LOOKS[0]) * n_leaps + 1
 
 
 def test_bends_are_averaged():

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.stein._ridge import (
+    MAX_PRODUCTS,
     RIDGES,
     _leave_one_out,
     coordinate_functions,
@@ -99,6 +100,17 @@ def test_functions_are_marginals_and_products():
     singles, products = coordinate_functions(np.array([[1.0, 2.0], [3.0, 8.0], [2.0, 5.0]]))
     assert_allclose(singles, [[-1, -1], [1, 1], [0, 0]])
     assert_allclose(products, [[1, 1, 1], [1, 1, 1], [0, 0, 0]])
+
+
+def test_products_of_neighbours_come_first():
+    rng = np.random.default_rng(0)
+    first = (rng.random((5, 40)) < 0.5).astype(float)
+    tables = [np.column_stack([column, 1.0 - column]) for column in first.T]
+    neighbors = [[1], [0, 2], [1], *[[]] * 37]
+    products = state_functions(tables, neighbors)[1]
+    assert products.shape == (5, MAX_PRODUCTS)
+    along = [first[:, 0] * first[:, 1], first[:, 1] * first[:, 2]]
+    assert_allclose(np.sort(products[:, :2], axis=1), np.sort(np.transpose(along), axis=1))
 
 
 def test_expected_errors_are_those_of_draws_from_the_model():

@@ -244,12 +244,12 @@ class WeighingProblem:
         """Give what the weights are mostly asked for: moments and marginals of one and two."""
         if self.is_continuous:
             return coordinate_functions(distinct)
+        neighbors = getattr(self.target, "neighbors", ())
         if np.isnan(distinct).any():
-            return state_functions(self.target.conditional_marginals(distinct))
+            return state_functions(self.target.conditional_marginals(distinct), neighbors)
         counts = state_counts(self.target, distinct.shape[1])
-        return state_functions(
-            [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
-        )
+        tables = [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
+        return state_functions(tables, neighbors)
 
     def _with_identities(self, form, distinct, counts, part_weight=PART_WEIGHT):
         """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
