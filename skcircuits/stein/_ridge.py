@@ -76,8 +76,8 @@ def learn_model(
     others (Rasmussen and Williams 2006, 5.4.2). Indicators of states are no Gaussian process: their
     ridge has the least squared errors, which assume none, and nothing is known of the error of
     weighted means. Families count alike, and ``prior`` is the ridge where they do not tell. Where
-    the target is broken into parts that K cannot compare, no family may be expected to lose by
-    the weights.
+    the target is broken into parts that K cannot compare, the errors count as often as uneven
+    weights repeat them, and no family may be expected to lose by the weights.
     """
     varying = [f[:, np.ptp(f, axis=0) > 0.0] for f in families]
     varying = [functions for functions in varying if functions.size]
@@ -92,14 +92,16 @@ def learn_model(
 
     variances = found.squares[-1]
     errors = by_family(found.squares / variances)
+    if is_broken:
+        # What K takes from a family's variance must be more than uneven weights add to it.
+        errors *= found.inflation
     if is_smooth:
         losses = np.exp(by_family(np.log(found.deviances / variances)).mean(axis=0))
     else:
         losses = errors.mean(axis=0)
     equal = 1.0 + TIE + 1.0 / len(K)
     if is_broken:
-        # What K takes from a family's variance must be more than uneven weights add to it.
-        losses[(errors * found.inflation).max(axis=0) > equal] = np.inf
+        losses[errors.max(axis=0) > equal] = np.inf
     close = np.flatnonzero(losses <= equal * losses.min())
     chosen = close[np.abs(np.log(RIDGES[close] / prior)).argmin()]
     scale = by_family(found.scales[[chosen]] / variances).mean() if is_smooth else 0.0

@@ -84,6 +84,20 @@ def test_a_broken_target_may_not_lose_a_family():
     assert variance_of_noise(broken) < 1.1 < variance_of_noise(whole)
 
 
+def test_uneven_weights_count_where_a_target_is_broken():
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(60, 3)) ** 3
+    K, counts = factor @ factor.T, np.ones(60, dtype=np.int64)
+    functions = factor + 4.0 * rng.normal(size=(60, 3))
+    options = {"prior": 0.3, "is_smooth": False}
+    whole = learn_model(K, counts, [functions], **options).ridge
+    broken = learn_model(K, counts, [functions], is_broken=True, **options).ridge
+    found = _leave_one_out(K / K.diagonal().mean(), counts, functions)
+    variances = (found.squares / found.squares[-1]).mean(axis=1) * found.inflation
+    at_whole, at_broken = (variances[np.isclose(RIDGES, ridge)] for ridge in (whole, broken))
+    assert broken > whole and at_broken < 0.99 * at_whole
+
+
 def test_too_little_to_see_leaves_the_prior(gram):
     constant = np.ones((12, 1))
     assert learn_model(gram, np.ones(12), [constant], prior=0.17).ridge == 0.17
