@@ -165,6 +165,21 @@ def test_polynomial_units_against_quadrature(low, high):
     assert stats.kstest(uniform, "uniform").pvalue > 1e-3
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.2, 2.5), (0.6, 0.9), (-3.0, 0.4), (3.5, 9.0)])
+def test_polynomial_units_are_highest_at_their_modes(low, high):
+    weights = np.array([0.1, 0.3, 0.05, 0.3, 0.1])
+    p = Circuit(
+        PiecewisePolynomial(
+            0, [0.0, 1, 3, 4], weights, tail_masses=[0.05, 0.1], tail_scales=[1.0, 2.0]
+        )
+    )
+    box = Box(np.array([[low]]), np.array([[high]]))
+    best, _ = RestrictedCircuit(p.plan, Evidence(np.array([[NAN]]), box)).mpe()
+    assert low <= best[0, 0] <= high
+    grid = np.linspace(low, high, 20_001)[:, None]
+    assert p.log_prob(best)[0] == pytest.approx(p.log_prob(grid).max(), abs=1e-6)
+
+
 def test_modes_are_the_best_points_of_boxes():
     p, known = mixed_circuit(), evidence()
     best, heights = RestrictedCircuit(p.plan, known).mpe()
