@@ -31,7 +31,7 @@ TESTS = ("tests/circuits", "tests/kernels", "tests/reliability/test_exactness.py
 SKIPPED = ("skcircuits/circuits/engine/_policy.py",)
 SECONDS = 90  # of the processor
 # Tests of one change: of the mirrored folder, and others
-MAX_TESTS = (60, 200)
+MAX_TESTS = (120, 300)
 
 OPERATORS = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
@@ -169,7 +169,8 @@ def tests_to_try(mutant, runners, rng):
             folder = str(Path(folder).parent)
         return [[folder]]
     order = rng.permutation(sorted(runners)).tolist()
-    near = [test for test in order if test.startswith(folder)]
+    own = f"/test_{Path(mutant.path).stem.lstrip('_')}.py"
+    near = sorted((t for t in order if t.startswith(folder)), key=lambda test: own not in test)
     far = [test for test in order if not test.startswith(folder)]
     return [tests[:n] for tests, n in zip((near, far), MAX_TESTS) if tests]
 
