@@ -18,7 +18,7 @@ from skcircuits.graphical._formats import (
 )
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
-from skcircuits.numerics._arrays import float_array, integers, is_number
+from skcircuits.numerics._arrays import float_array, integers, is_number, listed
 
 # What rows printed with three digits may miss one by.
 _ROUNDING = 5e-3
@@ -73,6 +73,7 @@ class BayesianNetwork(FactorGraph):
         variable_names: Sequence[str] | None = None,
         state_names: Sequence[Sequence[str]] | None = None,
     ) -> None:
+        parents, tables = listed(parents, "parents"), listed(tables, "tables")
         if len(parents) != len(tables):
             raise ValueError(
                 must(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import FloatArray
 
@@ -46,6 +46,7 @@ class Factor:
         log_table = float_array(self.log_table, "log_table").copy()
         log_table.flags.writeable = False
         object.__setattr__(self, "log_table", log_table)
+        object.__setattr__(self, "scope", integers(self.scope, "scope of a factor"))
         if len(set(self.scope)) != len(self.scope):
             raise ValueError(must("scope of a factor", "name each variable once", scope=self.scope))
         if self.log_table.ndim != len(self.scope):
@@ -78,7 +79,7 @@ class Factor:
         Factor
             The factor that holds their logarithms.
         """
-        scope, values = tuple(int(v) for v in scope), float_array(table, "table")
+        scope, values = integers(scope, "scope"), float_array(table, "table")
         if np.any(values < 0):
             raise ValueError(
                 must(

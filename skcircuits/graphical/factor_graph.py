@@ -27,7 +27,7 @@ from skcircuits.graphical.inference._gibbs import (
 )
 from skcircuits.graphical.inference._posterior import Posterior
 from skcircuits.graphical.inference._rows import Evidence, check_names
-from skcircuits.numerics._arrays import is_number
+from skcircuits.numerics._arrays import is_number, listed
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -380,15 +380,16 @@ default="auto"
 
 def _check_cardinalities(cardinalities: ArrayLike) -> IntArray:
     """Validate the numbers of states."""
+    condition = "be one positive integer per variable"
     try:
         given = np.asarray(cardinalities, dtype=np.float64)
     except OverflowError:  # integers that no float can hold
         given = np.array([np.inf])
+    except (TypeError, ValueError) as error:
+        raise type(error)(must("cardinalities", condition, given=cardinalities)) from error
     whole = np.isfinite(given) & (given >= 1) & (given == np.floor(given))
     if given.ndim != 1 or not len(given) or not whole.all():
-        raise ValueError(
-            must("cardinalities", "be one positive integer per variable", cardinalities=given)
-        )
+        raise ValueError(must("cardinalities", condition, cardinalities=given))
     # Before anything of this size is asked for.
     check_table_size("marginals of the model", [int(given.sum())])
     # A copy, so that the caller's array stays writeable.
@@ -397,13 +398,21 @@ def _check_cardinalities(cardinalities: ArrayLike) -> IntArray:
     return checked
 
 
+def _as_factor(factor: Factor | tuple[Sequence[int], ArrayLike]) -> Factor:
+    """Turn a pair ``(scope, table)`` into a factor."""
+    if isinstance(factor, Factor):
+        return factor
+    parts = listed(factor, "every factor")
+    if len(parts) != 2:
+        raise ValueError(must("every factor", "be a Factor or a pair (scope, table)", parts=parts))
+    return Factor.from_table(*parts)
+
+
 def _as_factors(
     factors: Iterable[Factor | tuple[Sequence[int], ArrayLike]], cardinalities: IntArray
 ) -> tuple[Factor, ...]:
     """Turn pairs ``(scope, table)`` into factors and check them against the variables."""
-    checked = tuple(
-        factor if isinstance(factor, Factor) else Factor.from_table(*factor) for factor in factors
-    )
+    checked = tuple(map(_as_factor, listed(factors, "factors")))
     for factor in checked:
         if any(not 0 <= v < len(cardinalities) for v in factor.scope):
             raise ValueError(

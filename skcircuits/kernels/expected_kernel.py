@@ -19,7 +19,7 @@ from skcircuits.kernels.families.base import Kernel, require_floats, structure_o
 from skcircuits.kernels.pairs._evaluation import expected_kernels, require_closed_forms
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
 from skcircuits.kernels.pairs._sides import CircuitBatch
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, listed
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -208,7 +208,7 @@ def circuit_kernel_matrix(
     """
     own = _groups(circuits)
     if not own:
-        return np.zeros((0, 0 if others is None else len(others)))
+        return np.zeros((0, 0 if others is None else len(listed(others, "others"))))
     structure = structure_of(kernel, circuits[0].variables)
     if others is not None and not _are_circuits(others):
         points = _complete_points(others, own[0].plan)
@@ -264,7 +264,7 @@ def _are_circuits(items: Any) -> bool:
 def _groups(circuits: Sequence[Circuit]) -> list[_Group]:
     """Group circuits that differ in their weights alone."""
     members: dict[Hashable, list[int]] = {}
-    for number, circuit in enumerate(circuits):
+    for number, circuit in enumerate(listed(circuits, "circuits")):
         if not isinstance(circuit, Circuit):
             raise TypeError(
                 must(

@@ -56,16 +56,33 @@ def integer_array(values: Any, name: str) -> IntArray:
         raise error from None
 
 
+def listed(values: Iterable[Any], name: str) -> tuple[Any, ...]:
+    """Make a tuple; what holds nothing is refused by name."""
+    try:
+        return tuple(values)
+    except TypeError as error:
+        raise TypeError(must(name, "be a list", type=type(values).__name__)) from error
+
+
 def integers(values: Iterable[Any], name: str) -> tuple[int, ...]:
     """Read integers one by one; fractions and infinities are refused by name."""
-    given = tuple(values)
+    given = listed(values, name)
     try:
         found = tuple(int(value) for value in given)
-    except (OverflowError, np.ma.MaskError):
-        found = ()
-    if not all(a == b for a, b in zip(found, given)) or len(found) != len(given):
+    except (OverflowError, TypeError, ValueError, np.ma.MaskError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(must(name, "be integers", given=given)) from error
+    if not all(a == b for a, b in zip(found, given)):
         raise ValueError(must(name, "be integers", given=given))
     return found
+
+
+def is_finite(value: Any) -> bool:
+    """Whether something is a single finite number."""
+    try:
+        return not isinstance(value, str | bytes) and bool(np.isfinite(float(value)))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 #: Some rows of an array; those of a slice are read without a copy.

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import listed
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -181,7 +182,7 @@ def index_lists(values: Sequence[ArrayLike], name: str) -> list[IntArray]:
     # The keys of a dictionary would be read for its lists; a sparse matrix has no length.
     if isinstance(values, Mapping) or sparse.issparse(values):
         raise _no_lists(name, kind=type(values).__name__)
-    arrays = [np.asarray(indices) for indices in values]
+    arrays = [np.asarray(indices) for indices in listed(values, name)]
     for node, array in enumerate(arrays):
         if array.ndim != 1 or array.dtype.kind not in "iuf":
             raise _no_lists(name, node=node, its=array.tolist())

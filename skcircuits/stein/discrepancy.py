@@ -22,6 +22,7 @@ from skcircuits.circuits.structure.units import topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels import expected_kernel
 from skcircuits.kernels.families.base import Kernel
+from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, delayed
 from skcircuits.stein.gram import collapse_cells, distinct_gram
 
@@ -198,7 +199,7 @@ def stein_discrepancy(
     rows = collapse_cells(X, collapse)
     if not len(rows):
         raise ValueError(must("X", "have at least one row", shape=rows.shape))
-    w = np.full(len(rows), 1 / len(rows)) if weights is None else np.asarray(weights, float)
+    w = np.full(len(rows), 1 / len(rows)) if weights is None else float_array(weights, "weights")
     if w.shape != (len(rows),) or not np.isfinite(w).all():
         raise ValueError(must("weights", f"be {len(rows)} finite numbers", shape=w.shape))
     K, which = distinct_gram(rows, target, kernel, operator=operator, n_jobs=n_jobs)

@@ -110,7 +110,10 @@ def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
         raise ValueError(must("X", "be two-dimensional", shape=rows.shape))
     if collapse is None:
         return rows
-    cells = np.asarray(collapse)
+    try:
+        cells = np.asarray(collapse)
+    except ValueError as error:  # lists of unequal lengths
+        raise ValueError(must("collapse", f"be an array. It is not: {error}")) from error
     if not cells.size:
         return rows
     if cells.dtype == bool and cells.shape == rows.shape:

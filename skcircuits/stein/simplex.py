@@ -66,7 +66,7 @@ def simplex_weights(
     scaled = _scaled(float_array(K, "K"))
     require_non_negative(regularization=regularization)
     # n equal samples have an n-fold smaller variance of their mean.
-    if solver not in _SOLVERS:
+    if not isinstance(solver, str) or solver not in _SOLVERS:
         raise ValueError(must("solver", f"be one of {sorted(_SOLVERS)}", solver=solver))
     copies = np.ones(len(scaled)) if counts is None else float_array(counts, "counts")
     if copies.shape != (len(scaled),) or not (np.isfinite(copies) & (copies > 0)).all():

@@ -9,7 +9,7 @@ an entry in ``inputs/__init__.py``; the passes, queries and files know only this
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 
 from skcircuits.circuits.structure.units import LeafUnit
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import Rows
+from skcircuits.numerics._arrays import Rows, listed
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -507,6 +507,11 @@ def check_variable(variable: object) -> int:
             )
         )
     return int(variable)
+
+
+def check_variables(variables: Iterable[object]) -> tuple[int, ...]:
+    """Check the variables of a joint unit and sort them."""
+    return tuple(sorted(map(check_variable, listed(variables, "variables of an input unit"))))
 
 
 def _short(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import check_variable
+from skcircuits.circuits.inputs.base import check_variables
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
@@ -137,7 +137,7 @@ class FactorGaussian(MultivariateGaussian):
         loadings: Sequence[Sequence[float]] | FloatArray,
         noise_variances: Sequence[float] | FloatArray,
     ) -> None:
-        self.variables = self.scope = tuple(sorted(map(check_variable, variables)))
+        self.variables = self.scope = check_variables(variables)
         self.mean = float_array(mean, "mean").copy()
         self.loadings = float_array(loadings, "loadings").copy()
         self.noise_variances = float_array(noise_variances, "noise_variances").copy()

@@ -18,7 +18,7 @@ from skcircuits.circuits.inputs.base import (
 )
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import Scatter, log_ndtr_difference
+from skcircuits.numerics._arrays import Scatter, is_finite, log_ndtr_difference
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -125,9 +125,9 @@ class Gaussian(InputUnit):
     def __init__(self, variable: int, mean: float, std: float) -> None:
         self.variable = check_variable(variable)
         self.scope = (self.variable,)
-        if not np.isfinite(mean):
+        if not is_finite(mean):
             raise ValueError(must("mean of a Gaussian unit", "be finite", mean=mean))
-        if not (np.isfinite(std) and std > 0):
+        if not (is_finite(std) and std > 0):
             raise ValueError(
                 must("standard deviation of a Gaussian unit", "be finite and positive", std=std)
             )

@@ -18,7 +18,7 @@ from skcircuits.circuits.inputs.base import (
     BoxMasses,
     DifferentiableLayer,
     InputUnit,
-    check_variable,
+    check_variables,
 )
 from skcircuits.circuits.inputs.gaussian import Gaussian
 from skcircuits.circuits.inputs.registry import (
@@ -159,7 +159,7 @@ class MultivariateGaussian(InputUnit):
         mean: Sequence[float] | FloatArray,
         covariance: Sequence[Sequence[float]] | FloatArray,
     ) -> None:
-        self.variables = self.scope = tuple(sorted(map(check_variable, variables)))
+        self.variables = self.scope = check_variables(variables)
         order = np.argsort(variables)
         self.mean = float_array(mean, "mean").copy()
         self.covariance = float_array(covariance, "covariance").copy()

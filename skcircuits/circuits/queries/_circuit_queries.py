@@ -30,6 +30,7 @@ from skcircuits.circuits.queries._marginals import (
 from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
 from skcircuits.circuits.structure.units import Immutable, Unit
 from skcircuits.exceptions import CircuitPropertyError, must, require, require_count
+from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import RowStreams, as_generator
 from skcircuits.protocols import BoolArray, FloatArray
 
@@ -346,12 +347,7 @@ class CircuitQueries(Immutable, ABC):
 
     def _table(self, X: Any, name: str = "X") -> FloatArray:
         """Check a table: two axes, wide enough, no infinite cells (bounds may be)."""
-        try:
-            table = np.atleast_1d(np.asarray(X, dtype=np.float64))
-        except OverflowError:
-            raise ValueError(
-                must(f"cells of {name}", "be numbers that a float can hold", max=1.8e308)
-            ) from None
+        table = np.atleast_1d(float_array(X, name))
         if table.ndim != 2:
             raise ValueError(
                 must(
@@ -383,7 +379,7 @@ class CircuitQueries(Immutable, ABC):
 
     def _state_mask(self, variable: int, mask: Any, n_rows: int) -> BoolArray:
         """Check the allowed states of one variable."""
-        n_states = self.cardinalities.get(int(variable))
+        n_states = self.cardinalities.get(variable)
         array = np.asarray(mask)
         if n_states is None or array.dtype != bool or array.shape != (n_rows, n_states):
             raise ValueError(

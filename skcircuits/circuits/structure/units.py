@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, listed
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Factors are kept as weights of at most this size in log space, which a float can hold.
@@ -257,7 +257,7 @@ def linked_sum(children: tuple[Unit, ...], weights: FloatArray) -> Sum:
 
 def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:
     """Children as a tuple, every one a unit, at least one."""
-    units = tuple(children)
+    units = listed(children, f"children of a {kind} unit")
     if not all([isinstance(child, Unit) for child in units]):  # noqa: C419 (a list is faster)
         # Weighted terms become sums with one child.
         units = tuple(as_unit(child) for child in units)

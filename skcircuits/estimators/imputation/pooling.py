@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, listed
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,9 @@ def pool_models(models, X, y):
     >>> bool((pooled.interval(0.99)[1:] @ [1, -1] < 0).all())
     True
     """
-    models, tables, outcomes = list(models), list(X), list(y)
+    models, tables, outcomes = (
+        list(listed(values, name)) for name, values in (("models", models), ("X", X), ("y", y))
+    )
     targets = [y] * len(models) if np.ndim(outcomes[:1]) <= 1 else outcomes
     if not len(models) == len(tables) == len(targets):
         raise ValueError(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from skcircuits.exceptions import must, require
-from skcircuits.numerics._arrays import float_array, integer_array, neighbor_lists
+from skcircuits.numerics._arrays import float_array, integer_array, listed, neighbor_lists
 from skcircuits.protocols import FloatArray, IntArray
 
 
@@ -92,7 +92,7 @@ class ContinuousMarkovNetwork:
         n_variables: int | None = None,
         blocks: Sequence[ArrayLike] | None = None,
     ) -> None:
-        self.factors = tuple(factors)
+        self.factors = listed(factors, "factors")
         for factor in self.factors:
             require("log_value", "a ContinuousFactor", **{"every factor": factor})
         if not self.factors:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require
 from skcircuits.numerics._arrays import float_array, integer_array, neighbor_lists
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -70,17 +70,19 @@ class CrowdsourcingModel:
         self.items = integer_array(items, "items")
         self.workers = integer_array(workers, "workers")
         self.estimates = float_array(estimates, "estimates").copy()
+        if known is not None:
+            require("items", "a dict from items to values", known=known)
         self.known = dict(known or {})
         self.item_scale = item_scale
         self.bias_scale = bias_scale
         self.shape = shape
         self.rate = rate
-        if not len(self.items) == len(self.workers) == len(self.estimates):
+        if not self.items.shape == self.workers.shape == self.estimates.shape:
             raise ValueError(
                 must(
                     "items, workers and estimates",
                     "be equally long",
-                    lengths=(len(self.items), len(self.workers), len(self.estimates)),
+                    shapes=(self.items.shape, self.workers.shape, self.estimates.shape),
                 )
             )
         for name, numbers in (("items", self.items), ("workers", self.workers)):

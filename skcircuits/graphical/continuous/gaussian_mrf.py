@@ -216,7 +216,8 @@ class GaussianMRF:
             Squared discrepancy (V-statistic), at least 0.
         """
         z = self._checked(float_array(X, "X")) - self.mean_
-        if not 0 < float_array(bandwidth, "bandwidth") < np.inf:
+        width = float_array(bandwidth, "bandwidth")
+        if width.ndim or not 0 < width < np.inf:
             raise ValueError(must("bandwidth", "be positive and finite", bandwidth=bandwidth))
         variances, axes = np.linalg.eigh(self.covariance_)
         norms = np.einsum("nd,nd->n", z, z)
@@ -240,7 +241,9 @@ def _as_symmetric_csr(
     values: ArrayLike | sparse.sparray, size: int, name: str, companion: str
 ) -> sparse.csr_array:
     """Validate a matrix by the size of the vector that comes with it; drop explicit zeros."""
-    given = values if sparse.issparse(values) else float_array(values, name)
+    given = values if sparse.issparse(values) else np.atleast_2d(float_array(values, name))
+    if given.ndim != 2:
+        raise ValueError(must(name, "be a matrix", shape=given.shape))
     matrix = sparse.csr_array(given, dtype=np.float64, copy=True)  # edited below
     if matrix.shape != (size, size):
         raise ValueError(

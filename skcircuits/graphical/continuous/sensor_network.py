@@ -82,9 +82,9 @@ class SensorNetwork:
         box: tuple[float, float] | None = None,
     ) -> None:
         # Copies: what is derived from them is kept.
-        self.pairs = integer_array(pairs, "pairs").reshape(-1, 2)
+        self.pairs = _two_columns(integer_array(pairs, "pairs"), "pairs")
         self.distances = float_array(distances, "distances").ravel().copy()
-        self.anchors = float_array(anchors, "anchors").reshape(-1, 2).copy()
+        self.anchors = _two_columns(float_array(anchors, "anchors"), "anchors").copy()
         self.n_sensors = n_sensors
         self.noise = noise
         self.prior_scale = prior_scale
@@ -305,6 +305,13 @@ class SensorNetwork:
                     sensors=floating[:10].tolist(),
                 )
             )
+
+
+def _two_columns(values: Any, name: str) -> Any:
+    """See an array, or all of its numbers, as pairs."""
+    if values.size % 2:
+        raise ValueError(must(name, "have shape (n, 2)", shape=values.shape))
+    return values.reshape(-1, 2)
 
 
 def _embed_by_graph_distances(

@@ -8,6 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import integers
 from skcircuits.protocols import IntArray
 
 Graph = dict[int, set[int]]
@@ -88,7 +89,7 @@ def connected_components(graph: Graph) -> list[list[int]]:
 
 def _restrict_order(order: Sequence[int], graph: Graph) -> list[int]:
     # One order of all variables serves every component and every evidence.
-    restricted = [int(v) for v in order if v in graph]
+    restricted = [v for v in integers(order, "order") if v in graph]
     if sorted(restricted) != sorted(graph):
         raise ValueError(
             must("order", "name every variable once", "Try order='auto'.", order=list(order))

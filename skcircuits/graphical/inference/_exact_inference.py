@@ -19,7 +19,7 @@ from skcircuits.graphical.inference._rows import (
     read_rows,
     variable_index,
 )
-from skcircuits.numerics._arrays import float_array, integers
+from skcircuits.numerics._arrays import float_array, integers, listed
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -252,6 +252,8 @@ default="auto"
         float
             ``I(first; second | given, evidence)``; zero where the groups are independent.
         """
+        groups = {"first": first, "second": second, "given": given}
+        first, second, given = (listed(group, name) for name, group in groups.items())
         joint = self.joint_marginal([*first, *second, *given], evidence)
         axes = np.arange(joint.ndim)
         of_first, of_second, _ = np.split(axes, np.cumsum([len(first), len(second)]))

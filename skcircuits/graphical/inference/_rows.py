@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, listed
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -89,10 +89,13 @@ def check_names(
     cardinalities: IntArray,
 ) -> tuple[Names, StateNames]:
     """Check that names fit to the variables and tell them apart."""
-    variables = None if variable_names is None else tuple(variable_names)
+    variables = None if variable_names is None else listed(variable_names, "variable_names")
     if variables is not None:
         _check_distinct(variables, len(cardinalities), "variable_names")
-    states = None if state_names is None else tuple(tuple(names) for names in state_names)
+    states = None
+    if state_names is not None:
+        each = listed(state_names, "state_names")
+        states = tuple(listed(names, "state_names of every variable") for names in each)
     if states is not None:
         _check_distinct(range(len(states)), len(cardinalities), "state_names")
         for variable, (names, count) in enumerate(zip(states, cardinalities.tolist())):
@@ -101,7 +104,11 @@ def check_names(
 
 
 def _check_distinct(names: Sequence[Any], count: int, thing: str) -> None:
-    if len(names) != count or len(set(names)) != count:
+    try:
+        n_different = len(set(names))
+    except TypeError as error:
+        raise TypeError(must(thing, "be names", names=list(names))) from error
+    if len(names) != count or n_different != count:
         raise ValueError(must(thing, f"be {count} different names", names=list(names)))
 
 

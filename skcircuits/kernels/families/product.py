@@ -13,6 +13,7 @@ from scipy.spatial.distance import cdist
 from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
 from skcircuits.kernels.families.base import KernelFamily, check_positive
+from skcircuits.numerics._arrays import is_finite
 from skcircuits.protocols import FloatArray
 
 # γ x² up to which x² - 2xy + y² may cancel: rounding then changes a kernel value by 1e-12.
@@ -223,7 +224,7 @@ class Polynomial(KernelFamily):
         super().__init__(variables)
         if isinstance(degree, bool) or not isinstance(degree, int | np.integer) or degree < 1:
             raise ValueError(must("degree of a kernel", "be a positive integer", degree=degree))
-        if not (np.isfinite(c) and c >= 0):
+        if not (is_finite(c) and c >= 0):
             raise ValueError(must("c of a kernel", "be finite and non-negative", c=c))
         self.degree = int(degree)
         self.c = float(c)
