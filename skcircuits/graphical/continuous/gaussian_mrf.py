@@ -241,7 +241,7 @@ def _as_symmetric_csr(
     values: ArrayLike | sparse.sparray, size: int, name: str, companion: str
 ) -> sparse.csr_array:
     """Validate a matrix by the size of the vector that comes with it; drop explicit zeros."""
-    given = values if sparse.issparse(values) else np.atleast_2d(float_array(values, name))
+    given: Any = values if sparse.issparse(values) else np.atleast_2d(float_array(values, name))
     if given.ndim != 2:
         raise ValueError(must(name, "be a matrix", shape=given.shape))
     matrix = sparse.csr_array(given, dtype=np.float64, copy=True)  # edited below
