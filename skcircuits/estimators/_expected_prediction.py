@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
@@ -35,6 +34,11 @@ from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
 from skcircuits.predictions._closed_forms import Problem
+from skcircuits.predictions._requirements import (
+    check_kind,
+    check_reads_categories,
+    refuses_negative_values,
+)
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
 from skcircuits.tabular import TableSchema
@@ -275,13 +279,13 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
     def _fit_models(self, X, y, sample_weight, fit_params):
         """Learn the models and the density of the rows."""
         model = self._default_estimator(y) if self.estimator is None else self.estimator
-        self._check_kind(model)
+        check_kind(model, get_tags(self).estimator_type)
         frozen = isinstance(model, FrozenEstimator)
         targets = None if y is None and frozen else self._check_targets(y, X)
         encoded = self._learn_table(X)
         if self.estimator is None:
             model = self._default_estimator(y)  # made for these columns
-        self._check_reads_categories(model)
+        check_reads_categories(model, self._schema)
         self._check_covers_columns()
         sample_weight = check_weights(sample_weight, encoded)
         fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
@@ -294,7 +298,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             tables = [self._check_table(X, reset=False)]
             models = [clone(model).fit(tables[0], y, **fit_params)]
         encoded = self._learn_density(X, sample_weight=sample_weight)
-        self._bounds = _range_of(encoded) if _refuses_negative_values(model) else None
+        self._bounds = _range_of(encoded) if refuses_negative_values(model) else None
         if must_complete:
             models = []
             for table in self._completed_tables(encoded, targets):
@@ -341,43 +345,6 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "stacking_weights_")
-
-    def _check_kind(self, model):
-        """Refuse what predicts nothing, or something else than this estimator expects."""
-        # Some have the method only once they are fitted
-        if not (hasattr(model, "predict") or hasattr(type(model), "predict")):
-            raise TypeError(
-                must("estimator", "have predict", "Pass a model or a Pipeline.", estimator=model)
-            )
-        own, given = get_tags(self).estimator_type, get_tags(model).estimator_type
-        if given not in (None, own):
-            raise TypeError(
-                must(
-                    "estimator",
-                    f"be a {own}",
-                    f"Use ExpectedPrediction{given.capitalize()} for a {given}."
-                    if given in ("classifier", "regressor")
-                    else "Pass a model that predicts a target.",
-                    estimator=model,
-                )
-            )
-
-    def _check_reads_categories(self, model):
-        """Refuse models that cannot read categories, before anything is learned."""
-        columns = zip(self._schema.names, self._schema.categories)
-        words = [
-            name for name, labels in columns if labels is not None and labels.dtype.kind == "O"
-        ]
-        if words and not _may_read_categories(model):
-            raise ValueError(
-                must(
-                    "estimator",
-                    f"read categories, which columns {words} hold",
-                    "Put an encoder in front: make_pipeline(make_column_transformer("
-                    "(OneHotEncoder(), columns), remainder='passthrough'), estimator).",
-                    estimator=model,
-                )
-            )
 
     def _check_covers_columns(self):
         """Refuse circuits that know nothing of some column, before anything is learned."""
@@ -608,35 +575,6 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
                 ConvergenceWarning,
                 stacklevel=4,
             )
-
-
-# Transformers of numbers alone; the tags of others say less than they read
-_OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
-
-
-def _may_read_categories(model):
-    """Tell whether a model may read strings, as far as can be seen before fit."""
-    if isinstance(model, Pipeline):
-        first = model.steps[0][1]
-        of_numbers = type(first).__module__.startswith(_OF_NUMBERS)
-        return _may_read_categories(first) if of_numbers or isinstance(first, Pipeline) else True
-    parameters = model.get_params(deep=False)
-    has_models = any(hasattr(v, "fit") or isinstance(v, list) for v in parameters.values())
-    module = type(model).__module__
-    if not module.startswith("sklearn.") or module == "sklearn.dummy" or has_models:
-        return True
-    tags = get_tags(model).input_tags
-    return tags.categorical or tags.string or "categorical_features" in parameters
-
-
-def _refuses_negative_values(model):
-    """Tell whether a model, or one inside of it, refuses what a density may draw."""
-    parts = [model, *model.get_params(deep=True).values()]
-    return any(
-        get_tags(part).input_tags.positive_only
-        for part in parts
-        if hasattr(part, "fit") and not isinstance(part, type)
-    )
 
 
 def _range_of(encoded):

@@ -1,0 +1,76 @@
+"""What is asked of a model, and what it asks of its rows, before anything is fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+
+from skcircuits.exceptions import must
+from skcircuits.tabular import TableSchema
+
+# Transformers of numbers alone; the tags of others say less than they read
+_OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
+
+
+def check_kind(model: Any, kind: str) -> None:
+    """Refuse what predicts nothing, or is neither of a kind nor of an unknown one."""
+    # Some have the method only once they are fitted
+    if not (hasattr(model, "predict") or hasattr(type(model), "predict")):
+        raise TypeError(
+            must("estimator", "have predict", "Pass a model or a Pipeline.", estimator=model)
+        )
+    given = get_tags(model).estimator_type
+    if given not in (None, kind):
+        raise TypeError(
+            must(
+                "estimator",
+                f"be a {kind}",
+                f"Use ExpectedPrediction{given.capitalize()} for a {given}."
+                if given in ("classifier", "regressor")
+                else "Pass a model that predicts a target.",
+                estimator=model,
+            )
+        )
+
+
+def check_reads_categories(model: Any, schema: TableSchema) -> None:
+    """Refuse models that cannot read the categories of a table."""
+    columns = zip(schema.names, schema.categories)
+    words = [name for name, labels in columns if labels is not None and labels.dtype.kind == "O"]
+    if words and not _may_read_categories(model):
+        raise ValueError(
+            must(
+                "estimator",
+                f"read categories, which columns {words} hold",
+                "Put an encoder in front: make_pipeline(make_column_transformer("
+                "(OneHotEncoder(), columns), remainder='passthrough'), estimator).",
+                estimator=model,
+            )
+        )
+
+
+def _may_read_categories(model: Any) -> bool:
+    """Tell whether a model may read strings, as far as can be seen before fit."""
+    if isinstance(model, Pipeline):
+        first = model.steps[0][1]
+        of_numbers = type(first).__module__.startswith(_OF_NUMBERS)
+        return _may_read_categories(first) if of_numbers or isinstance(first, Pipeline) else True
+    parameters = model.get_params(deep=False)
+    has_models = any(hasattr(v, "fit") or isinstance(v, list) for v in parameters.values())
+    module = type(model).__module__
+    if not module.startswith("sklearn.") or module == "sklearn.dummy" or has_models:
+        return True
+    tags = get_tags(model).input_tags
+    return tags.categorical or tags.string or "categorical_features" in parameters
+
+
+def refuses_negative_values(model: Any) -> bool:
+    """Tell whether a model, or one inside of it, refuses what a density may draw."""
+    parts = [model, *model.get_params(deep=True).values()]
+    return any(
+        get_tags(part).input_tags.positive_only
+        for part in parts
+        if hasattr(part, "fit") and not isinstance(part, type)
+    )
