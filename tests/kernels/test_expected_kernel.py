@@ -155,6 +155,22 @@ def test_irregular_circuits_stay_exact():
     )
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_irregular_circuits_meet_mixtures_of_products(seed):
+    """Parts of one scope divide it differently; the other side has several products of it."""
+    states = [2, 3, 2, 2]
+    p = RandomCircuit(seed, states, structured=False).circuit()
+    rng = np.random.default_rng(seed)
+    terms = [
+        Product([Categorical(v, rng.dirichlet(np.ones(k))) for v, k in enumerate(states)])
+        for _ in range(2)
+    ]
+    q = Circuit(Sum(terms, weights=[0.3, 0.7]))
+    expected = brute_force(p, q, Hamming(1.0))
+    np.testing.assert_allclose(expected_kernel(p, q, Hamming(1.0)), expected, rtol=1e-9)
+    np.testing.assert_allclose(expected_kernel(q, p, Hamming(1.0)), expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("n_variables", [63, 64, 65, 130])
 def test_many_variables(n_variables):
     """More joint states than 64-bit integers count."""
