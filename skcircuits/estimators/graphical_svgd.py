@@ -25,6 +25,7 @@ from skcircuits.estimators.targets._inference_data import draws_of_rows, to_infe
 from skcircuits.estimators.targets._learned_targets import resolve_continuous_target
 from skcircuits.estimators.targets._particle_warnings import (
     warn_of_faults,
+    warn_of_missed_modes,
     warn_of_shrinkage,
     warn_of_wrong_graph,
 )
@@ -291,7 +292,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         ConvergenceWarning
             If the directions have not become small in `max_iter` iterations, or if means or
             variances of the particles contradict the target and are not corrected, or by chains
-            that have not mixed; it names the coordinates.
+            that have not mixed; it names the coordinates. Also if ascents from around the
+            particles find modes without any.
         UserWarning
             If a score depends on more than its blanket, or if the particles are too few
             for the kernels so that variances will come out too small.
@@ -511,11 +513,14 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         found = problem.diagnose(state.particles, metric, is_corrected)
         self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
         self.corrected_ = bool(is_corrected and found.doubtful.any())
-        warn_of_faults(found, self, self.corrected_)
-        if not self.corrected_:
-            return state
-        particles = found.corrected().astype(self.dtype)
-        return replace(state, snapshot=CorrectedSnapshot(particles, state.variance_change))
+        is_told = warn_of_faults(found, self, self.corrected_)
+        if self.corrected_:
+            particles = found.corrected().astype(self.dtype)
+            state = replace(state, snapshot=CorrectedSnapshot(particles, state.variance_change))
+        # Ascents along a funnel do not arrive either; all ways together are many numbers.
+        if not is_told and problem.n_coordinates <= MAX_COORDINATES:
+            warn_of_missed_modes(problem, state.particles, self)
+        return state
 
     def _lists_of_target(self, name):
         lists = getattr(self.target_, name, None)

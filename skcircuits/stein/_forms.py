@@ -149,9 +149,11 @@ def scaled_features(
     return None if own == 0 else np.sqrt(fraction * others / own) * residuals
 
 
-def separate_parts(score: Callable[[FloatArray], FloatArray], Z: FloatArray) -> IntArray:
+def separate_parts(
+    score: Callable[[FloatArray], FloatArray], Z: FloatArray, n_climbers: int = MAX_CLIMBERS
+) -> IntArray:
     """Give the part that each row belongs to, (n,); rows have about unit covariance."""
-    chosen = spread_rows(len(Z), MAX_CLIMBERS)
+    chosen = spread_rows(len(Z), n_climbers)
     # Some leave for infinity: what cannot be computed there is no valley.
     with np.errstate(all="ignore"):
         passages = _passages(score, _ascend(score, Z[chosen]))

@@ -602,3 +602,21 @@ def test_several_modes_keep_their_particles():
     assert sampler.preconditioner_ is None
     quadrants = (sampler.particles_ > 0) @ [2, 1]
     assert np.bincount(quadrants, minlength=4).min() > 10
+
+
+def test_modes_without_particles_are_told():
+    X = 4.0 + np.random.default_rng(0).normal(size=(100, 2))
+    sampler = GraphicalSVGDSampler(target=FourModes(), random_state=0)
+    with pytest.warns(ConvergenceWarning, match="other modes, [123] found, where no particle is"):
+        sampler.fit(X)
+    # Of one mode the moments are right, which chains from there confirm.
+    np.testing.assert_allclose(sampler.particles_.mean(axis=0), 4.0, atol=0.1)
+
+
+@pytest.mark.parametrize("target", [FourModes(), StudentT(), Funnel()])
+def test_no_mode_is_invented(target):
+    X = 4 * np.random.default_rng(0).normal(size=(100, 2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        GraphicalSVGDSampler(target=target, random_state=0, max_iter=300).fit(X)
+    assert not any("other modes" in str(warning.message) for warning in caught)

@@ -2,9 +2,17 @@
 
 import warnings
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.particles._cloud import scores_at
 from skcircuits.particles._diagnosis import nodes_outside_blankets
+from skcircuits.stein._forms import separate_parts
+from skcircuits.stein._ridge import spread_rows
+
+# Most particles, and points around them, this many of their standard deviations wide, from which
+# modes are looked for.
+MAX_SEEN, N_AROUND, WIDTH = 100, 50, 3.0
 
 
 def warn_of_wrong_graph(problem, start, rng):
@@ -43,14 +51,14 @@ def warn_of_shrinkage(problem, n_particles):
 
 
 def warn_of_faults(diagnosis, estimator, is_corrected):
-    """Warn where moments of the particles contradict the target, and are not mended."""
+    """Warn where moments of the particles contradict the target, and are not mended; say so."""
     where = diagnosis.doubtful
     if is_corrected:
         # Chains that have not mixed improve on the particles, but not to the truth.
         where &= diagnosis.unmixed
     faults = diagnosis.faults(where)
     if not faults:
-        return
+        return False
     if is_corrected:
         outcome = "They were moved towards the target, but the chains have not mixed there"
         way_out = "reparametrise the target, or take more particles from closer to it"
@@ -63,3 +71,28 @@ def warn_of_faults(diagnosis, estimator, is_corrected):
         ConvergenceWarning,
         stacklevel=5,
     )
+    return True
+
+
+def warn_of_missed_modes(problem, particles, estimator):
+    """Warn where the density has modes around the particles that no particle belongs to."""
+    particles = np.asarray(particles, dtype=np.float64)
+    center, scale = particles.mean(axis=0), particles.std(axis=0)
+    scale[scale == 0] = 1.0
+    chosen = (particles[spread_rows(len(particles), MAX_SEEN)] - center) / scale
+    # Draws of its own: equal particles have equal faults.
+    around = WIDTH * np.random.default_rng(0).standard_normal((N_AROUND, particles.shape[1]))
+
+    def score(Z):
+        return scale * scores_at(problem.target.grad_log_prob, center + scale * Z)
+
+    parts = separate_parts(score, np.concatenate([chosen, around]), MAX_SEEN + N_AROUND)
+    missed = np.setdiff1d(parts, parts[: len(chosen)])
+    if missed.size:
+        warnings.warn(
+            f"{type(estimator).__name__}: the density has other modes, {missed.size} found, where "
+            "no particle is: means and variances are those of the modes that have particles. Start "
+            "from particles in all of them, or set annealing.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
