@@ -13,6 +13,8 @@ BoolArray = NDArray[np.bool_]
 
 # Magnitude that a cell may have: products of two differences stay below the largest float.
 MAX_CELL = 1e150
+# From here on floats skip integers
+MAX_INTEGER = 2**53
 # Range that the numbers of a column must have if they differ: inverse variances stay floats.
 MIN_RANGE = 1e-150
 

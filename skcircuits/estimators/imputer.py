@@ -314,11 +314,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return np.stack(tables)
 
     def _read_incomplete(self, X):
-        """Encode rows; give also the observed cells whose category fit has not seen."""
+        """Encode rows; give also the observed cells that codes do not hold."""
         check_is_fitted(self)
         X = self._check_table(X, reset=False)
         encoded = self._schema.encode(X, self.handle_unknown)
-        return encoded, self._schema.unseen_categories(X)
+        return encoded, self._schema.inexact_cells(X)
 
     def _among_kept(self, unseen):
         index_of = {j: index for index, j in enumerate(self._kept.tolist())}

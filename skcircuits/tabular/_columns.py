@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import repeat
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import MAX_CELL, MIN_RANGE, BoolArray, FloatArray
+from skcircuits.protocols import MAX_CELL, MAX_INTEGER, MIN_RANGE, BoolArray, FloatArray
 from skcircuits.tabular._frames import RawColumn, no_numbers_or_categories
 
 MAX_SHOWN = 20
@@ -171,6 +171,20 @@ class Column:
                 ],
                 dtype=bool,
             )
+
+    def is_rounded(self, values: NDArray[Any], missing_value: object = np.nan) -> BoolArray:
+        """Mark the observed integers that are too large for floats to be exact, shape (n,)."""
+        if self.categories is not None or values.dtype != object:
+            return np.zeros(len(values), dtype=bool)
+        return np.array(
+            [
+                isinstance(cell, Integral)
+                and abs(int(cell)) >= MAX_INTEGER
+                and cell != missing_value
+                for cell in values.tolist()
+            ],
+            dtype=bool,
+        )
 
     def decode(self, codes: FloatArray) -> NDArray[Any]:
         """Turn numbers or codes back into cells."""

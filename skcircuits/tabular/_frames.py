@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
+from skcircuits.protocols import MAX_INTEGER
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,11 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
     dtype = series.dtype
     if dtype.is_numeric():
         # The cast turns a library's own NA into NaN
-        return RawColumn(series.name, series.cast(nw.Float64).to_numpy(), False)
+        numbers = series.cast(nw.Float64).to_numpy()
+        if dtype.is_integer() and (np.abs(numbers) >= MAX_INTEGER).any():
+            # Floats would make one number of several
+            numbers = np.array(series.to_list(), dtype=object)
+        return RawColumn(series.name, numbers, False)
     if dtype in (nw.Categorical, nw.Enum):
         declared, is_ordered = _declared_categories(series)
         return RawColumn(series.name, series.to_numpy(), True, declared, is_ordered)

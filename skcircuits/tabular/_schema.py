@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from skcircuits.tabular._frames import (
     select_columns,
 )
 
-#: Per column the rows and the cells whose category fit has not seen.
+#: Per column the rows and the cells that its codes do not hold.
 UnseenCells = dict[int, tuple[IntArray, NDArray[Any]]]
 
 
@@ -125,11 +125,21 @@ class TableSchema:
 
     def unseen_categories(self, X: Any) -> UnseenCells:
         """Find observed cells of categories that fit has not seen: per column rows and cells."""
+        return self._select_cells(X, Column.is_unseen)
+
+    def inexact_cells(self, X: Any) -> UnseenCells:
+        """Find observed cells that `encode` loses: unseen categories, and integers it rounds."""
+        rounded = self._select_cells(X, Column.is_rounded)
+        return self.unseen_categories(X) | rounded
+
+    def _select_cells(
+        self, X: Any, is_selected: Callable[[Column, NDArray[Any], object], BoolArray]
+    ) -> UnseenCells:
         if self._takes_as_is(X):
             return {}
         found = {}
         for j, (column, raw) in enumerate(zip(self.columns, read_columns(X), strict=True)):
-            rows = np.flatnonzero(column.is_unseen(raw.values, self.missing_value))
+            rows = np.flatnonzero(is_selected(column, raw.values, self.missing_value))
             if len(rows):
                 found[j] = rows, raw.values[rows]
         return found
@@ -163,6 +173,9 @@ class TableSchema:
     def _decode_columns(self, codes: FloatArray, unseen: UnseenCells) -> list[NDArray[Any]]:
         cells = [column.decode(codes[..., j]) for j, column in enumerate(self.columns)]
         for j, (rows, values) in unseen.items():
+            if self.columns[j].categories is None:
+                # Among integers that floats round one float would make floats of all
+                cells[j] = _to_integers(cells[j])
             cells[j] = cells[j].astype(object)
             cells[j][..., rows] = values
         return cells
@@ -179,6 +192,13 @@ class TableSchema:
         columns = self._decode_columns(codes, unseen or {})
         cells = {column.name: own for column, own in zip(self.columns, columns, strict=True)}
         return build_frame(cells, self.prototype, backend)
+
+
+def _to_integers(numbers: FloatArray) -> NDArray[Any]:
+    cells = numbers.astype(object)
+    is_integer = numbers == np.floor(numbers)
+    cells[is_integer] = [int(number) for number in numbers[is_integer]]
+    return cells
 
 
 def _categorical_mask(

@@ -263,6 +263,35 @@ def test_unseen_categories_are_observed_and_stay(independent_density, frame):
     assert all(t["colour"].tolist()[0] == "green" for t in imputer.sample_imputations(new, 2))
 
 
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "uint64", "object"])
+def test_observed_integers_that_floats_round_stay(dtype):
+    first = 2**63 if dtype == "uint64" else 2**53
+    keys = pd.Series([first + i for i in range(20)], dtype=dtype)
+    if dtype == "Int64":
+        keys[4] = pd.NA
+    X = pd.DataFrame({"key": keys, "length": np.linspace(0.0, 1.0, 20)})
+    X.loc[3, "length"] = np.nan
+    imputer = CircuitImputer(density="gaussian_mixture", random_state=0)
+    table = imputer.set_output(transform="pandas").fit_transform(X)
+    observed = keys.notna()
+    assert table["key"][observed].tolist() == keys[observed].tolist()
+    assert table["key"].dtype == keys.dtype and not table.isna().any(axis=None)
+
+
+def test_observed_integers_that_floats_round_stay_in_polars():
+    keys = [2**53 + i for i in range(20)]
+    X = pl.DataFrame({"key": [*keys, None], "length": np.linspace(0.0, 1.0, 21)})
+    imputer = CircuitImputer(density="gaussian_mixture", random_state=0)
+    table = imputer.set_output(transform="polars").fit_transform(X)
+    assert table["key"].to_list()[:20] == keys and table["key"].null_count() == 0
+
+
+def test_large_integers_are_categories_of_their_own():
+    X = pd.DataFrame({"key": [2**53, 2**53 + 1] * 10, "length": np.arange(20.0)})
+    density = GaussianMixtureDensity(n_components=1, categorical_features=["key"]).fit(X)
+    assert density.categories_[0].tolist() == [2**53, 2**53 + 1]
+
+
 def test_unseen_categories_can_be_refused(independent_density, frame):
     imputer = CircuitImputer(density=independent_density, handle_unknown="error").fit(frame)
     with pytest.raises(ValueError, match=r"colour.*green"):

@@ -218,7 +218,7 @@ def _bounds_by_column(frame: Any) -> dict[Any, list[Any]] | None:
     sides = {side for _, side in names}
     if not sides <= {"lower", "upper"}:
         condition = "be 'lower' and 'upper'"
-        raise ValueError(must("The second level of column names of bounds", condition, got=sides))
+        raise ValueError(must("The second level of column names of bounds", condition, names=sides))
     free = [None] * len(frame)
     intervals = {}
     for column in dict.fromkeys(name for name, _ in names):
