@@ -180,7 +180,10 @@ def _resolve_kernels(
     if not isinstance(neighborhoods, Neighborhoods):
         # Nodes may share a kernel only where they also have the same bandwidth.
         neighborhoods = Neighborhoods.from_scopes(neighborhoods, merge=bandwidths.ndim == 0)
-    per_node = np.broadcast_to(bandwidths, (neighborhoods.n_nodes,))
+    n_nodes = neighborhoods.n_nodes
+    if bandwidths.shape not in ((), (1,), (n_nodes,)):
+        raise ValueError(must("bandwidths", f"be one or {n_nodes} numbers", shape=bandwidths.shape))
+    per_node = np.broadcast_to(bandwidths, (n_nodes,))
     # Of nodes that share a kernel the last one counts; the check below asks for agreement.
     per_kernel = np.empty(neighborhoods.n_kernels)
     per_kernel[neighborhoods.kernel_of_node] = per_node
