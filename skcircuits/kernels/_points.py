@@ -61,7 +61,7 @@ class Restriction:
         return len(self.first)
 
     @classmethod
-    def of(cls, labels: IntArray) -> Restriction:
+    def of(cls, labels: IntArray | FloatArray) -> Restriction:
         """Compare points by labels (m,)."""
         _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         return cls(inverse.ravel(), first)
@@ -123,8 +123,11 @@ class PointTables:
         """One step per variable and part of the kernel."""
         variable = int(group.layer.scopes[group.units[0], 0])
         # Points of few values have few columns here, which is where the time is saved.
-        values, inverse = np.unique(points[:, variable], return_inverse=True)
-        self._restrictions.setdefault((variable,), Restriction.of(inverse.ravel()))
+        restriction = self._restrictions.get((variable,))
+        if restriction is None:
+            restriction = Restriction.of(points[:, variable])
+            self._restrictions[(variable,)] = restriction
+        values = points[restriction.first, variable]
         function = kernel.structure.on_variable(group.part, variable)
         index = self._index[group.positions]
         self._steps.append(_InputStep(group.layer, group.units, index, variable, values, function))
@@ -444,8 +447,10 @@ def _point_tables(kernel: PointPlan, points: FloatArray) -> PointTables | None:
     plan = kernel.plan
     if any(layer.scopes.shape[1] > 1 for _, layer in plan.inputs):
         return None
-    distinct = [len(np.unique(points[:, v])) for v in plan.units[plan.root].scope]
-    if np.mean(distinct) > MAX_FRACTION * len(points):
+    # One sort of the whole table: few points would feel a call for each column.
+    ordered = np.sort(points[:, list(plan.units[plan.root].scope)], axis=0)
+    n_distinct = ordered.shape[1] + np.count_nonzero(ordered[1:] != ordered[:-1])
+    if n_distinct > MAX_FRACTION * ordered.size:
         return None
     tables = PointTables(kernel, points)
     return tables if tables.fraction <= MAX_FRACTION else None

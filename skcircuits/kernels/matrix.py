@@ -104,12 +104,12 @@ def expected_kernel_matrix(
     result = np.empty((len(rows.X), len(other.X)))
     points = other.X[other.complete]
     chunks = [rows.complete[chunk] for chunk in row_slices(len(rows.complete), COMPLETE_ROWS)]
-    blocks = Parallel(n_jobs=n_jobs)(delayed(kernel)(rows.X[own], points) for own in chunks)
-    for own, block in zip(chunks, blocks, strict=True):
-        result[np.ix_(own, other.complete)] = block
     tasks = _tasks(circuit, structure, rows, other, symmetric)
-    blocks = Parallel(n_jobs=n_jobs)(delayed(task.matrix)() for task in tasks)
-    for task, block in zip(tasks, blocks):
+    calls = [delayed(kernel)(rows.X[own], points) for own in chunks]
+    blocks = Parallel(n_jobs=n_jobs)([*calls, *(delayed(task.matrix)() for task in tasks)])
+    for own, block in zip(chunks, blocks):
+        result[np.ix_(own, other.complete)] = block
+    for task, block in zip(tasks, blocks[len(chunks) :]):
         result[np.ix_(task.rows, task.columns)] = block
         if symmetric:
             result[np.ix_(task.columns, task.rows)] = block.T
@@ -310,8 +310,12 @@ def _blocks(
 
 def _compile_self_pairs(circuit: Circuit, structure: KernelStructure) -> PairPlan:
     """Pair the circuit with itself; explains what incomplete rows on both sides need."""
+    plan, order = circuit.plan, structure.variable_order
     try:
-        return compile_pairs(circuit.plan, circuit.plan, structure.variable_order)
+        # Grams are asked for table by table: few rows cost less than pairing the units.
+        return plan.remember(
+            ("pairs with itself", *order.items()), lambda: compile_pairs(plan, plan, order)
+        )
     except IncompatibleCircuitsError as error:
         raise IncompatibleCircuitsError(
             must(

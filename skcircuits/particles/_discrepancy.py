@@ -57,7 +57,6 @@ def coordinate_discrepancies(
     scores: FloatArray,
     neighborhoods: Neighborhoods,
     bandwidths: FloatArray,
-    n_jobs: int | None = None,
 ) -> FloatArray:
     """Compute every coordinate's part of the squared Stein discrepancy."""
     discrepancies = np.empty(len(scores))
@@ -69,7 +68,7 @@ def coordinate_discrepancies(
             rows, scores[chunk.owned], chunk, bandwidths
         )
 
-    for_each_chunk(measure, neighborhoods, rows.shape[1] ** 2 * rows.itemsize, n_jobs)
+    for_each_chunk(measure, neighborhoods, rows.shape[1] ** 2 * rows.itemsize, None)
     # A V-statistic is not negative; rounding of its cancelling sums may be.
     return np.maximum(discrepancies, 0.0)
 

@@ -133,7 +133,6 @@ def backward(
     plan: Plan,
     values: FloatArray,
     move: Literal["log", "linear"] = "log",
-    weights: SumWeights | None = None,
     root_flow: FloatArray | None = None,
 ) -> FloatArray:
     """Distribute the root over all units, (n_units, n), after a feedforward pass of one move.
@@ -144,7 +143,6 @@ def backward(
     zero. On the linear scale they are derivatives of the logarithm of the root; times the
     values they are the flows. ``root_flow``, (n,), holds weights of rows.
     """
-    weights = plan.weights if weights is None else weights
     result = np.zeros_like(values)
     # Impossible rows have no explanation: their flow is zero, not 0 / 0.
     root = values[plan.root]
@@ -155,7 +153,7 @@ def backward(
     if root_flow is not None:
         result[plan.root] *= root_flow
     for layer in reversed(plan.layers):
-        getattr(layer, f"backward_{move}")(result, values, weights)
+        getattr(layer, f"backward_{move}")(result, values, plan.weights)
     return result
 
 

@@ -273,8 +273,9 @@ def _find_extents(
     return np.where(whole, room, np.exp(far))
 
 
-def _tanh_sinh(step: float = 0.025, reach: float = 3.2) -> tuple[FloatArray, FloatArray]:
+def _tanh_sinh() -> tuple[FloatArray, FloatArray]:
     """Nodes and log weights of the tanh-sinh rule on (0, 1)."""
+    step, reach = 0.025, 3.2
     u = np.arange(-reach, reach + 0.5 * step, step)
     inner = 0.5 * np.pi * np.sinh(u)
     # the distance from the left end without cancellation

@@ -36,17 +36,14 @@ def condition(plan: Plan, x: FloatArray) -> Unit | None:
     """
     values = log_values(plan, x[None])
     require_possible(plan, values[plan.root])
-    posteriors: dict[int, FloatArray] = {}
+    weights: dict[int, _Weights] = {}
     for layer in plan.sum_layers:
-        pieces = np.split(layer.log_posteriors(values, plan.weights)[:, 0], layer.starts[1:])
-        posteriors.update(zip(range(layer.units.start, layer.units.stop), pieces))
-
-    def weights_of(position: int) -> _Weights:
-        log_weights = posteriors[position]
-        kept = np.where(log_weights < MIN_LOG_POSTERIOR, -np.inf, log_weights)
-        return _Weights(np.exp(kept), kept)
-
-    return prune(plan, lambda leaf: leaf.condition(x), weights_of)
+        log_weights = layer.log_posteriors(values, plan.weights)[:, 0]
+        log_weights[log_weights < MIN_LOG_POSTERIOR] = -np.inf
+        pieces = (np.split(all_of, layer.starts[1:]) for all_of in (np.exp(log_weights), log_weights))
+        own = map(_Weights, *pieces)
+        weights.update(zip(range(layer.units.start, layer.units.stop), own))
+    return prune(plan, lambda leaf: leaf.condition(x), weights.__getitem__)
 
 
 def marginalize(plan: Plan, variables: frozenset[int]) -> Unit | None:
@@ -76,8 +73,9 @@ def prune(
     """Rebuild a circuit with other leaves and weights; what becomes constant disappears."""
     # Children come before parents in a plan, so that one sweep rebuilds everything.
     built: list[_Remainder] = []
+    position_of = plan.position
     for position, unit in enumerate(plan.units):
-        children = [built[plan.position[id(child)]] for child in unit.children]
+        children = [built[position_of[id(child)]] for child in unit.children]
         if isinstance(unit, Sum):
             built.append(_remaining_sum(children, weights_of(position)))
         elif isinstance(unit, Product):
@@ -112,7 +110,7 @@ def _remaining_sum(children: list[_Remainder], weights: _Weights) -> _Remainder:
     log_weights = weights.log + log_factors
     if all(child.unit is None for child in children):
         return _Remainder(None, float(np.logaddexp.reduce(log_weights)))
-    kept = np.flatnonzero(~np.isneginf(log_weights))
+    kept = (log_weights > -np.inf).nonzero()[0]
     units = [unit for i in kept if (unit := children[i].unit) is not None]
     if not units:
         return _ZERO
@@ -133,7 +131,7 @@ def _remaining_product(children: list[_Remainder]) -> _Remainder:
     """Product of the remaining factors, constants multiplied."""
     log_factor = sum(child.log_factor for child in children)
     factors = [child.unit for child in children if child.unit is not None]
-    if np.isneginf(log_factor):
+    if log_factor == -np.inf:
         return _ZERO
     if not factors:
         return _Remainder(None, log_factor)

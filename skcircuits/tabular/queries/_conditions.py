@@ -170,10 +170,10 @@ def _encode(rows: Any, schema: TableSchema) -> FloatArray:
     return schema.encode(rows, handle_unknown="error")
 
 
-def _observed_rows(observed: FloatArray, *, is_single: bool, like: Any = None) -> Conditions:
+def _observed_rows(observed: FloatArray, *, is_single: bool) -> Conditions:
     free = np.full(observed.shape, np.nan)
     boxes = Boxes(free, free, {}, np.arange(len(observed)), len(observed))
-    return Conditions(boxes, observed, is_single, like)
+    return Conditions(boxes, observed, is_single)
 
 
 def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
