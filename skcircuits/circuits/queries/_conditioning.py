@@ -40,8 +40,8 @@ def condition(plan: Plan, x: FloatArray) -> Unit | None:
     for layer in plan.sum_layers:
         log_weights = layer.log_posteriors(values, plan.weights)[:, 0]
         log_weights[log_weights < MIN_LOG_POSTERIOR] = -np.inf
-        pieces = (np.split(all_of, layer.starts[1:]) for all_of in (np.exp(log_weights), log_weights))
-        own = map(_Weights, *pieces)
+        both = np.exp(log_weights), log_weights
+        own = map(_Weights, *(np.split(each, layer.starts[1:]) for each in both))
         weights.update(zip(range(layer.units.start, layer.units.stop), own))
     return prune(plan, lambda leaf: leaf.condition(x), weights.__getitem__)
 
