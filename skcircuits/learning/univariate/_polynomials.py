@@ -157,6 +157,8 @@ def _choose(
         # The first candidate stands for samples too small for any
         eligible = (totals >= ROWS_PER_FUNCTION * n_functions) | (number == 0)
         eligible &= (n_functions - 1) * log_totals - 2.0 * most < best
+        # Far from zero floats cannot keep many knots apart
+        eligible &= (np.diff(knots[n_bins]) > 0.0).all(axis=1)
         for rows in _batches(np.flatnonzero(eligible)):
             problem = _Mixture(samples.take(rows), knots[n_bins][rows], degree, smoothing)
             log_likelihood = problem.log_likelihood(problem.solve(SCREENING_STEPS))

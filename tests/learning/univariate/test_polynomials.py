@@ -84,3 +84,15 @@ def test_ties_do_not_make_spikes():
     x = np.concatenate([np.zeros(40), np.random.default_rng(6).normal(size=60)])
     (fit,) = fit_polynomials(samples_of([x]), PolynomialSettings())
     assert held_out(fit, np.zeros(1))[0] < np.log(1e4)
+
+
+def test_intervals_narrower_than_floats_tell_apart_are_no_candidates():
+    first = 2.0**53  # the next float is two larger
+    samples = Samples(
+        np.array([first + 2.0 * np.arange(5)]),
+        np.array([first + 2.0 * np.arange(1, 6)]),
+        np.array([[900.0, 1.0, 600.0, 1.0, 900.0]]),
+    )
+    # More intervals than floats between their ends: knots coincide
+    ((knots, weights),) = fit_polynomials(samples, PolynomialSettings(n_bins="bic", max_degree=3))
+    assert (np.diff(knots) > 0.0).all() and np.isfinite(weights).all()
