@@ -102,14 +102,9 @@ def expected_kernel_matrix(
         rows.X.shape == other.X.shape and np.array_equal(rows.X, other.X, equal_nan=True)
     )
     result = np.empty((len(rows.X), len(other.X)))
-    points = other.X[other.complete]
-    chunks = [rows.complete[chunk] for chunk in row_slices(len(rows.complete), COMPLETE_ROWS)]
-    tasks = _tasks(circuit, structure, rows, other, symmetric)
-    calls = [delayed(kernel)(rows.X[own], points) for own in chunks]
-    blocks = Parallel(n_jobs=n_jobs)([*calls, *(delayed(task.matrix)() for task in tasks)])
-    for own, block in zip(chunks, blocks):
-        result[np.ix_(own, other.complete)] = block
-    for task, block in zip(tasks, blocks[len(chunks) :]):
+    tasks = _tasks(circuit, kernel, structure, rows, other, symmetric)
+    blocks = Parallel(n_jobs=n_jobs)(delayed(task.matrix)() for task in tasks)
+    for task, block in zip(tasks, blocks, strict=True):
         result[np.ix_(task.rows, task.columns)] = block
         if symmetric:
             result[np.ix_(task.columns, task.rows)] = block.T
@@ -133,13 +128,8 @@ def expected_kernel_dot(
     other = _distinct_rows(_table(circuit, Y, "Y"), circuit)
     factors = np.bincount(other.inverse, weights=coefficients, minlength=len(other.X))
     result = np.zeros(len(rows.X))
-    points, point_factors = other.X[other.complete], factors[other.complete]
-    if len(points):
-        for block in memory_bound_chunks(len(rows.complete), 3 * 8 * len(points)):
-            chosen = rows.complete[block]
-            result[chosen] += kernel(rows.X[chosen], points) @ point_factors
     structure = structure_of(kernel, circuit.variables)
-    tasks = _tasks(circuit, structure, rows, other, symmetric=False)
+    tasks = _tasks(circuit, kernel, structure, rows, other, symmetric=False)
     parts = Parallel(n_jobs=n_jobs)(delayed(task.dot)(factors[task.columns]) for task in tasks)
     for task, part in zip(tasks, parts):
         result[task.rows] += part
@@ -185,13 +175,14 @@ def _distinct_rows(X: FloatArray, circuit: Circuit) -> _Rows:
 class _Task(NamedTuple):
     """One block of the matrix: which rows and columns, and what computes it.
 
-    With a ``PointPlan`` incomplete rows (X) meet complete points (Y); with a pair of plans the
-    circuits of both sides are conditioned and paired. ``turned`` blocks have the points as rows.
+    With a kernel both sides are complete; with a ``PointPlan`` incomplete rows (X) meet complete
+    points (Y); with a pair of plans the circuits of both sides are conditioned and paired.
+    ``turned`` blocks have the points as rows.
     """
 
     rows: IntArray
     columns: IntArray
-    plan: PointPlan | tuple[PairPlan, KernelPlan]
+    plan: Kernel | PointPlan | tuple[PairPlan, KernelPlan]
     X: FloatArray
     Y: FloatArray
     turned: bool = False
@@ -203,9 +194,8 @@ class _Task(NamedTuple):
     def matrix(self) -> FloatArray:
         """Compute the block."""
         block = np.empty((len(self.X), len(self.Y)))
-        with single_threaded_blas():  # its threads cost more than these products
-            for rows, values in self._parts():
-                block[rows] = values
+        for rows, values in self._parts():
+            block[rows] = values
         return block.T if self.turned else block
 
     def dot(self, coefficients: FloatArray) -> FloatArray:
@@ -213,19 +203,22 @@ class _Task(NamedTuple):
         if self.turned:
             return self.matrix() @ coefficients
         result = np.empty(len(self.X))
-        with single_threaded_blas():
-            for rows, values in self._parts():
-                result[rows] = values @ coefficients
+        for rows, values in self._parts():
+            result[rows] = values @ coefficients
         return result
 
     def _parts(self) -> Iterator[tuple[IntArray | slice, FloatArray]]:
         """Blocks of rows, each row once."""
-        if isinstance(self.plan, PointPlan):
-            yield from expected_kernels_at_points(self.plan, self.X, self.Y)
-        else:
-            pairs, kernel = self.plan
-            left, right = _conditioned(pairs.left, self.X), _conditioned(pairs.left, self.Y)
-            yield slice(None), expected_kernels(pairs, kernel, left, right)
+        if isinstance(self.plan, Kernel):
+            yield slice(None), self.plan(self.X, self.Y)
+            return
+        with single_threaded_blas():  # its threads cost more than these products
+            if isinstance(self.plan, PointPlan):
+                yield from expected_kernels_at_points(self.plan, self.X, self.Y)
+            else:
+                pairs, kernel = self.plan
+                left, right = _conditioned(pairs.left, self.X), _conditioned(pairs.left, self.Y)
+                yield slice(None), expected_kernels(pairs, kernel, left, right)
 
 
 def _conditioned(plan: Plan, X: FloatArray) -> CircuitBatch:
@@ -243,13 +236,15 @@ def _sum_sizes(plan: Plan) -> list[int]:
 
 
 def _tasks(
-    circuit: Circuit, structure: KernelStructure, rows: _Rows, other: _Rows, symmetric: bool
+    circuit: Circuit,
+    kernel: Kernel,
+    structure: KernelStructure,
+    rows: _Rows,
+    other: _Rows,
+    symmetric: bool,
 ) -> list[_Task]:
-    """Cut the matrix into blocks, without that of complete rows against complete rows.
-
-    Where both tables are the same, one triangle of blocks is enough.
-    """
-    tasks = []
+    """Cut the matrix into blocks; where both tables are the same, one triangle is enough."""
+    tasks = _complete_tasks(kernel, rows, other, symmetric)
     has_points = len(rows.incomplete) and len(other.complete)
     has_turned = not symmetric and len(other.incomplete) and len(rows.complete)
     if has_points or has_turned:
@@ -260,6 +255,21 @@ def _tasks(
     if len(rows.incomplete) and len(other.incomplete):
         tasks += _blocks(circuit, structure, rows, other, symmetric)
     return tasks
+
+
+def _complete_tasks(kernel: Kernel, rows: _Rows, other: _Rows, symmetric: bool) -> list[_Task]:
+    """Complete rows against complete rows."""
+    if not len(other.complete):
+        return []
+    chunks = memory_bound_chunks(
+        len(rows.complete), 3 * 8 * len(other.complete), at_most=COMPLETE_ROWS
+    )
+    return [
+        _Task(own, columns, kernel, rows.X[own], other.X[columns])
+        for chunk in chunks
+        for own in [rows.complete[chunk]]
+        for columns in [other.complete[chunk.start if symmetric else 0 :]]
+    ]
 
 
 def _point_tasks(plan: PointPlan, rows: _Rows, other: _Rows) -> list[_Task]:

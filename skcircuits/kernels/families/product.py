@@ -41,7 +41,8 @@ class DistanceKernel(KernelFamily):
 
     def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Value over a single variable."""
-        return np.exp(-self.gamma * self._distance(np.subtract(x, y)))
+        with np.errstate(over="ignore"):  # beyond floats the kernel is zero
+            return np.exp(-self.gamma * self._distance(np.subtract(x, y)))
 
     def merge(self, other: UnivariateFunction) -> DistanceKernel | None:
         """Exponents add up."""

@@ -130,7 +130,8 @@ def _one_against_many(spread: FloatArray, means: FloatArray, block: _Embeddings)
         if j:
             solution[j] -= contract("kn,kcn->cn", factors[j, :j], solution[:j])
         solution[j] /= factors[j, j]
-        distances += solution[j] ** 2
+        with np.errstate(over="ignore"):  # beyond floats the kernel is zero
+            distances += solution[j] ** 2
     # Minus from zero: equal points give 0, not -0.
     return 0.0 - distances.reshape(n_rows, n_components, n_columns) - half_log_determinants
 
