@@ -25,6 +25,8 @@ from skcircuits.protocols import IntArray
 
 # A key or base: one unit, or several that stand for their product.
 Key = tuple[Unit, ...]
+# A sum or a base of a region, and its identity.
+_Node = tuple[Hashable, Key | Sum]
 # Scopes of the factors of a product.
 Partition = tuple[Scope, ...]
 # Per part of a kernel: coefficients and the numbers of the parts of two factors.
@@ -237,63 +239,61 @@ class _Side:
     def mixing(self, keys: list[Key]) -> tuple[Mixing, list[Key]]:
         """Write keys as mixtures of bases; gives the bases too."""
         tops = [_resolve(key) for key in keys]
-        sums = self._sums_below([top for top in tops if isinstance(top, Sum)])
-        children = {id(unit): [_resolve((child,)) for child in unit.children] for unit in sums}
+        sums, children = self._sums_below(tops)
         nodes: dict[Hashable, int] = {}
         bases: list[Key] = []
-        for node in [*tops, *(child for unit in sums for child in children[id(unit)])]:
-            if not isinstance(node, Sum) and _name(node) not in nodes:
-                nodes[_name(node)] = len(bases)
+        for name, node in [*tops, *(child for unit in sums for child in children[id(unit)])]:
+            if not isinstance(node, Sum) and name not in nodes:
+                nodes[name] = len(bases)
                 bases.append(node)
         levels = []
         for level in _sum_levels(sums, children):
             rows = [row for row, unit in enumerate(level) for _ in children[id(unit)]]
-            columns = [nodes[_name(child)] for unit in level for child in children[id(unit)]]
+            columns = [nodes[name] for unit in level for name, _ in children[id(unit)]]
             edges = np.concatenate([self._edges(unit) for unit in level])
             levels.append(Level(len(level), np.array(rows), np.array(columns), edges))
             # Sums of a level read those below as if they were bases.
-            nodes.update({_name(unit): len(nodes) + row for row, unit in enumerate(level)})
-        places = np.array([nodes[_name(top)] for top in tops])
+            nodes.update({id(unit): len(nodes) + row for row, unit in enumerate(level)})
+        places = np.array([nodes[name] for name, _ in tops])
         return Mixing(len(bases), levels, places), bases
 
     def _edges(self, unit: Sum) -> IntArray:
         """Numbers of a sum's edges in the plan's weights."""
         return self._first_edge[self.position(unit)] + np.arange(len(unit.children))
 
-    def _sums_below(self, tops: list[Sum]) -> list[Sum]:
-        """Sums of the region that mix into the given ones, children before parents."""
-        found: dict[int, Sum] = {}
+    def _sums_below(self, tops: list[_Node]) -> tuple[list[Sum], dict[int, list[_Node]]]:
+        """Sums of the region that mix into the given nodes, children first, and their children."""
+        found: list[Sum] = []
+        children: dict[int, list[_Node]] = {}
         stack = list(tops)
         while stack:
-            unit = stack.pop()
-            if id(unit) not in found:
-                found[id(unit)] = unit
-                below = [_resolve((child,)) for child in unit.children]
-                stack.extend(child for child in below if isinstance(child, Sum))
-        return sorted(found.values(), key=self.position)
+            name, unit = stack.pop()
+            if isinstance(unit, Sum) and name not in children:
+                found.append(unit)
+                children[id(unit)] = [_resolve((child,)) for child in unit.children]
+                stack.extend(children[id(unit)])
+        return sorted(found, key=self.position), children
 
 
-def _name(node: Key | Sum) -> Hashable:
-    """Identity of a node: products of the same factors are the same base."""
-    if isinstance(node, Sum):
-        return id(node)
-    return tuple(sorted(id(unit) for unit in node))
+def _name(key: Key) -> Hashable:
+    """Identity of a base: products of the same factors are the same base."""
+    return id(key[0]) if len(key) == 1 else tuple(sorted(map(id, key)))
 
 
-def _resolve(key: Key) -> Key | Sum:
+def _resolve(key: Key) -> _Node:
     """The sum a key stands for, or the base: an input unit or the factors of a product."""
     # Products of products are one list of factors, however they were nested.
     while len(key) == 1 and isinstance(key[0], Product):
         key = key[0].children
-    return key[0] if len(key) == 1 and isinstance(key[0], Sum) else key
+    return _name(key), key[0] if len(key) == 1 and isinstance(key[0], Sum) else key
 
 
-def _sum_levels(sums: list[Sum], children: dict[int, list[Key | Sum]]) -> list[list[Sum]]:
+def _sum_levels(sums: list[Sum], children: dict[int, list[_Node]]) -> list[list[Sum]]:
     """Group sums by how many sums lie below them."""
-    depth: dict[int, int] = {}
+    depth: dict[Hashable, int] = {}
     levels: list[list[Sum]] = []
     for unit in sums:
-        below = [depth[id(child)] + 1 for child in children[id(unit)] if isinstance(child, Sum)]
+        below = [depth[name] + 1 for name, child in children[id(unit)] if isinstance(child, Sum)]
         depth[id(unit)] = max(below, default=0)
         if depth[id(unit)] == len(levels):
             levels.append([])
