@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -240,10 +241,18 @@ def _learn_dates(values: NDArray[Any]) -> Dates | None:
 
 
 def _in_days(column: Column, values: NDArray[Any]) -> NDArray[Any]:
-    """Dates as numbers of days; other cells as they are."""
-    if column.dates is None or values.dtype.kind != "M":
+    """Dates as numbers of days, those among objects too; other cells as they are."""
+    if column.dates is None or values.dtype.kind not in "MO":
         return values
-    return to_days(values)
+    if values.dtype.kind == "M":
+        return to_days(values)
+    cells = [
+        column.dates.read(column.name, cell)
+        if isinstance(cell, datetime.date | np.datetime64) and not is_missing(cell)
+        else cell
+        for cell in values.tolist()
+    ]
+    return np.fromiter(cells, object, len(cells))
 
 
 def _distinct(name: str | int, values: NDArray[Any], missing_value: object) -> set[Any]:

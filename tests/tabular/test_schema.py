@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from skcircuits import GaussianMixtureDensity
 from skcircuits.tabular import TableSchema
 
 
@@ -279,6 +280,19 @@ def test_dates_of_dataframes_are_days():
     pd.testing.assert_frame_equal(schema.decode(schema.encode(X)), X)
     with pytest.raises(ValueError, match="numbers, categories or dates of a dataframe; got"):
         TableSchema.learn(X.to_numpy())
+
+
+def test_dates_among_objects_are_days_where_the_column_was_learned_as_dates():
+    X = pd.DataFrame(
+        {"day": pd.to_datetime(["1970-01-02", None, "2021-01-01"]), "z": [1.5, 2.5, 3.5]}
+    )
+    schema = TableSchema.learn(X)
+    np.testing.assert_array_equal(schema.encode(X.astype(object)), schema.encode(X))
+    density = GaussianMixtureDensity(n_components=1).fit(X)
+    np.testing.assert_array_equal(
+        density.expectation(given=X[["day"]].assign(z=np.nan).iloc[2]),
+        density.expectation(given=X.assign(z=np.nan).iloc[[2]]),
+    )
 
 
 @pytest.mark.parametrize("time", [np.datetime64("2020-01-01"), np.timedelta64(3, "D")])

@@ -17,6 +17,9 @@ _METHODS = {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"
 class TreeQueriesMixin:
     """Trees, conditional marginals and circuits of a density with a ``mixture_``."""
 
+    def _point_masses(self, column):
+        return np.empty(0)  # numbers are read in cells
+
     def sample_trees(self, n_trees=1, random_state=None):
         """Draw spanning trees from their prior.
 

@@ -148,5 +148,8 @@ class ConditionalDensity(QueriesMixin):
     def _restricted(self, boxes, observed):
         return self._parent._restricted(boxes, observed)
 
+    def _point_masses(self, column):
+        return self._parent._point_masses(column)
+
     def _make_conditional(self, weighed, columns):
         return ConditionalDensity(self._parent, weighed, self._columns[columns])

@@ -7,6 +7,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_scalar
 
+from skcircuits.circuits import PiecewisePolynomial
 from skcircuits.estimators._base import check_is_fitted, make_generator
 from skcircuits.estimators.shared.queries._features import (
     Features,
@@ -582,7 +583,8 @@ class QueriesMixin:
         j = self._ordered_column(column)
         at = int(self._own_columns(np.arange(self._width))[j])
         known, model = self._schema.columns[j], self._model_of(weighed)
-        return ColumnUnderConditions(known, at, weighed, model, self._log_evidence)
+        evidence, points = self._log_evidence, self._point_masses
+        return ColumnUnderConditions(known, at, weighed, model, evidence, points)
 
     def _most_probable(self, weighed):
         """Most probable row under each condition, as users see it."""
@@ -632,6 +634,12 @@ class QueriesMixin:
     @abstractmethod
     def _restricted(self, boxes: Boxes, observed):
         """The model restricted to each box, a `RestrictedCircuit`."""
+
+    def _point_masses(self, column):
+        """Points, increasing, where units of a column of the model hold mass."""
+        units = (u for u in self.circuit_.plan.units if isinstance(u, PiecewisePolynomial))
+        points = [unit.atoms for unit in units if unit.variable == column]
+        return np.unique(np.concatenate(points)) if points else np.empty(0)
 
     @abstractmethod
     def _make_conditional(self, weighed, columns):

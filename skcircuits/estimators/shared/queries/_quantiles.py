@@ -32,12 +32,14 @@ class ColumnUnderConditions:
 
     ``column``: what the table knows of it; ``at``: its index among the columns of the model;
     ``model``: the model restricted to the boxes of the conditions; ``log_evidence``: log
-    probabilities of other boxes.
+    probabilities of other boxes; ``point_masses``: gives the points where a column of the model
+    holds mass.
     """
 
-    def __init__(self, column, at, weighed, model, log_evidence):
+    def __init__(self, column, at, weighed, model, log_evidence, point_masses):
         self._column, self._at, self._weighed = column, at, weighed
         self._model, self._log_evidence = model, log_evidence
+        self._point_masses = point_masses
 
     def quantiles(self, levels):
         """Smallest values (n_conditions, k) that the distribution reaches levels (k,) at."""
@@ -56,7 +58,9 @@ class ColumnUnderConditions:
             return is_below.sum(axis=2).astype(float)
         mean, scale = self._moments()
         found = _bisect_quantiles(self._distribution, levels, mean, scale)
-        return np.ceil(found - 0.5) + 0.0 if self._column.is_integral else found
+        if self._column.is_integral:
+            return np.ceil(found - 0.5) + 0.0
+        return _snapped(found, self._point_masses(self._at), scale)
 
     def _shortest(self, level):
         if self._column.categories is not None:
@@ -66,7 +70,8 @@ class ColumnUnderConditions:
         if self._column.is_integral:
             outer = self._quantiles([0.01 * (1.0 - level), 1.0 - 0.01 * (1.0 - level)])
             first, last = outer[:, 0].min(), outer[:, 1].max()
-            if last - first < _MAX_RUN:
+            # Beyond 2^52 no float lies half-way between two integers
+            if last - first < _MAX_RUN and max(-first, last) <= 2.0**52:
                 shape = (len(self._weighed), 1)
                 return _shortest_runs(
                     lambda k: self._distribution(np.tile(k + 0.5, shape)), first, last, level
@@ -112,6 +117,8 @@ def _bisect_quantiles(distribution, levels, start=0.0, scale=1.0):
     column at most at x (m, k); ``levels`` (m, k): levels in (0, 1); ``start``, ``scale`` (m, 1): a
     typical number, and a distance from it, to begin with. Returns (m, k): the quantiles.
     """
+    # Rounding may leave the whole mass below a level close to one
+    levels = np.minimum(levels, distribution(np.full(levels.shape, np.inf)) - 1e-15)
     low = np.broadcast_to(start - scale, levels.shape).astype(float)
     high = np.broadcast_to(start + scale, levels.shape).astype(float)
     width = np.broadcast_to(scale, levels.shape)
@@ -122,6 +129,20 @@ def _bisect_quantiles(distribution, levels, start=0.0, scale=1.0):
         width = width * 4.0
         low, high = np.where(too_high, low - width, low), np.where(too_low, high + width, high)
     return _find_roots(lambda x: distribution(x) - levels, low, high, scale)
+
+
+def _snapped(found, points, scale):
+    """Quantiles (m, k) on the points (a,) that they are as close to as bisections come.
+
+    An interval that begins next to a point would miss its mass.
+    """
+    if len(points) == 0:
+        return found
+    after = np.clip(np.searchsorted(points, found), 1, len(points) - 1) if len(points) > 1 else 0
+    below, above = points[np.maximum(after - 1, 0)], points[after]
+    nearest = np.where(found - below < above - found, below, above)
+    is_close = np.abs(found - nearest) <= 4.0 * _RELATIVE * (np.abs(found) + scale)
+    return np.where(is_close, nearest, found)
 
 
 def _find_roots(function, low, high, scale):

@@ -10,6 +10,7 @@ from skcircuits import (
     ChowLiuDensity,
     CircuitImputer,
     GaussianMixtureDensity,
+    HiddenChowLiuDensity,
     MoATDensity,
     WMISPNDensity,
     col,
@@ -110,6 +111,28 @@ def test_draws_under_a_condition(density, condition):
         if len(counts) > 1:
             assert stats.chi2_contingency(counts.T).pvalue > 1e-4
     pd.testing.assert_frame_equal(drawn, density.sample(2000, random_state=1, given=text))
+
+
+@pytest.mark.parametrize("kind", [WMISPNDensity, HiddenChowLiuDensity])
+def test_quantiles_end_on_point_masses_and_inside_the_mass(kind):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=400)
+    x = np.where(rng.random(400) < 0.4, 0.0, np.where(rng.random(400) < 0.3, 3.7, z))
+    density = kind(**({} if kind is WMISPNDensity else {"n_latent_states": 3, "random_state": 0}))
+    density.fit(np.column_stack([x, z]))
+    assert density.quantile([0.5, 0.88], 0).tolist() == [0.0, 3.7]
+    assert density.marginal([0]).quantile(0.5, 0) == 0.0
+    for how in ("central", "highest_density"):
+        assert density.probability({0: tuple(density.interval(0.2, 0, kind=how))}) >= 0.2
+    for column, level in ((0, 1.0 - 2e-16), (1, 1.0 - 2e-16)):
+        highest = density.quantile([0.999, level], column)
+        assert highest[1] >= highest[0]
+
+
+def test_shortest_intervals_of_huge_integers():
+    density = HiddenChowLiuDensity(n_latent_states=2, random_state=0).fit(np.full((5, 1), 1e100))
+    low, high = density.interval(0.8, 0, kind="highest_density")
+    assert low == high == pytest.approx(1e100)
 
 
 def test_quantiles_and_intervals(density, table):
