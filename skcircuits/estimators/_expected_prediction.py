@@ -10,7 +10,8 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import _check_method_params
@@ -36,13 +37,14 @@ from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
 from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._requirements import (
     check_kind,
-    check_reads_categories,
+    check_reads_columns,
     refuses_negative_values,
 )
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
 from skcircuits.tabular import TableSchema
-from skcircuits.tabular._frames import append_columns
+from skcircuits.tabular._columns import to_days
+from skcircuits.tabular._frames import append_columns, read_columns
 
 EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     **DENSITY_CONSTRAINTS,
@@ -285,7 +287,7 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
         encoded = self._learn_table(X)
         if self.estimator is None:
             model = self._default_estimator(y)  # made for these columns
-        check_reads_categories(model, self._schema)
+        check_reads_columns(model, self._schema)
         self._check_covers_columns()
         sample_weight = check_weights(sample_weight, encoded)
         fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
@@ -333,9 +335,9 @@ class ExpectedPredictionMixin(MetaEstimatorMixin, InnerDensityMixin, BaseEstimat
             )
 
     @property
-    def _known_categorical(self):
-        """Mask of the categorical columns, once a table has been read."""
-        return self._schema.is_categorical if hasattr(self, "_schema") else np.zeros(0, dtype=bool)
+    def _known_columns(self):
+        """What the columns hold, once a table has been read."""
+        return self._schema.columns if hasattr(self, "_schema") else ()
 
     def _way_of(self, method):
         form = self._closed_forms.get(method)
@@ -586,10 +588,22 @@ def _range_of(encoded):
     return np.where(empty, 0.0, least), np.where(empty, 0.0, largest)
 
 
-def column_encoder(is_categorical):
-    """Make the first step of a default model: standardised numbers, one-hot categories."""
-    numeric, categorical = np.flatnonzero(~is_categorical), np.flatnonzero(is_categorical)
+def column_encoder(columns):
+    """Make the first step of a default model: standardised numbers and dates, one-hot categories.
+
+    ``columns``: those of the schema; none before a table has been read.
+    """
+    dates = [j for j, column in enumerate(columns) if column.dates is not None]
+    categorical = [j for j, column in enumerate(columns) if column.categories is not None]
+    numeric = [j for j in range(len(columns)) if j not in {*dates, *categorical}]
     one_hot = OneHotEncoder(handle_unknown="ignore")
-    return ColumnTransformer(
-        [("numeric", StandardScaler(), numeric), ("categorical", one_hot, categorical)]
-    )
+    steps = [("numeric", StandardScaler(), numeric), ("categorical", one_hot, categorical)]
+    if dates:  # a function has no closed form: only where it is needed
+        days = make_pipeline(FunctionTransformer(_days), StandardScaler())
+        steps.append(("dates", days, dates))
+    return ColumnTransformer(steps)
+
+
+def _days(dates):
+    """Read the dates of a frame as days: arrays of dates and numbers are none of numbers."""
+    return np.stack([to_days(raw.values) for raw in read_columns(dates)], axis=1)

@@ -245,5 +245,5 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         n_rows = 1 if y is None else len(y)
         landmarks = Nystroem(n_components=min(MAX_LANDMARKS, n_rows), random_state=0)
         classifier = LogisticRegression(C=10.0, max_iter=1000)
-        model = make_pipeline(column_encoder(self._known_categorical), landmarks, classifier)
+        model = make_pipeline(column_encoder(self._known_columns), landmarks, classifier)
         return MultiOutputClassifier(model) if np.ndim(y) == 2 else model

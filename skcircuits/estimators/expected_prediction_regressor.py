@@ -147,7 +147,7 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
 
     def _default_estimator(self, y):
         """Make a support vector regression of the standardised target."""
-        model = make_pipeline(column_encoder(self._known_categorical), SVR(C=3.0, epsilon=0.05))
+        model = make_pipeline(column_encoder(self._known_columns), SVR(C=3.0, epsilon=0.05))
         if np.ndim(y) == 2:
             model = MultiOutputRegressor(model)
         return TransformedTargetRegressor(model, transformer=StandardScaler())

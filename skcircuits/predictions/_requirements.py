@@ -35,28 +35,34 @@ def check_kind(model: Any, kind: str) -> None:
         )
 
 
-def check_reads_categories(model: Any, schema: TableSchema) -> None:
-    """Refuse models that cannot read the categories of a table."""
-    columns = zip(schema.names, schema.categories)
-    words = [name for name, labels in columns if labels is not None and labels.dtype.kind == "O"]
-    if words and not _may_read_categories(model):
-        raise ValueError(
-            must(
-                "estimator",
-                f"read categories, which columns {words} hold",
-                "Put an encoder in front: make_pipeline(make_column_transformer("
-                "(OneHotEncoder(), columns), remainder='passthrough'), estimator).",
-                estimator=model,
+def check_reads_columns(model: Any, schema: TableSchema) -> None:
+    """Refuse models that cannot read the categories or the dates of a table."""
+    named = dict(zip(schema.names, schema.columns, strict=True))
+    categories = {name: column.categories for name, column in named.items()}
+    words = [
+        n for n, labels in categories.items() if labels is not None and labels.dtype.kind == "O"
+    ]
+    dates = [name for name, column in named.items() if column.dates is not None]
+    kinds = ("categories", words, "OneHotEncoder()"), ("dates", dates, "FunctionTransformer(...)")
+    for kind, columns, encoder in kinds:
+        if columns and not _may_read_any_column(model):
+            raise ValueError(
+                must(
+                    "estimator",
+                    f"read {kind}, which columns {columns} hold",
+                    "Put an encoder in front: make_pipeline(make_column_transformer("
+                    f"({encoder}, columns), remainder='passthrough'), estimator).",
+                    estimator=model,
+                )
             )
-        )
 
 
-def _may_read_categories(model: Any) -> bool:
-    """Tell whether a model may read strings, as far as can be seen before fit."""
+def _may_read_any_column(model: Any) -> bool:
+    """Tell whether a model may read strings and dates, as far as can be seen before fit."""
     if isinstance(model, Pipeline):
         first = model.steps[0][1]
         of_numbers = type(first).__module__.startswith(_OF_NUMBERS)
-        return _may_read_categories(first) if of_numbers or isinstance(first, Pipeline) else True
+        return _may_read_any_column(first) if of_numbers or isinstance(first, Pipeline) else True
     parameters = model.get_params(deep=False)
     has_models = any(hasattr(v, "fit") or isinstance(v, list) for v in parameters.values())
     module = type(model).__module__

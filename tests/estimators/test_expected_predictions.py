@@ -348,6 +348,19 @@ def test_default_models_read_categories(frame):
     np.testing.assert_allclose(model.predict(unseen[:1]), model.predict(incomplete[:1]))
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_default_models_read_dates(zone):
+    days = pd.date_range("2024-01-01", periods=60, tz=zone)
+    table = pd.DataFrame({"a": np.arange(60) % 7 * 1.5, "day": days})
+    y = np.arange(60.0)
+    model = regressor().fit(table, y)
+    assert root_mean_squared_error(y, model.predict(table)) < 0.2 * y.std()
+    assert classifier().fit(table, y > 30).score(table, y > 30) > 0.9
+    assert np.isfinite(model.predict(table.assign(day=pd.Series([pd.NaT] * 60)))).all()
+    with pytest.raises(ValueError, match=r"read dates, which columns \['day'\].*Function"):
+        regressor(Ridge()).fit(table, y)
+
+
 def test_models_that_refuse_categories_are_refused_at_once(frame, monkeypatch):
     table, y = frame
 
