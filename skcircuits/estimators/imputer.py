@@ -27,7 +27,7 @@ from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular._columns import Column
 
 # Rows per task: results must not depend on n_jobs, so neither may the chunks
-CHUNK_ROWS = 2048
+CHUNK_ROWS = 8192
 
 
 class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):

@@ -225,6 +225,15 @@ def factor_mean(stack: FactorStack, X: FloatArray) -> FloatArray:
     return result
 
 
+def factor_weighted_mean(stack: FactorStack, X: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted sums (d, n) over the Gaussians of the conditional means of missing cells."""
+    result = stack.means.T @ weights
+    for block in factor_blocks(stack, X):
+        for k, g in enumerate(stack.shape):
+            result[:, block.rows] += stack.loadings[g] @ (weights[k, block.rows] * block.factors[k])
+    return result
+
+
 def factor_variance(stack: FactorStack, X: FloatArray) -> FloatArray:
     """Conditional variances of the missing cells, 0 where observed, shape (K, n, d)."""
     result = np.empty((stack.n_components, *X.shape))

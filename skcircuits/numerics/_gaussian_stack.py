@@ -244,6 +244,20 @@ def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
     return result
 
 
+def weighted_mean(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted sum over the Gaussians of the conditional means of missing cells.
+
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; ``weights``
+    (K, n): weights of the Gaussians at each row. Returns (d, n): sums; those of observed cells
+    mean nothing.
+    """
+    result = stack.means.T @ weights
+    for block in conditional_blocks(stack, X):
+        rows, missing = block.group.rows, block.group.missing[block.group.pattern].T
+        result[missing, rows] += np.einsum("mkn,kn->mn", block.offsets, weights[:, rows])
+    return result
+
+
 def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
     """Conditional variances of the missing cells given the observed ones.
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
-from skcircuits.circuits.engine._policy import BATCH_ROWS, MIN_BLOCK
+from skcircuits.circuits.engine._policy import BATCH_ROWS, MAX_BATCH_VALUES, MIN_BLOCK
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
 from skcircuits.circuits.structure.units import Product, Sum, Unit, UnitList, topological_order
@@ -122,7 +122,8 @@ class Plan:
 
     def batches(self, n_rows: int, n_buffers: int = 1) -> Iterable[slice]:
         """Cut rows into batches that fit into cache and into the working memory."""
-        return memory_bound_chunks(n_rows, self.bytes_per_row * n_buffers, at_most=BATCH_ROWS)
+        at_most = max(BATCH_ROWS, MAX_BATCH_VALUES // self.n_units)
+        return memory_bound_chunks(n_rows, self.bytes_per_row * n_buffers, at_most=at_most)
 
 
 def compile_plan(root: Unit, *, fold: bool = True) -> Plan:

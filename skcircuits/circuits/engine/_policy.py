@@ -17,10 +17,10 @@ MANY_ROWS = 512
 # times edges per unit. That is 400 rows in (a), 4,000 in circuits that Strudel grows, (b).
 MIN_TABLE_EDGES = 2**13
 
-# Rows of a pass over all units: enough to amortise Python, few enough to stay in cache.
+# Rows of a pass over all units: enough to amortise Python.
 BATCH_ROWS = 512
-# Values of a batch of a lowered plan that stay in cache, and the rows that a step of Python is
-# worth (evaluate.py (a), "log_prob").
+# Values of a batch that stay in cache, and the rows that a step of Python over a lowered plan is
+# worth (evaluate.py (a), "log_prob"; density_choice.py skewed, "transform").
 MAX_BATCH_VALUES = 2**17
 MIN_ROWS_PER_STEP = 3
 # Pairs of a row and a draw per batch of a trace: enough to amortise the Python over all layers,

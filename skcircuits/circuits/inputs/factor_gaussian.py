@@ -25,6 +25,7 @@ from skcircuits.numerics._factor_stack import (
     factor_mean,
     factor_score,
     factor_variance,
+    factor_weighted_mean,
 )
 from skcircuits.protocols import BoolArray, FloatArray
 
@@ -73,6 +74,7 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
     _log_density = staticmethod(factor_log_density)
     _log_peak = staticmethod(factor_log_peak)
     _mean = staticmethod(factor_mean)
+    _weighted_mean = staticmethod(factor_weighted_mean)
     _variance = staticmethod(factor_variance)
     _complete = staticmethod(factor_draw)
     _score = staticmethod(factor_score)

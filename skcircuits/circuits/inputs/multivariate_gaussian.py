@@ -37,6 +37,7 @@ from skcircuits.numerics._gaussian_stack import (
     conditional_mean,
     conditional_variance,
     sample_conditional,
+    weighted_mean,
 )
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -85,6 +86,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
     _log_density: ClassVar[Callable[..., FloatArray]] = staticmethod(log_density)
     _log_peak: ClassVar[Callable[..., FloatArray]] = staticmethod(log_peak)
     _mean: ClassVar[Callable[..., FloatArray]] = staticmethod(conditional_mean)
+    _weighted_mean: ClassVar[Callable[..., FloatArray]] = staticmethod(weighted_mean)
     _variance: ClassVar[Callable[..., FloatArray]] = staticmethod(conditional_variance)
     _complete: ClassVar[Callable[..., FloatArray]] = staticmethod(sample_conditional)
     _score: ClassVar[Callable[..., FloatArray]] = staticmethod(weighted_score)
@@ -112,8 +114,8 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         cells = self.cells(X)
         return self._mean(self.gaussians, cells), self._variance(self.gaussians, cells)
 
-    def conditional_means(self, X: FloatArray) -> FloatArray:
-        return self._mean(self.gaussians, self.cells(X))
+    def add_means(self, total: FloatArray, flows: FloatArray, X: FloatArray) -> None:
+        total[self.variables] += self._weighted_mean(self.gaussians, self.cells(X), flows)
 
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""

@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import sparse
 
 from skcircuits.circuits.engine._lowering import LoweredPlan, lower
 from skcircuits.circuits.engine._passes import backward, input_flows, linear_values, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._policy import MANY_ROWS, MIN_TABLE_EDGES
 from skcircuits.circuits.engine._tables import tabulated
-from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs.base import (
     DifferentiableLayer,
     DiscreteInputLayer,
     NumericalLayer,
     StateFlows,
+    per_column,
 )
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.parallel import memory_bound_chunks
@@ -146,7 +145,7 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
         for units, layer in _numerical(compact):
             own_mean, own_variance = layer.conditional_moments(block)
             spread = own_variance + (own_mean - mean[layer.scopes].transpose(0, 2, 1)) ** 2
-            total += _per_column(layer, flows[units][..., None] * spread, len(total))
+            total += per_column(layer, flows[units][..., None] * spread, len(total))
         unknown = np.isnan(block)
         unknown[:, [v for v in range(block.shape[1]) if v not in plan.units[-1].scope]] = False
         result[rows] = np.where(unknown, total.T, result[rows])
@@ -260,24 +259,11 @@ def _means(plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows
     for variable, unknown, fractions in states:
         total[variable, unknown] += np.arange(len(fractions)) @ fractions
     for units, layer in _numerical(plan):
-        means = flows[units][..., None] * layer.conditional_means(X)
-        total += _per_column(layer, means, X.shape[1])
+        layer.add_means(total, flows[units], X)
     outside = [v for v in range(X.shape[1]) if v not in plan.units[-1].scope]
     mean_cells = np.where(np.isnan(X), total.T, X)
     mean_cells[:, outside] = X[:, outside]
     return mean_cells
-
-
-def _per_column(layer: InputLayer, values: FloatArray, n_columns: int) -> FloatArray:
-    """Add up the values (n_units, n, scope_size) of each column, shape (n_columns, n)."""
-    columns = layer.scopes.ravel()
-    # A sparse matrix adds up the units of each column at once.
-    terms = values.transpose(0, 2, 1).reshape(len(columns), -1)
-    ones = np.ones(len(columns))
-    collect = sparse.csr_matrix(
-        (ones, (columns, np.arange(len(columns)))), (n_columns, len(columns))
-    )
-    return collect @ terms
 
 
 def _put_observed(table: FloatArray, cells: FloatArray) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
 from skcircuits.circuits.engine._passes import backward, best_edges, feedforward, run_steps, trace
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.inputs.base import InputLayer
+from skcircuits.circuits.inputs.base import InputLayer, per_column
 from skcircuits.circuits.inputs.restriction import (
     Evidence,
     RestrictedDiscrete,
@@ -24,7 +24,7 @@ from skcircuits.circuits.inputs.restriction import (
 )
 from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.queries._completion import BATCH_DRAWS, _Posterior
-from skcircuits.circuits.queries._marginals import _per_column, require_possible
+from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.numerics._random import draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
@@ -160,12 +160,12 @@ class _Batch:
         mean, total = np.zeros((2, n_columns, len(self._evidence)))
         parts = [(units, layer.layer, *layer.moments()) for units, layer in self._layers]
         for units, layer, own_mean, _ in parts:
-            mean += _per_column(layer, self.flows[units][..., None] * own_mean, n_columns)
+            mean += per_column(layer, self.flows[units][..., None] * own_mean, n_columns)
         # Law of total variance around the known mean: nothing cancels
         for units, layer, own_mean, own_variance in parts:
             distance = own_mean - mean[layer.scopes].transpose(0, 2, 1)
             spread = np.where(np.isfinite(distance), own_variance + distance**2, 0.0)
-            total += _per_column(layer, self.flows[units][..., None] * spread, n_columns)
+            total += per_column(layer, self.flows[units][..., None] * spread, n_columns)
         outside = np.setdiff1d(np.arange(n_columns), self._plan.units[-1].scope)
         mean[outside] = total[outside] = np.nan
         return mean.T, total.T

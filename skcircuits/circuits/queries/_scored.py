@@ -16,9 +16,9 @@ import numpy as np
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
 from skcircuits.circuits.engine._passes import PendingPairs
 from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.inputs.base import per_column
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedDiscrete, RestrictedLayer
 from skcircuits.circuits.inputs.restriction._evidence import Feature
-from skcircuits.circuits.queries._marginals import _per_column
 from skcircuits.circuits.queries._score_polynomials import (
     Polynomials,
     Scores,
@@ -73,13 +73,13 @@ class ScoredCircuit:
             parts.append((restricted.layer, flows[..., None], own_mean, own_variance))
         for layer, flows, own_mean, _ in parts:
             terms = (flows * own_mean).sum(axis=1, keepdims=True)
-            mean += _per_column(layer, terms, n_columns)
+            mean += per_column(layer, terms, n_columns)
         for layer, flows, own_mean, own_variance in parts:
             distance = own_mean - mean[layer.scopes].transpose(0, 2, 1)
             is_used = (flows > 0.0) & np.isfinite(distance)
             spread = np.where(is_used, own_variance + distance**2, 0.0)
             terms = (flows * spread).sum(axis=1, keepdims=True)
-            total += _per_column(layer, terms, n_columns)
+            total += per_column(layer, terms, n_columns)
         outside = np.setdiff1d(np.arange(n_columns), self._plan.units[-1].scope)
         mean[outside] = total[outside] = np.nan
         return mean.T, total.T
