@@ -24,7 +24,7 @@ from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination_tree import EliminationTree
 from skcircuits.graphical.inference._posterior import Solution
-from skcircuits.graphical.inference._tables import align
+from skcircuits.graphical.inference._tables import align, spread
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # So many keys are told apart by a dictionary, more by a sort.
@@ -89,7 +89,7 @@ def _trace(solution: Solution) -> _Trace:
     tree = solution.component.tree
     # Axes of length one appear where no factor saw the variable.
     weights = [
-        np.broadcast_to(conditional[0], tree.shape(bucket.axes))
+        spread(conditional[0], tree.shape(bucket.axes))
         for bucket, conditional in zip(tree.buckets, solution.conditionals)
     ]
     reached: list[BoolArray] = [np.ones(0, dtype=bool)] * len(tree.buckets)
@@ -133,28 +133,32 @@ def _build(trace: _Trace, verbose: int) -> Unit:
     n_buckets = len(trace.tree.buckets)
     for step, (bucket, reached) in enumerate(zip(trace.tree.buckets, trace.reached), start=1):
         weights = trace.weights[step - 1]
-        # One row per context in reach: what nobody asks for is never looked at.
-        rows = weights.reshape(len(weights), -1)[:, reached.ravel()].T
+        rows = _in_reach(weights, reached)
         if bucket.children:
             children = [built[child] for child in bucket.children]
             contexts = [
-                np.broadcast_to(
-                    align(child.places[None], trace.tree.buckets[index].separator, bucket.axes)[0],
-                    weights.shape,
-                )
-                .reshape(len(weights), -1)[:, reached.ravel()]
-                .T
+                align(child.places[None], trace.tree.buckets[index].separator, bucket.axes)[0]
                 for index, child in zip(bucket.children, children)
             ]
-            units, index = _sums(bucket.variable, rows, [c.units for c in children], contexts)
+            places = [_in_reach(spread(table, weights.shape), reached) for table in contexts]
+            units, index = _sums(bucket.variable, rows, [c.units for c in children], places)
         else:
             units, index = _categoricals(bucket.variable, rows)
-        places = np.full(reached.shape, -1, dtype=np.int64)
-        places[reached] = index
+        if len(index) == reached.size:
+            places = index.reshape(reached.shape)
+        else:
+            places = np.full(reached.shape, -1, dtype=np.int64)
+            places[reached] = index
         built.append(_Bucket(units, places))
         if verbose:
             print(f"[compile] variable {step}/{n_buckets}: {len(units):,} units")
     return built[-1].units[0]
+
+
+def _in_reach(table: NDArray[Number], reached: BoolArray) -> NDArray[Number]:
+    """One row per context in reach: what nobody asks for is never looked at."""
+    flat = table.reshape(len(table), -1)
+    return (flat if reached.all() else flat[:, reached.ravel()]).T
 
 
 def _categoricals(variable: int, weights: FloatArray) -> tuple[list[Unit], IntArray]:

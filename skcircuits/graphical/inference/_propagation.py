@@ -22,6 +22,7 @@ from skcircuits.graphical.inference._tables import (
     align,
     contract,
     scaled_table,
+    spread,
     table_of_logs,
 )
 from skcircuits.numerics._random import draw_states
@@ -230,14 +231,14 @@ def _solve_bucket(
         # The smallest first: products stay small until the last.
         for table in sorted(arriving, key=lambda table: table.values.size):
             total = total * align(table.values, table.axes, axes)
-        total = np.broadcast_to(total, (len(total), *shape))
+        total = spread(total, (len(total), *shape))
         sums = total.sum(axis=summed)
         message, log_scale = scaled_table(sums, separator)
         return (_divide(total, sums) if needed else None), message, log_scale
     total = np.log(total)
     for table in arriving:
         total = total + align(table.log_values(), table.axes, axes)
-    total = np.broadcast_to(total, (len(total), *shape))
+    total = spread(total, (len(total), *shape))
     peak = total.max(axis=summed, keepdims=True)
     # Impossible contexts have no finite peak to take away.
     weights = np.exp(total - np.where(np.isneginf(peak), 0.0, peak))

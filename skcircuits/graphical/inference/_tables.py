@@ -60,6 +60,11 @@ def align(values: NDArray[Number], axes: Axes, target: Axes) -> NDArray[Number]:
     return values.reshape(values.shape[0], *(states.get(v, 1) for v in target))
 
 
+def spread(values: NDArray[Number], shape: Sequence[int]) -> NDArray[Number]:
+    """Broadcast to a shape; most tables have it, and the general way takes longer than they do."""
+    return values if values.shape == shape else np.broadcast_to(values, shape)
+
+
 def scaled_table(values: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
     """Divide each row of values by its largest; give the table and the logarithms of these."""
     # One copy of what a contraction left in another order, here instead of in each use
