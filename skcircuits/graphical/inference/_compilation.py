@@ -140,8 +140,8 @@ def _build(trace: _Trace, verbose: int) -> Unit:
                 align(child.places[None], trace.tree.buckets[index].separator, bucket.axes)[0]
                 for index, child in zip(bucket.children, children)
             ]
-            places = [_in_reach(spread(table, weights.shape), reached) for table in contexts]
-            units, index = _sums(bucket.variable, rows, [c.units for c in children], places)
+            below = [_in_reach(spread(table, weights.shape), reached) for table in contexts]
+            units, index = _sums(bucket.variable, rows, [c.units for c in children], below)
         else:
             units, index = _categoricals(bucket.variable, rows)
         if len(index) == reached.size:
