@@ -230,7 +230,7 @@ def prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> tu
         return _prepare_collapsed(measures, target, _collapsible_terms(target, terms, kernel))
     if terms is None:
         return partial(point_block, kernel=kernel), measures
-    return partial(product_block, terms=terms), state_vectors(measures)
+    return partial(product_block, terms=terms), state_vectors(measures).prepared(terms)
 
 
 def _prepare_collapsed(

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import expit
@@ -23,6 +23,7 @@ from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import value_of
 from skcircuits.kernels.families.base import Kernel as KernelFamily
 from skcircuits.kernels.families.base import structure_of
+from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray, Kernel
 from skcircuits.stein._targets import full_conditionals, state_counts
 
@@ -239,22 +240,45 @@ def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArra
     return total
 
 
+class _Features(NamedTuple):
+    """What log k and the sum of its Stein kernel are bilinear in, a row each."""
+
+    states: FloatArray
+    logs: FloatArray
+    moves: FloatArray
+    ratios: FloatArray
+
+
 @dataclass(frozen=True)
 class StateVectors:
     """Complete rows and their measures as vectors over the states of each variable."""
 
     codes: IntArray  # (n, d)
     vectors: dict[int, FloatArray]  # (n, k_i)
+    features: dict[int, _Features] = field(default_factory=dict)  # by index of the term
 
     def __getitem__(self, rows: slice) -> StateVectors:
         """Give some of the rows."""
         vectors = {variable: table[rows] for variable, table in self.vectors.items()}
-        return StateVectors(self.codes[rows], vectors)
+        features = {i: _Features(*(one[rows] for one in own)) for i, own in self.features.items()}
+        return StateVectors(self.codes[rows], vectors, features)
 
     def of_variables(self, variables: IntArray) -> StateVectors:
         """Keep the measures of some variables."""
         kept = {v: self.vectors[v] for v in variables.tolist() if v in self.vectors}
         return StateVectors(self.codes, kept)
+
+    def prepared(self, terms: Sequence[ProductTerm]) -> StateVectors:
+        """Compute features once for all blocks, where memory allows; slices have them too."""
+        chosen = [i for i, term in enumerate(terms) if _has_ratios(term.tables, self.vectors)]
+        n_columns = sum(2 * len(t) * (1 + len(t)) for i in chosen for t in terms[i].tables.values())
+        if 8 * n_columns * len(self.codes) > working_memory_bytes():
+            return self
+        return replace(self, features={i: self.features_of(i, terms[i]) for i in chosen})
+
+    def features_of(self, index: int, term: ProductTerm) -> _Features:
+        """Give the features of a term."""
+        return self.features[index] if index in self.features else _features(self, term)
 
 
 def state_vectors(measures: Measures) -> StateVectors:
@@ -271,9 +295,12 @@ def product_block(
 ) -> FloatArray:
     """Compute the Stein kernel for a sum of products over the variables."""
     total = np.zeros((len(left.codes), len(right.codes)))
-    for term in terms:
-        has_ratios = _has_ratios(term.tables, left.vectors)
-        total += (_ratio_term if has_ratios else _product_term)(left, right, term)
+    for index, term in enumerate(terms):
+        if _has_ratios(term.tables, left.vectors):
+            ours, theirs = left.features_of(index, term), right.features_of(index, term)
+            total += _ratio_term(ours, theirs, term.weight)
+        else:
+            total += _product_term(left, right, term)
     return total
 
 
@@ -284,30 +311,37 @@ def _has_ratios(tables: dict[int, FloatArray], moving: dict[int, FloatArray]) ->
     return 0.0 < largest <= _MAX_RATIO * smallest and n_products <= _MAX_PRODUCTS * len(moving)
 
 
-def _ratio_term(left: StateVectors, right: StateVectors, term: ProductTerm) -> FloatArray:
+def _ratio_term(left: _Features, right: _Features, weight: float) -> FloatArray:
     """Compute ``k(x, y) Σ_i v_i(x)ᵀ T_i v_i(y) / T_i[x_i, y_i]`` by two matrix products.
 
     Both log k and the sum are bilinear: in indicators of the states, and in their products with
     the measures v_i.
     """
-    x_states, y_logs, x_moves, y_ratios = [], [], [], []
-    for variable, table in term.tables.items():
-        indicators = np.eye(len(table))[left.codes[:, variable]]
-        # Kernel of every state with those of the right rows, (m, k).
-        kernels = table.T[right.codes[:, variable]]
-        x_states.append(indicators)
-        y_logs.append(np.log(kernels))
-        # Variables with one state have a factor but no measure.
-        if variable in left.vectors:
-            x_moves.append(_products(indicators, left.vectors[variable]))
-            y_ratios.append(_products(1.0 / kernels, right.vectors[variable] @ table.T))
-    if not x_moves:
-        return np.zeros((len(left.codes), len(right.codes)))
-    values = np.concatenate(x_states, axis=1) @ np.concatenate(y_logs, axis=1).T
+    if not left.moves.size:
+        return np.zeros((len(left.states), len(right.states)))
+    values = left.states @ right.logs.T
     np.exp(values, out=values)
-    values *= np.concatenate(x_moves, axis=1) @ np.concatenate(y_ratios, axis=1).T
-    values *= term.weight
+    values *= left.moves @ right.ratios.T
+    values *= weight
     return values
+
+
+def _features(rows: StateVectors, term: ProductTerm) -> _Features:
+    """Lay out both sides of the two matrix products."""
+    states, logs = [], []
+    moves, ratios = [np.empty((len(rows.codes), 0))], [np.empty((len(rows.codes), 0))]
+    for variable, table in term.tables.items():
+        indicators = np.eye(len(table))[rows.codes[:, variable]]
+        # Kernel of every state with those of the rows, (n, k).
+        kernels = table.T[rows.codes[:, variable]]
+        states.append(indicators)
+        logs.append(np.log(kernels))
+        # Variables with one state have a factor but no measure.
+        if variable in rows.vectors:
+            vectors = rows.vectors[variable]
+            moves.append(_products(indicators, vectors))
+            ratios.append(_products(1.0 / kernels, vectors @ table.T))
+    return _Features(*(np.concatenate(part, axis=1) for part in (states, logs, moves, ratios)))
 
 
 def _products(first: FloatArray, second: FloatArray) -> FloatArray:
