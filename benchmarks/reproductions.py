@@ -30,9 +30,8 @@ MISSING = """## Not reproduced
 
 - Data sets, cells and trials that a table does not have were left out for want of processor time,
   whatever their result: the commands of their neighbours run them, and what was kept is not
-  computed again. A trial of a cell of `elevators` takes two and a half minutes (Figure 2); fifty
-  passes of a mixture of all trees, from the time of one gradient, six minutes on kosarek,
-  a quarter of an hour on msweb, half an hour on tmovie and an hour or more on book and bbc.
+  computed again. A trial of a cell of `elevators` takes two and a half minutes (Figure 2); three
+  passes in batches of 64 of a mixture of all trees took three minutes on tmovie and five on book.
 - Figures that explain and measure nothing: Figure 1 of expected kernels, Figures 1 and 2 of
   mixtures of all trees, Figures 1 to 3 of WMI-SPN, whose Table 1 counts rows and columns.
 - Expected kernels, Figure 3: the paper has pictures without numbers, so its curves are run here.
@@ -155,10 +154,12 @@ def table_1():
     found = {data: entries for data, entries in kept("moat").items() if data in PUBLISHED}
     rows, used, n_reached = [], [], 0
     for data in [name for name in PUBLISHED if name in found]:
-        runs = {line["numbers"]["parameters"]: line for _, line in found[data]}
-        ours, plain = (runs.get(key) for key in ("{}", "{'init': 'published'}"))
-        if ours is None:
+        runs = {line["numbers"]["parameters"]: line for _, line in found[data]}  # best first
+        plain = runs.get("{'init': 'published'}")
+        single = [key for key in runs if "n_components" not in key and "init" not in key]
+        if not single:
             continue
+        ours = runs[single[0]]
         target, test = PUBLISHED[data][1], ours["numbers"]["test"]
         n_reached += test >= target - TOLERANCE_MOAT
         used += [line for line in (ours, plain) if line]
@@ -180,7 +181,8 @@ def table_1():
             "## Mixtures of all trees (AISTATS 2023), Table 1\n\n"
             "Mean test log likelihoods of single mixtures of all trees, in nats per row: with edge "
             "weights that start at cubed mutual informations, and at the mutual informations "
-            "themselves as in the paper (`its start`). At or above the published number, within "
+            "themselves as in the paper (`its start`); batches of 1024 rows and 50 passes where "
+            "the commands set nothing else. At or above the published number, within "
             f"{TOLERANCE_MOAT}, on {n_reached} of {len(rows)} data sets.",
             markdown(header, rows),
             f"Not run for this page: {', '.join(d for d in PUBLISHED if d not in done)}.",
