@@ -19,8 +19,8 @@ import time
 import warnings
 
 import numpy as np
+from compilation import peer_network
 
-from benchmarks.compilation import peer_network
 from skcircuits import BBISWeighter
 from skcircuits.graphical import BayesianNetwork, FactorGraph
 

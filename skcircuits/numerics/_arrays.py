@@ -30,11 +30,16 @@ def float_array(values: Any, name: str) -> FloatArray:
         raise ValueError(
             must(f"numbers of {name}", "be numbers that a float can hold", max=1.8e308)
         ) from None
-    except MemoryError:
-        raise
-    except Exception as error:  # dataframes have their own kinds
+    except Exception as error:
+        # Dataframes have their own kinds; what else may go wrong is not about the values
+        if not isinstance(error, TypeError | ValueError) and _library(error) != _library(values):
+            raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(must(name, "be an array of numbers", f"It is not: {error}.")) from error
+
+
+def _library(something: object) -> str:
+    return type(something).__module__.partition(".")[0]
 
 
 def single_or_double(values: Any, name: str) -> NDArray[Any]:

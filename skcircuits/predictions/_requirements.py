@@ -45,7 +45,7 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
     dates = [name for name, column in named.items() if column.dates is not None]
     kinds = ("categories", words, "OneHotEncoder()"), ("dates", dates, "FunctionTransformer(...)")
     for kind, columns, encoder in kinds:
-        if columns and not _may_read_any_column(model):
+        if columns and not _may_read(model, kind):
             raise ValueError(
                 must(
                     "estimator",
@@ -57,17 +57,19 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
             )
 
 
-def _may_read_any_column(model: Any) -> bool:
-    """Tell whether a model may read strings and dates, as far as can be seen before fit."""
+def _may_read(model: Any, kind: str) -> bool:
+    """Tell whether a model may read categories or dates, as far as can be seen before fit."""
     if isinstance(model, Pipeline):
         first = model.steps[0][1]
         of_numbers = type(first).__module__.startswith(_OF_NUMBERS)
-        return _may_read_any_column(first) if of_numbers or isinstance(first, Pipeline) else True
+        return _may_read(first, kind) if of_numbers or isinstance(first, Pipeline) else True
     parameters = model.get_params(deep=False)
     has_models = any(hasattr(v, "fit") or isinstance(v, list) for v in parameters.values())
     module = type(model).__module__
     if not module.startswith("sklearn.") or module == "sklearn.dummy" or has_models:
         return True
+    if kind == "dates":
+        return False
     tags = get_tags(model).input_tags
     return tags.categorical or tags.string or "categorical_features" in parameters
 

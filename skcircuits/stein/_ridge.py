@@ -190,10 +190,11 @@ def state_functions(
     # The last state of each follows from the others.
     singles = np.concatenate([table[:, :-1] for table in tables], axis=1)
     variables = np.repeat(np.arange(len(tables)), [table.shape[1] - 1 for table in tables])
-    is_edge = np.zeros((len(tables),) * 2, dtype=bool)
-    for variable, near in enumerate(neighbors):
-        is_edge[variable, near] = True
-    return _with_products(singles, is_edge[np.ix_(variables, variables)])
+    chosen = spread_rows(len(variables), MAX_SINGLES)
+    variables = variables[chosen]
+    owners = variables.tolist()
+    is_edge = [np.isin(variables, neighbors[v]) for v in owners] if len(neighbors) else None
+    return _with_products(singles[:, chosen], is_edge)
 
 
 def coordinate_functions(X: FloatArray) -> list[FloatArray]:
@@ -208,14 +209,15 @@ def _centered(X: FloatArray) -> FloatArray:
     return centered / np.where(largest > 0, largest, 1.0)
 
 
-def _with_products(singles: FloatArray, is_first: BoolArray | None = None) -> list[FloatArray]:
+def _with_products(
+    singles: FloatArray, is_first: Sequence[BoolArray] | None = None
+) -> list[FloatArray]:
     """Some columns and products of two, drawn at random among the first ones, then the others."""
-    chosen = spread_rows(singles.shape[1], MAX_SINGLES)
-    singles = singles[:, chosen]
+    singles = singles[:, spread_rows(singles.shape[1], MAX_SINGLES)]
     first, second = np.triu_indices(singles.shape[1])
     pairs = np.random.default_rng(0).permutation(len(first))
     if is_first is not None:
-        is_later = ~is_first[chosen[first], chosen[second]]
+        is_later = ~np.asarray(is_first)[first, second]
         pairs = pairs[np.argsort(is_later[pairs], kind="stable")]
     pairs = pairs[:MAX_PRODUCTS]
     return [singles, singles[:, first[pairs]] * singles[:, second[pairs]]]

@@ -173,9 +173,11 @@ class Column:
                 dtype=bool,
             )
 
-    def is_rounded(self, values: NDArray[Any], missing_value: object = np.nan) -> BoolArray:
-        """Mark the observed integers that are too large for floats to be exact, shape (n,)."""
-        if self.categories is not None or values.dtype != object:
+    def is_inexact(self, values: NDArray[Any], missing_value: object = np.nan) -> BoolArray:
+        """Mark the observed cells that `encode` loses, shape (n,): unseen, or rounded integers."""
+        if self.categories is not None:
+            return self.is_unseen(values, missing_value)
+        if values.dtype != object:
             return np.zeros(len(values), dtype=bool)
         return np.array(
             [

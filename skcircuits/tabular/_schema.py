@@ -129,8 +129,7 @@ class TableSchema:
 
     def inexact_cells(self, X: Any) -> UnseenCells:
         """Find observed cells that `encode` loses: unseen categories, and integers it rounds."""
-        rounded = self._select_cells(X, Column.is_rounded)
-        return self.unseen_categories(X) | rounded
+        return self._select_cells(X, Column.is_inexact)
 
     def _select_cells(
         self, X: Any, is_selected: Callable[[Column, NDArray[Any], object], BoolArray]

@@ -357,8 +357,9 @@ def test_default_models_read_dates(zone):
     assert root_mean_squared_error(y, model.predict(table)) < 0.2 * y.std()
     assert classifier().fit(table, y > 30).score(table, y > 30) > 0.9
     assert np.isfinite(model.predict(table.assign(day=pd.Series([pd.NaT] * 60)))).all()
-    with pytest.raises(ValueError, match=r"read dates, which columns \['day'\].*Function"):
-        regressor(Ridge()).fit(table, y)
+    for model in (Ridge(), HistGradientBoostingRegressor()):
+        with pytest.raises(ValueError, match=r"read dates, which columns \['day'\].*Function"):
+            regressor(model).fit(table, y)
 
 
 def test_models_that_refuse_categories_are_refused_at_once(frame, monkeypatch):
