@@ -62,6 +62,30 @@ def coupled_field(rng, side=10, slack=0.1):
     return GaussianMRF(precision, slack * rng.normal(size=n))
 
 
+class Funnel:
+    """Neal's funnel: a log variance of standard deviation `scale`, and coordinates with it."""
+
+    def __init__(self, d, scale=3.0):
+        self.d, self.scale = d, scale
+
+    def log_prob(self, X, exp=np.exp):
+        """Log densities over the last axis, but for a constant; `exp` may be that of JAX."""
+        v, squares = X[..., 0], (X[..., 1:] ** 2).sum(axis=-1)
+        return -0.5 * ((v / self.scale) ** 2 + squares * exp(-v) + (self.d - 1) * v)
+
+    def score(self, X):
+        """Gradients of the log densities, shape (n, d)."""
+        v, x = X[:, :1], X[:, 1:]
+        squares = (x**2).sum(axis=1, keepdims=True) * np.exp(-v)
+        along = -v / self.scale**2 + 0.5 * (squares - (self.d - 1))
+        return np.hstack([along, -x * np.exp(-v)])
+
+    def draw(self, n, rng):
+        """Exact draws, shape (n, d)."""
+        v = self.scale * rng.normal(size=(n, 1))
+        return np.hstack([v, np.exp(0.5 * v) * rng.normal(size=(n, self.d - 1))])
+
+
 def double_wells(rng, coupling, side=5):
     """Draw a grid of double wells, tilted a little, neighbours coupled by J x_i x_j."""
     n = side * side

@@ -7,11 +7,10 @@ plants are true, under a latent tree; (d) a hundred thousand values in one set. 
     OMP_NUM_THREADS=1 python -m benchmarks.conditions
 """
 
-import time
-
 import numpy as np
 import pandas as pd
 from _data import data_path
+from _timing import warm_seconds
 
 from skcircuits import GaussianMixtureDensity, HiddenChowLiuDensity, WMISPNDensity
 from skcircuits.tabular import TableSchema, compile_queries
@@ -19,17 +18,6 @@ from skcircuits.tabular import TableSchema, compile_queries
 _N_ROWS = 1500
 _N_CONDITIONS = 1000
 _N_DRAWS = 100_000
-
-
-def seconds(function, rounds=3):
-    """Least processor time of a few rounds, after one that is not timed."""
-    function()
-    times = []
-    for _ in range(rounds):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def mixed_table(rng):
@@ -84,11 +72,11 @@ def main():
     for name, density in densities.items():
         density.fit(table)
         for form, given in (("table", as_table), ("texts", as_texts)):
-            taken = seconds(lambda d=density, g=given: d.expectation(g, columns=["x", "y"]))
+            taken = warm_seconds(lambda d=density, g=given: d.expectation(g, columns=["x", "y"]))
             print(f"{name}: {_N_CONDITIONS} expectations under a {form}: {taken:.3f} s")
         rare = "x > 4.3 and y < 1 and age < 22"
-        plain = seconds(lambda d=density: d.sample(_N_DRAWS, random_state=0), 1)
-        given = seconds(lambda d=density: d.sample(_N_DRAWS, random_state=0, given=rare), 1)
+        plain = warm_seconds(lambda d=density: d.sample(_N_DRAWS, random_state=0), 1)
+        given = warm_seconds(lambda d=density: d.sample(_N_DRAWS, random_state=0, given=rare), 1)
         print(
             f"{name}: {_N_DRAWS} draws under probability {density.probability(rare):.1e}: "
             f"{given:.2f} s, {given / plain:.1f} x plain draws"
@@ -96,11 +84,11 @@ def main():
     X = np.load(data_path("twenty", "plants.npz"))["train"]
     tree = HiddenChowLiuDensity(n_latent_states=16, max_iter=2, random_state=0).fit(X[:2000])
     counted = f"count({', '.join(f'x{j} == 1' for j in range(30))}) >= 5"
-    taken = seconds(lambda: tree.probability(counted))
+    taken = warm_seconds(lambda: tree.probability(counted))
     print(f"count over 30 columns of plants: {1e3 * taken:.1f} ms")
     schema = TableSchema.learn(rng.normal(size=(5, 3)))
     text = f"x0 in {tuple(rng.normal(size=100_000).tolist())}"
-    print(f"100,000 values in a set: {seconds(lambda: compile_queries([text], schema)):.2f} s")
+    print(f"100,000 values in a set: {warm_seconds(lambda: compile_queries([text], schema)):.2f} s")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from _timing import fastest
 from overview import machine, versions
 
 import skcircuits as sk
@@ -58,16 +59,6 @@ def hidden(table, seed):
     return table.mask(np.random.default_rng(seed).random(table.shape) < 0.2)
 
 
-def seconds(function):
-    """Processor time of the fastest of three calls, and the last result."""
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        result = function()
-        times.append(time.process_time() - start)
-    return min(times), result
-
-
 def measure(name):
     """Times of one density and its held-out score."""
     train, test = hidden(rows(10_000, 2), 3), hidden(rows(10_000, 4), 5)
@@ -80,12 +71,12 @@ def measure(name):
         density.fit(train)
         found = {"fit": time.process_time() - start}
         n_scored = 500 if name == "MoATDensity" else len(test)
-        score, found["nats"] = seconds(lambda: density.score(test[:n_scored]))
+        score, found["nats"] = fastest(lambda: density.score(test[:n_scored]))
         found["rows_per_second"] = n_scored / score
         query = "`number 1` > 1 and `category 1` == 'b' and `number 2` < 2.5"
-        found["probability"], _ = seconds(lambda: density.probability(query))
+        found["probability"], _ = fastest(lambda: density.probability(query))
         if name != "MoATDensity":  # draws without conditions only
-            draws, _ = seconds(lambda: density.sample(1000, given="`number 1` > 1", random_state=0))
+            draws, _ = fastest(lambda: density.sample(1000, given="`number 1` > 1", random_state=0))
             found["draws_per_second"] = 1000 / draws
     return found
 

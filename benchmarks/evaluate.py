@@ -13,45 +13,44 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import tracemalloc
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from _data import data_path
+from _timing import warm_seconds
 from sklearn.mixture import GaussianMixture
 
-from skcircuits.circuits import Bernoulli, Circuit, MultivariateGaussian, Product, Sum
+from skcircuits.circuits import Bernoulli, Categorical, Circuit, MultivariateGaussian, Product, Sum
 from skcircuits.circuits.engine._lowering import lower
 from skcircuits.circuits.engine._passes import log_values
 from skcircuits.parallel import row_slices
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the latent trees of the tests
-from tests.reference.latent_trees import latent_tree
-
 _ROUNDS = 5
-
-
-def seconds(function, rounds=_ROUNDS):
-    """Least processor time of a few rounds: other processes disturb little."""
-    function()
-    times = []
-    for _ in range(rounds):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def rate(function, n_rows):
     """Rows per processor second."""
-    return n_rows / seconds(function)
+    return n_rows / warm_seconds(function, _ROUNDS)
 
 
 def with_holes(X, share=0.3, seed=0):
     """Hide a share of the cells."""
     return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
+
+
+def latent_tree(rng, n_variables, n_states):
+    """A latent tree over binary variables, balanced: sums of a region share their products."""
+
+    def region(variables, n_sums):
+        if len(variables) == 1:
+            return [Categorical(variables[0], rng.dirichlet(np.ones(2))) for _ in range(n_states)]
+        halves = np.array_split(variables, 2)
+        products = [Product(pair) for pair in zip(*(region(half, n_states) for half in halves))]
+        return [Sum(products, weights=rng.dirichlet(np.ones(n_states))) for _ in range(n_sums)]
+
+    return Circuit(region(range(n_variables), 1)[0])
 
 
 def plants():
@@ -100,11 +99,11 @@ def latent_tree_over_plants(test):
 
         name = "with" if tabulate else "without"
         print(f"  log_prob, 30 % NaN, {name} tables: {rate(evaluate, len(holes)):,.0f}")
-        spent = seconds(lambda t=tabulate: lower(circuit.plan, tabulate=t))
+        spent = warm_seconds(lambda t=tabulate: lower(circuit.plan, tabulate=t), _ROUNDS)
         print(f"    compiled in {spent:.3f} s")
     plain = rate(lambda: log_values(circuit.plan, holes[:512]), 512)
     print(f"  log_prob, 30 % NaN, plain pass in log space: {plain:,.0f}")
-    one = seconds(lambda: [circuit.log_prob(holes[:1]) for _ in range(100)]) / 100
+    one = warm_seconds(lambda: [circuit.log_prob(holes[:1]) for _ in range(100)], _ROUNDS) / 100
     print(f"  one row: {1e3 * one:.3f} ms")
 
 
@@ -204,11 +203,11 @@ def growth(figure=None):
         circuit.log_prob(X)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        by_rows.append((n_rows, seconds(lambda X=X: circuit.log_prob(X), 2), peak / 2**20))
+        by_rows.append((n_rows, warm_seconds(lambda X=X: circuit.log_prob(X), 2), peak / 2**20))
     for n_states in (4, 8, 16, 32, 64):
         tree = latent_tree(rng, 69, n_states)
         X = with_holes(tree.sample(2000, random_state=0))
-        by_edges.append((tree.n_edges, seconds(lambda tree=tree, X=X: tree.log_prob(X), 2)))
+        by_edges.append((tree.n_edges, warm_seconds(lambda tree=tree, X=X: tree.log_prob(X), 2)))
     print("growth: rows, seconds, MiB beyond the table")
     print("\n".join(f"  {n:8d} {s:9.4f} {m:8.1f}" for n, s, m in by_rows))
     print("growth: edges, seconds for 2000 rows")

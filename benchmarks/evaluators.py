@@ -8,10 +8,9 @@ trees would ask for. Least processor times of one run; results are compared::
     OMP_NUM_THREADS=1 python -m benchmarks.evaluators
 """
 
-import time
-
 import numpy as np
 from _data import data_path
+from _timing import fastest
 
 from skcircuits.circuits import Categorical, Circuit
 from skcircuits.learning import (
@@ -31,19 +30,8 @@ from skcircuits.trees import (
     tree_unit,
 )
 
-N_ROUNDS = 3
 N_EM_ROWS = 4096
 N_TREES, N_TREE_ROWS = 32, 64
-
-
-def seconds(call):
-    """Least processor time of a few calls, and what they return."""
-    times = []
-    for _ in range(N_ROUNDS):
-        start = time.process_time()
-        result = call()
-        times.append(time.process_time() - start)
-    return min(times), result
 
 
 def incomplete_rows(n_rows):
@@ -71,8 +59,8 @@ def latent_trees():
             return _maximize(step.tree, totals, 0.5)
 
         circuit = step.circuit
-        own, _ = seconds(propagate)
-        engine, _ = seconds(lambda c=circuit: next(expectation_maximization(c, X)))
+        own, _ = fastest(propagate)
+        engine, _ = fastest(lambda c=circuit: next(expectation_maximization(c, X)))
         own_score = step.mean_log_prob(X, weight)
         assert abs(own_score - circuit.log_prob(X).mean()) < 1e-4
         print(
@@ -106,9 +94,9 @@ def many_trees():
         ]
 
     built = circuits()
-    own, marginals = seconds(propagate)
-    compiled, found = seconds(lambda: [circuit.marginals(X) for circuit in built])
-    fresh, _ = seconds(lambda: [circuit.marginals(X) for circuit in circuits()])
+    own, marginals = fastest(propagate)
+    compiled, found = fastest(lambda: [circuit.marginals(X) for circuit in built])
+    fresh, _ = fastest(lambda: [circuit.marginals(X) for circuit in circuits()])
     theirs = np.stack([np.hstack([tables[j] for j in sorted(tables)]) for tables in found])
     np.testing.assert_allclose(marginals, theirs, atol=1e-9)
     print(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from _timing import fastest
 
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
 from skcircuits.circuits.engine._layers import SumWeights
@@ -42,16 +43,6 @@ def balanced_circuit(n_variables, rng):
     return Circuit(region(0, n_variables, 1)[0])
 
 
-def seconds(call):
-    """Best processor time of three calls."""
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
-
-
 def main():
     """Time both kinds of weights for some numbers of variables."""
     for n_variables in (16, 60, 120, 240):
@@ -66,11 +57,11 @@ def main():
         shared = CircuitBatch(plan, SumWeights(plan.weights.log), X)
         print(f"{n_variables} variables, {circuit.n_units} units, {N_CIRCUITS} x {N_CIRCUITS}")
         for name, batch in (("own weights", own), ("shared weights", shared)):
-            elapsed = seconds(lambda b=batch: expected_kernels(pairs, kernel, b, b))
+            elapsed = fastest(lambda b=batch: expected_kernels(pairs, kernel, b, b))[0]
             share = 1e3 * elapsed / n_variables
             print(f"  {name:14s}: {elapsed:.2f} s, {share:.1f} ms per variable", flush=True)
         single = [CircuitBatch(plan, posterior_weights(plan, x), x) for x in (X[:1], X[1:2])]
-        elapsed = seconds(lambda s=single: expected_kernels(pairs, kernel, *s))
+        elapsed = fastest(lambda s=single: expected_kernels(pairs, kernel, *s))[0]
         n_pairs = N_CIRCUITS**2
         print(
             f"  a loop over pairs would take {elapsed * n_pairs:.0f} s ({n_pairs} times one pair)"

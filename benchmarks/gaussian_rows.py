@@ -8,9 +8,10 @@ Times are CPU seconds of one thread, the best of several runs.
 Run: OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/gaussian_rows.py
 """
 
-import time
+from functools import partial
 
 import numpy as np
+from _timing import fastest
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from sklearn.mixture import GaussianMixture
@@ -22,15 +23,6 @@ from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf
 from skcircuits.kernels.integrals._rules import log_expected_rbf_pairs
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._gaussian_stack import GaussianStack
-
-
-def best_time(function, *arguments, n_runs=5):
-    times = []
-    for _ in range(n_runs):
-        start = time.process_time()
-        function(*arguments)
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def correlated_rows(rng, n_rows, n_columns):
@@ -54,9 +46,9 @@ def compare_densities(rng):
         peer = GaussianMixture(5, tol=0.1, random_state=0).fit(X[:5000])
         mixture = GaussianStack(peer.means_, peer.covariances_), np.log(peer.weights_)[:, None]
         np.testing.assert_allclose(score(*mixture, X), peer.score_samples(X), rtol=1e-9)
-        base = best_time(peer.score_samples, X)
-        complete = best_time(score, *mixture, X) / base
-        missing = best_time(score, *mixture, with_holes(rng, X)) / base
+        base = fastest(partial(peer.score_samples, X), 5)[0]
+        complete = fastest(partial(score, *mixture, X), 5)[0] / base
+        missing = fastest(partial(score, *mixture, with_holes(rng, X)), 5)[0] / base
         print(f"{n_rows:>8} x {n_columns:<3} {base:>11.3f} s {complete:>9.2f} {missing:>6.2f}")
 
 
@@ -77,12 +69,12 @@ def compare_predictions(rng):
         model = SVR(C=1.0, epsilon=0.1, gamma=1.0 / n_columns / X.var()).fit(X[:2000], y[:2000])
         rows = with_holes(rng, X[2000:])
         imputer = IterativeImputer(max_iter=3).fit(X[:500])
-        base = best_time(impute_and_predict, imputer, model, rows, n_runs=3)
+        base = fastest(partial(impute_and_predict, imputer, model, rows))[0]
         ratios = []
         for n_components in [1, 3]:
             means = np.tile(X.mean(axis=0), (n_components, 1))
             stack = GaussianStack(means, np.tile(np.cov(X.T), (n_components, 1, 1)))
-            ratios.append(best_time(expected_predict, stack, model, rows, n_runs=3) / base)
+            ratios.append(fastest(partial(expected_predict, stack, model, rows))[0] / base)
         print(
             f"{n_columns:>4} columns: {base:.3f} s; K = 1: {ratios[0]:.2f}, K = 3: {ratios[1]:.2f}"
         )
@@ -96,11 +88,12 @@ def gram_matrix(stack, X):
 def time_the_rest(rng):
     X = with_holes(rng, correlated_rows(rng, 2000, 10))
     stack = GaussianStack(rng.normal(size=(3, 10)), np.tile(np.eye(10), (3, 1, 1)))
-    seconds = best_time(gram_matrix, stack, X, n_runs=1)
+    seconds = fastest(partial(gram_matrix, stack, X), 1)[0]
     print(f"Gram matrix of 2000 x 10 rows with holes, K = 3: {seconds:.2f} s")
     for n_components in [3, "bic"]:
         density = GaussianMixtureDensity(n_components=n_components, random_state=0)
-        print(f"fit, n_components={n_components}: {best_time(density.fit, X, n_runs=1):.2f} s")
+        seconds, _ = fastest(partial(density.fit, X), 1)
+        print(f"fit, n_components={n_components}: {seconds:.2f} s")
 
 
 if __name__ == "__main__":

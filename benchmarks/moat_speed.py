@@ -14,29 +14,19 @@ import resource
 import time
 
 import numpy as np
+from _timing import fastest
 from twenty import load
 
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.trees import Schedule, StateLayout, learn_all_trees, start_training
 
-_ROUNDS = 3
 _THREAD_ROUNDS = 25
-
-
-def fastest(function, clock=time.process_time):
-    """Least time of a few rounds: processor time, so that other processes disturb little."""
-    times = []
-    for _ in range(_ROUNDS):
-        start = clock()
-        function()
-        times.append(clock() - start)
-    return min(times)
 
 
 def dgemm_speed(size=1000):
     """Floating point operations per second of one thread."""
     matrix = np.random.default_rng(0).random((size, size))
-    return 2 * size**3 / fastest(lambda: matrix @ matrix)
+    return 2 * size**3 / fastest(lambda: matrix @ matrix)[0]
 
 
 def gradient_epoch(training, codes, n_jobs):
@@ -70,9 +60,9 @@ def report_epochs(name, speed):
     laplacians = training.mixture.components[0].laplacians()
     unit = n_rows * n_variables**3 / speed
     seconds = {
-        "gradient": fastest(lambda: gradient_epoch(training, codes, 1)),
-        "log-likelihood": fastest(lambda: laplacians.log_partitions(codes)),
-        "cholesky+inv": fastest(lambda: plain_epoch(laplacians, codes)),
+        "gradient": fastest(lambda: gradient_epoch(training, codes, 1))[0],
+        "log-likelihood": fastest(lambda: laplacians.log_partitions(codes))[0],
+        "cholesky+inv": fastest(lambda: plain_epoch(laplacians, codes))[0],
     }
     print(f"{name}: {n_rows} rows, {n_variables} variables, one thread")
     for what, value in seconds.items():

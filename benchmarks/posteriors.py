@@ -20,11 +20,14 @@ import argparse
 import json
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from _svgd_targets import Funnel
 
 N_PARTICLES = 100
+FUNNEL = Funnel(10)
 RESULTS = Path(__file__).with_suffix(".json")
 SCHOOLS = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
 
@@ -95,15 +98,11 @@ def stochastic_volatility(n=100):
     return log_density, n + 3
 
 
-def funnel(d=10):
+def funnel():
     """Neal's funnel: a log variance and nine coordinates with that variance."""
     import jax.numpy as jnp
 
-    def log_density(x):
-        v = x[0]
-        return -0.5 * (v / 3.0) ** 2 - 0.5 * jnp.sum(x[1:] ** 2) * jnp.exp(-v) - 0.5 * (d - 1) * v
-
-    return log_density, d
+    return partial(FUNNEL.log_prob, exp=jnp.exp), FUNNEL.d
 
 
 CENTERS = np.array([[2.0, 2.0], [-2.0, 2.0], [2.0, -2.0], [-2.0, -2.0]])
@@ -136,8 +135,7 @@ def truth(name, n=40_000):
     """Draws of the target, exact or by a long run of NUTS."""
     rng = np.random.default_rng(0)
     if name.startswith("funnel"):
-        v = 3.0 * rng.normal(size=n)
-        return np.column_stack([v, np.exp(v / 2)[:, None] * rng.normal(size=(n, 9))])
+        return FUNNEL.draw(n, rng)
     if name == "four modes":
         own = CENTERS[rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])]
         return own + np.sqrt(0.6) * rng.normal(size=(n, 2))

@@ -17,6 +17,7 @@ import time
 import warnings
 
 import numpy as np
+from _svgd_targets import Funnel
 from scipy import sparse
 
 from skcircuits import GraphicalSVGDSampler
@@ -160,26 +161,12 @@ def scale_quadrature(seen, n_points=60):
     return mean, p @ np.array(second) - mean**2
 
 
-class Funnel(Target):
-    """Neal's: the first coordinate is the log variance of the others."""
-
-    def __init__(self, d=10):
-        def log_prob(X):
-            return (
-                -(X[:, 0] ** 2) / 18
-                - (d - 1) * X[:, 0] / 2
-                - (X[:, 1:] ** 2).sum(axis=1) * np.exp(-X[:, 0]) / 2
-            )
-
-        def score(X):
-            precision = np.exp(-X[:, :1])
-            squares = (X[:, 1:] ** 2).sum(axis=1)
-            first = -X[:, 0] / 9 - (d - 1) / 2 + squares * precision[:, 0] / 2
-            return np.column_stack([first, -X[:, 1:] * precision])
-
-        near = [[*range(1, d)], *[[0]] * (d - 1)]
-        variance = np.r_[9.0, np.full(d - 1, np.exp(4.5))]
-        super().__init__(score, log_prob, near, np.zeros(d), variance)
+def funnel(d=10):
+    """Neal's funnel: every coordinate beside the log variance depends on it alone."""
+    model = Funnel(d)
+    near = [[*range(1, d)], *[[0]] * (d - 1)]
+    variance = np.r_[9.0, np.full(d - 1, np.exp(4.5))]
+    return Target(model.score, model.log_prob, near, np.zeros(d), variance)
 
 
 TARGETS = {
@@ -189,7 +176,7 @@ TARGETS = {
     "AR(1) .99, 100": lambda: Target.gaussian(autoregression(0.99, 100), np.zeros(100)),
     "latent AR(1) .95, 60": latent_autoregression,
     "state space, 50 steps": state_space,
-    "funnel, 10": Funnel,
+    "funnel, 10": funnel,
 }
 LARGE = {
     "Laplacian chain 2000": lambda: Target.gaussian(laplacian(2000), np.full(2000, 5.0)),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from _svgd_targets import Funnel
 
 from benchmarks.stein_scores import random_mixture
 from skcircuits import BBISWeighter
@@ -81,17 +82,8 @@ def banana(d, bend):
 
 
 def funnel(d, scale):
-    def score(X):
-        v, x = X[:, :1], X[:, 1:]
-        squares = np.exp(-v) * (x**2).sum(axis=1, keepdims=True)
-        along = -v / scale**2 + 0.5 * (squares - (d - 1))
-        return np.hstack([along, -x * np.exp(-v)])
-
-    def draw(n, rng):
-        v = scale * rng.normal(size=(n, 1))
-        return np.hstack([v, np.exp(0.5 * v) * rng.normal(size=(n, d - 1))])
-
-    return Target(score, draw)
+    model = Funnel(d, scale)
+    return Target(model.score, model.draw)
 
 
 def log_gamma(shape, d):
