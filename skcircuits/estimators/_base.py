@@ -90,17 +90,6 @@ def fit_context(fit):
     fitted attributes are those of the model before, all of them, or there are none. What a fit
     grows in place (``_grown_in_place``, names of attributes) is dropped. Where memory ends, the
     error has a note that says what would need less.
-
-    Parameters
-    ----------
-    fit : callable
-        The method ``fit`` or ``partial_fit`` of an estimator with
-        ``_parameter_constraints``.
-
-    Returns
-    -------
-    callable
-        The decorated method.
     """
     checked = _fit_context(prefer_skip_nested_validation=True)(with_callbacks(fit))
 
@@ -122,25 +111,7 @@ def fit_context(fit):
 
 
 def check_weights(sample_weight, X):
-    """Validate sample weights.
-
-    Parameters
-    ----------
-    sample_weight : array-like of shape (n,) or None
-        Non-negative weights.
-    X : ndarray of shape (n, d)
-        The rows they belong to.
-
-    Returns
-    -------
-    ndarray of shape (n,) or None
-        The weights as floats, None stays None.
-
-    Raises
-    ------
-    ValueError
-        If a weight is negative or not finite, none is positive, or they are too large.
-    """
+    """Validate weights of the rows X as floats of shape (n,): finite, some positive; None stays None."""
     if sample_weight is None:
         return None
     given = float_array(sample_weight, "sample_weight")
@@ -163,36 +134,12 @@ def check_weights(sample_weight, X):
 
 
 def feature_names(estimator, input_features=None):
-    """Give the names of the input columns.
-
-    Parameters
-    ----------
-    estimator : estimator
-        A fitted one.
-    input_features : array-like of str, default=None
-        Names that must agree with those of fit.
-
-    Returns
-    -------
-    ndarray of str
-        Names of fit, else `input_features`, else x0, x1, ...
-    """
+    """Names of the input columns: those of fit, else `input_features`, else x0, x1, ..."""
     return _check_feature_names_in(estimator, input_features)
 
 
 def make_generator(random_state):
-    """Turn scikit-learn's `random_state` into a generator.
-
-    Parameters
-    ----------
-    random_state : int, RandomState or None
-        As everywhere in scikit-learn.
-
-    Returns
-    -------
-    numpy.random.Generator
-        Seeded from `random_state`.
-    """
+    """Turn scikit-learn's `random_state` into a NumPy generator."""
     return as_generator(check_random_state(random_state))
 
 

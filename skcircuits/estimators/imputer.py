@@ -399,11 +399,6 @@ def _imputation_bounds(min_value, max_value, X, schema):
     """Lower and upper bounds of what is imputed per column, each of shape (d,).
 
     `X` are encoded training rows; categorical and unbounded columns have infinite bounds.
-
-    Raises
-    ------
-    ValueError
-        If a bound has another shape, or a lower one exceeds the upper one.
     """
     low = _bound("min_value", min_value, X, schema, -np.inf, np.fmin)
     high = _bound("max_value", max_value, X, schema, np.inf, np.fmax)

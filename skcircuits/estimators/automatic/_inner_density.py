@@ -86,18 +86,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return encoded[chosen], None if sample_weight is None else sample_weight[chosen]
 
     def _as_known(self, encoded):
-        """Take numbers that the density never saw for missing, as labels are.
-
-        Parameters
-        ----------
-        encoded : ndarray of shape (n, d)
-            Encoded rows with missing cells.
-
-        Returns
-        -------
-        ndarray of shape (n, d)
-            What the density makes of them.
-        """
+        """Take numbers that the density never saw for missing, as categories are; (n, d) of (n, d)."""
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         return fitted._known(encoded) if isinstance(fitted, BaseDensity) else encoded
 

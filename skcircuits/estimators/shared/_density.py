@@ -460,20 +460,7 @@ def _log_unseen_mass(rows, cardinalities):
 
 
 def check_observed(X, sample_weight=None):
-    """Refuse to learn from nothing.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Encoded rows.
-    sample_weight : ndarray of shape (n,), default=None
-        Their weights.
-
-    Raises
-    ------
-    ValueError
-        If no row of positive weight has an observed cell.
-    """
+    """Refuse encoded rows (n, d) of which none of positive weight has an observed cell."""
     observed = ~np.isnan(X)
     if not (observed if sample_weight is None else observed[sample_weight > 0]).any():
         what = "X" if sample_weight is None else "rows of positive weight"

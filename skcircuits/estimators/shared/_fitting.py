@@ -19,18 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 class FitResult:
     """How a fit loop ended.
 
-    Attributes
-    ----------
-    state : object
-        The best state (by score), or the last one where there is no score.
-    n_iter : int
-        Number of steps taken.
-    converged : bool
-        False after Ctrl-C, after a stop by a callback, and when `max_iter` came first.
-    scores : list of float
-        The score after each step; empty where there is no score.
-    finished : object
-        What `finish` made of the state; None where there is no `finish`, or Ctrl-C came first.
+    `state` is the best one by score, else the last; `scores` has one per step; `finished` is what
+    `finish` made of the state, None where Ctrl-C came first. `converged` is false after Ctrl-C,
+    after a stop by a callback, and when `max_iter` came first.
     """
 
     state: Any = None
@@ -56,49 +47,16 @@ def drive(
 ):
     """Run a learner to its end and keep the best state.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Whose fit this is; its ``verbose`` and its callbacks are served.
-    steps : iterable
-        Yields the learner's state after each step.
-    max_iter : int, default=None
-        Most steps to take. None: the learner ends by itself, which is convergence.
-    score : callable, default=None
-        ``score(state)``, a float, higher is better: the best state is returned. None: the
-        last state is the best.
-    tol : float, default=0.0
-        Least improvement of the score that counts for `n_iter_no_change`.
-    n_iter_no_change : int, default=None
-        Stop when that many steps in a row have not improved the score. None: never.
-    attributes : callable, default=None
-        ``attributes(state)``, a dict of the fitted attributes of `estimator` at that state,
-        for callbacks that evaluate it during the fit.
-    progress : callable, default=None
-        ``progress(state)``, what verbose lines tell of a state. None: its score.
-    X : ndarray of shape (n, d), default=None
-        Encoded training data, for callbacks.
-    context : CallbackContext, default=None
-        Task whose steps these are, where one fit runs several loops. None: the whole fit.
-    finish : callable, default=None
-        ``finish(state)``, the work that remains once the steps are over, where it is long
-        enough to be interrupted.
+    `steps` yields the learner's state after each step; that it ends by itself is convergence.
+    Functions of a state: `score`, a float, higher is better; `attributes`, the fitted attributes
+    of `estimator` at that state, for callbacks that evaluate it during the fit; `progress`, what
+    verbose lines tell instead of the score; `finish`, the work that remains once the steps are
+    over, where it is long enough to be interrupted. Stops when `n_iter_no_change` steps in a row
+    have not improved the score by `tol`. `context` is the task whose steps these are, where one
+    fit runs several loops; `X` (n, d) are the encoded rows, for callbacks.
 
-    Returns
-    -------
-    FitResult
-        Best state, number of steps, and whether the learner converged.
-
-    Raises
-    ------
-    KeyboardInterrupt, FloatingPointError
-        Only before the first step has ended; later the best state so far is kept.
-
-    Warns
-    -----
-    ConvergenceWarning
-        After Ctrl-C, when the learner broke down numerically, and when `max_iter` came before
-        convergence.
+    Before the first step has ended, Ctrl-C and numerical errors are raised; later the best state
+    so far is returned with a ConvergenceWarning, as when `max_iter` came before convergence.
     """
     keeper = _Keeper(score, tol, n_iter_no_change)
     tasks = _Tasks(estimator, max_iter, X, context)

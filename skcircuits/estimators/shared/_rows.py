@@ -103,30 +103,11 @@ class ValidationMixin:
 
 
 def with_possible_evidence(answer, X, is_impossible, consequence):
-    """Answer a query about rows; impossible ones are answered as if nothing was observed.
+    """Answer a query about encoded rows (n, d); impossible ones as if nothing was observed.
 
-    Parameters
-    ----------
-    answer : callable
-        ``answer(X)`` raises ZeroProbabilityError if it cannot answer for impossible rows.
-    X : ndarray of shape (n, d)
-        Encoded rows.
-    is_impossible : callable
-        ``is_impossible(X)``, of shape (n,): which rows `answer` cannot answer for.
-    consequence : str
-        What becomes of such rows, for the warning.
-
-    Returns
-    -------
-    answer : object
-        The answer.
-    impossible : ndarray of int
-        Positions of the rows that were answered without their observed cells.
-
-    Warns
-    -----
-    UserWarning
-        If there are such rows.
+    ``answer(X)`` raises ZeroProbabilityError if it cannot answer for the rows that
+    ``is_impossible(X)``, of shape (n,), tells; the warning about them says the `consequence`. Gives
+    the answer and the indices of these rows.
     """
     try:
         return answer(X), np.empty(0, dtype=np.int64)
@@ -146,26 +127,9 @@ def with_possible_evidence(answer, X, is_impossible, consequence):
 
 
 def completed_or_marginal(complete, X, circuit):
-    """Complete rows; impossible ones from the marginal distribution, observed cells kept.
+    """Complete encoded rows by ``complete(X)``, shape (..., n, d).
 
-    Parameters
-    ----------
-    complete : callable
-        ``complete(X)``, of shape (..., n, d), completes the missing cells of rows.
-    X : ndarray of shape (n, d)
-        Encoded rows.
-    circuit : Circuit
-        Tells which rows are impossible.
-
-    Returns
-    -------
-    ndarray of shape (..., n, d)
-        The completed rows.
-
-    Warns
-    -----
-    UserWarning
-        If some rows are impossible.
+    Impossible rows are warned of and completed from the marginal distribution, observed cells kept.
     """
 
     def is_impossible(rows):
