@@ -111,7 +111,7 @@ def fit_context(fit):
 
 
 def check_weights(sample_weight, X):
-    """Validate weights of the rows X as floats of shape (n,): finite, some positive; None stays None."""
+    """Weights of the rows X as floats of shape (n,): finite, some positive. None stays None."""
     if sample_weight is None:
         return None
     given = float_array(sample_weight, "sample_weight")

@@ -86,7 +86,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return encoded[chosen], None if sample_weight is None else sample_weight[chosen]
 
     def _as_known(self, encoded):
-        """Take numbers that the density never saw for missing, as categories are; (n, d) of (n, d)."""
+        """Take numbers that the density never saw for missing, as it does categories; (n, d)."""
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         return fitted._known(encoded) if isinstance(fitted, BaseDensity) else encoded
 
