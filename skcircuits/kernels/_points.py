@@ -27,6 +27,7 @@ from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
+from skcircuits.kernels._policy import MAX_FRACTION, ROW_BYTES, TABLE_BYTES
 from skcircuits.kernels.families._structure import Combination, KernelStructure, Part, value_of
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,
@@ -40,12 +41,6 @@ from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
 Tables = dict[Scope, FloatArray]
-# Values of all units for a block of rows and all points stay near the cache.
-BLOCK_BYTES = 2**23
-# Tables are read and written one by one, so larger blocks stay fast.
-TABLE_BYTES = 2**26
-# Tables of distinct points pay when they leave at most this fraction of the values.
-MAX_FRACTION = 0.5
 
 
 @dataclass(frozen=True)
@@ -471,7 +466,7 @@ def _row_blocks(
             for rows, values in blocks(X[:, columns], points[:, columns]):
                 yield rows, group, values
             return
-    n_rows = max(1, BLOCK_BYTES // (8 * kernel.plan.n_units * max(1, len(points))))
+    n_rows = max(1, ROW_BYTES // (8 * kernel.plan.n_units * max(1, len(points))))
     for block in row_slices(len(X), n_rows):
         yield np.arange(block.start, block.stop), None, None
 

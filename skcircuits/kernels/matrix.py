@@ -18,6 +18,13 @@ from skcircuits.kernels._points import (
     multiply_by_kernel,
     posterior_weights,
 )
+from skcircuits.kernels._policy import (
+    COMPLETE_ROWS,
+    JOINT_COLUMNS,
+    PAIR_ROWS,
+    POINT_BYTES,
+    POINT_ROWS,
+)
 from skcircuits.kernels.families._structure import KernelStructure
 from skcircuits.kernels.families.base import Kernel, require_floats, structure_of
 from skcircuits.kernels.pairs._evaluation import expected_kernels
@@ -34,15 +41,6 @@ from skcircuits.parallel import (
     working_memory_bytes,
 )
 from skcircuits.protocols import MAX_CELL, FloatArray, IntArray
-
-# Values of all units for one row and a block of points stay near the cache.
-POINT_BYTES = 2**24
-# No block takes more rows than this, so that there is work for several processes.
-PAIR_ROWS = 256
-# Joint units factorise each pattern of a row with all of a column block: wide blocks share that.
-JOINT_COLUMNS = 1024
-POINT_ROWS = 1024
-COMPLETE_ROWS = 2048
 
 
 def expected_kernel_matrix(

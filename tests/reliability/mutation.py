@@ -27,8 +27,10 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("skcircuits/circuits", "skcircuits/kernels")
 TESTS = ("tests/circuits", "tests/kernels", "tests/reliability/test_exactness.py")
-# Constants that trade time for time: no result depends on them
-SKIPPED = ("skcircuits/circuits/engine/_policy.py",)
+# Constants that trade time or memory for time stand in files of their own: no result depends on
+# them, on comparisons with them or on the size of a block that is reckoned from them.
+POLICIES = ("skcircuits/circuits/_policy.py", "skcircuits/kernels/_policy.py")
+LOWER_POLICY = {"BLOCK_BYTES"}  # of numerics
 SECONDS = 90  # of the processor
 # Tests of one change: of the mirrored folder, and others
 MAX_TESTS = (120, 300)
@@ -53,8 +55,25 @@ class Mutant(NamedTuple):
     text: str
 
 
-def mutants_of(path):
-    """All small changes of one module, left out where they only change words or types."""
+def policy_names():
+    """Names of the constants of the cost policy."""
+    modules = [ast.parse((ROOT / path).read_text()) for path in POLICIES]
+    names = {n.id for module in modules for n in ast.walk(module) if isinstance(n, ast.Name)}
+    return LOWER_POLICY | {name for name in names if name.isupper()}
+
+
+def is_policy(node, names):
+    """Whether a node compares with a constant of the cost policy, or reckons a block's size."""
+    if isinstance(node, ast.Call):
+        may = isinstance(node.func, ast.Name) and node.func.id in ("max", "min", "row_slices")
+    else:
+        is_division = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+        may = is_division or isinstance(node, ast.Compare)
+    return may and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
+
+
+def mutants_of(path, names):
+    """All small changes of one module, without those of words, types and the cost policy."""
     source = (ROOT / path).read_text()
     starts = np.cumsum([0] + [len(line) for line in source.splitlines(keepends=True)])
 
@@ -74,6 +93,8 @@ def mutants_of(path):
     def walk(node):
         skipped = ast.Raise | ast.AnnAssign | ast.Import | ast.ImportFrom | ast.arg | ast.JoinedStr
         if isinstance(node, skipped) and not getattr(node, "value", None):
+            return
+        if is_policy(node, names) or (isinstance(node, ast.keyword) and node.arg == "strict"):
             return
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             yield from between(node.left, node.comparators[0], node.ops[0])
@@ -209,12 +230,10 @@ def main():
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "conftest.py"):
         shutil.copy(ROOT / name, tree)
-    everything = []
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if str(path.relative_to(ROOT)) in SKIPPED:
-                continue
-            everything += mutants_of(str(path.relative_to(ROOT)))
+    paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    names = [str(path.relative_to(ROOT)) for path in paths]
+    constants = policy_names()
+    everything = [m for name in names if name not in POLICIES for m in mutants_of(name, constants)]
     rng = np.random.default_rng(options.seed)
     order = rng.permutation(len(everything))[: options.n_mutants]
     log = options.work_dir / f"mutants-{options.seed}.tsv"

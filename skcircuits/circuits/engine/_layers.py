@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from skcircuits.circuits.engine._policy import MANY_VALUES
+from skcircuits.circuits._policy import MANY_VALUES
 from skcircuits.numerics._arrays import Rows, Scatter, as_run
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 

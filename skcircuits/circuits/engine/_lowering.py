@@ -21,14 +21,14 @@ from operator import attrgetter
 
 import numpy as np
 
-from skcircuits.circuits.engine._layers import BlockLayer, ProductLayer, SumLayer, SumWeights
-from skcircuits.circuits.engine._passes import MIN_ROOT, can_be_linear, run_steps
-from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._policy import (
+from skcircuits.circuits._policy import (
     LOOKUP_TABLES,
     MAX_BATCH_VALUES,
     MIN_ROWS_PER_STEP,
 )
+from skcircuits.circuits.engine._layers import BlockLayer, ProductLayer, SumLayer, SumWeights
+from skcircuits.circuits.engine._passes import MIN_ROOT, can_be_linear, run_steps
+from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._tables import CodeBook, tabulated
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs.base import DiscreteInputLayer

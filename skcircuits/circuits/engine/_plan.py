@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from skcircuits.circuits._policy import BATCH_ROWS, MAX_BATCH_VALUES, MIN_BLOCK
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
-from skcircuits.circuits.engine._policy import BATCH_ROWS, MAX_BATCH_VALUES, MIN_BLOCK
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
 from skcircuits.circuits.structure.units import Product, Sum, Unit, UnitList, topological_order

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from skcircuits.circuits._policy import TRACE_TABLES, TableBudget
 from skcircuits.circuits.engine._passes import (
     Move,
     best_edges,
@@ -28,7 +29,6 @@ from skcircuits.circuits.engine._passes import (
     trace,
 )
 from skcircuits.circuits.engine._plan import Plan, compile_plan
-from skcircuits.circuits.engine._policy import TRACE_TABLES, TableBudget
 from skcircuits.circuits.inputs.base import Box, DiscreteInputLayer, InputUnit, StateFlows
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.numerics._random import InverseCdf, RandomNumbers

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtr, owens_t
 
+from skcircuits.circuits._policy import BOX_CASES
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import log_ndtr_difference, logsumexp
 from skcircuits.numerics._gaussian_stack import GaussianStack
@@ -18,7 +19,6 @@ _DROP = 40.0  # nats below its peak from where on an integrand is left out
 _FAR = 1e140  # standard deviations from where on no mass is left, and whose square is still a float
 _FLAT = 1e-3  # nats that may be between a peak and what is taken for it
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
-_BLOCK_CASES = 256  # boxes integrated at once
 _FAR_OUT = 9.0  # standard deviations beyond which there is less mass than 1e-18
 _REACH = 40.0  # standard deviations beyond which floats see no mass
 _LEAST_MASS = 1e-5  # of a rectangle, for ten digits of a sum of absolute errors
@@ -59,9 +59,9 @@ def log_box_probability(
             )
         if n_bounded == 0:
             continue
-        for start in range(0, len(group.rows), _BLOCK_CASES):
-            rows = group.rows[start : start + _BLOCK_CASES]
-            columns = group.observed[group.pattern[start : start + _BLOCK_CASES]].T
+        for start in range(0, len(group.rows), BOX_CASES):
+            rows = group.rows[start : start + BOX_CASES]
+            columns = group.observed[group.pattern[start : start + BOX_CASES]].T
             ends = lower[rows], upper[rows]
             result[:, rows] = _standardized_boxes(stack, *ends, columns, least_mass)
     result[:, (upper <= lower).any(axis=1)] = -np.inf

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from skcircuits.circuits._policy import MIN_RUN_ROWS
 from skcircuits.circuits.inputs.base import (
     Box,
     DiscreteInputLayer,
@@ -33,9 +34,6 @@ from skcircuits.exceptions import CircuitPropertyError, must, require_count
 from skcircuits.numerics._arrays import float_array, is_number
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-
-# From so many rows on one lookup per variable is faster than one for all units.
-MIN_RUN_ROWS = 64
 
 
 class DiscreteLayer(DiscreteInputLayer):

@@ -21,9 +21,9 @@ from operator import methodcaller
 
 import numpy as np
 
+from skcircuits.circuits._policy import BATCH_ROWS, MANY_ROWS, MAX_EDGE_GROWTH, MAX_KEPT
 from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.engine._plan import Plan, compile_plan
-from skcircuits.circuits.engine._policy import BATCH_ROWS, MANY_ROWS, MAX_EDGE_GROWTH
 from skcircuits.circuits.inputs import Box, BoxMasses
 from skcircuits.circuits.queries._conditioning import marginalize
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
@@ -33,8 +33,6 @@ from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 _Terms = list[tuple[float, tuple[Unit, ...]]]
-# Circuits of the bounded variables that are kept.
-MAX_KEPT = 64
 # What masses of input units may miss. Results above some fraction of the whole are exact
 # nevertheless; results below another may have lost digits to underflow.
 INPUT_ERROR = 1e-15

@@ -11,6 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from skcircuits.circuits._policy import (
+    BATCH_DRAWS,
+    MANY_ROWS,
+    MAX_PAIRS,
+    MAX_TRACE_VALUES,
+    MIN_PAIRS,
+)
 from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.engine._passes import (
     EdgeChoice,
@@ -22,13 +29,6 @@ from skcircuits.circuits.engine._passes import (
     trace,
 )
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._policy import (
-    BATCH_DRAWS,
-    MANY_ROWS,
-    MAX_PAIRS,
-    MAX_TRACE_VALUES,
-    MIN_PAIRS,
-)
 from skcircuits.circuits.engine._tables import tabulated
 from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.numerics._random import DrawSource, InverseCdf, RowStreams, draw_source

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from skcircuits.circuits._policy import MANY_ROWS, MIN_TABLE_EDGES
 from skcircuits.circuits.engine._lowering import LoweredPlan, lower
 from skcircuits.circuits.engine._passes import backward, input_flows, linear_values, log_values
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._policy import MANY_ROWS, MIN_TABLE_EDGES
 from skcircuits.circuits.engine._tables import tabulated
 from skcircuits.circuits.inputs.base import (
     DifferentiableLayer,

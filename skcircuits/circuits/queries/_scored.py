@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from skcircuits.circuits._policy import MAX_SCORED_VALUES
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
 from skcircuits.circuits.engine._passes import PendingPairs
 from skcircuits.circuits.engine._plan import Plan
@@ -28,9 +29,6 @@ from skcircuits.circuits.queries._score_polynomials import (
 )
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-
-# Numbers in the tables of a batch of draws
-MAX_VALUES = 2**21
 
 
 class ScoredCircuit:
@@ -160,7 +158,7 @@ class ScoredCircuit:
         drawn = np.full((n_draws, self._known.X.shape[1]), np.nan)
         choice = _Random(rng)
         trace = _Trace(self._plan, self._polynomials, self._layers, self._scores, choice)
-        for rows in row_slices(n_draws, max(1, MAX_VALUES // len(self._reached))):
+        for rows in row_slices(n_draws, max(1, MAX_SCORED_VALUES // len(self._reached))):
             own = drawn[rows]
             reached = np.repeat(self._reached[None], len(own), axis=0)
             trace.fill(own, reached)

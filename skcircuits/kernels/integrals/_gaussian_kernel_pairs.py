@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcircuits.kernels._policy import GAUSSIAN_PAIR_BYTES
 from skcircuits.numerics._factor_stack import FactorBlock, FactorStack, factor_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
 from skcircuits.numerics._small_cholesky import (
@@ -29,8 +30,6 @@ from skcircuits.numerics._small_cholesky import (
     log_diagonal,
 )
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-
-_BLOCK_BYTES = 1 << 22
 
 
 def log_expected_rbf_pairs(
@@ -174,7 +173,7 @@ def factor_rbf_blocks(
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Log expected kernels (K, p, m) of some rows and all points (m, d), block by block."""
     per_row = 8 * max(1, len(points)) * (stack.n_factors + stack.n_components + 1)
-    n_rows = max(8, _BLOCK_BYTES // per_row)
+    n_rows = max(8, GAUSSIAN_PAIR_BYTES // per_row)
     # Components with a covariance in common are centred alike
     sharers = [np.flatnonzero(stack.shape == g) for g in range(len(stack.loadings))]
     centred = [_CentredPoints.of(points, stack.means[own].mean(axis=0)) for own in sharers]

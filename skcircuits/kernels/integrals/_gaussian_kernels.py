@@ -15,6 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.kernels._policy import (
+    FORM_BYTES,
+    GAUSSIAN_BYTES,
+    MAX_PRODUCT_COLUMNS,
+    PATTERN_BYTES,
+)
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import (
     factor_rbf_blocks,
     log_expected_rbf_pairs,
@@ -38,12 +44,6 @@ MAX_REACH = 1e100  # of gamma in units of a column
 # Of a kernel's exponent between rows or points and the means, up to which its square may be
 # expanded: rounding errors stay below 1e-9.
 _MAX_EXPANDED = 1e6
-_BLOCK_BYTES = 1 << 20  # bytes of temporaries per block
-# Up to this many columns one matrix product over the d (d + 1) / 2 products of
-# coordinates is faster than a triangular product per pattern.
-MAX_PRODUCT_COLUMNS = 22
-_PATTERN_BYTES = 1 << 22  # gathered points of a block of patterns stay in the cache
-_FORM_BYTES = 1 << 22  # forms of many patterns at once, which products need
 _BAND = 8  # triangular products skip the upper triangle in bands of so many rows
 
 
@@ -208,7 +208,7 @@ def _sums_of_products_and_forms(
 
 def _rows_per_block(n_components: int, n_points: int) -> int:
     """Rows whose values under all components stay in the cache."""
-    return max(1, _BLOCK_BYTES // (8 * n_components * max(1, n_points)))
+    return max(1, GAUSSIAN_BYTES // (8 * n_components * max(1, n_points)))
 
 
 def _smoothed(
@@ -328,7 +328,7 @@ def quadratic_forms(
     n_components, n_points, n_columns = points.scaled.shape
     size = len(roots)
     by_pattern = roots.reshape(size, size, n_components, group.n_patterns)
-    step = max(1, _FORM_BYTES // (8 * n_components * max(1, n_points)))
+    step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
     for number, block in enumerate(group.blocks(step)):
         own = by_pattern[..., number * step : number * step + block.n_patterns]
         if n_columns <= MAX_PRODUCT_COLUMNS:
@@ -387,7 +387,7 @@ def _pattern_blocks(
     group: PatternGroup, numbers_per_pattern: int
 ) -> Iterator[tuple[slice, PatternGroup]]:
     """Cut a group into blocks whose temporaries stay in the cache."""
-    n_patterns = max(1, _PATTERN_BYTES // (16 * numbers_per_pattern))
+    n_patterns = max(1, PATTERN_BYTES // (16 * numbers_per_pattern))
     for i, block in enumerate(group.blocks(n_patterns)):
         yield slice(i * n_patterns, i * n_patterns + block.n_patterns), block
 

@@ -16,6 +16,7 @@ from scipy.special import erfc, erfcx
 
 from skcircuits.circuits.inputs import PiecewisePolynomial, PiecewisePolynomialLayer
 from skcircuits.circuits.inputs.polynomial._pieces import PieceLocator, PolynomialPieces
+from skcircuits.kernels._policy import PIECE_VALUES
 from skcircuits.kernels.families._structure import Monomial
 from skcircuits.kernels.families.product import RBF, Laplacian
 from skcircuits.kernels.integrals.registry import register_expectation
@@ -24,8 +25,6 @@ from skcircuits.protocols import FloatArray, IntArray
 # What is smaller than exp(-DECAY) times the largest value is left out.
 DECAY = 40.0
 N_NODES = 30
-# Values held at once.
-BLOCK = 2**20
 # Pairs: nodes per interval, and the longest interval in units of the kernel's length.
 PAIR_NODES = 12
 PAIR_STEP = 1.5
@@ -97,7 +96,7 @@ def _sum_over_pieces(
         kernel, pieces.rates[first], pieces.starts[first, None] - s
     )
     own, place = _pieces_of(pieces, units)
-    step = max(1, BLOCK // (N_NODES * max(1, len(s))))
+    step = max(1, PIECE_VALUES // (N_NODES * max(1, len(s))))
     for start in range(0, len(own), step):
         block = slice(start, start + step)
         np.add.at(expected, place[block], _over_polynomials(pieces, own[block], kernel, s))

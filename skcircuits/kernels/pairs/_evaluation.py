@@ -18,6 +18,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.structure.units import Scope
+from skcircuits.kernels._policy import CACHE_NUMBERS, JOINT_NUMBERS, SHARED_NUMBERS, SMALLEST_GAIN
 from skcircuits.kernels.families._structure import Combination, value_of
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,
@@ -45,15 +46,6 @@ from skcircuits.kernels.pairs._sides import (
 )
 from skcircuits.parallel import row_slices, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
-
-# Numbers in the largest array of a block of pairs: they stay in the cache.
-CACHE_NUMBERS = 3 * 2**15
-# The same for joint units: conditioning them on the rows of a block costs more than memory.
-JOINT_NUMBERS = 2**22
-# Numbers in the values of a region that are computed before all blocks, and gathered by them.
-SHARED_NUMBERS = 2**19
-# Pairs of circuits per pair of distinct ones that make the detour pay.
-SMALLEST_GAIN = 4
 
 Values = dict[Scope, FloatArray]
 Inputs = tuple[InputLayer, IntArray]

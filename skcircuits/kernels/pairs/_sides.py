@@ -18,6 +18,7 @@ from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.structure.units import Scope
+from skcircuits.kernels._policy import TABLE_STATES
 from skcircuits.kernels.pairs._plan import (
     BasePairing,
     KernelPlan,
@@ -28,9 +29,6 @@ from skcircuits.kernels.pairs._plan import (
 )
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import FloatArray, IntArray
-
-# Up to this many states a table is smaller than the values of most pairs of units.
-TABLE_STATES = 16
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Categorical, Circuit, Product, Sum
-from skcircuits.circuits.engine._policy import MAX_EDGE_GROWTH
+from skcircuits.circuits._policy import MAX_EDGE_GROWTH
 from skcircuits.circuits.queries._boxes import flatten
 from skcircuits.circuits.structure.units import topological_order
 from tests.reference.random_circuits import random_circuit, random_rows

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product, Sum
+from skcircuits.circuits._policy import TRACE_TABLES
 from skcircuits.circuits.engine import _tables
 from skcircuits.circuits.engine._passes import (
     feedforward,
@@ -13,7 +14,6 @@ from skcircuits.circuits.engine._passes import (
     log_values,
 )
 from skcircuits.circuits.engine._plan import compile_plan
-from skcircuits.circuits.engine._policy import TRACE_TABLES
 from skcircuits.circuits.engine._tables import JointTableLayer, tabulated
 from skcircuits.circuits.queries import _completion, _marginals
 from skcircuits.circuits.queries._completion import sample_completions

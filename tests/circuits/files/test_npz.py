@@ -11,7 +11,7 @@ import joblib
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Indicator
+from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Indicator, Sum
 from skcircuits.exceptions import CircuitFileError
 from tests.reference.random_circuits import random_circuit
 
@@ -53,6 +53,12 @@ def test_round_trips_keep_every_digit(seed, path):
     assert (loaded.n_units, loaded.n_edges) == (circuit.n_units, circuit.n_edges)
     for other in (pickle.loads(pickle.dumps(circuit)), _through_joblib(circuit)):
         np.testing.assert_array_equal(other.log_prob(X), circuit.log_prob(X))
+
+
+def test_one_sum_over_all_other_units(path):
+    circuit = Circuit(Sum([Bernoulli(0, p) for p in (0.1, 0.2, 0.7)], weights=[0.2, 0.3, 0.5]))
+    circuit.save(path)
+    np.testing.assert_array_equal(Circuit.load(path).log_prob([[1.0]]), circuit.log_prob([[1.0]]))
 
 
 def _through_joblib(circuit):

@@ -59,6 +59,8 @@ def test_log_probabilities_of_one_and_zero(write):
     """Rounding of writers may put log p a little above 0; -inf is a probability of zero."""
     circuit = Circuit.from_psdd(write("psdd 1\nT 0 0 1 1e-17\n"))
     np.testing.assert_array_equal(circuit.log_prob([[1.0], [0.0]]), [0.0, -np.inf])
+    circuit = Circuit.from_psdd(write("psdd 1\nT 0 0 1 1e-9\n"))
+    np.testing.assert_array_equal(circuit.log_prob([[1.0], [0.0]]), [0.0, -np.inf])
     circuit = Circuit.from_psdd(write("psdd 1\nT 0 0 1 -inf\n"))
     np.testing.assert_array_equal(circuit.log_prob([[1.0], [0.0]]), [-np.inf, 0.0])
 
@@ -72,6 +74,7 @@ def test_log_probabilities_of_one_and_zero(write):
         "L 9 0 0",
         "T 9 0 1 nan",
         "T 9 0 1 0.5",
+        "T 9 0 1 1e-5",
         "T 9 0 1",
         "D 9 1 2 0 2 -1.0",
         "D 9 1 1 0 77 -1.0",

@@ -5,6 +5,7 @@ from math import factorial
 
 import numpy as np
 import pytest
+from numpy.polynomial.legendre import leggauss
 from numpy.testing import assert_allclose
 from scipy.stats import erlang, ks_2samp, norm
 
@@ -287,6 +288,89 @@ def test_integers_are_taken_one_by_one(factors, low, high):
     assert_allclose(np.exp(conditioned.log_mass()[0]), both[inside].sum(), rtol=1e-9, atol=1e-15)
     sums = np.round(conditioned.sample(np.array([2000]), np.random.default_rng(0))) @ factors
     assert ((sums >= low) & (sums <= high)).all()
+
+
+@pytest.mark.parametrize("factors", [(1.0, 0.5), (-1.0, 1.0), (0.3, -4.0)])
+def test_one_column_of_integers_beside_a_continuous_one(factors):
+    components = [(0.3, (0.2, 1.5), (2.0, 0.6)), (0.7, (-1.0, 0.8), (0.3, 2.0))]
+    circuit = Circuit(
+        Sum(
+            [Product([Gaussian(0, *x), Gaussian(1, *y)]) for _, x, y in components],
+            weights=[weight for weight, *_ in components],
+        )
+    )
+    low, high, least = -1.3, 3.6, -0.4
+    grid = np.arange(-30.0, 31.0)
+    ends = np.sort((np.array([low, high])[:, None] - factors[0] * grid) / factors[1], axis=0)
+    expected, first, second = 0.0, 0.0, 0.0
+    for weight, x, y in components:
+        inner = norm.cdf(ends[1], *y) - norm.cdf(
+            np.minimum(np.maximum(ends[0], least), ends[1]), *y
+        )
+        inner = np.where(ends[1] > least, inner, 0.0)
+        # From 2 on, as the lower bound of the first column says
+        masses = weight * masses_of_integers(*x, grid) * inner * (grid >= 2.0)
+        expected += masses.sum()
+        first += masses @ grid
+        second += masses @ grid**2
+    conditioned = given(circuit, (factors, low, high), lower=[1.5, least], integers=[0])
+    assert_allclose(np.exp(conditioned.log_mass()[0]), expected, rtol=1e-9)
+    drawn = conditioned.sample(np.array([3000]), np.random.default_rng(0))
+    rounded = np.round(drawn[:, 0])
+    sums = factors[0] * rounded + factors[1] * drawn[:, 1]
+    assert ((sums >= low - 1e-9) & (sums <= high + 1e-9)).all()
+    assert (rounded >= 2.0).all() and (drawn[:, 1] >= least).all()
+    mean = first / expected
+    error = np.sqrt((second / expected - mean**2) / 3000)
+    assert abs(rounded.mean() - mean) < 4.5 * error
+
+
+def test_bounds_of_integers_hold_at_once():
+    circuit = Circuit(Gaussian(0, 0.3, 2.0) * Gaussian(1, -0.5, 1.5))
+    bounds = [((2.0, 3.0), -4.0, 7.0), ((1.0, -1.0), -2.0, 2.0), ((1.0, 0.0), -1.0, np.inf)]
+    grid = np.arange(-40.0, 41.0)
+    inside = np.ones((len(grid), len(grid)), dtype=bool)
+    for factors, low, high in bounds:
+        total = factors[0] * grid[:, None] + factors[1] * grid
+        inside &= (total >= low) & (total <= high)
+    both = np.outer(masses_of_integers(0.3, 2.0, grid), masses_of_integers(-0.5, 1.5, grid))
+    found = probability(circuit, *bounds, integers=[0, 1])
+    assert_allclose(found, both[inside].sum(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("factor", [2.0, -0.5])
+def test_a_comparison_of_one_column_is_an_interval(factor):
+    circuit = Circuit(Gaussian(0, 0.3, 2.0) * Gaussian(1, -0.5, 1.5))
+    ends = sorted([-1.0 / factor, 1.5 / factor])
+    expected = (
+        np.diff(norm.cdf([max(ends[0], -0.3), ends[1]], 0.3, 2.0))[0] if ends[1] > -0.3 else 0
+    )
+    found = probability(circuit, ((factor,), -1.0, 1.5), lower=[-0.3, np.nan])
+    assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_observed_cells_move_the_bounds():
+    """Two columns observed: what remains is about one, or about none."""
+    circuit = mixture()
+    X, free = np.array([[0.4, np.nan, 1.2]]), np.full((1, 3), np.nan)
+    known = Evidence(X, Box(free, free.copy()))
+    bound = LinearBound({0: 2.0, 1: -1.5, 2: 0.5}, -1.0, 1.1)
+    found = LinearCircuit(circuit.plan, [(known, [bound])]).log_mass()[0]
+    ends = [(1.1 - 0.8 - 0.6) / -1.5, (-1.0 - 0.8 - 0.6) / -1.5]
+    nodes, weights = leggauss(40)
+    expected = 0.0
+    # Densities are linear between 0, 1, 2 and 3
+    for a, b in ((ends[0], 1.0), (1.0, ends[1])):
+        rows = np.tile(X, (40, 1))
+        rows[:, 1] = a + (b - a) * (nodes + 1.0) / 2.0
+        expected += (b - a) / 2.0 * weights @ np.exp(circuit.log_prob(rows))
+    assert_allclose(np.exp(found), expected, rtol=1e-10)
+    rest = [LinearBound({0: 1.0, 2: 1.0}, *ends) for ends in ((1.5, 1.7), (1.61, 2.0))]
+    possible, impossible = (
+        LinearCircuit(circuit.plan, [(known, [own])]).log_mass()[0] for own in rest
+    )
+    assert_allclose(possible, circuit.log_prob(X)[0], rtol=1e-12)
+    assert impossible == -np.inf
 
 
 def test_integers_that_fit_nowhere_have_no_mass():

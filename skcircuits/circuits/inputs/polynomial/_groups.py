@@ -13,6 +13,7 @@ from math import comb
 
 import numpy as np
 
+from skcircuits.circuits._policy import MANY_NUMBERS, MANY_POINTS, MAX_MASS_TABLE
 from skcircuits.circuits.inputs.base import MIN_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial._pieces import FAR_AWAY, PieceLocator, PolynomialPieces
 from skcircuits.numerics._arrays import Rows
@@ -20,9 +21,8 @@ from skcircuits.protocols import FloatArray, IntArray
 
 # Bound of the relative error of a cumulative mass.
 ROUNDING = 1e-15
-# Slots of the hash table (as a power of two), and the arrays that are worth one.
+# Slots of the hash table, as a power of two.
 _SLOT_BITS = 16
-_MANY_NUMBERS = 4096
 # 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, section 6.4).
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -88,11 +88,6 @@ class CumulativeTable:
         return value
 
 
-# A table of cumulative masses pays for this many points, up to this many bytes.
-MANY_POINTS = 512
-MAX_TABLE = 2**26
-
-
 class PolynomialGroup:
     """The units of one variable, with the union of their point masses.
 
@@ -149,7 +144,7 @@ class PolynomialGroup:
     def _table(self) -> CumulativeTable | None:
         """Table of cumulative masses, made at first use; None where it would be too large."""
         if self._known_table is None and (
-            CumulativeTable.n_bytes(self.pieces, self.locate) <= MAX_TABLE
+            CumulativeTable.n_bytes(self.pieces, self.locate) <= MAX_MASS_TABLE
         ):
             self._known_table = CumulativeTable(self.pieces, self.units, self.locate)
         return self._known_table
@@ -285,7 +280,7 @@ class _GroupIntervals:
         self._lower_place, self._upper_place = np.split(places, 2)
         # Bounds that repeat are worth a table, unless it leaves the memory.
         n_bytes = 8 * len(self._points) * len(group.units)
-        self._do_repeat = len(self._points) <= len(lower) and n_bytes <= MAX_TABLE
+        self._do_repeat = len(self._points) <= len(lower) and n_bytes <= MAX_MASS_TABLE
         self._scratch = np.empty((2, 0, 0))
 
     # Points first: the masses of all units at one point are copied as a whole
@@ -362,7 +357,7 @@ def distinct_numbers(x: FloatArray) -> tuple[FloatArray, IntArray]:
 
     The same as ``numpy.unique``, without sorting all.
     """
-    if len(x) < _MANY_NUMBERS:
+    if len(x) < MANY_NUMBERS:
         return np.unique(x, return_inverse=True)
     x = x + 0.0  # -0.0 equals 0.0
     slots = (x.view(np.uint64) * _MULTIPLIER) >> np.uint64(64 - _SLOT_BITS)

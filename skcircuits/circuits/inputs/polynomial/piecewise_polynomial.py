@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from skcircuits.circuits._policy import MANY_POINTS
 from skcircuits.circuits.inputs.base import (
     Box,
     BoxMasses,
@@ -16,7 +17,6 @@ from skcircuits.circuits.inputs.base import (
     moments_of_columns,
 )
 from skcircuits.circuits.inputs.polynomial._groups import (
-    MANY_POINTS,
     FewIntervals,
     ManyIntervals,
     PolynomialGroup,

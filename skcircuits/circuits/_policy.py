@@ -36,6 +36,19 @@ MANY_VALUES = 64
 MIN_BLOCK = 16
 # Multiplying products of sums out may give this many times the edges (hybrid.py queries).
 MAX_EDGE_GROWTH = 4
+# Circuits of the bounded variables of boxes that are kept.
+MAX_KEPT = 64
+# Numbers in the tables of a batch of scored draws.
+MAX_SCORED_VALUES = 2**21
+
+# From so many rows on one lookup per variable is faster than one for all units.
+MIN_RUN_ROWS = 64
+# A hash table pays for so many numbers; a table of cumulative masses of polynomials pays for so
+# many points, up to so many bytes.
+MANY_NUMBERS = 4096
+MANY_POINTS, MAX_MASS_TABLE = 512, 2**26
+# Boxes of joint Gaussians that are integrated at once.
+BOX_CASES = 256
 
 
 class TableBudget(NamedTuple):

@@ -1,0 +1,38 @@
+"""The cost policy of kernel matrices: sizes of blocks, and what faster code paths pay for.
+
+Every number that trades time or memory for time stands here; no result depends on one. Numbers
+that guard exactness stand where they are used.
+"""
+
+# Values of all units stay near the cache: for a block of rows and all points, and for one row and
+# a block of points. Tables are read and written one by one, so larger blocks stay fast.
+ROW_BYTES, POINT_BYTES, TABLE_BYTES = 2**23, 2**24, 2**26
+# Tables of distinct points pay when they leave at most this fraction of the values.
+MAX_FRACTION = 0.5
+
+# No block takes more rows than this, so that there is work for several processes.
+PAIR_ROWS, POINT_ROWS, COMPLETE_ROWS = 256, 1024, 2048
+# Joint units factorise each pattern of a row with all of a column block: wide blocks share that.
+JOINT_COLUMNS = 1024
+
+# Numbers in the largest array of a block of pairs: they stay in the cache.
+CACHE_NUMBERS = 3 * 2**15
+# The same for joint units: conditioning them on the rows of a block costs more than memory.
+JOINT_NUMBERS = 2**22
+# Numbers in the values of a region that are computed before all blocks, and gathered by them.
+SHARED_NUMBERS = 2**19
+# Pairs of circuits per pair of distinct ones that make the detour pay.
+SMALLEST_GAIN = 4
+# Up to this many states a table is smaller than the values of most pairs of units.
+TABLE_STATES = 16
+
+# Temporaries per block of means of a joint Gaussian, and of pairs of two.
+GAUSSIAN_BYTES, GAUSSIAN_PAIR_BYTES = 1 << 20, 1 << 22
+# Gathered points of a block of patterns stay in the cache; forms of many patterns at once, which
+# products need.
+PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
+# Up to this many columns one matrix product over the d (d + 1) / 2 products of coordinates is
+# faster than a triangular product per pattern.
+MAX_PRODUCT_COLUMNS = 22
+# Values of piecewise polynomials held at once.
+PIECE_VALUES = 2**20
