@@ -160,6 +160,12 @@ class PolynomialGroup:
         """Highest point of each unit and its log density (or log mass), both (k,)."""
         points, heights = (values[self.units] for values in self.pieces.peaks)
         if len(self.atoms):
+            # Where any unit has a mass there is no density: it is as high beside the point
+            taken = np.flatnonzero(np.isin(points, self.atoms))
+            sides = np.nextafter(points[taken, None], [-np.inf, np.inf])
+            heights_beside = self.log_density(sides.ravel())[taken].reshape(len(taken), -1, 2)
+            is_above = heights_beside[np.arange(len(taken)), np.arange(len(taken))].argmax(axis=1)
+            points[taken] = sides[np.arange(len(taken)), is_above]
             best = self.atom_masses.argmax(axis=1)
             with np.errstate(divide="ignore"):
                 log_mass = np.log(self.atom_masses.max(axis=1))

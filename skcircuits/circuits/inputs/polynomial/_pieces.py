@@ -184,7 +184,10 @@ class PolynomialPieces:
         highest = np.maximum.reduceat(log_height, self.first)
         hits = np.flatnonzero(log_height == np.repeat(highest, self.last - self.first + 1))
         chosen = hits[np.searchsorted(hits, self.first)]
-        return self.starts[chosen] + self.widths[chosen] * u[chosen], highest
+        points = self.starts[chosen] + self.widths[chosen] * u[chosen]
+        # A right tail begins beyond its edge
+        is_right = self.is_tail[chosen] & ~self.is_left[chosen]
+        return np.where(is_right, np.nextafter(points, np.inf), points), highest
 
     def highest_points(
         self, pieces: IntArray, start: FloatArray, stop: FloatArray

@@ -427,8 +427,14 @@ class _PolynomialIntervals(RestrictedIntervals):
         tail = pieces.masses[places] * rates * np.exp(-rates * distance)
         height = np.where(is_tail, tail, np.maximum(height, 0.0) / pieces.widths[places])
         height[(stop <= start) & (low < high)[:, None]] = -1.0
-        step = np.where(pieces.is_left[places], -distance, distance) + pieces.widths[places] * u
-        points = pieces.starts[places] + step
+        is_left = pieces.is_left[places]
+        step = np.where(is_left, -distance, distance) + pieces.widths[places] * u
+        points = np.clip(pieces.starts[places] + step, low[:, None], high[:, None])
+        # Beside a point where any unit has a mass, or the edge that a right tail begins beyond
+        is_taken = np.isin(points, group.atoms) | (is_tail & ~is_left & (distance == 0.0))
+        is_end = is_left | (~is_tail & (u > (start + stop) / 2.0))
+        beside = np.nextafter(points, np.where(is_end, -np.inf, np.inf))
+        points = np.where(is_taken, beside, points)
         if len(group.atoms):
             atoms = np.broadcast_to(group.atoms, (len(units), len(group.atoms)))
             height = np.hstack([height, self._atom_masses(group, units, low, high)])

@@ -1,0 +1,284 @@
+"""Units of one variable given states and intervals: against enumeration, quadrature and scipy."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.polynomial.legendre import leggauss
+from numpy.testing import assert_allclose
+from scipy.interpolate import BSpline
+from scipy.stats import truncnorm
+
+from skcircuits.circuits import Categorical, Circuit, Gaussian, PiecewisePolynomial, Product, Sum
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.inputs.restriction import Evidence, restrict
+from skcircuits.circuits.inputs.restriction._evidence import Feature
+
+NAN = np.nan
+
+
+class Grid:
+    """Evenly spaced numbers in place of uniform ones."""
+
+    def random(self, n):
+        return (np.arange(n) + 0.5) / n
+
+
+def restricted(units, X, lower, upper, states=None):
+    """The layer of some units given evidence, and the places of the units in it.
+
+    Units of the columns beside that of each one fill the circuit up.
+    """
+    fillers = {unit.variable: unit for unit in reversed(units)}
+    parts = [
+        Product([unit, *(f for v, f in fillers.items() if v != unit.variable)])
+        if len(fillers) > 1
+        else unit
+        for unit in units
+    ]
+    plan = Circuit(Sum(parts, weights=np.full(len(parts), 1.0 / len(parts)))).plan
+    ((span, layer),) = plan.inputs
+    box = Box(np.array(lower, float), np.array(upper, float), "both", states or {})
+    evidence = Evidence(np.array(X, float), box)
+    return restrict(layer, evidence), np.array([plan.position[id(u)] - span.start for u in units])
+
+
+def ends_of(lower, upper):
+    return -np.inf if np.isnan(lower) else lower, np.inf if np.isnan(upper) else upper
+
+
+class Reference:
+    """A piecewise polynomial by scipy's B-splines, with tails and atoms."""
+
+    def __init__(self, unit):
+        self.unit = unit
+        k, knots = unit.degree, unit.knots
+        t = np.concatenate([[knots[0]] * k, knots, [knots[-1]] * k])
+        scale = (k + 1) / (t[k + 1 :] - t[: -k - 1])
+        self.spline = BSpline(t, unit.weights * scale, k, extrapolate=False)
+
+    def density(self, x):
+        knots, (left, right) = self.unit.knots, self.unit.tail_scales
+        masses = self.unit.tail_masses
+        inside = np.nan_to_num(self.spline(x))
+        below = masses[0] / left * np.exp(np.minimum(x - knots[0], 0.0) / left)
+        above = masses[1] / right * np.exp(np.minimum(knots[-1] - x, 0.0) / right)
+        return np.where(x < knots[0], below, np.where(x > knots[-1], above, inside))
+
+    def rule(self, low, high):
+        """Points of an interval and their masses."""
+        knots, scales = self.unit.knots, self.unit.tail_scales
+        steps = np.arange(0.0, 45.0, 1.5)
+        marks = np.concatenate([knots[0] - scales[0] * steps, knots, knots[-1] + scales[1] * steps])
+        marks = np.clip(np.unique(marks), low, high)
+        nodes, weights = leggauss(20)
+        x = np.concatenate([a + (b - a) * (nodes + 1) / 2 for a, b in pairwise(marks)])
+        mass = np.concatenate([(b - a) / 2 * weights for a, b in pairwise(marks)])
+        mass = mass * self.density(x)
+        inside = (self.unit.atoms >= low) & (self.unit.atoms <= high)
+        x = np.concatenate([x, self.unit.atoms[inside]])
+        mass = np.concatenate([mass, self.unit.atom_masses[inside]])
+        return x, mass
+
+    def mass(self, low, high):
+        return self.rule(low, high)[1].sum()
+
+    def moments(self, low, high):
+        """Mean and variance within an interval."""
+        x, mass = self.rule(low, high)
+        mean = mass @ x / mass.sum()
+        return mean, mass @ (x - mean) ** 2 / mass.sum()
+
+
+def polynomial(rng, variable, n_pieces, degree, atoms=(), tails=True):
+    parts = rng.dirichlet(np.ones(n_pieces + degree + len(atoms) + 2))
+    if not tails:
+        parts = np.append(parts[:-2] / parts[:-2].sum(), [0.0, 0.0])
+    weights, massive, ends = np.split(parts, [n_pieces + degree, -2])
+    knots = np.cumsum(rng.uniform(0.2, 1.5, n_pieces + 1)) - 2.0
+    return PiecewisePolynomial(
+        variable, knots, weights, atoms, massive, ends, rng.uniform(0.5, 2.0, 2)
+    )
+
+
+def polynomials():
+    rng = np.random.default_rng(3)
+    # As many pieces as runs of one, two and four of them are for
+    units = [polynomial(rng, 0, n, degree) for n, degree in ((9, 0), (3, 2), (13, 3))]
+    units += [polynomial(rng, 1, n, 1, atoms=[-0.3, 0.4]) for n in (4, 7)]
+    return [*units, polynomial(rng, 1, 5, 2, tails=False)]
+
+
+LOWER = [[NAN, 0.1], [-1.0, -9.0], [0.2, -0.3], [1.9, NAN], [-9.0, 0.3], [-0.7, NAN], [NAN, NAN]]
+UPPER = [[0.5, 1.5], [3.1, -0.2], [NAN, 0.4], [2.0, NAN], [-3.0, 2.9], [3.9, 0.7], [NAN, NAN]]
+CELLS = np.full((7, 2), NAN)
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_masses_and_moments_of_polynomials(place):
+    units = polynomials()
+    known, places = restricted(units, CELLS, LOWER, UPPER)
+    unit, own = units[place], places[place]
+    log_mass, (mean, variance) = known.log_mass(), known.moments()
+    for row, bounds in enumerate(zip(np.array(LOWER), np.array(UPPER))):
+        ends = ends_of(*(bound[unit.variable] for bound in bounds))
+        assert_allclose(np.exp(log_mass[own, row]), Reference(unit).mass(*ends), rtol=1e-9)
+        found = [mean[own, row, 0], variance[own, row, 0]]
+        assert_allclose(found, Reference(unit).moments(*ends), rtol=1e-8)
+        means, covariances = known.feature_moments(row, [Feature(1), Feature(0)])
+        feature = 1 - unit.variable
+        other = 1 - feature
+        assert_allclose(means[own, feature], mean[own, row, 0], rtol=1e-12)
+        assert_allclose(covariances[own, feature, feature], variance[own, row, 0], rtol=1e-12)
+        assert means[own, other] == 0.0
+        covariances[own, feature, feature] = 0.0
+        assert not covariances[own].any()
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_draws_of_polynomials(place):
+    units, n = polynomials(), 4000
+    known, places = restricted(units, CELLS, LOWER, UPPER)
+    unit, reference = units[place], Reference(units[place])
+    for row, bounds in enumerate(zip(np.array(LOWER), np.array(UPPER))):
+        low, high = ends_of(*(bound[unit.variable] for bound in bounds))
+        mass = reference.mass(low, high)
+        drawn = known.draw(np.full(n, places[place]), np.full(n, row), Grid())[:, 0]
+        assert (drawn >= low).all() and (drawn <= high).all()
+        for end in np.quantile(drawn, [0.1, 0.35, 0.6, 0.9]):
+            # Just below and at the end: points may have a mass
+            inside = [reference.mass(low, e) / mass for e in (np.nextafter(end, -9.0), end)]
+            assert inside[0] - 0.005 < (drawn <= end).mean() < inside[1] + 0.005
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_highest_points_of_polynomials(place):
+    units = polynomials()
+    known, places = restricted(units, CELLS, LOWER, UPPER)
+    unit, own = units[place], places[place]
+    rows = np.arange(len(CELLS))
+    heights = known.log_max()[own]
+    modes = known.mode(np.full(len(rows), own), rows)[:, 0]
+    # What any unit has an atom at counts by masses alone
+    atoms = np.array([-0.3, 0.4]) if unit.variable else np.empty(0)
+    masses = dict(zip(unit.atoms.tolist(), unit.atom_masses.tolist()))
+    for row, bounds in enumerate(zip(np.array(LOWER), np.array(UPPER))):
+        low, high = ends_of(*(bound[unit.variable] for bound in bounds))
+        beside = np.nextafter(np.append(unit.knots, atoms), [[-99.0], [99.0]]).ravel()
+        marks = np.concatenate([unit.knots, beside, [low, high]])
+        grid = np.concatenate([np.linspace(-12.0, 18.0, 60_001), marks[np.isfinite(marks)]])
+        grid = grid[(grid >= low) & (grid <= high) & ~np.isin(grid, atoms)]
+        best = Reference(unit).density(grid).max()
+        best = max([best, *(masses.get(a, 0.0) for a in atoms.tolist() if low <= a <= high)])
+        assert low <= modes[row] <= high
+        assert_allclose(np.exp(heights[row]), best, rtol=1e-6)
+
+
+def test_observed_cells_are_points():
+    units = polynomials()
+    cells = np.array([[0.3, 0.4], [-0.2, 2.0], [1.0, NAN]])
+    lower, upper = [[NAN, NAN], [-0.1, NAN], [0.5, 0.4]], [[NAN, NAN], [0.4, NAN], [2.0, 0.6]]
+    known, places = restricted(units, cells, lower, upper)
+    log_mass, (mean, variance) = known.log_mass(), known.moments()
+    for unit, own in zip(units, places):
+        column = cells[:, unit.variable]
+        seen = np.flatnonzero(~np.isnan(column))
+        expected = Reference(unit).density(column)
+        if unit.variable == 0:
+            expected[1] = 0.0  # outside its interval
+        else:
+            # A point with a mass counts by it, the interval by its probability
+            expected[0] = unit.atom_masses[1] if len(unit.atoms) else 0.0
+            expected[2] = Reference(unit).mass(0.4, 0.6)
+        assert_allclose(np.exp(log_mass[own]), expected, rtol=1e-9)
+        assert_allclose(np.exp(known.log_max()[own, seen]), expected[seen], rtol=1e-9)
+        assert_allclose(mean[own, seen, 0], column[seen])
+        assert not variance[own, seen].any()
+        rows, repeated = np.arange(len(cells)), np.full(len(cells), own)
+        for values in (known.mode(repeated, rows), known.draw(repeated, rows, Grid())):
+            assert_allclose(values[seen, 0], column[seen], rtol=0)
+
+
+NORMALS = [Gaussian(0, 0.3, 1.2), Gaussian(0, -4.0, 0.2), Gaussian(1, 2.0, 3.0)]
+NORMAL_LOWER = [[NAN, 0.1], [-1.0, -9.0], [0.2, 30.0], [NAN, NAN]]
+NORMAL_UPPER = [[0.5, 1.5], [3.1, -0.2], [NAN, NAN], [NAN, NAN]]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_normals(place):
+    known, places = restricted(NORMALS, CELLS[:4], NORMAL_LOWER, NORMAL_UPPER)
+    unit, own = NORMALS[place], places[place]
+    (mean, variance), heights = known.moments(), known.log_max()[own]
+    for row, bounds in enumerate(zip(np.array(NORMAL_LOWER), np.array(NORMAL_UPPER))):
+        ends = np.array(ends_of(*(bound[unit.variable] for bound in bounds)))
+        truncated = truncnorm(*(ends - unit.mean) / unit.std, unit.mean, unit.std)
+        expected = truncated.stats()
+        assert_allclose([mean[own, row, 0], variance[own, row, 0]], expected, rtol=1e-5)
+        drawn = known.draw(np.full(500, own), np.full(500, row), Grid())[:, 0]
+        assert_allclose(np.sort(truncated.cdf(drawn)), Grid().random(500), rtol=1e-5, atol=1e-9)
+        mode = known.mode(np.array([own]), np.array([row]))[0, 0]
+        assert mode == np.clip(unit.mean, *ends)
+        height = -0.5 * ((mode - unit.mean) / unit.std) ** 2 - np.log(unit.std)
+        assert_allclose(heights[row], height - 0.5 * np.log(2 * np.pi), rtol=1e-12)
+
+
+def test_states():
+    """Three units of a variable with four states, two of one with two; states may be left out."""
+    rng = np.random.default_rng(0)
+    units = [Categorical(0, rng.dirichlet(np.ones(4))) for _ in range(3)]
+    units += [Categorical(1, rng.dirichlet(np.ones(2))) for _ in range(2)]
+    X = np.array([[NAN, NAN], [NAN, 1.0], [2.0, NAN], [NAN, NAN], [3.0, 0.0]])
+    allowed = {
+        0: np.array([[1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]], bool),
+        1: np.array([[1, 1], [1, 1], [0, 1], [1, 0], [1, 1]], bool),
+    }
+    free = np.full(X.shape, NAN)
+    known, places = restricted(units, X, free, free, allowed)
+    n = len(X)
+    masses = np.zeros((len(units), n, 4))
+    for unit, own in zip(units, places):
+        for row in range(n):
+            cell, states = X[row, unit.variable], np.arange(unit.n_states)
+            seen = allowed[unit.variable][row] & (np.isnan(cell) | (states == cell))
+            masses[own, row, : unit.n_states] = unit.probabilities * seen
+    total = masses.sum(axis=2)
+    assert (total[places[0]] == [total[places[0], 0], *total[places[0], 1:4], 0.0]).all()
+    assert_allclose(known.mass(), total, rtol=1e-14)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        assert_allclose(known.log_mass(), np.log(total), rtol=1e-12, atol=1e-15)
+        assert_allclose(known.log_max(), np.log(masses.max(axis=2)), rtol=1e-12)
+        shares = masses / total[:, :, None]
+    possible = total > 0.0
+    mean, variance = known.moments()
+    codes = np.arange(4)
+    expected = (shares * codes).sum(axis=2)
+    assert_allclose(mean[possible, 0], expected[possible], rtol=1e-12)
+    spread = (shares * (codes - expected[:, :, None]) ** 2).sum(axis=2)
+    assert_allclose(variance[possible, 0], spread[possible], rtol=1e-12, atol=1e-15)
+    features = [Feature(1), Feature(0, np.array([1.0, -2.0, 0.5, 3.0])), Feature(0), Feature(0)]
+    tables = [(1, codes), (0, features[1].values), (0, codes), (0, codes)]
+    for row in range(n):
+        means, covariances = known.feature_moments(row, features)
+        for unit, own in zip(units, places):
+            if not possible[own, row]:
+                continue
+            values = np.array([table * (variable == unit.variable) for variable, table in tables])
+            center = values @ shares[own, row]
+            centred = values - center[:, None]
+            used = np.array([variable == unit.variable for variable, _ in tables])
+            centred[~used] = 0.0
+            assert_allclose(means[own], center, rtol=1e-12, atol=1e-15)
+            expected = (centred * shares[own, row]) @ centred.T
+            assert_allclose(covariances[own], expected, rtol=1e-12, atol=1e-15)
+        rows, m = np.full(1000, row), 1000
+        for own in np.flatnonzero(possible[:, row]).tolist():
+            drawn = known.draw(np.full(m, own), rows, Grid())[:, 0].astype(int)
+            counts = np.bincount(drawn, minlength=4)
+            assert np.abs(counts / m - shares[own, row]).max() <= 1.5 / m
+            assert known.mode(np.array([own]), rows[:1])[0, 0] == masses[own, row].argmax()
+    flows = rng.random(total.shape)
+    for found in known.state_flows(flows):
+        own = places[[unit.variable == found.variable for unit in units]]
+        expected = np.nan_to_num(shares[own] * flows[own][:, :, None]).sum(axis=0).T
+        assert_allclose(found.flows, expected[: len(found.flows)], rtol=1e-12, atol=1e-15)
+        assert_allclose(found.rows, np.arange(n))
