@@ -2,11 +2,13 @@
 
 The tests run once before, to tell which of them run which line (by ``coverage`` and
 ``pytest-cov``). Every change is tried by those of the mirrored folder, until one fails; what
-survives is tried by the others that run the line::
+survives is tried by the others that run the line, quick tests first::
 
     python -m tests.reliability.mutation --n-mutants 150 --seed 0 --work-dir /tmp/mutation
 
-A run that was broken off goes on where it ended.
+A run that was broken off goes on where it ended. Left out are changes of words (messages,
+documentation), of types, of the checks ``strict=True``, and of the cost policy: its constants,
+comparisons with them and sizes of blocks that are reckoned from them, as no result depends on one.
 """
 
 import argparse
@@ -182,7 +184,17 @@ def verdict(mutant, groups, tree):
     return "SURVIVED", n_tests
 
 
-def tests_to_try(mutant, runners, rng):
+def seconds_of_tests(report):
+    """Durations that pytest reports, dict from test to seconds; tests that it hides are quick."""
+    found = {}
+    for line in report.read_text().splitlines():
+        seconds, phase, *test = line.split(maxsplit=2) if " call " in line else ("", "")
+        if phase == "call" and seconds.endswith("s"):
+            found[test[0]] = float(seconds[:-1])
+    return found
+
+
+def tests_to_try(mutant, runners, seconds, rng):
     """Tests that run the line, those of the mirrored folder apart from others."""
     folder = "tests/" + str(Path(mutant.path).parent.relative_to("skcircuits"))
     if not runners:  # a line that is run when the module is imported
@@ -193,7 +205,8 @@ def tests_to_try(mutant, runners, rng):
     own = f"/test_{Path(mutant.path).stem.lstrip('_')}.py"
     near = sorted((t for t in order if t.startswith(folder)), key=lambda test: own not in test)
     far = [test for test in order if not test.startswith(folder)]
-    return [tests[:n] for tests, n in zip((near, far), MAX_TESTS) if tests]
+    chosen = [tests[:n] for tests, n in zip((near, far), MAX_TESTS) if tests]
+    return [sorted(tests, key=lambda test: seconds.get(test, 0.0)) for tests in chosen]
 
 
 def prepare(tree):
@@ -217,13 +230,20 @@ def main():
     parser.add_argument("--work-dir", type=Path, required=True)
     options = parser.parse_args()
     options.work_dir.mkdir(exist_ok=True, parents=True)
-    data_file = options.work_dir / "coverage"
+    data_file, report = options.work_dir / "coverage", options.work_dir / "tests.txt"
     if not data_file.exists():
         packages = [f"--cov={package}" for package in PACKAGES]
         command = ["-m", "pytest", "-q", *packages, "--cov-branch", "--cov-context=test", *TESTS]
+        command += ["--durations=0", "--durations-min=0.02"]
         environment = {**os.environ, "COVERAGE_FILE": str(data_file)}
-        subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False)
-    runners = tests_of_lines(data_file)
+        subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=environment,
+            stdout=report.open("w"),
+            check=False,
+        )
+    runners, seconds = tests_of_lines(data_file), seconds_of_tests(report)
     tree = options.work_dir / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     for name in ("skcircuits", "tests"):
@@ -242,7 +262,7 @@ def main():
     for number in order[done:].tolist():
         mutant = everything[number]
         found = runners.get(mutant.path, {}).get(mutant.line, set())
-        result, n_tests = verdict(mutant, tests_to_try(mutant, found, rng), tree)
+        result, n_tests = verdict(mutant, tests_to_try(mutant, found, seconds, rng), tree)
         line = (ROOT / mutant.path).read_text().splitlines()[mutant.line - 1].strip()
         place = f"{mutant.path}:{mutant.line}"
         with log.open("a") as file:
@@ -250,6 +270,7 @@ def main():
     results = [line.split("\t")[0] for line in log.read_text().splitlines()]
     killed = sum(result in ("killed", "crash", "too slow") for result in results)
     print(f"{killed} of {len(results)} changes were found ({killed / len(results):.0%}), of {log}")
+    print("Left out: words, types, strict=True, and the cost policy (", *POLICIES, ")")
 
 
 if __name__ == "__main__":

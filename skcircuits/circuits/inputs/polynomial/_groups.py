@@ -162,10 +162,10 @@ class PolynomialGroup:
         if len(self.atoms):
             # Where any unit has a mass there is no density: it is as high beside the point
             taken = np.flatnonzero(np.isin(points, self.atoms))
-            sides = np.nextafter(points[taken, None], [-np.inf, np.inf])
-            heights_beside = self.log_density(sides.ravel())[taken].reshape(len(taken), -1, 2)
-            is_above = heights_beside[np.arange(len(taken)), np.arange(len(taken))].argmax(axis=1)
-            points[taken] = sides[np.arange(len(taken)), is_above]
+            every = np.arange(len(taken))
+            sides = np.nextafter(points[taken], [[-np.inf], [np.inf]])
+            heights_beside = [self.log_density(side)[taken, every] for side in sides]
+            points[taken] = sides[np.argmax(heights_beside, axis=0), every]
             best = self.atom_masses.argmax(axis=1)
             with np.errstate(divide="ignore"):
                 log_mass = np.log(self.atom_masses.max(axis=1))

@@ -169,6 +169,21 @@ def test_mode_is_the_highest_point():
     assert Circuit(lumpy).mpe([[np.nan]])[0, 0] == 4.0
 
 
+def test_modes_are_where_the_density_is_so_high():
+    """Beside the point mass of another unit, and beyond the edge of a tail."""
+    massive = PiecewisePolynomial(0, [0.0, 1.0, 2.0], [0.3, 0.2], [0.0], [0.5])
+    start = PiecewisePolynomial(0, [0.0, 1.0, 2.0], [0.9, 0.1])
+    end = PiecewisePolynomial(0, [-2.0, -1.0, 0.0], [0.0, 0.0, 1.0])
+    tail = PiecewisePolynomial(0, [-1.0, 1.0], [0.5], tail_masses=[0, 0.5], tail_scales=[1, 0.1])
+    for unit, best, height in ((start, 0.0, 0.9), (end, 0.0, 2.0), (tail, 1.0, 5.0)):
+        circuit = Circuit(0.01 * massive + 0.99 * unit)
+        (row,) = circuit.mpe([[np.nan]], method="max_product")
+        assert row[0] == pytest.approx(best, abs=1e-12)
+        assert circuit.log_prob(row[None])[0] >= np.log(0.99 * height) - 1e-9
+    rows = Circuit(0.8 * massive + 0.2 * start).mpe([[np.nan]], method="max_product")
+    assert rows[0, 0] == 0.0
+
+
 def test_missing_cells_are_marginalised():
     rng = np.random.default_rng(0)
     p = Circuit(random_unit(rng) * random_unit(rng, variable=1))
