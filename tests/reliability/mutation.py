@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,12 +202,17 @@ def tests_to_try(mutant, runners, seconds, rng):
         while not (ROOT / folder).exists():
             folder = str(Path(folder).parent)
         return [[folder]]
-    order = rng.permutation(sorted(runners)).tolist()
     own = f"/test_{Path(mutant.path).stem.lstrip('_')}.py"
-    near = sorted((t for t in order if t.startswith(folder)), key=lambda test: own not in test)
-    far = [test for test in order if not test.startswith(folder)]
-    chosen = [tests[:n] for tests, n in zip((near, far), MAX_TESTS) if tests]
-    return [sorted(tests, key=lambda test: seconds.get(test, 0.0)) for tests in chosen]
+    near, far = [], []
+    n_alike = Counter()
+    for test in rng.permutation(sorted(runners)).tolist():
+        # Some cases of every test function, before more of the same
+        function = test.partition("[")[0]
+        n_alike[function] += 1
+        group = near if test.startswith(folder) else far
+        group.append((n_alike[function], own not in test, len(group), test))
+    chosen = [[test for *_, test in sorted(group)[:n]] for group, n in zip((near, far), MAX_TESTS)]
+    return [sorted(tests, key=lambda test: seconds.get(test, 0.0)) for tests in chosen if tests]
 
 
 def prepare(tree):

@@ -81,7 +81,7 @@ class Plan:
     @cached_property
     def n_columns(self) -> int:
         """Columns a table must have at least."""
-        return max(self.units[-1].scope, default=-1) + 1
+        return max(self.units[-1].scope) + 1
 
     @cached_property
     def cardinalities(self) -> dict[int, int]:

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn import config_context
 
 from skcircuits.circuits import (
     Categorical,
@@ -238,3 +239,30 @@ def test_weights_of_all_sizes_scale_masses_alone(seed):
             np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-8)
     drawn = found.sample(np.full(6, 50), np.random.default_rng(0)).reshape(6, 50, -1)
     assert not (drawn < lower[:, None]).any() and not (drawn > upper[:, None]).any()
+
+
+def test_answers_do_not_depend_on_the_batches():
+    p, known = mixed_circuit(), evidence().rows(np.tile(np.arange(6), 30))
+    restricted = RestrictedCircuit(p.plan, known)
+    features = [Feature(4), Feature(0, np.array([1.0, -1.0, 2.0]))]
+    asked = [
+        lambda: [restricted.log_mass()],
+        restricted.moments,
+        restricted.mpe,
+        lambda: [restricted.covariance(features), restricted.feature_means(features)],
+        lambda: list(restricted.state_probabilities().values()),
+    ]
+    assert len(list(restricted._batches())) == 1
+    whole = [ask() for ask in asked]
+    with config_context(working_memory=0.02):
+        assert len(list(restricted._batches())) > 2
+        for ask, expected in zip(asked, whole):
+            for found, other in zip(ask(), expected, strict=True):
+                np.testing.assert_allclose(found, other, rtol=1e-12, atol=1e-14)
+        counts = np.tile([1, 0, 3, 2, 1, 1], 30)
+        drawn = restricted.sample(counts, np.random.default_rng(0))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    assert len(drawn) == len(rows) and not np.isnan(drawn).any()
+    assert not (drawn < known.box.lower[rows]).any() and not (drawn > known.box.upper[rows]).any()
+    seen = ~np.isnan(known.X[rows])
+    np.testing.assert_array_equal(drawn[seen], known.X[rows][seen])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.polynomial.legendre import leggauss
 from scipy.integrate import quad
+from scipy.special import erfc
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial
 from skcircuits.exceptions import CircuitPropertyError
@@ -68,6 +69,17 @@ def test_far_points_keep_their_digits():
     found = against(layer, RBF(1.0), np.array([20.0]))[0, 0]
     expected = quad(lambda x: np.exp(-((20.0 - x) ** 2) + 361.0), 0, 1, epsabs=0)[0]
     assert np.log(found) == pytest.approx(np.log(expected) - 361.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("distance", [0.5, 5.0, 12.0])
+def test_points_outside_see_as_much_as_the_kernel_reaches(distance):
+    # A uniform unit longer than the kernel: its error function, and exponentials
+    layer = Circuit(PiecewisePolynomial(0, [0.0, 10.0], [1.0])).plan.inputs[0][1]
+    points = np.array([-distance, 10.0 + distance])
+    expected = np.sqrt(np.pi) / 20.0 * (erfc(distance) - erfc(10.0 + distance))
+    np.testing.assert_allclose(against(layer, RBF(1.0), points)[0], expected, rtol=1e-10)
+    expected = (np.exp(-distance) - np.exp(-10.0 - distance)) / 10.0
+    np.testing.assert_allclose(against(layer, Laplacian(1.0), points)[0], expected, rtol=1e-10)
 
 
 def test_moments():
