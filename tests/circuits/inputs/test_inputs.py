@@ -8,8 +8,10 @@ from skcircuits.circuits import (
     Bernoulli,
     Categorical,
     Circuit,
+    FactorGaussian,
     Gaussian,
     Indicator,
+    JohnsonGaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
     Poisson,
@@ -45,6 +47,34 @@ def test_a_unit_whose_cells_are_unknown_has_value_one(unit):
     np.testing.assert_array_equal(layer.log_prob(nothing), np.zeros((2, 3)))
     assert len(layer) == 2
     assert layer.size_in_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("unit", "n_parameters"),
+    [
+        (Bernoulli(0, 0.3), 1),
+        (Categorical(0, [0.2, 0.3, 0.1, 0.4]), 3),
+        (Indicator(2, 1, 3), 0),
+        (Gaussian(0, 0.5, 2.0), 2),
+        (JOINT, 3 + 6),
+        (Poisson(0, 3.5), 1),
+        (PiecewisePolynomial(0, [0.0, 1.0, 3.0], [0.2, 0.5], [2.0], [0.3]), 2),
+        # Two factors of four columns, which may be rotated
+        (FactorGaussian(range(4), np.zeros(4), np.eye(4)[:, :2], np.ones(4)), 4 + 4 * 2 - 1 + 4),
+        # Two columns are bent, by a center and a curvature each
+        (
+            JohnsonGaussian([0, 1, 2], np.zeros(3), np.eye(3), np.ones(3), [1.0, 0.0, 0.5]),
+            3 + 6 + 2 * 2,
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_parameters_are_counted(unit, n_parameters):
+    assert Circuit(unit).n_parameters == n_parameters
+    layer = type(unit).layer_type.stack([unit])
+    held = sum(np.asarray(value).nbytes for value in unit.parameters().values())
+    # At least the numbers, and not many copies of them
+    assert held / 2 <= layer.size_in_bytes <= 10 * held + 1000
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
