@@ -158,16 +158,12 @@ def _distinct_rows(X: FloatArray, circuit: Circuit) -> _Rows:
     first, inverse = unique_rows(table)
     table = table[first]
     missing = np.isnan(table)
-    _, pattern = distinct_patterns(missing)
+    is_incomplete = np.asarray(missing.any(axis=1))
+    incomplete = np.flatnonzero(is_incomplete)
+    _, pattern = distinct_patterns(missing[incomplete])
     # Blocks of rows with one pattern share their factorisations.
     order = np.argsort(pattern, kind="stable")
-    is_incomplete = np.asarray(missing.any(axis=1))
-    return _Rows(
-        table,
-        inverse,
-        np.flatnonzero(~is_incomplete),
-        order[is_incomplete[order]],
-    )
+    return _Rows(table, inverse, np.flatnonzero(~is_incomplete), incomplete[order])
 
 
 class _Task(NamedTuple):

@@ -9,6 +9,8 @@ from skcircuits.protocols import FloatArray
 
 # Numbers per part: what is computed stays in cache, however long the parameters.
 _PART = 2**15
+# Of the running mean, as published.
+_DECAY = 0.9
 
 
 class Adam:
@@ -18,10 +20,7 @@ class Adam:
     whose gradient is nearly zero.
     """
 
-    def __init__(
-        self, decay: float = 0.9, decay_squares: float = 0.999, damping: float = 1e-8
-    ) -> None:
-        self._decay = decay
+    def __init__(self, decay_squares: float = 0.999, damping: float = 1e-8) -> None:
         self._decay_squares = decay_squares
         self._damping = damping
         self._n_steps = 0
@@ -32,11 +31,11 @@ class Adam:
         if self._moments is None:
             self._moments = np.zeros((2, gradient.size), dtype=gradient.dtype)
         self._n_steps += 1
-        step_size /= 1 - self._decay**self._n_steps
+        step_size /= 1 - _DECAY**self._n_steps
         unbias = 1 / (1 - self._decay_squares**self._n_steps)
         parameters, gradient = parameters.reshape(-1), gradient.reshape(-1)
         for part in row_slices(gradient.size, _PART):
             own, mean, square = gradient[part], self._moments[0, part], self._moments[1, part]
-            mean += (1 - self._decay) * (own - mean)
+            mean += (1 - _DECAY) * (own - mean)
             square += (1 - self._decay_squares) * (own**2 - square)
             parameters[part] += step_size * mean / (np.sqrt(square * unbias) + self._damping)

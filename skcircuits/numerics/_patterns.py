@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -131,6 +132,8 @@ def unique_rows(X: FloatArray) -> tuple[IntArray, IntArray]:
     where each different row appears first, ascending: ``X[first]`` are the rows; ``inverse``
     (n_rows,): ``X[first][inverse]`` equals X.
     """
+    if len(X) <= 1:
+        return np.zeros(len(X), np.int64), np.zeros(len(X), np.int64)
     cells = np.array(X, dtype=np.float64, order="C")
     cells += 0.0  # -0.0 equals 0.0
     cells[np.isnan(cells)] = np.nan  # one bit pattern for every NaN
@@ -151,18 +154,27 @@ def _distinct_words(words: np.ndarray) -> tuple[IntArray, IntArray]:
         return np.zeros(min(1, len(words)), np.int64), np.zeros(len(words), np.int64)
     keys = words[:, 0] if words.shape[1] == 1 else _hash_words(words)
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    # column by column: copies of a large table would be its peak of memory
-    if words.shape[1] > 1 and any((own[first][inverse] != own).any() for own in words.T):
+    # Different hashes have different rows; equal ones are compared column by column, since copies
+    # of a large table would be its peak of memory
+    if (
+        len(first) < len(words)
+        and words.shape[1] > 1
+        and any((own[first][inverse] != own).any() for own in words.T)
+    ):
         _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
     return first, inverse.reshape(-1)
 
 
+@lru_cache
+def _hash_factors(n_columns: int) -> np.ndarray:
+    """Fixed odd multipliers: the same rows hash equally in every process."""
+    return np.asarray(np.random.PCG64(0).random_raw(n_columns)) | np.uint64(1)
+
+
 def _hash_words(words: np.ndarray) -> np.ndarray:
     """Mix each row of 64-bit words into one word."""
-    # fixed odd multipliers: the same rows hash equally in every process
-    factors = np.asarray(np.random.PCG64(0).random_raw(words.shape[1])) | np.uint64(1)
     keys = np.zeros(len(words), dtype=np.uint64)
-    for column, factor in zip(words.T, factors, strict=True):
+    for column, factor in zip(words.T, _hash_factors(words.shape[1]), strict=True):
         # short decimals have only high bits set: fold them down before multiplying
         folded = (column ^ (column >> np.uint64(32))) * factor
         keys ^= folded ^ (folded >> np.uint64(29))

@@ -7,13 +7,13 @@ def test_steps_follow_the_published_recursion():
     rng = np.random.default_rng(0)
     found = np.zeros((3, 50_000))  # more than one part
     expected, mean, square = np.zeros((3, *found.shape))
-    rule = Adam(0.8, 0.95, damping=1e-4)
+    rule = Adam(0.95, damping=1e-4)
     for t in range(1, 4):
         gradient = rng.normal(size=found.shape)
         rule.ascend(found, gradient, 0.1)
-        mean = 0.8 * mean + 0.2 * gradient
+        mean = 0.9 * mean + 0.1 * gradient
         square = 0.95 * square + 0.05 * gradient**2
-        expected += 0.1 * (mean / (1 - 0.8**t)) / (np.sqrt(square / (1 - 0.95**t)) + 1e-4)
+        expected += 0.1 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.95**t)) + 1e-4)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 

@@ -36,6 +36,8 @@ from skcircuits.numerics._small_cholesky import (
     gram_of_lower,
     invert_lower,
     log_diagonal,
+    multiply,
+    multiply_transposed,
 )
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -120,13 +122,19 @@ def _is_far(
     """Tell for which rows squares of differences cannot be expanded without losing digits."""
     low, high = stack.means.min(axis=0), stack.means.max(axis=0)
 
-    def exponents(table: FloatArray) -> FloatArray:
-        reach = np.maximum(table - low, high - table)
-        return np.nansum(gammas * np.square(reach), axis=1)
+    def exponents(lower: FloatArray, upper: FloatArray) -> FloatArray:
+        reach = np.maximum(upper - low, high - lower)
+        return np.nansum(gammas * np.square(reach), axis=-1)
 
     with np.errstate(over="ignore"):
-        largest = exponents(points).max(initial=0.0)
-        return np.maximum(exponents(X), largest) > _MAX_EXPANDED
+        if len(X) and len(points):
+            # Most often the corners of all rows and points already show that nothing is far
+            lowest = np.fmin(np.fmin.reduce(X), np.fmin.reduce(points))
+            highest = np.fmax(np.fmax.reduce(X), np.fmax.reduce(points))
+            if exponents(lowest, highest) <= _MAX_EXPANDED:
+                return np.zeros(len(X), dtype=bool)
+        largest = exponents(points, points).max(initial=0.0)
+        return np.maximum(exponents(X, X), largest) > _MAX_EXPANDED
 
 
 def _far_rows(
@@ -242,11 +250,16 @@ def _left_side(
     pulled = gammas[missing].T[:, None] * means  # G m
     by_pattern = roots.reshape(size, size, len(centres), -1)
     moved = np.empty_like(means)  # u_m
-    for g in range(len(centres)):
-        own = stack.shape == g
-        cases = np.take(by_pattern[:, :, g], group.pattern, axis=2)
-        white = contract("ijn,jkn->ikn", cases, pulled[:, own])
-        moved[:, own] = means[:, own] - 2.0 * contract("jin,jkn->ikn", cases, white)
+    if stack.is_shared:
+        for g in range(len(centres)):
+            own = stack.shape == g
+            cases = np.take(by_pattern[:, :, g], group.pattern, axis=2)
+            white = contract("ijn,jkn->ikn", cases, pulled[:, own])
+            moved[:, own] = means[:, own] - 2.0 * contract("jin,jkn->ikn", cases, white)
+    else:
+        cases = np.take(by_pattern, group.pattern, axis=3).reshape(size, size, -1)
+        solved = multiply_transposed(cases, multiply(cases, pulled.reshape(size, -1)))
+        moved[...] = means - 2.0 * solved.reshape(means.shape)
     linear = X[group.rows] - centres[stack.shape][:, None]  # (K, n, d)
     np.copyto(linear, 0.0, where=np.isnan(linear))
     constant = -(linear**2 @ gammas)
