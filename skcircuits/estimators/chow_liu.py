@@ -8,11 +8,12 @@ import numpy as np
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._discrete import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.learning._chow_liu import mixture_circuit, observed_tree
 from skcircuits.trees import (
     TreeMixture,
     complete_rows,
     learn_tree_mixture,
+    mixture_circuit,
+    observed_tree,
     pair_statistics,
 )
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
-from skcircuits.targets._target import SiteTarget, import_extra
-from skcircuits.targets.functions import from_jax
+from skcircuits.targets.functions import SiteTarget, from_jax, import_extra
 
 
 def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> SiteTarget:

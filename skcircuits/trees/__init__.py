@@ -56,7 +56,9 @@ from skcircuits.trees.tree._chow_liu import (
     chow_liu_tree,
     complete_rows,
     learn_tree_mixture,
+    mixture_circuit,
     mutual_information,
+    observed_tree,
     pair_statistics,
 )
 from skcircuits.trees.tree._inference import TreeInference, conditional_tables, tree_unit
@@ -106,9 +108,11 @@ __all__ = [
     "log_partitions_and_marginals",
     "marginal_gradient",
     "maximum_spanning_tree",
+    "mixture_circuit",
     "most_probable_completions",
     "mutual_information",
     "n_completions",
+    "observed_tree",
     "pair_statistics",
     "reduced_laplacian",
     "sample_completions",

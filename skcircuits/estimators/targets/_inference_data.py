@@ -7,7 +7,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
-from skcircuits.targets._target import import_extra
+from skcircuits.targets.functions import import_extra
 
 
 @dataclass(frozen=True)

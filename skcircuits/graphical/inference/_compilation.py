@@ -22,7 +22,7 @@ from skcircuits.circuits import Indicator, Product
 from skcircuits.circuits.inputs.discrete import linked_categorical
 from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
 from skcircuits.exceptions import must
-from skcircuits.graphical.inference._elimination_tree import EliminationTree
+from skcircuits.graphical.inference._elimination import EliminationTree
 from skcircuits.graphical.inference._posterior import Solution
 from skcircuits.graphical.inference._tables import Number, align, spread
 from skcircuits.protocols import BoolArray, FloatArray, IntArray

@@ -11,11 +11,12 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._elimination import (
+    EliminationTree,
+    build_tree,
     connected_components,
     elimination_order,
     interaction_graph,
 )
-from skcircuits.graphical.inference._elimination_tree import EliminationTree, build_tree
 from skcircuits.graphical.inference._propagation import (
     Messages,
     backward_pass,

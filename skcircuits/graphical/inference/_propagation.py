@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from skcircuits.graphical.inference._elimination_tree import Bucket, EliminationTree
+from skcircuits.graphical.inference._elimination import Bucket, EliminationTree
 from skcircuits.graphical.inference._tables import (
     MAX_LOG_RANGE,
     Axes,

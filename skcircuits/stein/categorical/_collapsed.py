@@ -25,7 +25,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.graphical.inference._elimination_tree import EliminationTree
+from skcircuits.graphical.inference._elimination import EliminationTree
 from skcircuits.graphical.inference._posterior import Component, Posterior, Solution
 from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.graphical.inference._rows import missing_patterns

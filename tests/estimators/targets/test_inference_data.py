@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcircuits import BBISWeighter, GraphicalSVGDSampler
 from skcircuits.graphical import GaussianMRF, IsingModel
 from skcircuits.targets import from_function
-from skcircuits.targets._target import SiteTarget
+from skcircuits.targets.functions import SiteTarget
 
 NORMAL = GaussianMRF(np.eye(3), np.zeros(3))
 

@@ -6,11 +6,11 @@ import sklearn
 
 from skcircuits.graphical import FactorGraph, IsingModel
 from skcircuits.graphical.inference._elimination import (
+    build_tree,
     connected_components,
     elimination_order,
     interaction_graph,
 )
-from skcircuits.graphical.inference._elimination_tree import build_tree
 
 TWO = np.full(64, 2)
 

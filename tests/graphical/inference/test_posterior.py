@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.graphical.inference._elimination_tree import build_tree
+from skcircuits.graphical.inference._elimination import build_tree
 from skcircuits.graphical.inference._propagation import (
     backward_pass,
     draw_rows,

@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose
 
 from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph
 from skcircuits.graphical.inference import _propagation, _relevance
-from skcircuits.graphical.inference._elimination import elimination_order
-from skcircuits.graphical.inference._elimination_tree import build_tree
+from skcircuits.graphical.inference._elimination import build_tree, elimination_order
 from skcircuits.graphical.inference._propagation import backward_pass, forward_pass
 from skcircuits.graphical.inference._tables import contract, table_of_logs
 

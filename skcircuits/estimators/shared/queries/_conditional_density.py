@@ -10,7 +10,8 @@ from skcircuits.estimators.shared.queries._features import (
     log_totals,
     n_joint_states,
 )
-from skcircuits.estimators.shared.queries._mixin import QueriesMixin, _has_bounds
+from skcircuits.estimators.shared.queries._mixin import QueriesMixin
+from skcircuits.estimators.shared.queries._model_under_conditions import has_bounds
 from skcircuits.tabular.queries._conditions import read_conditions
 
 
@@ -140,7 +141,7 @@ class ConditionalDensity(QueriesMixin):
         return np.where(np.isnan(X), drawn, X)
 
     def _is_gaussian(self):
-        return self._parent._is_gaussian() and not _has_bounds(self._base.boxes)
+        return self._parent._is_gaussian() and not has_bounds(self._base.boxes)
 
     def _log_evidence(self, boxes, observed):
         return self._parent._log_evidence(boxes, observed)

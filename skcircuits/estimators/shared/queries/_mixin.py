@@ -1,17 +1,13 @@
 """The queries of densities: probabilities, moments, quantiles and draws under conditions."""
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from numbers import Real
 
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skcircuits.circuits import PiecewisePolynomial
-from skcircuits.estimators._base import check_is_fitted, make_generator
+from skcircuits.estimators._base import make_generator
 from skcircuits.estimators.shared.queries._features import (
-    Features,
-    column_index,
     column_indices,
     estimate_information,
     gaussian_information,
@@ -19,26 +15,22 @@ from skcircuits.estimators.shared.queries._features import (
     log_totals,
     mutual_information,
     require_possible,
-    weigh,
+)
+from skcircuits.estimators.shared.queries._model_under_conditions import (
+    ModelUnderConditions,
+    has_bounds,
 )
 from skcircuits.estimators.shared.queries._quantiles import (
-    ColumnUnderConditions,
     probability_bounds,
 )
 from skcircuits.estimators.shared.queries._totals import members
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
-from skcircuits.tabular import Boxes, compile_queries
-from skcircuits.tabular._frames import with_index_of
-from skcircuits.tabular.queries._conditions import read_conditions
+from skcircuits.tabular import compile_queries
 
 
-class QueriesMixin:
-    """Answer queries given conditions of all forms.
-
-    A density defines the hooks ``_log_evidence(boxes, observed)``, of shape (n_boxes,), and
-    ``_restricted(boxes, observed)``, a `RestrictedCircuit`; ``_schema`` describes its columns.
-    """
+class QueriesMixin(ModelUnderConditions):
+    """Answer queries given conditions of all forms."""
 
     _is_conditional = False
 
@@ -399,7 +391,7 @@ class QueriesMixin:
             ]
             return estimate_information(*densities, n_samples, random_state)
         is_number = ~self._schema.is_categorical & ~self._schema.is_integral
-        is_closed = self._is_gaussian() and not _has_bounds(weighed.conditions.boxes)
+        is_closed = self._is_gaussian() and not has_bounds(weighed.conditions.boxes)
         if is_closed and is_number[groups[0] + groups[1]].all():
             names = [self._schema.names[j] for j in groups[0] + groups[1]]
             features = self._to_model(self._features(names)).features
@@ -485,171 +477,6 @@ class QueriesMixin:
         if given is None or len(fraction) == 1:
             return float(fraction[0]), float(error[0])
         return fraction, error
-
-    def _draw_given(self, weighed, n_samples, generator):
-        """Draws (n_samples, n_conditions, d) of encoded rows."""
-        counts = np.zeros(len(weighed.log_mass), dtype=np.int64)
-        for condition in range(len(weighed)):
-            own = np.flatnonzero(weighed.condition_of == condition)
-            weights = weighed.weights[own]
-            counts[own] = generator.multinomial(n_samples, weights / weights.sum())
-        drawn = self._model_of(weighed).sample(counts, generator)
-        condition_of = np.repeat(weighed.condition_of, counts)
-        result = np.empty((n_samples, len(weighed), drawn.shape[1]))
-        for condition in range(len(weighed)):
-            own = drawn[condition_of == condition]
-            # Boxes one after the other: shuffled, draws are independent
-            result[:, condition] = own[generator.permutation(len(own))]
-        return self._own_columns(result)
-
-    def _require_fitted(self):
-        # check_is_fitted looks up the tags of an estimator first, at a tenth of a question's time
-        if not self.__sklearn_is_fitted__():
-            check_is_fitted(self)
-
-    def _compile(self, queries):
-        return compile_queries(queries, self._schema)
-
-    def _conditions(self, given):
-        return read_conditions(given, self._schema)
-
-    def _ask(self, given):
-        """Read and weigh conditions; impossible ones raise."""
-        self._require_fitted()
-        weighed = self._weigh(self._conditions(given))
-        require_possible(weighed, given)
-        return weighed
-
-    def _weigh(self, conditions, exact=True):
-        schema = self._model_schema
-        is_exact = ~schema.is_categorical & ~schema.is_integral if exact else None
-        return weigh(conditions, self._log_evidence, schema.is_integral, is_exact)
-
-    @property
-    def _model_schema(self):
-        """Schema of the columns of the model."""
-        return self._schema
-
-    def _is_certain(self, conditions):
-        return bool(
-            len(conditions.boxes) == 1
-            and conditions.is_single
-            and np.isnan(conditions.observed).all()
-            and not _has_bounds(conditions.boxes)
-        )
-
-    def _is_gaussian(self):
-        """Whether the model is a single Gaussian."""
-        return False
-
-    def _model_of(self, weighed):
-        boxes = weighed.conditions.boxes
-        return self._restricted(boxes, weighed.conditions.observed)
-
-    def _features(self, columns):
-        return Features.of_columns(columns, self._schema)
-
-    def _to_model(self, features):
-        """Features of own columns as those of the columns of the model."""
-        return features
-
-    def _own_columns(self, rows):
-        """Own columns of rows of the model."""
-        return rows
-
-    def _feature_means(self, weighed, features):
-        """Means (n_boxes, F) of features in each box."""
-        model = self._model_of(weighed)
-        discrete = any(feature.values is not None for feature in features.features)
-        probabilities = model.state_probabilities() if discrete else {}
-        return features.means(model.moments()[0], probabilities)
-
-    def _ordered_column(self, column):
-        j = column_index(column, self._schema)
-        known = self._schema.columns[j]
-        if known.categories is not None and not (known.has_numbers or known.is_ordered):
-            raise ValueError(
-                must(
-                    "The column of a quantile",
-                    "be numerical or have ordered categories",
-                    "Ask for the expectation of a categorical column: its probabilities.",
-                    column=column,
-                )
-            )
-        return j
-
-    def _column_under(self, weighed, column):
-        """A named column under conditions, whose values must have an order."""
-        j = self._ordered_column(column)
-        at = int(self._own_columns(np.arange(self._width))[j])
-        known, model = self._schema.columns[j], self._model_of(weighed)
-        evidence, points = self._log_evidence, self._point_masses
-        return ColumnUnderConditions(known, at, weighed, model, evidence, points)
-
-    def _most_probable(self, weighed):
-        """Most probable row under each condition, as users see it."""
-        return self._best_rows(weighed, *self._model_of(weighed).mpe())
-
-    def _best_rows(self, weighed, rows, heights):
-        """Of the best rows of each box, with the logs of their densities, those of conditions."""
-        rows = self._rounded(rows, weighed)
-        best = np.lexsort((-heights, weighed.condition_of))
-        _, first = np.unique(weighed.condition_of[best], return_index=True)
-        return self._decode_rows(rows[best[first]], weighed.conditions)
-
-    def _rounded(self, rows, weighed):
-        """Round integer columns of own rows, within the boxes they were found in."""
-        boxes = weighed.conditions.boxes
-        # Boxes reach half a unit around their integers
-        low, high = np.ceil(boxes.lower), np.floor(boxes.upper)
-        inside = np.fmin(np.fmax(np.round(rows), low), high)
-        is_free = np.isnan(weighed.conditions.observed)
-        rounded = np.where(self._model_schema.is_integral & is_free, inside, rows)
-        return self._own_columns(rounded)
-
-    def _round_integers(self, rows):
-        return np.where(self._schema.is_integral, np.round(rows), rows)
-
-    def _decode_rows(self, rows, conditions):
-        if self._schema.prototype is None:
-            rows = self._schema.decode_array(rows)
-            return rows[0] if conditions.is_single else rows
-        return with_index_of(self._schema.decode(rows), conditions.like)
-
-    def _labelled(self, values, names, conditions):
-        """Values (n_conditions, F) with names where the density knows some."""
-        if self._schema.prototype is None and conditions.like is None:
-            return values[0] if conditions.is_single else values
-        return in_frame(dict(zip(names, values.T)), self._schema, conditions.like)
-
-    @property
-    def _width(self):
-        """Number of columns of the model."""
-        return len(self._model_schema.columns)
-
-    @abstractmethod
-    def _log_evidence(self, boxes: Boxes, observed):
-        """Log probability of each box and of the cells observed with it, (n_boxes,)."""
-
-    @abstractmethod
-    def _restricted(self, boxes: Boxes, observed):
-        """The model restricted to each box, a `RestrictedCircuit`."""
-
-    def _point_masses(self, column):
-        """Points, increasing, where units of a column of the model hold mass."""
-        units = (u for u in self.circuit_.plan.units if isinstance(u, PiecewisePolynomial))
-        points = [unit.atoms for unit in units if unit.variable == column]
-        return np.unique(np.concatenate(points)) if points else np.empty(0)
-
-    @abstractmethod
-    def _make_conditional(self, weighed, columns):
-        """Density of some columns under one weighed condition."""
-
-
-def _has_bounds(boxes):
-    """Whether boxes say more than which cells were observed."""
-    is_open = np.isnan(boxes.lower).all() and np.isnan(boxes.upper).all()
-    return not is_open or bool(boxes.states) or bool(boxes.totals)
 
 
 def _require_choice(name, value, *choices):

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import is_deterministic, is_structured_decomposable
-from skcircuits.learning._chow_liu import mixture_circuit, observed_information, observed_tree
 from skcircuits.learning.parameters.expectation_maximization import rebuild
 from skcircuits.trees import (
     StateLayout,
@@ -12,6 +11,7 @@ from skcircuits.trees import (
     mutual_information,
     pair_statistics,
 )
+from skcircuits.trees.tree._chow_liu import mixture_circuit, observed_information, observed_tree
 
 SIZES = [2, 3, 2, 4]
 
