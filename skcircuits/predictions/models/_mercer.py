@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from skcircuits.kernels.families.product import MismatchKernel
 from skcircuits.numerics._gaussian_stack import ConditionalBlock
@@ -35,12 +36,15 @@ TOLERANCE = 1e-5
 ROUNDING = 1e-13
 SMALLEST = 1e-20  # of the ratios of eigenvalues
 SLOWEST = -1.0 / 64.0  # logarithm of a ratio; those above mean narrow kernels anyway
-MAX_ORDERS = 60  # of one direction: narrower kernels go by pairs of points
+MAX_ORDERS = 40  # of one direction: narrower kernels go by pairs of points
+ORDERS = np.arange(float(MAX_ORDERS))
+LOG_FACTORIALS = gammaln(ORDERS + 1.0)
 FEW_POINTS = 256  # whose pairs cost little, and leave nothing out
-# Eigenfunctions of some rows at all points stay in the cache
+# Rows that share their eigenfunctions; these stay in the cache at some points
+BATCH_ROWS = 2
 BATCH_BYTES = 2**20
 # Nanoseconds per point of a product of eigenfunctions, of an eigenfunction, and of a pair
-PRODUCT_COST, FUNCTION_COST, PAIR_COST = 0.07, 0.5, 1.6
+PRODUCT_COST, FUNCTION_COST, PAIR_COST = 0.06, 0.8, 1.6
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +218,8 @@ class _Spectrum(NamedTuple):
         total = 0.25 + variances + root
         stretch = np.sqrt(2.0 * root / total)
         narrowing = 0.5 / (root + 0.25) / np.square(stretch)
-        return cls(variances, np.sqrt(0.5 / total), variances / total, stretch, narrowing)
+        decay = np.maximum(variances / total, SMALLEST)
+        return cls(variances, np.sqrt(0.5 / total), decay, stretch, narrowing)
 
 
 class _Directions(NamedTuple):
@@ -289,35 +294,36 @@ class _Part:
         spectrum, n_points = self.directions.spectrum_of(k, chosen), self.logs.shape[1]
         relative = log_thresholds - np.log(spectrum.first).sum(axis=1)
         relative -= sum(np.log(values[0]) for values, _ in spectra)
-        # Rounded outwards, as most batches then find their products in the cache
-        decays = np.ceil(np.log(np.maximum(spectrum.decay, SMALLEST)) * 8.0) / 8.0
-        decays = np.minimum(decays, SLOWEST)
+        decays = np.minimum(np.log(spectrum.decay), SLOWEST)
         labels = tuple(tuple(np.log(values / values[0]).tolist()) for values, _ in spectra)
         result, is_exact = np.zeros(len(chosen)), np.zeros(len(chosen), dtype=bool)
+        left = np.flatnonzero(relative < 0.0)
         # Rows with equally many eigenfunctions go together
-        left = np.argsort(relative / decays.max(axis=1, initial=-50.0), kind="stable")
-        left, size = left[relative[left] < 0.0], 32
-        while len(left):
-            n_rows = self._batch_size(size)
-            own, left = left[:n_rows], left[n_rows:]
-            limit = float(np.floor(relative[own].min() * 4.0) / 4.0)
-            halves = _halves(tuple(decays[own].max(axis=0).tolist()), labels, limit, n_points)
+        counts = np.log1p(relative[left, None] / decays[left]).sum(axis=1)
+        left = left[np.argsort(counts, kind="stable")]
+        for batch in row_slices(len(left), BATCH_ROWS):
+            own = left[batch]
+            # Rounded outwards, as many batches then find their products in the cache
+            log_decays = tuple((np.ceil(decays[own].max(axis=0) * 8.0) / 8.0).tolist())
+            threshold = float(np.floor(relative[own].min() * 4.0) / 4.0)
+            halves = _halves(log_decays, labels, threshold, n_points)
             if halves is None:
                 result[own], is_exact[own] = self._by_pairs(k, chosen[own]), True
             else:
-                size = len(halves[0].logs) + len(halves[1].logs) + 4
                 result[own] = self._by_eigenfunctions(k, chosen[own], halves, spectra)
         return result, is_exact
 
     def _batch_size(self, n_functions: int) -> int:
         return max(1, BATCH_BYTES // (8 * self.logs.shape[1] * n_functions))
 
-    def _weights(self, rows: IntArray, xi: FloatArray, factors: FloatArray) -> FloatArray:
+    def _weights(
+        self, rows: IntArray, xi: FloatArray, factors: FloatArray, points: slice = slice(None)
+    ) -> FloatArray:
         """Coefficients times the kernel times exp(-Σ_j factors_j ξ_j²), shape (b, m)."""
-        result = self.logs[rows]
+        result = self.logs[rows, points]
         result -= (factors[:, None] @ np.square(xi))[:, 0]
         np.exp(result, out=result)
-        result *= self.expansion.coefficients
+        result *= self.expansion.coefficients[points]
         return result
 
     def _by_eigenfunctions(
@@ -329,20 +335,42 @@ class _Part:
     ) -> FloatArray:
         """Sum λ_β <f, e_β>² over products of the functions of two halves of the directions."""
         spectrum = self.directions.spectrum_of(k, rows)
-        counts = dict((*halves[0].counts, *halves[1].counts))
-        orders = [counts[j] for j in range(spectrum.decay.shape[1])]
-        xi = self.directions.coordinates(k, rows, self.expansion.numbers)
-        weights = self._weights(rows, xi, spectrum.narrowing)
-        polynomials = _hermite_polynomials(xi, spectrum.decay, orders)
-        functions = [polynomials[:, :, j] for j in range(len(orders))]
-        for v, (_, at_states) in zip(self.categories, spectra):
-            functions.append(at_states[:, None, self.expansion.codes(v)])
-        first, second = (h.products(own, functions) for h, own in zip(halves, (weights, None)))
-        sums = first.transpose(1, 0, 2) @ second.transpose(1, 2, 0)
-        logs = _log_eigenvalues(spectrum, max(orders, default=0))
-        logs += [np.log(values)[:, None] for values, _ in spectra]
-        own, other = (half.eigenvalues(logs) for half in halves)
-        return np.einsum("np,npq,nq->n", own, np.square(sums), other)
+        moments = self._moments(k, rows, halves, spectrum, spectra)
+        first, second = halves
+        sums = first.from_powers @ moments @ second.from_powers.T
+        log_values = [np.log(values) for values, _ in spectra]
+        own, other = (half.eigenvalues(np.log(spectrum.decay), log_values) for half in halves)
+        found = np.einsum("np,npq,nq->n", own, np.square(sums), other)
+        return np.asarray((spectrum.first * spectrum.stretch).prod(axis=1) * found)
+
+    def _moments(
+        self,
+        k: int,
+        rows: IntArray,
+        halves: tuple[_Half, _Half],
+        spectrum: _Spectrum,
+        spectra: list[tuple[FloatArray, FloatArray]],
+    ) -> FloatArray:
+        """Weighted sums over all points of products of powers of ξ, shape (b, p, q)."""
+        sizes = [len(half.logs) for half in halves]
+        result = np.zeros((len(rows), *sizes))
+        n_arrays = sum(sizes) + spectrum.decay.shape[1] + 4
+        n_points = max(1024, BATCH_BYTES // (8 * len(rows) * n_arrays))
+        root = np.sqrt(spectrum.decay)[:, :, None]
+        for points in row_slices(self.logs.shape[1], n_points):
+            xi = self.directions.coordinates(k, rows, self.expansion.numbers[:, points])
+            weights = self._weights(rows, xi, spectrum.narrowing, points)
+            xi /= root
+            tables = [
+                at_states[:, None, self.expansion.codes(v)[points]]
+                for v, (_, at_states) in zip(self.categories, spectra)
+            ]
+            first, second = (
+                half.products(start, xi, tables)
+                for half, start in zip(halves, (weights, np.ones_like(weights)))
+            )
+            result += first.transpose(1, 0, 2) @ second.transpose(1, 2, 0)
+        return result
 
     def _by_pairs(self, k: int, rows: IntArray) -> FloatArray:
         """Sum over all pairs of points, for kernels too narrow to have few eigenfunctions.
@@ -368,79 +396,103 @@ class _Part:
         return result
 
 
-def _hermite_polynomials(xi: FloatArray, decay: FloatArray, counts: list[int]) -> FloatArray:
-    """Monic polynomials of `_Spectrum` at ξ (b, r, m), shape (q, b, r, m), as many as needed."""
-    result = np.empty((max(counts, default=0), *xi.shape))
-    result[:1] = 1.0
-    for i in range(1, len(result)):
-        # Directions of small variance come last
-        own = slice(1 + max(j for j, count in enumerate(counts) if count > i))
-        target = np.multiply(xi[:, own], result[i - 1, :, own], out=result[i, :, own])
-        if i > 1:
-            target -= (0.5 * (i - 1) * decay[:, own, None]) * result[i - 2, :, own]
+def _hermite_from_powers() -> FloatArray:
+    """Coefficients of monic polynomials h_(i+1) = t h_i - ½ i h_(i-1), shape (q, q)."""
+    result = np.eye(MAX_ORDERS)
+    for i in range(2, MAX_ORDERS):
+        result[i, 1:] = result[i - 1, :-1]
+        result[i] -= 0.5 * (i - 1) * result[i - 2]
     return result
 
 
-def _log_eigenvalues(spectrum: _Spectrum, count: int) -> list[FloatArray]:
-    """Logs of the eigenvalues over the squared norms of their polynomials, (count, b) each."""
-    steps = np.empty((count, *spectrum.decay.shape))
-    steps[:1] = np.log(spectrum.first * spectrum.stretch)
-    steps[1:] = np.log(np.maximum(spectrum.decay, SMALLEST))
-    steps[1:] += np.log(2.0 / np.arange(1.0, count))[:, None, None]
-    return list(np.moveaxis(np.cumsum(steps, axis=0), 2, 0))
+HERMITE = _hermite_from_powers()
 
 
 class _Half(NamedTuple):
-    """Products of functions of some directions.
+    """Products of functions of some directions: powers of a number, functions of a category.
 
     ``logs`` (p,) are those of their eigenvalues relative to the first, ``powers`` (p, n) their
-    orders in each of ``directions``. ``steps`` has for each direction triples of an order, a run of
-    products that it multiplies, and where these go.
+    orders in each of ``directions``, of which the first ``n_numbers`` of all are numbers.
+    ``steps`` has for each direction triples of an order from one on, a run of products that it
+    multiplies, and where these go. ``from_powers`` (p, p) turns products of powers of
+    t = ξ / sqrt(decay) into products of Hermite polynomials.
     """
 
+    n_numbers: int
     logs: FloatArray
     powers: IntArray
     directions: list[int]
     steps: list[list[tuple[int, slice, slice]]]
+    from_powers: FloatArray
 
-    @property
-    def counts(self) -> list[tuple[int, int]]:
-        """Number of functions of each direction."""
-        return [(own, steps[-1][0] + 1) for own, steps in zip(self.directions, self.steps)]
+    @classmethod
+    def of(
+        cls, directions: list[int], levels: list[FloatArray], n_numbers: int, log_threshold: float
+    ) -> _Half:
+        """Multiply the functions of directions; what is below the threshold is left out."""
+        nothing = np.zeros((1, 0), dtype=np.intp)
+        half = cls(n_numbers, np.zeros(1), nothing, [], [], np.ones((1, 1)))
+        for direction in directions:
+            half = half._with_direction(direction, levels[direction], log_threshold)
+        return half
 
-    def with_direction(self, direction: int, levels: FloatArray, log_threshold: float) -> _Half:
-        """Multiply by the functions of one more direction; what is below is left out."""
+    def _with_direction(self, direction: int, levels: FloatArray, log_threshold: float) -> _Half:
         orders, parents = np.nonzero(levels[:, None] + self.logs > log_threshold)
-        powers = np.column_stack([self.powers[parents], orders])
-        breaks = np.flatnonzero((np.diff(parents) != 1) | (np.diff(orders) != 0)) + 1
-        bounds = [0, *breaks.tolist(), len(orders)]
+        breaks = (np.diff(parents) != 1) | (np.diff(orders) != 0)
+        bounds = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(orders)]
+        order_of, parent_of = orders.tolist(), parents.tolist()
         steps = [
-            (int(orders[i]), slice(int(parents[i]), int(parents[i]) + j - i), slice(i, j))
+            (order_of[i], slice(parent_of[i], parent_of[i] + j - i), slice(i, j))
             for i, j in pairwise(bounds)
+            if order_of[i] > 0  # products of the first function stay where they are
         ]
-        directions = [*self.directions, direction]
-        return _Half(levels[orders] + self.logs[parents], powers, directions, [*self.steps, steps])
+        table = HERMITE if direction < self.n_numbers else np.eye(len(levels))
+        return _Half(
+            self.n_numbers,
+            levels[orders] + self.logs[parents],
+            np.column_stack([self.powers[parents], orders]),
+            [*self.directions, direction],
+            [*self.steps, steps],
+            self.from_powers[parents[:, None], parents] * table[orders[:, None], orders],
+        )
 
-    def products(self, start: FloatArray | None, functions: list[FloatArray]) -> FloatArray:
-        """Multiply up functions (q, b, m) of the directions, and weights (b, m), to (p, b, m)."""
-        result = None if start is None else start[None]
+    def products(self, start: FloatArray, t: FloatArray, tables: list[FloatArray]) -> FloatArray:
+        """Multiply `start` (b, m) by powers of t (b, r, m) and functions of categories: (p, b, m).
+
+        ``tables``: per category its functions at the points, shape (S, 1, m).
+        """
+        result = np.empty((len(self.logs), *start.shape))
+        result[0] = start
         for direction, steps in zip(self.directions, self.steps):
-            own = functions[direction]
-            if result is None:
-                result = own[: len(steps)]
-                continue
-            shape = np.broadcast_shapes(result.shape[1:], own.shape[1:])
-            grown = np.empty((steps[-1][2].stop, *shape))
-            for order, parents, place in steps:
-                np.multiply(result[parents], own[order], out=grown[place])
-            result = grown
-        return np.ones((1, 1, functions[0].shape[2])) if result is None else result
+            n_parents = steps[0][2].start if steps else 1
+            if direction >= self.n_numbers:
+                own = tables[direction - self.n_numbers]
+                for order, parents, place in steps:
+                    np.multiply(result[parents], own[order], out=result[place])
+                result[:n_parents] *= own[0]
+            elif n_parents == 1:
+                for _, _, place in steps:
+                    np.multiply(result[place.start - 1], t[:, direction], out=result[place.start])
+            else:
+                power = t[:, direction]
+                for i, (order, parents, place) in enumerate(steps):
+                    if i > 0 and order > steps[i - 1][0]:
+                        power = power * t[:, direction]
+                    np.multiply(result[parents], power, out=result[place])
+        return result
 
-    def eigenvalues(self, logs: list[FloatArray]) -> FloatArray:
-        """Eigenvalues of the products, (b or 1, p), given those of directions (q, b or 1)."""
-        result = np.zeros((1, len(self.logs)))
+    def eigenvalues(self, log_decays: FloatArray, log_values: list[FloatArray]) -> FloatArray:
+        """Eigenvalues over squared norms of the products, (b, p), given log decays (b, r).
+
+        Those of numbers are relative to that of a constant.
+        """
+        result = np.zeros((len(log_decays), len(self.logs)))
         for direction, power in zip(self.directions, self.powers.T):
-            result = result + logs[direction].T[:, power]
+            if direction < self.n_numbers:
+                result += (np.log(2.0) + 2.0 * log_decays[:, direction, None]) * power
+                result -= LOG_FACTORIALS[power]
+            else:
+                result += log_values[direction - self.n_numbers][power]
         return np.exp(result)
 
 
@@ -451,48 +503,38 @@ def _halves(
     log_threshold: float,
     n_points: int,
 ) -> tuple[_Half, _Half] | None:
-    """Divide the directions so that products cost least; None where pairs of points cost less."""
-    orders = np.arange(1.0 + MAX_ORDERS)
-    levels = [orders * decay for decay in log_decays]
+    """Divide the directions so that products cost least; None where pairs of points cost less.
+
+    ``log_decays`` (r,) are those of the numbers, ``log_values`` logs of eigenvalues of categories.
+    """
+    levels = [ORDERS * decay for decay in log_decays]
     if n_points <= FEW_POINTS or any(level[-1] > log_threshold for level in levels):
         return None
     levels += [np.array(values) for values in log_values]
     counts = [int((level > log_threshold).sum()) for level in levels]
-    order = np.argsort(counts, kind="stable")[::-1].tolist()
-    least = PAIR_COST / 2.0 * n_points
-    # How many products halves have is known without them
-    firsts = _product_counts([levels[j] for j in order], log_threshold, least / FUNCTION_COST)
-    lasts = _product_counts([levels[j] for j in order[::-1]], log_threshold, least / FUNCTION_COST)
-    best = None
-    for cut, first in enumerate(firsts[1:], start=1):
-        if len(order) - cut < len(lasts):
-            second = lasts[len(order) - cut]
-            cost = first * second * PRODUCT_COST + (first + second) * FUNCTION_COST
-            if cost < least:
-                best, least = cut, cost
-    if best is None:
+    edges = np.array([-decay for decay in log_decays] + [0.0] * len(log_values))
+    edges[len(log_decays) :] = [-log_threshold / n for n in counts[len(log_decays) :]]
+    order = np.argsort(counts, kind="stable")[::-1]
+    # Directions in the middle are one half, those of most and of least variance the other
+    first, stop = np.triu_indices(len(order) + 1)
+    places = np.arange(len(order))
+    is_middle = (first[:, None] <= places) & (places < stop[:, None])
+    outer, inner = (
+        _lattice_points(edges[order], side, -log_threshold) for side in (~is_middle, is_middle)
+    )
+    costs = outer * inner * PRODUCT_COST + (outer + inner) * FUNCTION_COST
+    best = int(np.argmin(costs))
+    if costs[best] > PAIR_COST / 2.0 * n_points:
         return None
-    return _half(order[:best], levels, log_threshold), _half(order[best:], levels, log_threshold)
+    sides = order[~is_middle[best]].tolist(), order[is_middle[best]].tolist()
+    one, other = (_Half.of(side, levels, len(log_decays), log_threshold) for side in sides)
+    return one, other
 
 
-def _product_counts(levels: list[FloatArray], log_threshold: float, most: float) -> list[int]:
-    """Count products of the functions of the first 0, 1, ... directions, up to `most`."""
-    logs, counts = np.zeros(1), [1]
-    for own in levels:
-        logs = (own[:, None] + logs).ravel()
-        logs = logs[logs > log_threshold]
-        if len(logs) > most:
-            break
-        counts.append(len(logs))
-    return counts
-
-
-def _half(directions: list[int], levels: list[FloatArray], log_threshold: float) -> _Half:
-    """Products of the functions of some directions."""
-    half = _Half(np.zeros(1), np.zeros((1, 0), dtype=np.intp), [], [])
-    for direction in directions:
-        half = half.with_direction(direction, levels[direction], log_threshold)
-    return half
+def _lattice_points(edges: FloatArray, chosen: BoolArray, size: float) -> FloatArray:
+    """Estimate how many i >= 0 have Σ_j edges_j i_j < size, for chosen directions (s, n)."""
+    logs = np.log(size + 0.5 * chosen @ edges)[:, None] - np.log(edges)
+    return np.asarray(np.exp((logs * chosen).sum(axis=1) - LOG_FACTORIALS[chosen.sum(axis=1)]))
 
 
 def _sum_over_pairs(z: FloatArray, tables: list[FloatArray], weights: FloatArray) -> FloatArray:
