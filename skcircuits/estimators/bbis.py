@@ -92,7 +92,9 @@ class BBISWeighter(
         takes where the target has zeros that break it into parts, so that the weights approach
         uniform ones. Where that does not tell, 0.3 times the fourth power of the fraction of
         variables that are not collapsed.
-        Weights of numbers are then averaged with uniform ones, by the errors expected of both.
+        Weights of numbers are then averaged with uniform ones, by the errors expected of both, and
+        so are those of states where the target has zeros and the weighted samples remain further
+        from it than as many independent ones would be.
     collapse : None, float or array-like of int, default=None
         Variables that are summed out exactly: up to a fraction of them, drawn at random (fewer
         where that would take long), or their indices. The target must be a factor graph.
@@ -126,7 +128,8 @@ class BBISWeighter(
     uniform_fraction_ : float
         How much of uniform weights was mixed in: more where few samples are close to the target,
         or where the weights change means no more than the noise of independent samples would.
-        Zero for states, and where `regularization` is a number.
+        For states more where parts of a target with zeros have no samples. Zero where
+        `regularization` is a number.
     samples_ : ndarray of shape (n_samples, n_features)
         The samples as numbers, NaN where collapsed.
     categories_ : list of ndarray or None

@@ -24,6 +24,8 @@ RIDGES = 10.0 ** np.arange(-6.0, 4.1, 0.5)
 # Evenly spread rows are enough to see a ridge, which does not depend on their number.
 MAX_ROWS = 500
 MAX_SINGLES, MAX_PRODUCTS = 250, 500
+# Groups of similar rows that are left out together.
+N_GROUPS = 16
 # Errors this close are equal, and so are those that one row more or less may change: the ridge
 # closest to the prior one is taken.
 TIE = 0.005
@@ -38,6 +40,7 @@ class FunctionModel:
 
     ridge: float  # λ, on the scale of the mean diagonal of K
     scale: float = 0.0  # s², in variances of the functions; zero where nobody looked
+    is_broken: bool = False  # whether parts of the target may be without samples
 
     def error(self, value: float, weights: FloatArray, counts: IntArray) -> float:
         """Expected squared error of weighted means, given ``wᵀ K w`` over the mean diagonal."""
@@ -61,6 +64,17 @@ def reliance(error: float, change: float | None = None, n_samples: int = 1) -> f
     return uniform / (uniform + error)
 
 
+def reach(value: float, n_samples: int) -> float:
+    """Give the fraction of weights in the best average with uniform ones, on a broken target.
+
+    ``value``: ``wᵀ K w`` of the weights over the mean diagonal; independent samples have 1 / n
+    without weights. What is left beyond that no weights of these samples can mend: parts of the
+    target are missing, and weights shun the samples next to them. It adds to the error of the
+    weights, while uniform ones stand for the parts that were reached, with an error of 1 / n.
+    """
+    return 1.0 / max(1.0, n_samples * value)
+
+
 def learn_model(
     K: FloatArray,
     counts: IntArray,
@@ -77,12 +91,14 @@ def learn_model(
     ridge has the least squared errors, which assume none, and nothing is known of the error of
     weighted means. Families count alike, and ``prior`` is the ridge where they do not tell. Where
     the target is broken into parts that K cannot compare, the errors count as often as uneven
-    weights repeat them, and no family may be expected to lose by the weights.
+    weights repeat them, and no family may be expected to lose by the weights. Nor may all together,
+    with groups of similar rows left out: rows of one stuck chain tell of one another, but what
+    weights do to the chain is a matter of what the others tell.
     """
     varying = [f[:, np.ptp(f, axis=0) > 0.0] for f in families]
     varying = [functions for functions in varying if functions.size]
     if len(K) < 3 or not varying or not K.diagonal().any():
-        return FunctionModel(prior)
+        return FunctionModel(prior, is_broken=is_broken)
     scaled = K / K.diagonal().mean()
     found = _leave_one_out(scaled, counts, np.concatenate(varying, axis=1))
     ends = np.cumsum([functions.shape[1] for functions in varying])[:-1]
@@ -102,10 +118,14 @@ def learn_model(
     equal = 1.0 + TIE + 1.0 / len(K)
     if is_broken:
         losses[errors.max(axis=0) > equal] = np.inf
+        apart = _leave_groups_out(
+            scaled, counts, np.concatenate(varying, axis=1), similar_rows(varying[0])
+        )
+        losses[by_family(apart / apart[-1]).mean(axis=0) * found.inflation > equal] = np.inf
     close = np.flatnonzero(losses <= equal * losses.min())
     chosen = close[np.abs(np.log(RIDGES[close] / prior)).argmin()]
     scale = by_family(found.scales[[chosen]] / variances).mean() if is_smooth else 0.0
-    return FunctionModel(float(RIDGES[chosen]), float(scale))
+    return FunctionModel(float(RIDGES[chosen]), float(scale), is_broken)
 
 
 def spread_rows(n_rows: int, n_wanted: int = MAX_ROWS) -> IntArray:
@@ -153,6 +173,43 @@ def _leave_one_out(K: FloatArray, counts: IntArray, functions: FloatArray) -> _L
         weights = np.maximum(leaning * roots, 0.0)
         inflation[index] = counts.sum() * (weights**2 / counts).sum() / weights.sum() ** 2
     return _LeaveOneOut(squares, scales, deviances, inflation)
+
+
+def _leave_groups_out(
+    K: FloatArray, counts: IntArray, functions: FloatArray, groups: Sequence[IntArray]
+) -> FloatArray:
+    """Mean squared errors, (n_ridges, m), of rows predicted from those outside their group."""
+    roots = np.sqrt(counts)
+    values, vectors = np.linalg.eigh(K * np.outer(roots, roots))
+    values = np.maximum(values, 0.0)
+    constant = vectors.T @ roots
+    targets = functions * roots[:, None]
+    squares = np.empty((len(RIDGES), functions.shape[1]))
+    errors = np.empty_like(targets)
+    for index, ridge in enumerate(RIDGES):
+        inverse = 1.0 / (values + ridge)
+        leaning = vectors @ (inverse * constant)
+        P = (vectors * inverse) @ vectors.T
+        P -= np.outer(leaning, leaning) / (constant @ (inverse * constant))
+        residuals = P @ targets
+        for group in groups:
+            errors[group] = np.linalg.solve(P[np.ix_(group, group)], residuals[group])
+        squares[index] = ((errors / roots[:, None]) ** 2).mean(axis=0)
+    return squares
+
+
+def similar_rows(values: FloatArray, n_groups: int = N_GROUPS) -> list[IntArray]:
+    """Cut rows of functions, (n, m), into groups by halving them along their first axis."""
+    groups = [np.arange(len(values))]
+    while len(groups) < n_groups:
+        groups.sort(key=len)
+        largest = groups.pop()
+        if len(largest) < 2:
+            return [*groups, largest]
+        centered = values[largest] - values[largest].mean(axis=0)
+        order = np.argsort(np.linalg.svd(centered, full_matrices=False)[0][:, 0], kind="stable")
+        groups += [largest[part] for part in np.array_split(order, 2)]
+    return groups
 
 
 def squared_change(X: FloatArray, weights: FloatArray, counts: IntArray) -> float:

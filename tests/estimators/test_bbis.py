@@ -393,6 +393,30 @@ def test_weights_do_no_harm_where_zeros_break_the_target():
 
 
 @pytest.mark.filterwarnings("ignore:the target is zero")
+def test_weights_fall_back_where_samples_miss_a_part_of_a_target_with_zeros():
+    either = [[[1, 0], [0, 1]], [[0, 1], [0, 1]]]
+    network = BayesianNetwork(
+        [[], [], [0, 1], [2]], [[0.7, 0.3], [0.6, 0.4], either, [[0.9, 0.1], [0.2, 0.8]]]
+    )
+    X = network.sample(400, random_state=0)
+    assert BBISWeighter(target=network).fit(X).uniform_fraction_ == 0.0
+    # No weights give the state that no sample has its due.
+    missing = X[X[:, 3] == 0]
+    weighter = BBISWeighter(target=network).fit(missing)
+    assert weighter.uniform_fraction_ > 0.5
+    uniform = np.full(len(missing), 1 / len(missing))
+    alone = (weighter.weights_ - weighter.uniform_fraction_ * uniform) / (
+        1 - weighter.uniform_fraction_
+    )
+    truth = np.concatenate(network.marginals())
+    errors = [
+        np.abs(np.concatenate(weighter.marginals(weights)) - truth).sum()
+        for weights in (alone, weighter.weights_)
+    ]
+    assert errors[1] < errors[0]
+
+
+@pytest.mark.filterwarnings("ignore:the target is zero")
 def test_impossible_samples_get_no_weight():
     network = BayesianNetwork([[], [0], [1]], [[0.5, 0.5], np.eye(2), np.full((2, 2), 0.5)])
     rows = np.random.default_rng(0).integers(2, size=(50, 3))

@@ -7,10 +7,13 @@ from numpy.testing import assert_allclose
 from skcircuits.stein._ridge import (
     MAX_PRODUCTS,
     RIDGES,
+    _leave_groups_out,
     _leave_one_out,
     coordinate_functions,
     learn_model,
+    reach,
     reliance,
+    similar_rows,
     squared_change,
     state_functions,
 )
@@ -45,6 +48,60 @@ def test_errors_are_those_of_rows_left_out(gram):
         assert_allclose(found.scales[index], scales, rtol=1e-8)
         deviances = scales * np.exp(log_variances.mean())
         assert_allclose(found.deviances[index], deviances, rtol=1e-8)
+
+
+def test_errors_of_groups_left_out(gram):
+    rng = np.random.default_rng(1)
+    counts, functions = rng.integers(1, 4, size=12), rng.normal(size=(12, 2))
+    groups = [np.array([0, 5, 7]), np.array([1]), np.array([2, 3, 4, 6, 8, 9, 10, 11])]
+    found = _leave_groups_out(gram, counts, functions, groups)
+    alone = _leave_groups_out(gram, counts, functions, list(np.arange(12)[:, None]))
+    assert_allclose(alone, _leave_one_out(gram, counts, functions).squares, rtol=1e-7)
+    for index, ridge in [(8, RIDGES[8]), (14, RIDGES[14])]:
+        covariance = gram + np.diag(ridge / counts)
+        errors = np.empty((12, 2))
+        for group in groups:
+            others = np.setdiff1d(np.arange(12), group)
+            inverse = np.linalg.inv(covariance[np.ix_(others, others)])
+            constant = inverse.sum(axis=0) @ functions[others] / inverse.sum()
+            predicted = gram[np.ix_(group, others)] @ inverse @ (functions[others] - constant)
+            errors[group] = functions[group] - constant - predicted
+        assert_allclose(found[index], (errors**2).mean(axis=0), rtol=1e-8)
+
+
+def test_groups_are_of_similar_rows_and_of_equal_size():
+    rng = np.random.default_rng(0)
+    corners = np.repeat(10.0 * np.array([[0, 0, 0], [5, 0, 0], [0, 2, 0], [5, 2, 0]]), 7, axis=0)
+    order = rng.permutation(28)
+    groups = similar_rows((corners + rng.normal(size=(28, 3)))[order], 4)
+    assert sorted(sorted((order[group] // 7).tolist()) for group in groups) == [
+        [corner] * 7 for corner in range(4)
+    ]
+    everyone = np.sort(np.concatenate(similar_rows(rng.normal(size=(50, 2)))))
+    assert_allclose(everyone, np.arange(50))
+    assert sorted(len(group) for group in similar_rows(np.zeros((3, 1)))) == [1, 1, 1]
+
+
+def test_rows_of_one_chain_do_not_vouch_for_weights_of_the_chain():
+    # Each of sixteen chains stays where it is: its rows tell of one another, and of no other chain.
+    rng = np.random.default_rng(0)
+    corners = np.repeat(np.arange(16), 6)
+    lengths = rng.exponential(size=16)
+    factor = np.hstack([np.diag(lengths)[corners], 0.1 * rng.normal(size=(96, 3))])
+    K, counts = factor @ factor.T, np.ones(96, dtype=np.int64)
+    places = np.array([8.0, 4.0, 2.0, 1.0]) * (corners[:, None] >> np.arange(4) & 1)
+    functions = places + 0.01 * rng.normal(size=(96, 4))
+    options = {"prior": 0.3, "is_smooth": False}
+    found = _leave_one_out(K / K.diagonal().mean(), counts, functions)
+    expected = (found.squares / found.squares[-1]).mean(axis=1) * found.inflation
+    free, held = (
+        learn_model(K, counts, [functions], is_broken=is_broken, **options).ridge
+        for is_broken in (False, True)
+    )
+    # With one row left out at a time a small ridge promises much.
+    promising = expected.argmin()
+    assert expected[promising] < 0.5
+    assert held >= 100.0 * RIDGES[promising] >= free
 
 
 def test_noise_wants_a_large_ridge_and_what_the_kernel_explains_a_small_one():
@@ -149,6 +206,12 @@ def test_weights_are_relied_on_where_their_error_is_the_smaller_one():
     # Beyond noise only what no error explains tells that uniform weights are worse than usual.
     assert reliance(0.002, 0.03, 100) == reliance(0.002)
     assert reliance(0.1, 4.0, 100) > 0.95 > 0.6 > reliance(0.1)
+
+
+def test_weights_reach_as_far_as_independent_samples_would():
+    assert reach(0.0, 100) == reach(0.01, 100) == 1.0
+    assert reach(0.04, 100) == pytest.approx(0.25)
+    assert reach(0.04, 400) == pytest.approx(0.0625)
 
 
 def test_change_is_that_of_all_functions(monkeypatch):

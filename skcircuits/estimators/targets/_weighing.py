@@ -29,6 +29,7 @@ from skcircuits.stein._ridge import (
     FunctionModel,
     coordinate_functions,
     learn_model,
+    reach,
     reliance,
     spread_rows,
     squared_change,
@@ -157,6 +158,8 @@ class WeighingProblem:
         error = model.error(value, totals, counts)
         change = squared_change(distinct, totals, counts) if self.is_continuous else None
         fraction = 1.0 - reliance(error, change, len(which))
+        if model.is_broken:
+            error, fraction = value, 1.0 - reach(value, len(which))
         size_alone = _effective_size(totals, counts)
         totals = totals + fraction * (uniform - totals)
         weights = np.zeros(len(self.samples))
