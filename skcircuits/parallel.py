@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeVar
 
 from joblib import cpu_count, effective_n_jobs
 from joblib.parallel import get_active_backend
-from sklearn import get_config
+from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel as _Parallel
 from sklearn.utils.parallel import delayed
 from threadpoolctl import ThreadpoolController
@@ -31,6 +32,7 @@ __all__ = [
     "delayed",
     "memory_bound_chunks",
     "row_slices",
+    "shares_memory",
     "single_threaded_blas",
     "thread_map",
     "working_memory_bytes",
@@ -59,6 +61,15 @@ def dask_client() -> Any:
     return client
 
 
+def shares_memory() -> bool:
+    """Tell whether workers that prefer to be threads see the arrays of this process.
+
+    They do unless ``joblib.parallel_config`` asks for processes or a cluster.
+    """
+    backend, _ = get_active_backend(prefer="threads")
+    return getattr(backend, "supports_sharedmem", False)
+
+
 def working_memory_bytes() -> int:
     """Bytes that temporary arrays may take: scikit-learn's ``working_memory`` setting."""
     return int(get_config()["working_memory"] * 2**20)
@@ -79,7 +90,8 @@ def thread_map(
     """Call a function on each item in threads of this process, BLAS single-threaded.
 
     For work of milliseconds, where even the threads of joblib would cost as much as the
-    work: a call of ``Parallel`` takes ten milliseconds, this takes some tenths of one.
+    work: a call of ``Parallel`` takes ten milliseconds, this takes some tenths of one. The threads
+    have the configuration of scikit-learn and the error state of NumPy that the caller has.
 
     ``function``: releases the GIL most of the time; ``items``: arguments of each call; ``n_jobs``:
     number of threads as in joblib; None means one. Returns results in the order of the items.
@@ -99,8 +111,14 @@ def thread_map(
             pending.clear()
             raise
 
+    configuration = get_config()
+
+    def help_out() -> None:
+        with config_context(**configuration):
+            work()
+
     with single_threaded_blas():
-        helpers = [_helpers().submit(work) for _ in range(n_threads - 1)]
+        helpers = [_helpers().submit(copy_context().run, help_out) for _ in range(n_threads - 1)]
         try:
             work()
         finally:

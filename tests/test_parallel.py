@@ -5,9 +5,16 @@ import time
 import joblib
 import numpy as np
 import pytest
+import sklearn
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from skcircuits.parallel import row_slices, single_threaded_blas, thread_map
+from skcircuits.parallel import (
+    row_slices,
+    shares_memory,
+    single_threaded_blas,
+    thread_map,
+    working_memory_bytes,
+)
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2, 5, -1])
@@ -46,6 +53,26 @@ def test_errors_reach_the_caller_and_end_the_work(n_jobs):
         thread_map(fail, [(number,) for number in range(100)], n_jobs)
     assert len(done) <= n_jobs
     assert thread_map(pow, [(2, 2)], n_jobs) == [4]
+
+
+def test_threads_have_the_settings_of_the_caller():
+    both = threading.Barrier(2)
+
+    def settings(number):
+        both.wait(timeout=60)
+        return working_memory_bytes(), np.geterr()["over"]
+
+    with sklearn.config_context(working_memory=3), np.errstate(over="ignore"):
+        assert thread_map(settings, [(n,) for n in range(6)], 2) == [(3 * 2**20, "ignore")] * 6
+    assert np.geterr()["over"] != "ignore"
+
+
+def test_processes_share_no_memory():
+    assert shares_memory()
+    with joblib.parallel_config("threading"):
+        assert shares_memory()
+    with joblib.parallel_config("loky", n_jobs=2):
+        assert not shares_memory()
 
 
 def test_calls_may_be_nested():

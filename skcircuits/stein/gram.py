@@ -13,7 +13,14 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
-from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
+from skcircuits.parallel import (
+    Parallel,
+    delayed,
+    row_slices,
+    shares_memory,
+    single_threaded_blas,
+    thread_map,
+)
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._targets import is_continuous, without_other_columns
 from skcircuits.stein.categorical._collapsed import (
@@ -38,7 +45,7 @@ from skcircuits.stein.langevin import langevin_block, radial_profile, score_poin
 
 # Blocks this small stay in the cache; a task is large enough to be worth sending to a
 # worker. Both are fixed, so that results do not depend on the number of workers.
-_BLOCK_ROWS = 256
+_BLOCK_ROWS = 376
 _TASK_ROWS = 512
 
 # The Stein kernel between two slices of whatever the rows were prepared as.
@@ -100,7 +107,7 @@ def stein_gram(
     K, which = distinct_gram(
         collapse_cells(X, collapse), target, kernel, operator=operator, n_jobs=n_jobs
     )
-    return K[np.ix_(which, which)]
+    return K if len(K) == len(which) else K[np.ix_(which, which)]
 
 
 def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
@@ -148,7 +155,7 @@ def distinct_gram(
     X = without_other_columns(target, X)
     # Chains stay in place and samples repeat: equal rows are computed once.
     first, which = unique_rows(X)
-    block, rows = prepare(X[first], target, kernel, operator)
+    block, rows = prepare(X[first], target, kernel, operator, n_jobs)
     return symmetric_gram(block, rows, X[first], n_jobs), which
 
 
@@ -178,36 +185,53 @@ def finite_kernel(values: FloatArray, X: FloatArray) -> FloatArray:
 
 
 def _symmetric_blocks(block: Block, rows: Any, n_rows: int, n_jobs: int | None) -> FloatArray:
-    """Compute the upper triangle in tasks and mirror it."""
-    parts = row_slices(n_rows, _TASK_ROWS)
-    pairs = [(first, second) for i, first in enumerate(parts) for second in parts[i:]]
-    tasks = (
-        delayed(_task)(block, rows[first], rows[second], (first, second)) for first, second in pairs
-    )
+    """Compute the upper triangle block by block and mirror it."""
     K = np.empty((n_rows, n_rows))
-    # Blocks are work of BLAS and NumPy, which threads do at once; processes would copy them.
+    if shares_memory():
+        parts = [(part, rows[part]) for part in row_slices(n_rows, _BLOCK_ROWS)]
+
+        def fill(first: tuple[slice, Any], second: tuple[slice, Any]) -> None:
+            _place(K, first[0], second[0], block(first[1], second[1]))
+
+        pairs = [(first, second) for i, first in enumerate(parts) for second in parts[i:]]
+        thread_map(fill, pairs, n_jobs)
+        return K
+    stripes = row_slices(n_rows, _TASK_ROWS)
+    # All tasks share one object, which joblib writes to memory that its processes share.
     with single_threaded_blas():
-        computed = Parallel(n_jobs=n_jobs, prefer="threads")(tasks)
-    for (first, second), values in zip(pairs, computed):
-        # Rounding differs between the halves of a diagonal part: keep one of them.
-        part = np.triu(values) + np.triu(values, 1).T if first == second else values
-        K[first, second] = part
-        K[second, first] = part.T
+        computed = Parallel(n_jobs=n_jobs)(
+            delayed(_stripe)(block, rows, stripe, n_rows) for stripe in stripes
+        )
+    for blocks in computed:
+        for first, second, values in blocks:
+            _place(K, first, second, values)
     return K
 
 
-def _task(block: Block, left: Any, right: Any, pair: tuple[slice, slice]) -> FloatArray:
-    """Compute one part of the matrix block by block, without what lies below the diagonal."""
-    first, second = pair
-    values = np.zeros((first.stop - first.start, second.stop - second.start))
-    for above in row_slices(len(values), _BLOCK_ROWS):
-        for beside in row_slices(values.shape[1], _BLOCK_ROWS):
-            if first != second or beside.stop > above.start:
-                values[above, beside] = block(left[above], right[beside])
-    return values
+def _place(K: FloatArray, first: slice, second: slice, values: FloatArray) -> None:
+    """Write one block, and its mirror image."""
+    # Rounding differs between the halves of a diagonal block: keep one of them.
+    part = np.triu(values) + np.triu(values, 1).T if first == second else values
+    K[first, second] = part
+    K[second, first] = part.T
 
 
-def prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> tuple[Block, Any]:
+def _stripe(
+    block: Block, rows: Any, stripe: slice, n_rows: int
+) -> list[tuple[slice, slice, FloatArray]]:
+    """Compute the blocks of some rows that are not below the diagonal."""
+    parts = row_slices(n_rows, _BLOCK_ROWS)
+    return [
+        (first, second, block(rows[first], rows[second]))
+        for i, first in enumerate(parts)
+        if stripe.start <= first.start < stripe.stop
+        for second in parts[i:]
+    ]
+
+
+def prepare(
+    X: FloatArray, target: Any, kernel: Any, operator: str | None, n_jobs: int | None = None
+) -> tuple[Block, Any]:
     """Choose how blocks are computed, and prepare what the blocks take slices of."""
     if is_continuous(target):
         _check_operator(operator, ("langevin",), "continuous")
@@ -223,14 +247,14 @@ def prepare(X: FloatArray, target: Any, kernel: Any, operator: str | None) -> tu
     operator = "barker" if operator is None else operator
     _check_operator(operator, tuple(OPERATORS), "categorical")
     # Only here is the target asked; blocks need none of it.
-    measures = stein_measures(target, X, operator)
+    measures = stein_measures(target, X, operator, n_jobs)
     measures.warn_of_zeros()
     terms = product_terms(kernel, measures.counts)
     if np.isnan(X).any():
         return _prepare_collapsed(measures, target, _collapsible_terms(target, terms, kernel))
     if terms is None:
         return partial(point_block, kernel=kernel), measures
-    return partial(product_block, terms=terms), state_vectors(measures).prepared(terms)
+    return partial(product_block, terms=terms), state_vectors(measures).prepared(terms, n_jobs)
 
 
 def _prepare_collapsed(

@@ -155,6 +155,9 @@ def test_blocks_do_not_depend_on_workers():
     one = stein_gram(rows, model, kernel)
     with parallel_config("threading"):
         assert_array_equal(stein_gram(rows, model, kernel, n_jobs=2), one)
+    # As tasks of processes, whatever their number.
+    with parallel_config("loky", n_jobs=1):
+        assert_array_equal(stein_gram(rows, model, kernel), one)
     assert_array_equal(one, one.T)
 
 
@@ -335,7 +338,8 @@ def test_processes_and_a_dask_cluster_give_equal_entries(collapse):
     rows = rng.integers(2, size=(300, 12)).astype(float)
     kernel = Hamming(scale=48.0)
     one = stein_gram(rows, model, kernel, collapse=collapse)
-    assert_array_equal(stein_gram(rows, model, kernel, collapse=collapse, n_jobs=2), one)
+    with parallel_config("loky"):
+        assert_array_equal(stein_gram(rows, model, kernel, collapse=collapse, n_jobs=2), one)
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None

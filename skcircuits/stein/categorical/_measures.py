@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,13 +24,15 @@ from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import value_of
 from skcircuits.kernels.families.base import Kernel as KernelFamily
 from skcircuits.kernels.families.base import structure_of
-from skcircuits.parallel import working_memory_bytes
+from skcircuits.parallel import row_slices, thread_map, working_memory_bytes
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray, Kernel
 from skcircuits.stein._targets import full_conditionals, state_counts
 
 # Where kernels of single variables vary more than this their ratios would lose digits, and beyond
 # this many products of states per variable they cost more than they save.
 _MAX_RATIO, _MAX_PRODUCTS = 1e6, 36
+# Variables that one thread lays out at once.
+_GROUP_VARIABLES = 16
 
 # Rows of states, as floats with NaN or as codes.
 Rows = TypeVar("Rows", FloatArray, IntArray)
@@ -77,21 +80,21 @@ def barker_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
     ``g_d(x) = p(x +_i d) / (p(x) + p(x +_i d))``. The rates are bounded and p(x) g_d(x) is
     symmetric in the two states, so targets with zeros are allowed.
     """
-    n_rows, n_states = log_conditional.shape
-    rows = np.arange(n_rows)
+    rows = np.arange(len(log_conditional))
+    # A row for each state: there are few of these, and many rows.
+    values = np.ascontiguousarray(log_conditional.T)
     # g = σ(log p(moved) - log p(here)): never overflows, however rugged the target.
-    own = log_conditional[rows, states][:, None]
     with np.errstate(invalid="ignore"):
-        rates = expit(log_conditional - own)
+        rates = expit(values - values[states, rows])
     # Two impossible states: the exchange is symmetric, and nothing depends on its rate.
     rates[np.isnan(rates)] = 0.5
     # What arrives elsewhere leaves here: each measure has total mass zero.
-    rates[rows, states] = 0.0
-    rates[rows, states] = -rates.sum(axis=1)
+    rates[states, rows] = 0.0
+    rates[states, rows] = -rates.sum(axis=0)
     # Atoms are the states themselves, in order, for every row.
-    everywhere = np.broadcast_to(np.arange(n_states), rates.shape)
-    zeros = np.asarray(np.isneginf(log_conditional).any(axis=1))
-    return Atoms(rates, everywhere, everywhere, zeros)
+    everywhere = np.broadcast_to(np.arange(len(values)), log_conditional.shape)
+    zeros = np.asarray(np.isneginf(values).any(axis=0))
+    return Atoms(rates.T, everywhere, everywhere, zeros)
 
 
 def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
@@ -193,15 +196,41 @@ class Measures:
             )
 
 
-def stein_measures(target: DiscreteTarget, X: FloatArray, operator: str) -> Measures:
+def stein_measures(
+    target: DiscreteTarget, X: FloatArray, operator: str, n_jobs: int | None = None
+) -> Measures:
     """Evaluate a Stein operator at some rows."""
-    atoms = {}
-    for variable, log_conditional in full_conditionals(target, X):
-        observed = ~np.isnan(X[:, variable])
-        measures = OPERATORS[operator](log_conditional, X[observed, variable].astype(np.int64))
+    # The target itself may not be asked by two threads at once.
+    conditionals = dict(full_conditionals(target, X))
+    kinds: dict[tuple[int, ...], list[int]] = {}
+    for variable, log_conditional in conditionals.items():
+        kinds.setdefault(log_conditional.shape, []).append(variable)
+
+    def measure(variables: Sequence[int]) -> list[Atoms]:
+        """Take m variables with as many rows and states as one long table."""
+        cells = X[:, variables].T
+        observed = ~np.isnan(cells)
+        table = np.concatenate([conditionals[variable] for variable in variables])
+        measures = OPERATORS[operator](table, cells[observed].astype(np.int64))
+        size = len(table) // len(variables)
+        own = [measures[size * i : size * (i + 1)] for i in range(len(variables))]
         # A collapsed variable adds nothing: its terms have expectation zero.
-        atoms[variable] = measures if observed.all() else measures.spread(observed)
-    return Measures(X, state_counts(target, X.shape[1]), atoms)
+        return [one if seen.all() else one.spread(seen) for one, seen in zip(own, observed)]
+
+    groups = [
+        (variables[group],)
+        for variables in kinds.values()
+        for group in row_slices(len(variables), _GROUP_VARIABLES)
+    ]
+    found = thread_map(measure, groups, n_jobs)
+    atoms = {
+        variable: one
+        for (variables,), measured in zip(groups, found)
+        for variable, one in zip(variables, measured)
+    }
+    # In the order of the variables, whose terms are added up.
+    ordered = {variable: atoms[variable] for variable in conditionals}
+    return Measures(X, state_counts(target, X.shape[1]), ordered)
 
 
 def moved_rows(X: Rows, variable: int, states: IntArray) -> Rows:
@@ -241,7 +270,7 @@ def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArra
 
 
 class _Features(NamedTuple):
-    """What log k and the sum of its Stein kernel are bilinear in, a row each."""
+    """What log k and the sum of its Stein kernel are bilinear in, a column for each row."""
 
     states: FloatArray
     logs: FloatArray
@@ -260,7 +289,9 @@ class StateVectors:
     def __getitem__(self, rows: slice) -> StateVectors:
         """Give some of the rows."""
         vectors = {variable: table[rows] for variable, table in self.vectors.items()}
-        features = {i: _Features(*(one[rows] for one in own)) for i, own in self.features.items()}
+        features = {
+            i: _Features(*(part[:, rows] for part in own)) for i, own in self.features.items()
+        }
         return StateVectors(self.codes[rows], vectors, features)
 
     def of_variables(self, variables: IntArray) -> StateVectors:
@@ -268,13 +299,13 @@ class StateVectors:
         kept = {v: self.vectors[v] for v in variables.tolist() if v in self.vectors}
         return StateVectors(self.codes, kept)
 
-    def prepared(self, terms: Sequence[ProductTerm]) -> StateVectors:
+    def prepared(self, terms: Sequence[ProductTerm], n_jobs: int | None = None) -> StateVectors:
         """Compute features once for all blocks, where memory allows; slices have them too."""
         chosen = [i for i, term in enumerate(terms) if _has_ratios(term.tables, self.vectors)]
         n_columns = sum(2 * len(t) * (1 + len(t)) for i in chosen for t in terms[i].tables.values())
         if 8 * n_columns * len(self.codes) > working_memory_bytes():
             return self
-        return replace(self, features={i: self.features_of(i, terms[i]) for i in chosen})
+        return replace(self, features={i: _features(self, terms[i], n_jobs) for i in chosen})
 
     def features_of(self, index: int, term: ProductTerm) -> _Features:
         """Give the features of a term."""
@@ -317,35 +348,46 @@ def _ratio_term(left: _Features, right: _Features, weight: float) -> FloatArray:
     Both log k and the sum are bilinear: in indicators of the states, and in their products with
     the measures v_i.
     """
-    if not left.moves.size:
-        return np.zeros((len(left.states), len(right.states)))
-    values = left.states @ right.logs.T
+    values = left.states.T @ right.logs
     np.exp(values, out=values)
-    values *= left.moves @ right.ratios.T
+    values *= left.moves.T @ right.ratios
     values *= weight
     return values
 
 
-def _features(rows: StateVectors, term: ProductTerm) -> _Features:
-    """Lay out both sides of the two matrix products."""
-    states, logs = [], []
-    moves, ratios = [np.empty((len(rows.codes), 0))], [np.empty((len(rows.codes), 0))]
+def _features(rows: StateVectors, term: ProductTerm, n_jobs: int | None = None) -> _Features:
+    """Lay out both sides of the two matrix products, some variables at a time."""
+    kinds: dict[tuple[int, bool], list[int]] = {}
     for variable, table in term.tables.items():
-        indicators = np.eye(len(table))[rows.codes[:, variable]]
-        # Kernel of every state with those of the rows, (n, k).
-        kernels = table.T[rows.codes[:, variable]]
-        states.append(indicators)
-        logs.append(np.log(kernels))
-        # Variables with one state have a factor but no measure.
-        if variable in rows.vectors:
-            vectors = rows.vectors[variable]
-            moves.append(_products(indicators, vectors))
-            ratios.append(_products(1.0 / kernels, vectors @ table.T))
-    return _Features(*(np.concatenate(part, axis=1) for part in (states, logs, moves, ratios)))
+        kinds.setdefault((len(table), variable in rows.vectors), []).append(variable)
+    fill = partial(_features_of, rows, term)
+    groups = [
+        (variables[group], is_moving)
+        for (_, is_moving), variables in kinds.items()
+        for group in row_slices(len(variables), _GROUP_VARIABLES)
+    ]
+    parts = thread_map(fill, groups, n_jobs)
+    return _Features(*(np.concatenate(part) for part in zip(*parts)))
+
+
+def _features_of(
+    rows: StateVectors, term: ProductTerm, variables: Sequence[int], is_moving: bool
+) -> _Features:
+    """Features of m variables with k states each; those with one state have no measure."""
+    tables = np.stack([term.tables[variable] for variable in variables])  # (m, k, k)
+    codes = rows.codes[:, variables].T[:, None]  # (m, 1, n)
+    states = np.take_along_axis(np.eye(tables.shape[1])[None], codes, axis=2)
+    logs = np.take_along_axis(np.log(tables), codes, axis=2)
+    moves = ratios = np.empty((0, 0, len(rows.codes)))
+    if is_moving:
+        vectors = np.stack([rows.vectors[variable].T for variable in variables])  # (m, k, n)
+        inverse = np.take_along_axis(1.0 / tables, codes, axis=2)
+        moves, ratios = _products(states, vectors), _products(inverse, tables @ vectors)
+    return _Features(*(part.reshape(-1, len(rows.codes)) for part in (states, logs, moves, ratios)))
 
 
 def _products(first: FloatArray, second: FloatArray) -> FloatArray:
-    return (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
+    return first[:, :, None] * second[:, None]
 
 
 def _product_term(left: StateVectors, right: StateVectors, term: ProductTerm) -> FloatArray:
