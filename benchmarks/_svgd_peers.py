@@ -12,7 +12,13 @@ try:
 except ImportError:
     blackjax = None
 
-__all__ = ["blackjax_nuts", "blackjax_svgd", "have_blackjax", "particle_max_product"]
+__all__ = [
+    "blackjax_nuts",
+    "blackjax_svgd",
+    "have_blackjax",
+    "particle_max_product",
+    "score_of_field",
+]
 
 _NEIGHBOR_SHARE = 0.75  # of the proposals; the others are random walks of that variance
 _RANDOM_WALK_VARIANCE = 0.05
@@ -26,8 +32,10 @@ def have_blackjax():
     return blackjax is not None
 
 
-def blackjax_svgd(field, start, n_steps, step_size=0.05):
-    """Run blackjax.svgd (RMSprop, its own median rule) on a Gaussian field.
+def blackjax_svgd(score, start, n_steps, step_size=0.05):
+    """Run blackjax.svgd (RMSprop, its own median rule).
+
+    ``score``: gradient of the log density at one point, in JAX.
 
     Returns
     -------
@@ -35,10 +43,8 @@ def blackjax_svgd(field, start, n_steps, step_size=0.05):
     seconds_per_step : float
         Processor time, compilation excluded.
     """
-    precision = jnp.asarray(field.precision, dtype=jnp.float32)
-    linear = jnp.asarray(field.linear, dtype=jnp.float32)
-    svgd = blackjax.svgd(lambda x: linear - precision @ x, optax.rmsprop(step_size))
-    state = svgd.init(jnp.asarray(start, dtype=jnp.float32), {"length_scale": 1.0})
+    svgd = blackjax.svgd(score, optax.rmsprop(step_size))
+    state = svgd.init(jnp.asarray(start), {"length_scale": 1.0})
     step = jax.jit(svgd.step)
     state = jax.block_until_ready(step(state))
     began = time.process_time()
@@ -46,6 +52,13 @@ def blackjax_svgd(field, start, n_steps, step_size=0.05):
         state = step(state)
     jax.block_until_ready(state)
     return np.asarray(state.particles), (time.process_time() - began) / n_steps
+
+
+def score_of_field(field):
+    """Give the gradient of the log density of a Gaussian field, single precision."""
+    precision = jnp.asarray(field.precision, dtype=jnp.float32)
+    linear = jnp.asarray(field.linear, dtype=jnp.float32)
+    return lambda x: linear - precision @ x
 
 
 def blackjax_nuts(log_density, start, n_draws, seed=0, n_warmup=500):

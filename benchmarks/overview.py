@@ -356,14 +356,15 @@ def stein_weights(seed):
     3,
 )
 def svgd_step(seed):
-    from _svgd_peers import blackjax_svgd
+    from _svgd_peers import blackjax_svgd, score_of_field
     from _svgd_targets import gaussian_field, grid_edges
     from svgd_speed import seconds_per_iteration
 
     rng = np.random.default_rng(seed)
     field = gaussian_field(grid_edges(10), 100, rng)
     ours = seconds_per_iteration(field, 100, 300, repeats=1, dtype="float32")
-    theirs = blackjax_svgd(field, rng.normal(size=(100, 100)), 300)[1]
+    start = rng.normal(size=(100, 100)).astype(np.float32)
+    theirs = blackjax_svgd(score_of_field(field), start, 300)[1]
     return 1e3 * ours, 1e3 * theirs
 
 

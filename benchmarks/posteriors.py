@@ -1,14 +1,15 @@
-"""Posteriors that statisticians meet: particles beside numpyro's SVGD and NUTS.
+"""Posteriors that statisticians meet: particles beside numpyro's and blackjax's SVGD and NUTS.
 
 All methods move in the unconstrained coordinates of the same log density, written in JAX. Truth is
 a long run of NUTS (of the non-centred form for both parametrisations of the eight schools, exact
 draws for funnel and mixture). ``GraphicalSVGDSampler`` runs with its defaults from a hundred
-standard normal particles; numpyro's SVGD makes as many evaluations of the gradient; NUTS runs as
-long as the sampler did, compilation excluded, adaptation included.
+standard normal particles; the SVGD of numpyro (its own start) and of blackjax (the same start) make
+as many evaluations of the gradient; NUTS runs as long as the sampler did, compilation excluded,
+adaptation included.
 
 Per method, the worst of the seeds (numpyro's SVGD has one): the largest error of a mean in
-standard deviations, least and
-greatest ratio of a variance to the true one; and how often the sampler warned. Results go to a
+standard deviations, least and greatest ratio of a variance to the true one; and how often the
+sampler warned. Results go to a
 file after every seed, seeds that it has are not run again, and ``table`` writes the table of the
 user guide from it.
 
@@ -24,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from _svgd_peers import blackjax_svgd
 from _svgd_targets import Funnel
 
 N_PARTICLES = 100
@@ -210,6 +212,8 @@ class Counted:
 
 def run(name, draws, seed):
     """Compare all methods on one model."""
+    import jax
+
     from skcircuits import GraphicalSVGDSampler
     from skcircuits.targets import from_jax
 
@@ -238,6 +242,8 @@ def run(name, draws, seed):
         "particles": errors(sampler.particles_, seconds),
         "NUTS, equal time": errors(*nuts_of_equal_time(log_density, start[0], seconds, seed)),
     }
+    moved, per_step = blackjax_svgd(jax.grad(log_density), start, n_steps)
+    found["blackjax SVGD"] = errors(moved, n_steps * per_step)
     # It takes ten times as long as all the others together: one seed shows what it does.
     if seed == 0:
         found["numpyro SVGD"] = errors(*numpyro_svgd(log_density, start, n_steps))
@@ -253,7 +259,7 @@ def worst(found):
 
 def table(results):
     """Write the table of the user guide."""
-    methods = ("particles", "numpyro SVGD", "NUTS, equal time")
+    methods = ("particles", "blackjax SVGD", "numpyro SVGD", "NUTS, equal time")
     print("| target | " + " | ".join(methods) + " | warned |")
     print("| --- " * (len(methods) + 2) + "|")
     for name, seeds in results.items():

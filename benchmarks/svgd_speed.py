@@ -14,7 +14,7 @@ import time
 import warnings
 
 import numpy as np
-from _svgd_peers import blackjax_svgd, have_blackjax
+from _svgd_peers import blackjax_svgd, have_blackjax, score_of_field
 from _svgd_targets import gaussian_field, grid_edges
 
 from skcircuits import GraphicalSVGDSampler
@@ -53,7 +53,8 @@ def against_blackjax(rng):
     )
     print(f"  global, float32, linear_weight=0: {vanilla:.2f}")
     if have_blackjax():
-        _, seconds = blackjax_svgd(field, rng.normal(size=(100, 100)), 200)
+        start = rng.normal(size=(100, 100)).astype(np.float32)
+        _, seconds = blackjax_svgd(score_of_field(field), start, 200)
         ratio = 1e3 * seconds / ours["float32", 0.1]
         print(f"  blackjax.svgd (global kernel, float32): {1e3 * seconds:.2f}, {ratio:.1f} x ours")
 
