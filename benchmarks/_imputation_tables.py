@@ -2,7 +2,9 @@
 
 scikit-learn's tables, those of ``$SKCIRCUITS_DATA`` and simulated ones whose columns depend on one
 another in ways that no single family of densities has by nature. ``random_7`` is the seventh of
-endlessly many tables: what is chosen by some of them is examined on others.
+endlessly many tables: what is chosen by some of them is examined on others. So is ``process_7``,
+drawn from one of several processes: low-rank, tied clusters, nonlinear, counts, zero-inflated,
+categories that numbers depend on, regressions one after the other.
 """
 
 import json
@@ -34,6 +36,10 @@ def load(name, max_rows):
     if name.startswith("random_"):
         X, categorical = _random_table(
             np.random.default_rng([1, int(name.removeprefix("random_"))])
+        )
+    elif name.startswith("process_"):
+        X, categorical = _process_table(
+            np.random.default_rng([2, int(name.removeprefix("process_"))])
         )
     elif name in SIMULATED:
         X, categorical = SIMULATED[name](np.random.default_rng(0))
@@ -236,6 +242,146 @@ def _random_scale(signal, rng):
         return np.maximum(signal, np.quantile(signal, rng.uniform(0.1, 0.6)))
     return np.sinh(signal) if kind == 5 else signal
 
+
+def _process_table(rng):
+    """A table of one process: half are small, one in ten is large."""
+    sizes = [(100, 250), (250, 500), (500, 1500), (3000, 6000)]
+    n = int(rng.integers(*sizes[rng.choice(4, p=[0.4, 0.3, 0.2, 0.1])]))
+    n_columns = int(rng.integers(5, 16))
+    process = rng.choice(list(_PROCESSES))
+    numbers, labels = _PROCESSES[process](n, n_columns, rng)
+    X = np.column_stack([numbers, *labels])
+    order = rng.permutation(X.shape[1])
+    return X[:, order], np.flatnonzero(order >= numbers.shape[1])
+
+
+def _labels_of(signals, rng):
+    """Labels without an order, noisy cuts of some signals (k, n)."""
+    labels = []
+    for signal in signals:
+        size = int(rng.integers(2, 6))
+        cut = _cut(
+            signal / signal.std() + rng.uniform(0.1, 1.0) * rng.normal(size=len(signal)), size
+        )
+        labels.append(rng.permutation(size)[cut.astype(int)].astype(float))
+    return labels
+
+
+def _n_labels(n_columns, rng):
+    return int(rng.integers(0, n_columns // 2 + 1))
+
+
+def _low_rank_process(n, n_columns, rng):
+    """A few factors, some columns skewed, labels cut from directions of the factors."""
+    factors = rng.normal(size=(n, int(rng.integers(1, 5))))
+    loadings = rng.normal(size=(factors.shape[1], n_columns))
+    signals = factors @ loadings / np.sqrt(factors.shape[1])
+    k = _n_labels(n_columns, rng)
+    labels = _labels_of(signals[:, :k].T, rng)
+    numbers = signals[:, k:] + rng.uniform(0.1, 1.0) * rng.normal(size=(n, n_columns - k))
+    for j in np.flatnonzero(rng.random(n_columns - k) < rng.choice([0.0, 0.4])):
+        numbers[:, j] = np.exp(numbers[:, j])
+    return numbers, labels
+
+
+def _clusters_process(n, n_columns, rng):
+    """Clusters with one covariance; labels have frequencies of their own in each."""
+    n_clusters, k = int(rng.integers(2, 9)), _n_labels(n_columns, rng)
+    cluster = rng.choice(n_clusters, n, p=rng.dirichlet(np.full(n_clusters, 3.0)))
+    size = n_columns - k
+    mixing = rng.normal(size=(size, size)) / np.sqrt(size)
+    centers = rng.uniform(0.5, 2.5) * rng.normal(size=(n_clusters, size))
+    numbers = centers[cluster] + rng.normal(size=(n, size)) @ mixing
+    sizes = rng.integers(2, 6, k)
+    labels = [_drawn(rng.dirichlet(np.full(m, 0.5), n_clusters)[cluster], rng) for m in sizes]
+    return numbers, labels
+
+
+def _curves_process(n, n_columns, rng):
+    """Curves, products and thresholds of a few drivers, which are among the columns."""
+    drivers = rng.uniform(-2.0, 2.0, (int(rng.integers(2, 4)), n))
+    columns, noise = list(drivers), rng.uniform(0.1, 0.6)
+    while len(columns) < n_columns:
+        a, b = drivers[rng.integers(len(drivers), size=2)]
+        shapes = [
+            a**2,
+            np.sin(2.0 * a),
+            np.abs(a) * b,
+            np.tanh(3.0 * a) + b,
+            np.exp(0.7 * a),
+            a * b,
+        ]
+        signal = shapes[rng.integers(len(shapes))]
+        columns.append(signal / signal.std() + noise * rng.normal(size=n))
+    k = min(_n_labels(n_columns, rng), n_columns - 2)
+    return np.column_stack(columns[: n_columns - k]), _labels_of(columns[n_columns - k :], rng)
+
+
+def _counts_process(n, n_columns, rng):
+    """Counts with rates that factors share, overdispersed ones among them."""
+    factors = rng.normal(size=(n, int(rng.integers(1, 4))))
+    signals = factors @ rng.normal(size=(factors.shape[1], n_columns)) / np.sqrt(factors.shape[1])
+    k = _n_labels(n_columns, rng)
+    rates = np.exp(rng.uniform(0.3, 0.9) * signals[:, k:] + rng.uniform(0.0, 3.0, n_columns - k))
+    if rng.random() < 0.5:
+        rates = rates * rng.gamma(3.0, 1.0 / 3.0, rates.shape)
+    return rng.poisson(rates).astype(float), _labels_of(signals[:, :k].T, rng)
+
+
+def _zeros_process(n, n_columns, rng):
+    """Amounts that are zero or lognormal, both by the same factors, beside other numbers."""
+    factors = rng.normal(size=(n, int(rng.integers(2, 5))))
+    signals = factors @ rng.normal(size=(factors.shape[1], n_columns)) / np.sqrt(factors.shape[1])
+    k = _n_labels(n_columns, rng)
+    numbers = signals[:, k:] + rng.uniform(0.2, 0.8) * rng.normal(size=(n, n_columns - k))
+    for j in np.flatnonzero(rng.random(n_columns - k) < 0.5):
+        spends = rng.random(n) < 1.0 / (1.0 + np.exp(rng.normal() - 2.0 * numbers[:, j]))
+        amount = np.exp(2.0 + 0.7 * numbers[:, j] + 0.3 * rng.normal(size=n))
+        numbers[:, j] = np.where(spends, np.round(amount, 1), 0.0)
+    return numbers, _labels_of(signals[:, :k].T, rng)
+
+
+def _groups_process(n, n_columns, rng):
+    """Numbers whose means, and slopes on a driver, depend on one or two categories."""
+    first, second = (int(size) for size in rng.integers(2, 6, 2))
+    labels = [rng.choice(m, n, p=rng.dirichlet(np.full(m, 2.0))) for m in (first, second)]
+    driver, columns = rng.normal(size=n), []
+    for _ in range(n_columns - 3):
+        means, slopes = rng.normal(size=(first, second)), rng.normal(size=first)
+        signal = means[labels[0], labels[1]] + slopes[labels[0]] * driver
+        columns.append(signal + rng.uniform(0.2, 1.0) * rng.normal(size=n))
+    more = _labels_of(columns[: int(rng.integers(0, 3))], rng)
+    kept = columns[len(more) :] or columns[:1]
+    return np.column_stack([driver, *kept]), [*(own.astype(float) for own in labels), *more]
+
+
+def _chain_process(n, n_columns, rng):
+    """Each column a regression, with gamma noise at times, or a choice, on columns before it."""
+    seen, numbers, labels = [rng.normal(size=n)], [], []
+    numbers.append(seen[0])
+    rate = rng.choice([0.0, 0.3, 0.6])
+    for _ in range(n_columns - 1):
+        parents = rng.choice(len(seen), min(len(seen), 3), replace=False)
+        signal = rng.normal(size=len(parents)) @ np.stack([seen[i] for i in parents])
+        noise = rng.normal(size=n) if rng.random() < 0.7 else rng.gamma(1.0, 1.0, n) - 1.0
+        signal = signal / signal.std() + rng.uniform(0.2, 1.2) * noise
+        if rng.random() < rate:
+            labels += _labels_of([signal], rng)
+        else:
+            numbers.append(signal)
+        seen.append((signal - signal.mean()) / signal.std())
+    return np.column_stack(numbers), labels
+
+
+_PROCESSES = {
+    "low_rank": _low_rank_process,
+    "clusters": _clusters_process,
+    "curves": _curves_process,
+    "counts": _counts_process,
+    "zeros": _zeros_process,
+    "groups": _groups_process,
+    "chain": _chain_process,
+}
 
 SIMULATED = {
     "simulated_copula": _simulated_copula,

@@ -15,9 +15,14 @@ miceforest 6.0 needs lightgbm below 4.7.
 Results are appended to a file, one line per table, mask and imputer; what is there is not run
 again. Cells come in random order, so that a part of them already tells about all.
 
+With ``--processes 100 130`` the tables are those drawn by the seeds 100 to 129 from varied
+processes (`_imputation_tables`), with as many rows as drawn, and one mask and rate each; the
+imputers then include our fixed densities, whose names begin with "own". ``--errors-only`` leaves
+draws and downstream models out.
+
 Run: OMP_NUM_THREADS=1 python benchmarks/imputation.py [--tables iris crx] [--rates .3]
      [--masks MCAR MAR] [--imputers ours iterative] [--seeds 2] [--max-rows 500]
-     [--results FILE]
+     [--processes FIRST END] [--errors-only] [--results FILE]
 """
 
 import argparse
@@ -30,6 +35,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from _imputation_tables import TABLES, hide, load
+from sklearn.base import clone
 from sklearn.ensemble import (
     ExtraTreesRegressor,
     HistGradientBoostingClassifier,
@@ -38,12 +44,29 @@ from sklearn.ensemble import (
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 
-from skcircuits import CircuitImputer
+from skcircuits import (
+    CircuitImputer,
+    GaussianMixtureDensity,
+    HiddenChowLiuDensity,
+    WMISPNDensity,
+)
 
 RESULTS = Path(__file__).parent / "results" / "imputation.jsonl"
 KEYS = ["table", "mask", "rate", "seed", "imputer"]
 N_DRAWS = 10
 LOSSES = ["numbers", "categories", "energy", "downstream"]
+
+
+# Densities of ours that nothing is chosen for
+FIXED = {
+    "single": GaussianMixtureDensity(n_components=1, covariance_type="tied"),
+    "full_4": GaussianMixtureDensity(n_components=4, covariance_type="full"),
+    "shrunk_8": GaussianMixtureDensity(n_components=8, covariance_type="shrunk"),
+    "tied_16": GaussianMixtureDensity(n_components=16, covariance_type="tied"),
+    "location_4": GaussianMixtureDensity(n_components=4, location_model=True),
+    "tree": HiddenChowLiuDensity(),
+    "wmispn": WMISPNDensity(),
+}
 
 
 class OneHot:
@@ -127,12 +150,20 @@ def make_imputers(categorical):
     imputers = {
         name: lambda make=make: OneHot(make(), categorical) for name, make in makers.items()
     }
+
+    def ours(density="auto"):
+        return CircuitImputer(
+            density=density,
+            categorical_features=categorical,
+            keep_empty_features=True,
+            random_state=0,
+        )
+
     return {
-        "ours": lambda: CircuitImputer(
-            categorical_features=categorical, keep_empty_features=True, random_state=0
-        ),
+        "ours": ours,
         **imputers,
         "miceforest": lambda: Forest(categorical),
+        **{f"own_{name}": lambda own=own: ours(clone(own)) for name, own in FIXED.items()},
     }
 
 
@@ -208,7 +239,7 @@ def masked_table(name, mechanism, rate, seed, max_rows=500):
     return masked[train], masked[test], X[test], hidden[test], categorical
 
 
-def examine(make, table):
+def examine(make, table, errors_only):
     """Errors and seconds of one imputer on one masked table."""
     train, test, truth, hidden, categorical = table
     start = time.process_time()
@@ -218,19 +249,23 @@ def examine(make, table):
     seconds = [middle - start, time.process_time() - middle]
     filled = np.asarray(filled, dtype=float)
     numbers, categories = errors(filled, truth, hidden, categorical)
-    taught = np.asarray(imputer.transform(train), dtype=float)
-    tables = np.asarray(draws(imputer, test, filled), dtype=float)
-    return {
+    found = {
         "numbers": numbers,
         "categories": categories,
-        "energy": energy_score(tables, truth, hidden, categorical),
-        "downstream": downstream_score(train, taught, truth, categorical),
         "fit": seconds[0],
         "transform": seconds[1],
     }
+    if errors_only:
+        return found
+    taught = np.asarray(imputer.transform(train), dtype=float)
+    tables = np.asarray(draws(imputer, test, filled), dtype=float)
+    return found | {
+        "energy": energy_score(tables, truth, hidden, categorical),
+        "downstream": downstream_score(train, taught, truth, categorical),
+    }
 
 
-def run(cell, imputers, max_rows, path, done):
+def run(cell, imputers, max_rows, path, done, errors_only=False):
     """Examine on one masked table the imputers that have not been."""
     table = None
     for label in imputers:
@@ -238,7 +273,7 @@ def run(cell, imputers, max_rows, path, done):
             continue
         table = table or masked_table(*cell, max_rows)
         try:
-            found = examine(make_imputers(table[4])[label], table)
+            found = examine(make_imputers(table[4])[label], table, errors_only)
         except Exception as error:  # a peer that cannot do it is reported, not hidden
             found = {"error": repr(error)[:200]}
         row = dict(zip(KEYS, (*cell, label), strict=True)) | found
@@ -255,7 +290,7 @@ def read(path):
 
 def summarise(results):
     """Print errors per table, how often ours is best or within one percent of the best, times."""
-    for what in LOSSES:
+    for what in (own for own in LOSSES if own in results):
         cells = results.pivot_table(index=KEYS[:4], columns="imputer", values=what).dropna()
         if not len(cells) or "ours" not in cells:
             continue
@@ -285,9 +320,11 @@ def main():
     parser.add_argument("--tables", nargs="+", default=TABLES)
     parser.add_argument("--rates", nargs="+", type=float, default=[0.1, 0.3, 0.5])
     parser.add_argument("--masks", nargs="+", default=["MCAR", "MAR", "MNAR"])
-    parser.add_argument("--imputers", nargs="+", default=list(make_imputers([])))
+    parser.add_argument("--imputers", nargs="+")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--max-rows", type=int, default=500)
+    parser.add_argument("--processes", nargs=2, type=int, metavar=("FIRST", "END"))
+    parser.add_argument("--errors-only", action="store_true")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -295,8 +332,19 @@ def main():
     known = read(options.results)
     done = set(known[KEYS].itertuples(index=False, name=None))
     cells = list(product(options.tables, options.masks, options.rates, range(options.seeds)))
+    is_own = bool(options.processes)
+    if is_own:
+        kinds = list(product(options.masks, options.rates))
+        cells = [
+            (f"process_{seed}", *kinds[np.random.default_rng(seed).integers(len(kinds))], 0)
+            for seed in range(*options.processes)
+        ]
+    imputers = options.imputers or [
+        name for name in make_imputers([]) if is_own or not name.startswith("own_")
+    ]
+    max_rows = None if is_own else options.max_rows
     for i in np.random.default_rng(0).permutation(len(cells)):
-        run(cells[i], options.imputers, options.max_rows, options.results, done)
+        run(cells[i], imputers, max_rows, options.results, done, options.errors_only)
     summarise(read(options.results))
 
 

@@ -376,16 +376,23 @@ def _offsets(
         local = np.arange(len(pattern))
         sides = -pulled[:, group.missing[pattern].T, local].transpose(1, 0, 2)
         if not stack.is_shared:
-            cases = np.take(by_pattern, pattern, axis=3).reshape(size, size, -1)
+            cases = _of_rows(by_pattern, pattern).reshape(size, size, -1)
             solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
             result[:, :, rows] = solved.reshape(size, n_components, -1)
             continue
         for g in range(by_pattern.shape[2]):
             own = np.flatnonzero(stack.shape == g)
-            cases = np.take(by_pattern[:, :, g], pattern, axis=2)
+            cases = _of_rows(by_pattern[:, :, g], pattern)
             white = contract("ijn,jkn->ikn", cases, sides[:, own])
             result[:, own, rows] = contract("jin,jkn->ikn", cases, white)
     return result
+
+
+def _of_rows(by_pattern: FloatArray, pattern: IntArray) -> FloatArray:
+    """Repeat what patterns, along the last axis, have in common for each of their rows."""
+    if len(pattern) == by_pattern.shape[-1] and pattern[-1] == len(pattern) - 1:
+        return by_pattern  # patterns are sorted and none is left out: a row each
+    return np.take(by_pattern, pattern, axis=-1)
 
 
 def _conditional_roots(

@@ -12,15 +12,15 @@ row whose root value is well above that is right. The others take the log scale.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from operator import methodcaller
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.inputs import InputLayer
+from skcircuits.circuits.inputs import InputLayer, NumericalLayer
+from skcircuits.circuits.inputs.base import Conditionals
 from skcircuits.circuits.structure.properties import units_are_tractable
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.protocols import FloatArray, IntArray
@@ -75,20 +75,43 @@ def feedforward(
     return values
 
 
-def log_values(plan: Plan, X: FloatArray) -> FloatArray:
-    """Log value of every unit at every row, (n_units, n); NaN cells are marginalised."""
-    return feedforward(plan, input_buffer(plan, methodcaller("log_prob", X), (len(X),)))
+Evidence = Mapping[InputLayer, Conditionals]
 
 
-def linear_values(plan: Plan, X: FloatArray) -> FloatArray | None:
+def given(plan: Plan, X: FloatArray) -> Evidence:
+    """What the numerical layers say of rows, for a pass up and conditional means after it."""
+    layers = (layer for _, layer in plan.inputs)
+    return {layer: layer.given(X) for layer in layers if isinstance(layer, NumericalLayer)}
+
+
+def log_values(plan: Plan, X: FloatArray, evidence: Evidence | None = None) -> FloatArray:
+    """Log value of every unit at every row, (n_units, n); NaN cells are marginalised.
+
+    ``evidence``: what `given` says of these rows, where means are asked for later.
+    """
+    known = evidence or {}
+
+    def values_of(layer: InputLayer) -> FloatArray:
+        return known[layer].log_prob() if layer in known else layer.log_prob(X)
+
+    return feedforward(plan, input_buffer(plan, values_of, (len(X),)))
+
+
+def linear_values(plan: Plan, X: FloatArray, evidence: Evidence | None = None) -> FloatArray | None:
     """Value of every unit at every row, (n_units, n), up to a factor per row and scope.
 
-    None if the circuit or a row is not for the linear scale.
+    ``evidence``: as for `log_values`. None if the circuit or a row is not for the linear scale.
     """
     if not can_be_linear(plan):
         return None
-    # Factors taken out of a row are the same in every explanation: ratios do not see them.
-    values = input_buffer(plan, lambda layer: layer.scaled_prob(X)[0], (len(X),))
+    known = evidence or {}
+
+    def values_of(layer: InputLayer) -> FloatArray:
+        # Factors taken out of a row are the same in every explanation: ratios do not see them
+        scaled = layer.scaled(known[layer].log_prob()) if layer in known else layer.scaled_prob(X)
+        return scaled[0]
+
+    values = input_buffer(plan, values_of, (len(X),))
     feedforward(plan, values, "linear")
     return values if (values[plan.root] >= MIN_ROOT).all() else None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from skcircuits.numerics._gaussian_stack import GaussianStack, conditional_blocks
@@ -103,29 +105,74 @@ def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> 
     return result
 
 
-def _by_completion(stack: GaussianStack, X: FloatArray, columns: FloatArray) -> FloatArray:
+def complete(
+    stack: GaussianStack, X: FloatArray, variances: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Log densities (K, n) of rows and their offsets (K, d, n) from the means, both at once.
+
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells, which are
+    completed by their conditional means; ``variances`` (K, d, n): where given, conditional
+    variances of missing cells are written into it.
+    """
+    offsets = np.empty((*stack.means.shape, len(X)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        columns = np.ascontiguousarray(X.T)
+        log_densities = _by_completion(stack, X, columns, offsets, variances)
+    log_densities[np.isnan(log_densities)] = -np.inf
+    return log_densities, offsets
+
+
+def _by_completion(
+    stack: GaussianStack,
+    X: FloatArray,
+    columns: FloatArray,
+    offsets: FloatArray | None = None,
+    variances: FloatArray | None = None,
+) -> FloatArray:
     """Log densities by way of completed rows: one factorisation for all with equal covariances.
 
     A row's squared Mahalanobis distance over its observed cells is that of the row completed
-    by its conditional mean.
+    by its conditional mean. ``offsets`` (K, d, n) receive completed rows less the means,
+    ``variances`` (K, d, n) the conditional variances of missing cells.
     """
-    n_observed = np.count_nonzero(~np.isnan(X), axis=1)
+    missing = np.isnan(X)
+    n_observed = np.count_nonzero(~missing, axis=1)
     result = np.empty((stack.n_components, len(X)))
     n_rows = max(64, BLOCK_BYTES // (8 * stack.means.size))
-    for start in range(0, len(X), n_rows):
-        rows = slice(start, start + n_rows)
-        delta = columns[:, rows] - stack.means[:, :, None]
-        log_precisions = np.zeros((stack.n_components, delta.shape[2]))
-        for block in conditional_blocks(stack, X[rows]):
-            missing = block.group.missing[block.group.pattern].T
-            delta[:, missing, block.group.rows] = block.offsets.transpose(1, 0, 2)
-            own = block.half_log_precisions.reshape(stack.n_components, -1)
-            log_precisions[:, block.group.rows] = own[:, block.group.pattern]
-        result[:, rows] = -0.5 * _squared_norms(stack.whitening @ delta) - log_precisions
+    groups = group_patterns(missing)
+    for rows in (group.rows for group in groups if not group.missing.size):
+        result[:, rows] = 0.0
+        for part in _runs(rows, n_rows):
+            delta = columns[:, part] - stack.means[:, :, None]
+            result[:, part] = -0.5 * _squared_norms(stack.whitening @ delta)
+            if offsets is not None:
+                offsets[:, :, part] = delta
+    for block in conditional_blocks(stack, X, groups):
+        cells, own = block.group.missing[block.group.pattern].T, block.group.rows
+        log_precisions = block.half_log_precisions.reshape(stack.n_components, -1)
+        if variances is not None:
+            spreads = np.einsum("jin,jin->in", block.roots, block.roots)
+            spreads = spreads.reshape(len(cells), stack.n_components, -1)[:, :, block.group.pattern]
+            variances[:, cells, own] = spreads.transpose(1, 0, 2)
+        for places in _runs(np.arange(len(own)), n_rows):
+            rows = own[places]
+            delta = columns[:, rows] - stack.means[:, :, None]
+            delta[:, cells[:, places], np.arange(len(rows))] = block.offsets[
+                :, :, places
+            ].transpose(1, 0, 2)
+            norms = _squared_norms(stack.whitening @ delta)
+            result[:, rows] = -0.5 * norms - log_precisions[:, block.group.pattern[places]]
+            if offsets is not None:
+                offsets[:, :, rows] = delta
     # |Sigma_oo| = |Sigma| |Lambda_mm|, as for single rows.
     result -= 0.5 * (stack.log_determinants[:, None] + n_observed * _LOG_2PI)
     result[:, n_observed == 0] = 0.0
     return result
+
+
+def _runs(positions: IntArray, size: int) -> Iterator[IntArray]:
+    """Cut positions into runs of at most some size."""
+    return (positions[start : start + size] for start in range(0, len(positions), size))
 
 
 def _complete(stack: GaussianStack, columns: FloatArray) -> FloatArray:

@@ -257,10 +257,13 @@ class InputLayer(ABC):
         log_scale : ndarray of shape (n,)
             Log of the factor taken out of each row.
         """
-        values = self.log_prob(X)
+        return self.scaled(self.log_prob(X))
+
+    def scaled(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What `scaled_prob` gives of log values (n_units, n), which are overwritten."""
         # Masses are at most one as they are, and other families may hold masses of the variable
         if self.is_discrete:
-            return np.exp(values, out=values), np.zeros(len(X))
+            return np.exp(values, out=values), np.zeros(values.shape[1])
         starts, counts = self._scope_runs
         peaks = np.maximum.reduceat(values, starts, axis=0)
         peaks[np.isneginf(peaks)] = 0.0
@@ -420,6 +423,28 @@ class NumericalLayer(InputLayer):
             Rows with NaN for missing values.
         """
         total += per_column(self, flows[..., None] * self.conditional_moments(X)[0], len(total))
+
+    def given(self, X: FloatArray) -> Conditionals:
+        """What the units say of rows (n, n_columns) when densities and means are both asked for."""
+        return Conditionals(self, X)
+
+
+class Conditionals:
+    """Log densities of some rows and conditional means, asked for in this order.
+
+    Families whose means need the factorisations of their densities keep these in between.
+    """
+
+    def __init__(self, layer: NumericalLayer, X: FloatArray) -> None:
+        self._layer, self._X = layer, X
+
+    def log_prob(self) -> FloatArray:
+        """Log density (or mass) of each unit at each row, shape (n_units, n)."""
+        return self._layer.log_prob(self._X)
+
+    def add_means(self, total: FloatArray, flows: FloatArray) -> None:
+        """Add the conditional means to total (n_columns, n), times flows (n_units, n)."""
+        self._layer.add_means(total, flows, self._X)
 
 
 def per_column(layer: InputLayer, values: FloatArray, n_columns: int) -> FloatArray:

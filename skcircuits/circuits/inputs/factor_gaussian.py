@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import check_variables
+from skcircuits.circuits.inputs.base import Conditionals, check_variables
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
@@ -70,6 +70,9 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
     @property
     def bytes_per_row(self) -> int:
         return 4 * 8 * (self.scopes.size + len(self) * self.gaussians.n_factors)
+
+    def given(self, X: FloatArray) -> Conditionals:
+        return Conditionals(self, X)
 
     _log_density = staticmethod(factor_log_density)
     _log_peak = staticmethod(factor_log_peak)

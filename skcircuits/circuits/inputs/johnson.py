@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, BoxMasses, DensityLayer, InputUnit
+from skcircuits.circuits.inputs._gaussian_density import complete
+from skcircuits.circuits.inputs.base import (
+    Box,
+    BoxMasses,
+    Conditionals,
+    DensityLayer,
+    InputUnit,
+)
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
@@ -62,11 +69,16 @@ class SinhMap:
         slopes = np.hypot(1.0, self.curvatures * (cells - self.centers))
         return -np.nansum(np.log(slopes), axis=-1)
 
+    def mean(self, means: FloatArray, variances: FloatArray) -> FloatArray:
+        """Mean of x where z has these moments."""
+        squares = variances * self.curvatures**2
+        return self.centers + np.exp(0.5 * squares) * self._sinh(means)
+
     def moments(self, means: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of x where z has these."""
         # E sinh(z) = exp(v / 2) sinh(m), E sinh(z)² = (exp(2 v) cosh(2 m) - 1) / 2
         squares = variances * self.curvatures**2
-        mean = self.centers + np.exp(0.5 * squares) * self._sinh(means)
+        mean = self.mean(means, variances)
         doubled = np.cosh(np.clip(2.0 * self.curvatures * means, -_FARTHEST, _FARTHEST))
         bent = 0.5 * np.expm1(squares) * (np.exp(squares) * doubled + 1.0) / self._divisors**2
         return mean, np.where(self.curvatures > 0.0, bent, variances)
@@ -173,6 +185,29 @@ class JohnsonGaussianLayer(DensityLayer):
         mean, variance = self.map.moments(*self.normal.conditional_moments(self.map.normal(cells)))
         missing = np.isnan(cells)
         return np.where(missing, mean, cells), np.where(missing, variance, 0.0)
+
+    def given(self, X: FloatArray) -> Conditionals:
+        return _JohnsonConditionals(self, X)
+
+
+class _JohnsonConditionals(Conditionals):
+    """Normal variables completed by each unit, which give densities and means at once."""
+
+    _layer: JohnsonGaussianLayer
+
+    def log_prob(self) -> FloatArray:
+        layer, stack = self._layer, self._layer.normal.gaussians
+        cells = layer._cells(self._X)
+        self._variances = np.zeros((*stack.means.shape, len(cells)))
+        normal = layer.map.normal(cells)
+        log_densities, self._offsets = complete(stack, normal, self._variances)
+        return log_densities + layer.map.log_slopes(cells)
+
+    def add_means(self, total: FloatArray, flows: FloatArray) -> None:
+        layer = self._layer
+        means = layer.normal.gaussians.means[:, :, None] + self._offsets
+        moments = (own.transpose(0, 2, 1) for own in (means, self._variances))
+        total[layer.variables] += np.einsum("kn,knd->dn", flows, layer.map.mean(*moments))
 
 
 @register_input_unit

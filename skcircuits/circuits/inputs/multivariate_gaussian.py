@@ -11,11 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
-from skcircuits.circuits.inputs._gaussian_density import log_density, log_peak, weighted_score
+from skcircuits.circuits.inputs._gaussian_density import (
+    complete,
+    log_density,
+    log_peak,
+    weighted_score,
+)
 from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
     BoxMasses,
+    Conditionals,
     DifferentiableLayer,
     InputUnit,
     check_variables,
@@ -117,9 +123,28 @@ class MultivariateGaussianLayer(DifferentiableLayer):
     def add_means(self, total: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         total[self.variables] += self._weighted_mean(self.gaussians, self.cells(X), flows)
 
+    def given(self, X: FloatArray) -> Conditionals:
+        return GaussianConditionals(self, X)
+
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""
         score[self.variables] += self._score(self.gaussians, self.cells(X), flows)
+
+
+class GaussianConditionals(Conditionals):
+    """Rows completed by each unit, which give densities and means at once."""
+
+    _layer: MultivariateGaussianLayer
+
+    def log_prob(self) -> FloatArray:
+        layer = self._layer
+        log_densities, self._offsets = complete(layer.gaussians, layer.cells(self._X))
+        return log_densities
+
+    def add_means(self, total: FloatArray, flows: FloatArray) -> None:
+        layer = self._layer
+        total[layer.variables] += layer.gaussians.means.T @ flows
+        total[layer.variables] += np.einsum("kn,kdn->dn", flows, self._offsets)
 
 
 class _GaussianMasses(BoxMasses):

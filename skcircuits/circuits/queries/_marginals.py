@@ -15,7 +15,14 @@ import numpy as np
 
 from skcircuits.circuits._policy import MANY_ROWS, MIN_TABLE_EDGES
 from skcircuits.circuits.engine._lowering import LoweredPlan, lower
-from skcircuits.circuits.engine._passes import backward, input_flows, linear_values, log_values
+from skcircuits.circuits.engine._passes import (
+    Evidence,
+    backward,
+    given,
+    input_flows,
+    linear_values,
+    log_values,
+)
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._tables import tabulated
 from skcircuits.circuits.inputs.base import (
@@ -116,9 +123,10 @@ def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
     """
     result = X.copy()
     compact = _compact(plan, len(X))
-    for rows, flows in _flows(compact, X):
+    for rows, flows, evidence in _flows(compact, X):
         block = X[rows]
-        result[rows] = _means(compact, flows, block, _state_flows(compact, flows, block))
+        states = _state_flows(compact, flows, block)
+        result[rows] = _means(compact, flows, block, states, evidence)
     return result
 
 
@@ -133,10 +141,10 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
     """
     result = np.where(np.isnan(X), np.nan, 0.0)
     compact = _compact(plan, len(X))
-    for rows, flows in _flows(compact, X):
+    for rows, flows, evidence in _flows(compact, X):
         block = X[rows]
         states = _state_flows(compact, flows, block)
-        mean = _means(compact, flows, block, states).T
+        mean = _means(compact, flows, block, states, evidence).T
         total = np.zeros(mean.shape)
         # Law of total variance around the known mean: nothing cancels.
         for variable, unknown, fractions in states:
@@ -162,7 +170,7 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
     """
     result = _no_marginals(plan, len(X))
     compact = _compact(plan, len(X))
-    for rows, flows in _flows(compact, X):
+    for rows, flows, _ in _flows(compact, X):
         _add_states(result, rows, _state_flows(compact, flows, X[rows]))
     for variable, table in result.items():
         _put_observed(table, X[:, variable])
@@ -178,10 +186,10 @@ def conditional_mean_and_marginals(
     """
     means, tables = X.copy(), _no_marginals(plan, len(X))
     compact = _compact(plan, len(X))
-    for rows, flows in _flows(compact, X):
+    for rows, flows, evidence in _flows(compact, X):
         block = X[rows]
         states = _state_flows(compact, flows, block)
-        means[rows] = _means(compact, flows, block, states)
+        means[rows] = _means(compact, flows, block, states, evidence)
         _add_states(tables, rows, states)
     for variable, table in tables.items():
         _put_observed(table, X[:, variable])
@@ -226,16 +234,17 @@ def _compact(plan: Plan, n_rows: int) -> Plan:
     return tabulated(plan) if n_rows >= MANY_ROWS else plan
 
 
-def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-    """Flows of all input units, batch by batch; impossible rows raise."""
+def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray, Evidence]]:
+    """Flows of all input units, batch by batch, and what means need; impossible rows raise."""
     for rows in plan.batches(len(X), n_buffers=3):
-        linear = linear_values(plan, X[rows])
+        evidence = given(plan, X[rows])
+        linear = linear_values(plan, X[rows], evidence)
         if linear is not None:
-            yield rows, input_flows(plan, linear)
+            yield rows, input_flows(plan, linear), evidence
             continue
-        values = log_values(plan, X[rows])
+        values = log_values(plan, X[rows], evidence)
         require_possible(plan, values[plan.root], rows.start)
-        yield rows, backward(plan, values)
+        yield rows, backward(plan, values), evidence
 
 
 def _state_flows(plan: Plan, flows: FloatArray, X: FloatArray) -> list[StateFlows]:
@@ -253,13 +262,15 @@ def _numerical(plan: Plan) -> list[tuple[slice, NumericalLayer]]:
     return [(units, layer) for units, layer in plan.inputs if isinstance(layer, NumericalLayer)]
 
 
-def _means(plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows]) -> FloatArray:
+def _means(
+    plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows], evidence: Evidence
+) -> FloatArray:
     """Conditional mean of each cell; cells of other columns are returned as they are."""
     total = np.zeros(X.shape).T
     for variable, unknown, fractions in states:
         total[variable, unknown] += np.arange(len(fractions)) @ fractions
     for units, layer in _numerical(plan):
-        layer.add_means(total, flows[units], X)
+        evidence[layer].add_means(total, flows[units])
     outside = [v for v in range(X.shape[1]) if v not in plan.units[-1].scope]
     mean_cells = np.where(np.isnan(X), total.T, X)
     mean_cells[:, outside] = X[:, outside]

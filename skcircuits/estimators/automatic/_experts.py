@@ -36,6 +36,9 @@ _LEAST_WEIGHT = 0.05  # experts of less are not worth their time
 _N_TURNS = 3  # in which all cells of held-out rows are hidden
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3
+# Predictions of cells hardly change after so many iterations from a fit to some of the rows, for
+# each time that all rows are more, and at least
+_MORE, _LEAST_MORE = 2.0, 3
 _MAX_KERNEL_WORK = 4e7  # squares of rows times squares of numbers
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
@@ -153,7 +156,7 @@ class Expert:
     """A density with fixed settings: its family, and parameters that differ from the defaults.
 
     A pool of Gaussian mixtures that was chosen already has its `candidates`, and `fits` of them to
-    some of the rows. `trial`: the density as it was fitted to some of the rows.
+    some of the rows. `trial`: the density as it was fitted to some of the rows, `n_rows` of them.
     """
 
     family: str
@@ -161,6 +164,7 @@ class Expert:
     candidates: tuple[tuple[object, int], ...] = ()
     fits: dict = field(default_factory=dict, repr=False, compare=False)
     trial: object = field(default=None, repr=False, compare=False)
+    n_rows: int = field(default=0, repr=False, compare=False)
 
     @classmethod
     def mixture(cls, covariance_type, n_components, location_model=False, **more):
@@ -179,19 +183,29 @@ class Expert:
         return cls("latent_tree", (("n_latent_states", n_latent_states),))
 
     @classmethod
-    def pool(cls, pool, fits):
+    def pool(cls, pool, comparison):
         """Gaussian mixtures that were chosen already."""
-        return cls("gaussian_mixture", (), tuple(pool.items()), fits)
+        own = tuple(pool.items())
+        return cls("gaussian_mixture", (), own, comparison.fits, None, comparison.n_rows)
 
-    def make(self, seed, is_trial=False, n_restarts=1):
-        """The density, unfitted. Point masses and densities cannot be compared: it has none."""
+    def going_on(self, n_rows):
+        """How much longer a fit to some of the rows is to be learned from all `n_rows`."""
+        if not self.n_rows or any(times > 1 for _, times in self.candidates):
+            return {}
+        return {"max_iter": max(_LEAST_MORE, round(_MORE * n_rows / self.n_rows))}
+
+    def make(self, seed, is_trial=False, n_restarts=1, **more):
+        """The density, unfitted, with `more` parameters of mixtures.
+
+        Point masses and densities cannot be compared: it has none.
+        """
         parameters = {**dict(self.parameters), "random_state": seed}
         if is_trial:
             parameters |= _TRIAL[self.family]
         elif parameters.get("n_components", 1) not in (1, "rows"):
             parameters["pool"] = n_restarts
         if self.family == "gaussian_mixture":
-            density = GaussianMixtureDensity(tol=_TOL, **parameters)
+            density = GaussianMixtureDensity(tol=_TOL, **{**parameters, **more})
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
             # held-out rows have weighed what this start leads to, another may end elsewhere
             density._given_start = self.trial
@@ -301,7 +315,11 @@ class Trials:
         weights = self.weights(experts)
         order = np.argsort(-weights, kind="stable")[:most]
         kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
-        tried = [replace(expert, trial=self._trials[expert][-1].density) for expert in kept]
+        n_rows = len(self.splits[-1][0].weights)
+        tried = [
+            replace(expert, trial=self._trials[expert][-1].density, n_rows=n_rows)
+            for expert in kept
+        ]
         return dict(zip(tried, self.weights(kept).tolist(), strict=True))
 
     def report(self, chosen):

@@ -153,14 +153,19 @@ class AutomaticDensity(CircuitDensity):
             self._weights = self._given_weights
             self.selection_ = [{**e.described(), "weight": w} for e, w in self._weights.items()]
         seeds = generator.integers(np.iinfo(np.int32).max, size=len(self._weights)).tolist()
+        by_cells = self.selection == "cells"
         self.densities_ = [
-            expert.make(own, n_restarts=_n_restarts(weight, rows.X.size, self.selection))
+            expert.make(
+                own,
+                n_restarts=_n_restarts(weight, rows.X.size, self.selection),
+                **(expert.going_on(len(rows.X)) if by_cells else {}),
+            )
             for (expert, weight), own in zip(self._weights.items(), seeds, strict=True)
         ]
         self._fit_members(self.densities_, rows)
         # Fits to some of the rows have done their part: clones for draws start afresh
         self._weights = {
-            replace(e, fits={}, trial=None): weight for e, weight in self._weights.items()
+            replace(e, fits={}, trial=None, n_rows=0): weight for e, weight in self._weights.items()
         }
         self.weights_ = np.array(list(self._weights.values()))
         self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_)
@@ -212,7 +217,7 @@ class AutomaticDensity(CircuitDensity):
                 report = comparison.report(pool)
                 total = sum(pool.values())
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
-                return {Expert.pool(pool, comparison.fits): 1.0}, weighed
+                return {Expert.pool(pool, comparison): 1.0}, weighed
         experts = experts_for(table, families, self.selection)
         trials = Trials(table, rows.X, self._schema, self.selection, seed, self.n_jobs)
         if not trials.splits:

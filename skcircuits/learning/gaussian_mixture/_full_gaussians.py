@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
+from scipy import sparse
 from scipy.special import multigammaln
 
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
@@ -31,6 +32,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 RIDGE_COUNT = 0.001
 # Rows that a covariance may be drawn by towards its target
 _STRENGTHS = np.geomspace(0.1, 2000.0, 30)
+_SPARSE_SIZE = 1 << 15  # so many numbers are added up faster by a sparse matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,18 +217,28 @@ class FullExpectation:
 
 def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> FloatArray:
     """Conditional covariances of the rows of a block, weighted (G, n) and summed, (G, c, c)."""
-    n_distinct = len(weights)
-    group = block.group
+    n_distinct, group = len(weights), block.group
     cases = np.arange(n_distinct)[:, None] * group.n_patterns + group.pattern
     totals = np.bincount(
         cases.ravel(), weights[:, group.rows].ravel(), minlength=n_distinct * group.n_patterns
     )
-    size = group.missing.shape[1]
+    size, shape = group.missing.shape[1], (n_distinct, n_columns, n_columns)
     values = (block.distinct_covariances * totals).reshape(size, size, n_distinct, -1)
-    cells = group.missing.T[:, None] * n_columns + group.missing.T[None]
-    cells = cells[:, :, None] + np.arange(n_distinct)[:, None] * n_columns**2
-    flat = np.bincount(cells.ravel(), values.ravel(), minlength=n_distinct * n_columns**2)
-    return np.asarray(flat, dtype=np.float64).reshape(n_distinct, n_columns, n_columns)
+    if values.size < _SPARSE_SIZE:
+        cells = group.missing.T[:, None] * n_columns + group.missing.T[None]
+        cells = cells[:, :, None] + np.arange(n_distinct)[:, None] * n_columns**2
+        flat = np.bincount(cells.ravel(), values.ravel(), minlength=n_distinct * n_columns**2)
+        return np.asarray(flat, dtype=np.float64).reshape(shape)
+    # a sparse matrix adds up what belongs to each cell, for all covariances at once
+    rows, columns = np.tril_indices(size)
+    cells = group.missing.T[rows] * n_columns + group.missing.T[columns]
+    collect = sparse.csc_matrix(
+        (np.ones(cells.size), cells.ravel(), np.arange(cells.size + 1)),
+        shape=(n_columns**2, cells.size),
+    )
+    triangles = values[rows, columns].transpose(0, 2, 1).reshape(-1, n_distinct)
+    lower = np.asarray(collect @ triangles).T.reshape(shape)
+    return lower + np.tril(lower, -1).transpose(0, 2, 1)
 
 
 def _learned_strength(scatters: FloatArray, counts: FloatArray, target: FloatArray) -> float:

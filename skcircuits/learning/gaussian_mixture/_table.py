@@ -19,7 +19,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Cells per block of rows, for each component: patterns of missing cells are worked out once for
 # a block, complete rows have none and stay in cache
-_BLOCK_CELLS, _COMPLETE_BLOCK_CELLS = 1 << 16, 1 << 13
+_BLOCK_CELLS, _COMPLETE_BLOCK_CELLS = 1 << 14, 1 << 13
 _SORTED_ROWS = 1 << 16  # about as many rows are sorted at once
 _MAX_GUESS_ROWS = 5000  # rows that a first guess of the covariance sees
 
@@ -193,7 +193,9 @@ def _merge_rows(X: FloatArray, weights: FloatArray) -> tuple[IntArray, FloatArra
     """Different rows, sorted by missing pattern, then by content, and their total weights."""
     first, inverse = unique_rows(X)
     weights = np.asarray(np.bincount(inverse, weights, minlength=len(first)), dtype=np.float64)
-    _, pattern = distinct_patterns(np.isnan(X)[first])
+    patterns, pattern = distinct_patterns(np.isnan(X)[first])
+    # by the number of missing cells first: blocks of rows then have few sizes of matrices
+    pattern = np.argsort(np.argsort(patterns.sum(axis=1), kind="stable"))[pattern]
     order = np.argsort(pattern, kind="stable")
     # sorting by content copies the rows: those of some patterns at a time
     ends = np.append(np.flatnonzero(np.diff(pattern[order])) + 1, len(order))

@@ -3,8 +3,12 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from skcircuits.circuits import Circuit, MultivariateGaussian, Sum
-from skcircuits.circuits.inputs._gaussian_density import log_density, weighted_score
-from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.circuits.inputs._gaussian_density import complete, log_density, weighted_score
+from skcircuits.numerics._gaussian_stack import (
+    GaussianStack,
+    conditional_mean,
+    conditional_variance,
+)
 from tests.numerics.conftest import random_rows, random_stack
 
 
@@ -47,6 +51,26 @@ def test_gradients_against_the_marginals(n_columns, fraction):
     score = weighted_score(stack, X, weights).T
     np.testing.assert_allclose(score, expected, rtol=1e-9, atol=1e-11)
     assert (score[np.isnan(X)] == 0.0).all()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("n_rows", [60, 3000])  # 3000 rows of a pattern are several runs
+def test_densities_means_and_variances_at_once(is_shared, n_rows):
+    stack = random_stack(40, 6)
+    if is_shared:
+        shape = np.arange(40) % 2
+        stack = GaussianStack(stack.means, stack.distinct_covariances[:2], shape)
+    X = random_rows(n_rows, 6, 0.3)
+    X[::3] = np.where(np.isnan(X[0]), np.nan, X[::3])
+    X[1::3] = np.nan_to_num(X[1::3])
+    X[2] = np.nan
+    variances = np.zeros((40, 6, n_rows))
+    log_densities, offsets = complete(stack, X, variances)
+    np.testing.assert_allclose(log_densities, log_density(stack, X), rtol=1e-11, atol=1e-11)
+    means = conditional_mean(stack, X).transpose(0, 2, 1)
+    np.testing.assert_allclose(offsets + stack.means[:, :, None], means, rtol=1e-11, atol=1e-11)
+    expected = conditional_variance(stack, X).transpose(0, 2, 1)
+    np.testing.assert_allclose(variances, expected, rtol=1e-11, atol=1e-13)
 
 
 def test_rows_without_observed_cells_and_no_rows():

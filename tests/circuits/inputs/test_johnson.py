@@ -167,3 +167,25 @@ def test_malformed_units_are_refused(changed, message):
     own = {"mean": [0.0, 0.0], "covariance": np.eye(2), "centers": [0, 0], "curvatures": [1, 1]}
     with pytest.raises(ValueError, match=message):
         JohnsonGaussian([0, 1], **(own | changed))
+
+
+def test_means_beside_densities_are_those_of_the_moments(mixture):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(50, 3)), rng.integers(0, 2, 50)])
+    X[rng.random(X.shape) < 0.4] = np.nan
+    weights = np.exp(
+        [
+            np.log(share) + Circuit(unit).log_prob(X)
+            for share, unit in zip((0.3, 0.7), (_unit(0.0, 1.0, 0.2), _unit(1.0, 2.0, 0.9)))
+        ]
+    )
+    weights /= weights.sum(axis=0)
+    parts = [_unit(0.0, 1.0, 0.2), _unit(1.0, 2.0, 0.9)]
+    moments = [Circuit(unit).expectation(X)[:, :3] for unit in parts]
+    expected = np.einsum("kn,knd->nd", weights, np.stack(moments))
+    np.testing.assert_allclose(mixture.expectation(X)[:, :3], expected, rtol=1e-11)
+
+
+def _unit(shift, spread, share):
+    joint = JohnsonGaussian([0, 1, 2], MEAN - shift, spread * COVARIANCE, CENTERS, CURVATURES)
+    return joint * Categorical(3, [share, 1.0 - share])
