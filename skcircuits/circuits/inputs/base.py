@@ -260,7 +260,20 @@ class InputLayer(ABC):
         return self.scaled(self.log_prob(X))
 
     def scaled(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """What `scaled_prob` gives of log values (n_units, n), which are overwritten."""
+        """Bring log values to the linear scale, divided by the largest of each scope.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_units, n)
+            What ``log_prob`` gives; overwritten.
+
+        Returns
+        -------
+        values : ndarray of shape (n_units, n)
+            Numbers in [0, 1].
+        log_scale : ndarray of shape (n,)
+            Log of the factor taken out of each row.
+        """
         # Masses are at most one as they are, and other families may hold masses of the variable
         if self.is_discrete:
             return np.exp(values, out=values), np.zeros(values.shape[1])
@@ -425,7 +438,20 @@ class NumericalLayer(InputLayer):
         total += per_column(self, flows[..., None] * self.conditional_moments(X)[0], len(total))
 
     def given(self, X: FloatArray) -> Conditionals:
-        """What the units say of rows (n, n_columns) when densities and means are both asked for."""
+        """What the units say of rows whose densities and means are both asked for.
+
+        Override it where both need the same factorisations.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_columns)
+            Rows with NaN for missing values.
+
+        Returns
+        -------
+        Conditionals
+            Log densities, then conditional means.
+        """
         return Conditionals(self, X)
 
 
