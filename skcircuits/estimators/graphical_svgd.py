@@ -424,10 +424,14 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
     def _read_points(self, X, *, reset=False):
         """Check a table of finite numbers."""
-        try:
-            return validate_data(self, X, reset=reset, dtype=np.float64)
-        except OverflowError as error:  # of integers, which NumPy raises
-            raise ValueError(must("X", "hold numbers that a float can hold")) from error
+        points = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
+        points = float_array(points, "X")
+        unknown = points[~np.isfinite(points)]
+        if len(unknown):
+            way_out = "Complete the rows first, for example by CircuitImputer."
+            condition = "be finite, neither NaN nor inf"
+            raise ValueError(must("Cells of X", condition, way_out, value=float(unknown[0])))
+        return points
 
     def _given_a_target(self):
         return self.target is not None and not hasattr(self.target, "fit")

@@ -20,6 +20,11 @@ from skcircuits.protocols import MAX_CELL, MAX_INTEGER, MIN_RANGE, BoolArray, Fl
 from skcircuits.tabular._frames import RawColumn, no_numbers_or_categories
 
 MAX_SHOWN = 20
+# What a number of a column stands for: itself, what rounds to it, all up to the next float.
+NUMBERS, INTEGERS, FLOATS = 0, 1, 2
+# What a tenth of a column spans, relative to its magnitude, if its floats count like integers.
+COARSE_SPAN = 2.0**-20
+_MAX_SORTED = 1000
 
 
 def unknown_column(name: object, known: Sequence[object], hint: str = "") -> ValueError:
@@ -100,7 +105,8 @@ class Column:
     ``name``: name in a dataframe, position in an array; ``categories`` (k,): categories in the
     order of their codes; None for a numerical column; ``is_integral``: true where all numbers seen
     were integers; ``is_ordered``: true where the categories were declared in an order that compares
-    them; ``dates``: how dates are read as numbers; None where cells are no dates.
+    them; ``dates``: how dates are read as numbers; None where cells are no dates; ``is_coarse``:
+    true where floats hardly tell the numbers apart.
     """
 
     name: str | int
@@ -108,6 +114,12 @@ class Column:
     is_integral: bool
     is_ordered: bool = False
     dates: Dates | None = None
+    is_coarse: bool = False
+
+    @property
+    def grid(self) -> int:
+        """What a number stands for: itself, what rounds to it, or all up to the next float."""
+        return INTEGERS if self.is_integral else FLOATS if self.is_coarse else NUMBERS
 
     @property
     def cardinality(self) -> int:
@@ -211,7 +223,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     column = Column(raw.name, None, False, dates=_learn_dates(raw.values))
     numbers = column.encode(raw.values, missing_value=missing_value)
     _refuse_tiny_range(raw.name, numbers)
-    return replace(column, is_integral=_are_integers(numbers))
+    return replace(column, is_integral=_are_integers(numbers), is_coarse=_are_coarse(numbers))
 
 
 def holds_categories(raw: RawColumn, missing_value: object = np.nan) -> bool:
@@ -318,6 +330,15 @@ def _are_integers(numbers: FloatArray) -> bool:
         if ((part != np.floor(part)) & ~np.isnan(part)).any():
             return False
     return not bool(np.isnan(numbers).all())
+
+
+def _are_coarse(numbers: FloatArray) -> bool:
+    """Tell whether a tenth of the numbers differ so little that the mass of one float may show."""
+    some = np.sort(numbers[~np.isnan(numbers)][:: max(1, len(numbers) // _MAX_SORTED)])
+    tenth = -(-len(some) // 10)
+    low, high = some[:-tenth], some[tenth:]
+    spans = high - low
+    return bool(((spans > 0.0) & (spans < COARSE_SPAN * np.maximum(-low, high))).any())
 
 
 def _to_numbers(name: str | int, values: NDArray[Any], missing_value: object) -> FloatArray:

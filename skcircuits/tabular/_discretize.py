@@ -17,14 +17,16 @@ from skcircuits.tabular.queries import Boxes
 
 # How far the bin of a number in many rows reaches around it, as a fraction of the range
 _REACH = 1e-3
+# Numbers within so many neighbouring floats are told apart by rounding alone
+_FEW_FLOATS = 64
 
 
 @dataclass(frozen=True)
 class Discretizer:
     """Columns of an encoded table as states.
 
-    Made by `Discretizer.fit`. A categorical column keeps its codes. A column of integers
-    with few distinct values, and a constant one, has these values as states. Any other
+    Made by `Discretizer.fit`. A categorical column keeps its codes. A column of integers or
+    neighbouring floats with few distinct values, and a constant one, has these as states. Any other
     column is cut into bins with uniform density inside: quantile bins between the least and
     the greatest number seen and, beyond them, one guard bin on each side, as wide as the
     range seen. Guard bins hold no training row; a smoothed model gives them a little mass,
@@ -140,7 +142,8 @@ class Discretizer:
             lower = np.nan_to_num(boxes.lower[:, [j]], nan=-np.inf)
             upper = np.nan_to_num(boxes.upper[:, [j]], nan=np.inf)
             if edges is not None:
-                covered = np.minimum(upper, edges[1:]) - np.maximum(lower, edges[:-1])
+                stop = np.nan_to_num(boxes.stops[:, [j]], nan=np.inf)
+                covered = np.minimum(stop, edges[1:]) - np.maximum(lower, edges[:-1])
                 fraction = np.clip(covered / np.diff(edges), 0.0, 1.0)
             else:
                 known = _known(values)
@@ -160,8 +163,14 @@ def _known(values: FloatArray | None) -> FloatArray:
 
 def _are_categories(distinct: FloatArray, max_categories: int) -> bool:
     """Tell whether the distinct numbers of a column are its states."""
+    if len(distinct) <= 1 or len(distinct) > max_categories:
+        return len(distinct) <= 1
     are_integers = bool((distinct == np.floor(distinct)).all())
-    return len(distinct) <= 1 or (are_integers and len(distinct) <= max_categories)
+    # Bins among neighbouring floats would be as wide as what their ends are rounded by
+    return (
+        are_integers
+        or distinct[-1] - distinct[0] < _FEW_FLOATS * np.spacing(np.abs(distinct)).max()
+    )
 
 
 def _cut(numbers: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:

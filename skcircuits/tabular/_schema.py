@@ -98,6 +98,11 @@ class TableSchema:
         """Mask of the integer columns, shape (d,)."""
         return np.array([column.is_integral for column in self.columns])
 
+    @cached_property
+    def grids(self) -> IntArray:
+        """What numbers of each column stand for, shape (d,); see `Column.grid`."""
+        return np.array([column.grid for column in self.columns], dtype=np.int64)
+
     @property
     def cardinalities(self) -> IntArray:
         """Number of categories per column, 0 for numbers, shape (d,)."""

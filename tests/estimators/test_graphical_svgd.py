@@ -620,3 +620,18 @@ def test_no_mode_is_invented(target):
         warnings.simplefilter("always")
         GraphicalSVGDSampler(target=target, random_state=0, max_iter=300).fit(X)
     assert not any("other modes" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("tall", r"^X must be an array of numbers.* could not convert string to float: 'tall'"),
+        (np.nan, r"^Cells of X must be finite, neither NaN nor inf; got value=nan\. Complete"),
+        (np.inf, r"^Cells of X must be finite, neither NaN nor inf; got value=inf\. Complete"),
+    ],
+)
+def test_points_that_are_no_numbers_are_refused(cell, words):
+    X = np.ones((4, 2), dtype=object)
+    X[2, 1] = cell
+    with pytest.raises(ValueError, match=words):
+        GraphicalSVGDSampler(max_iter=2).fit(X)

@@ -35,18 +35,26 @@ class Box:
 
     ``lower``, ``upper`` (n, n_columns): bounds; NaN leaves that side open; ``closed``: which ends
     belong to the intervals; matters for discrete variables; ``states`` (n, n_states): allowed
-    states of categorical variables, True where allowed.
+    states of categorical variables, True where allowed; ``stop`` (n, n_columns): where intervals
+    end for densities, perhaps just after the last float that belongs to them; None: at ``upper``.
     """
 
     lower: FloatArray
     upper: FloatArray
     closed: str = "both"
     states: Mapping[int, BoolArray] = field(default_factory=dict)
+    stop: FloatArray | None = None
+
+    @property
+    def ends(self) -> FloatArray:
+        """Where intervals end for densities."""
+        return self.upper if self.stop is None else self.stop
 
     def rows(self, rows: Rows) -> Box:
         """The boxes of some rows."""
         states = {variable: mask[rows] for variable, mask in self.states.items()}
-        return Box(self.lower[rows], self.upper[rows], self.closed, states)
+        stop = None if self.stop is None else self.stop[rows]
+        return Box(self.lower[rows], self.upper[rows], self.closed, states, stop)
 
     def state_mask(self, variable: int, n_states: int) -> BoolArray:
         """Tell which states of a discrete variable lie in each row's box.

@@ -66,7 +66,7 @@ class GaussianLayer(DifferentiableLayer):
         # Bounds that overflow are as good as infinite
         with np.errstate(over="ignore"):
             lower = (box.lower.T[column] - self.means[:, None]) / self.stds[:, None]
-            upper = (box.upper.T[column] - self.means[:, None]) / self.stds[:, None]
+            upper = (box.ends.T[column] - self.means[:, None]) / self.stds[:, None]
         return log_ndtr_difference(
             np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
         )

@@ -126,7 +126,7 @@ class JohnsonGaussianLayer(DensityLayer):
         return self.normal.prepare_boxes(self._normal_box(box))
 
     def _normal_box(self, box: Box) -> Box:
-        lower, upper = (self.map.normal(self._cells(side)) for side in (box.lower, box.upper))
+        lower, upper = (self.map.normal(self._cells(side)) for side in (box.lower, box.ends))
         return Box(lower, upper)
 
     def log_max(self, X: FloatArray) -> FloatArray:

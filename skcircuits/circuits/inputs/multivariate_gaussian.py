@@ -102,7 +102,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
     def log_box(self, box: Box) -> FloatArray:
         """Log probability of each row's box; at most three bounded variables of the unit."""
-        return log_box_probability(self.gaussians, self.cells(box.lower), self.cells(box.upper))
+        return log_box_probability(self.gaussians, self.cells(box.lower), self.cells(box.ends))
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
         return _GaussianMasses(self, box)
@@ -154,7 +154,7 @@ class _GaussianMasses(BoxMasses):
 
     def write(self, rows: Rows, masses: FloatArray) -> None:
         box, cells = self._box.rows(rows), self._layer.cells
-        ends = cells(box.lower), cells(box.upper)
+        ends = cells(box.lower), cells(box.ends)
         np.exp(log_box_probability(self._layer.gaussians, *ends, least_mass=0.0), out=masses)
 
 

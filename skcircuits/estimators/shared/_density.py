@@ -12,8 +12,8 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.metaestimators import available_if
 
 from skcircuits.circuits import Sum
-from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
+from skcircuits.circuits.queries._boxes import log_box_probability
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
 from skcircuits.estimators._base import (
     TableMixin,
@@ -26,7 +26,7 @@ from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._rows import TrainingRows, completed_or_marginal
 from skcircuits.estimators.shared.queries._conditional_density import ConditionalDensity
 from skcircuits.estimators.shared.queries._mixin import QueriesMixin
-from skcircuits.estimators.shared.queries._totals import restricted_to_totals
+from skcircuits.estimators.shared.queries._totals import as_box, restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
@@ -424,14 +424,13 @@ class CircuitDensity(BaseDensity):
 
     def _log_evidence(self, boxes, observed):
         if np.isnan(observed).all() and not boxes.totals:
-            return self.circuit_.log_prob_box(boxes.lower, boxes.upper, states=boxes.states)
+            return log_box_probability(self.circuit_.plan, as_box(boxes))
         return self._restricted(boxes, observed).log_mass()
 
     def _restricted(self, boxes, observed):
         if boxes.totals:
             return restricted_to_totals(self.circuit_.plan, boxes, observed, self._schema)
-        box = Box(boxes.lower, boxes.upper, "both", boxes.states)
-        return RestrictedCircuit(self.circuit_.plan, Evidence(observed, box))
+        return RestrictedCircuit(self.circuit_.plan, Evidence(observed, as_box(boxes)))
 
     def _is_gaussian(self):
         layers = [layer for _, layer in self.circuit_.plan.inputs]

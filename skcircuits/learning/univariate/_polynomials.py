@@ -157,8 +157,6 @@ def _choose(
         # The first candidate stands for samples too small for any
         eligible = (totals >= ROWS_PER_FUNCTION * n_functions) | (number == 0)
         eligible &= (n_functions - 1) * log_totals - 2.0 * most < best
-        # Far from zero floats cannot keep many knots apart
-        eligible &= (np.diff(knots[n_bins]) > 0.0).all(axis=1)
         for rows in _batches(np.flatnonzero(eligible)):
             problem = _Mixture(samples.take(rows), knots[n_bins][rows], degree, smoothing)
             log_likelihood = problem.log_likelihood(problem.solve(SCREENING_STEPS))
@@ -238,7 +236,18 @@ def _knots(samples: Samples, n_bins: int, binning: str) -> FloatArray:
         inner = _quantiles(samples, np.tile(fractions, (len(samples), 1)))
     else:
         inner = _means(samples, n_bins)
-    return np.column_stack([low, inner, high])
+    knots = np.column_stack([low, inner, high])
+    # Far from zero floats cannot keep many knots apart
+    close = np.flatnonzero((np.diff(knots) <= 0.0).any(axis=1))
+    middle = (low[close] + high[close]) / 2
+    half = np.maximum(high[close] - low[close], n_bins * _least_step(middle)) / 2
+    knots[close] = np.linspace(middle - half, middle + half, n_bins + 1, axis=1)
+    return knots
+
+
+def _least_step(x: FloatArray) -> FloatArray:
+    """Distance at which knots around numbers stay apart, whatever rounding does."""
+    return 4.0 * np.spacing(2.0 * np.abs(x))
 
 
 def _quantiles(samples: Samples, fractions: FloatArray) -> FloatArray:
@@ -345,7 +354,7 @@ def _fit_b_splines(samples: Samples, smoothing: float) -> tuple[FloatArray, Floa
     prior = (high - low) ** 2 / 12 + (centre - mean) ** 2
     variance = ((samples.counts * squares).sum(axis=1) + smoothing * prior) / (totals + smoothing)
     # A sum of p + 1 uniform numbers of width h has the variance (p + 1) h² / 12
-    step = np.sqrt(12 * variance / (DEGREE + 1))
+    step = np.maximum(np.sqrt(12 * variance / (DEGREE + 1)), _least_step(mean))
     places = np.arange(DEGREE + 2) - (DEGREE + 1) / 2
     knots = mean[:, None] + step[:, None] * places
     weights = smoothing * uniform_weights(knots, DEGREE)

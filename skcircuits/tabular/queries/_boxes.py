@@ -11,6 +11,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.tabular._columns import FLOATS, INTEGERS
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._binding import Total
 from skcircuits.tabular.queries._formulas import Cell
@@ -28,7 +29,8 @@ class Boxes:
     categorical columns; a strict bound is the neighbouring float; ``states`` (n_boxes, k): allowed
     codes of the categorical columns that are constrained; ``query`` (n_boxes,): which query each
     box belongs to; one without any box is impossible; ``n_queries``: number of queries; ``totals``:
-    by box, what else must hold in it: weighted sums of columns that lie in sets.
+    by box, what else must hold in it: weighted sums of columns that lie in sets; ``grids`` (d,):
+    what numbers of the columns stand for, once intervals reach around them.
     """
 
     lower: FloatArray
@@ -37,6 +39,7 @@ class Boxes:
     query: IntArray
     n_queries: int
     totals: dict[int, tuple[tuple[Total, Any], ...]] = field(default_factory=dict)
+    grids: IntArray | None = None
 
     def __len__(self) -> int:
         """Count the boxes."""
@@ -48,7 +51,8 @@ class Boxes:
         chosen = boxes.tolist() if self.totals else []
         totals = {i: self.totals[box] for i, box in enumerate(chosen) if box in self.totals}
         lower, upper = self.lower[boxes], self.upper[boxes]
-        return Boxes(lower, upper, states, self.query[boxes], self.n_queries, totals)
+        query = self.query[boxes]
+        return Boxes(lower, upper, states, query, self.n_queries, totals, self.grids)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Boxes]) -> Boxes:
@@ -109,19 +113,34 @@ class Boxes:
             totals,
         ).without_empty()
 
-    def around_integers(self, is_integral: BoolArray) -> Boxes:
-        """Let intervals of integer columns, mask of shape (d,), cover what rounds to them."""
+    def around_numbers(self, grids: IntArray) -> Boxes:
+        """Let intervals cover what their numbers stand for in columns of some kinds (d,)."""
+        is_integral = grids == INTEGERS
         if not is_integral.any():
-            return self
+            return replace(self, grids=grids)
         lower, upper = self.lower.copy(), self.upper.copy()
         np.ceil(lower, out=lower, where=is_integral)
         np.floor(upper, out=upper, where=is_integral)
-        inside = replace(self, lower=lower, upper=upper).without_empty()
+        inside = replace(self, lower=lower, upper=upper, grids=grids).without_empty()
         # Changed in place: nobody else has these arrays
         half = 0.5 * is_integral
-        np.subtract(inside.lower, half, out=inside.lower)
-        np.add(inside.upper, half, out=inside.upper)
+        for ends, sign in ((inside.lower, -1.0), (inside.upper, 1.0)):
+            moved = ends + sign * half
+            # From 2^52 on no float lies half-way between two integers
+            np.copyto(ends, moved, where=moved - ends == sign * half)
         return inside
+
+    @property
+    def stops(self) -> FloatArray:
+        """Where intervals end for a density (n_boxes, d): before the float after the last one.
+
+        So an interval and its complement leave nothing out. Half-way between integers nothing is,
+        and a single number has probability zero, unless all floats count.
+        """
+        grids = np.zeros(self.upper.shape[1]) if self.grids is None else self.grids
+        ends_there = (grids == INTEGERS) & (self.upper != np.floor(self.upper))
+        ends_there |= (self.lower == self.upper) & (grids != INTEGERS) & (grids != FLOATS)
+        return np.where(ends_there, self.upper, np.nextafter(self.upper, np.inf))
 
     def without_empty(self) -> Boxes:
         """Leave out boxes that hold no row."""

@@ -178,9 +178,11 @@ def _observed_rows(observed: FloatArray, *, is_single: bool) -> Conditions:
 
 def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
     """Read a dataframe: plain cells are observed, intervals and sets constrain."""
-    bounds = _bounds_by_column(frame)
-    columns = bounds if bounds is not None else _cells_by_column(frame)
     index = schema.index_of
+    # The table itself may have two levels of column names
+    is_row = all(name in index for name in frame.columns)
+    bounds = None if is_row else _bounds_by_column(frame)
+    columns = bounds if bounds is not None else _cells_by_column(frame)
     observed = np.full((len(frame), len(schema.columns)), np.nan)
     constraints: dict[Any, list[Any]] = {}
     for name, cells in columns.items():

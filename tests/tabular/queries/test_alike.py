@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from skcircuits.tabular import TableSchema, compile_queries
+from skcircuits.tabular._columns import INTEGERS, NUMBERS
 from skcircuits.tabular.queries import _reading
 from skcircuits.tabular.queries._conditions import read_conditions
 
@@ -59,7 +60,8 @@ def number(rng, template):
 
 
 def same(one, two, is_integral):
-    one, two = one.around_integers(is_integral), two.around_integers(is_integral)
+    grids = np.where(is_integral, INTEGERS, NUMBERS)
+    one, two = one.around_numbers(grids), two.around_numbers(grids)
     for name in ("lower", "upper", "query"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
     for j in one.states.keys() | two.states.keys():

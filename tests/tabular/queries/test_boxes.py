@@ -73,11 +73,11 @@ def test_single_numbers_mean_equality(schema):
 
 def test_integers_stand_for_what_rounds_to_them(schema):
     queries = [{"age": 41}, "40 < age < 42", {"age": (40.2, None)}, "41.2 < age < 41.8", "age < 41"]
-    boxes = compile_queries(queries, schema).around_integers(schema.is_integral)
+    boxes = compile_queries(queries, schema).around_numbers(schema.grids)
     np.testing.assert_array_equal(boxes.query, [0, 1, 2, 4])
     np.testing.assert_array_equal(boxes.lower[:, 0], [40.5, 40.5, 40.5, np.nan])
     np.testing.assert_array_equal(boxes.upper[:, 0], [41.5, 41.5, np.nan, 40.5])
-    boxes = compile_queries([{"income": (1, 2)}], schema).around_integers(schema.is_integral)
+    boxes = compile_queries([{"income": (1, 2)}], schema).around_numbers(schema.grids)
     assert (boxes.lower[0, 1], boxes.upper[0, 1]) == (1.0, 2.0)
 
 

@@ -122,9 +122,10 @@ class PolynomialGroup:
                 values[:, hits] = np.log(self.atom_masses[:, place[hits]])
         return values
 
-    def log_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
-        """Log mass of intervals, shape (k, n)."""
-        values = self.pieces.log_mass(self.locate(lower), lower, self.locate(upper), upper)
+    def log_mass(self, bounds: FloatArray, closed: str) -> FloatArray:
+        """Log mass of intervals, bounds (3, n) as in `ManyIntervals`, shape (k, n)."""
+        lower, upper, stop = bounds
+        values = self.pieces.log_mass(self.locate(lower), lower, self.locate(stop), stop)
         if len(self.atoms):
             with np.errstate(divide="ignore"):
                 on_atoms = np.log(self.atom_mass(lower, upper, closed))
@@ -213,14 +214,15 @@ class PolynomialGroup:
 class ManyIntervals(BoxMasses):
     """Masses of many intervals, group by group; bounds that repeat are evaluated once.
 
-    The units of a variable are neighbours in the layer; bounds (n_groups, 2, n) may be infinite.
+    The units of a variable are neighbours in the layer; bounds (n_groups, 3, n), the first and the
+    last number and where densities end, may be infinite.
     """
 
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
         self._parts = [
             (
                 slice(group.units[0], group.units[-1] + 1),
-                _GroupIntervals(group, own[0], own[1], closed),
+                _GroupIntervals(group, own, closed),
             )
             for group, own in zip(groups, bounds)
         ]
@@ -237,7 +239,7 @@ class ManyIntervals(BoxMasses):
 class FewIntervals(BoxMasses):
     """Masses of few intervals, all groups at once: few rows pay for the number of calls.
 
-    The units of a variable are neighbours in the layer; bounds (n_groups, 2, n) may be infinite.
+    The units of a variable are neighbours in the layer; bounds as in `ManyIntervals`.
     """
 
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
@@ -261,32 +263,30 @@ class FewIntervals(BoxMasses):
         self._add_atoms(rows, masses)
 
     def _places(self, rows: Rows) -> tuple[IntArray, FloatArray]:
-        """Pieces that hold the bounds, and the bounds, both of shape (n_units, 2, m)."""
-        bounds = self._bounds[:, :, rows]
+        """Pieces that hold ends for densities, and the ends, both of shape (n_units, 2, m)."""
+        bounds = self._bounds[:, ::2, rows]
         places = [group.locate(own) for group, own in zip(self._groups, bounds)]
         return np.concatenate(places), bounds.repeat([len(place) for place in places], axis=0)
 
     def _add_atoms(self, rows: Rows, masses: FloatArray) -> None:
-        for group, (lower, upper) in zip(self._groups, self._bounds):
+        for group, (lower, upper, _) in zip(self._groups, self._bounds):
             if len(group.atoms):
                 units = slice(group.units[0], group.units[-1] + 1)
                 masses[units] += group.atom_mass(lower[rows], upper[rows], self._closed)
 
 
 class _GroupIntervals:
-    """Masses of intervals under the units of one variable; bounds (n,) may be infinite."""
+    """Masses of intervals under the units of one variable; bounds (3, n) may be infinite."""
 
-    def __init__(
-        self, group: PolynomialGroup, lower: FloatArray, upper: FloatArray, closed: str
-    ) -> None:
+    def __init__(self, group: PolynomialGroup, bounds: FloatArray, closed: str) -> None:
         self._group, self._closed = group, closed
-        self._lower, self._upper = lower, upper
-        self._is_wide = lower < upper
-        self._points, places = distinct_numbers(np.concatenate([lower, upper]))
-        self._lower_place, self._upper_place = np.split(places, 2)
+        self._lower, self._upper, self._stop = bounds
+        self._is_wide = self._lower < self._stop
+        self._points, places = distinct_numbers(bounds[::2].ravel())
+        self._lower_place, self._stop_place = np.split(places, 2)
         # Bounds that repeat are worth a table, unless it leaves the memory.
         n_bytes = 8 * len(self._points) * len(group.units)
-        self._do_repeat = len(self._points) <= len(lower) and n_bytes <= MAX_MASS_TABLE
+        self._do_repeat = len(self._points) <= bounds.shape[1] and n_bytes <= MAX_MASS_TABLE
         self._scratch = np.empty((2, 0, 0))
 
     # Points first: the masses of all units at one point are copied as a whole
@@ -307,7 +307,7 @@ class _GroupIntervals:
             low, high = self._rows_of(self._cumulative, rows)
         else:
             low = self._group.cumulative(self._lower[rows])
-            high = np.maximum(self._group.cumulative(self._upper[rows]), low)
+            high = np.maximum(self._group.cumulative(self._stop[rows]), low)
         high -= low  # before transposing: contiguous arrays are several times faster
         masses[...] = high.T
         is_wide = self._is_wide[rows]
@@ -320,7 +320,7 @@ class _GroupIntervals:
         if self._do_repeat:
             low, high = self._rows_of(self._two_sided, rows)
         else:
-            sides = [self._group.two_sided(x[rows]) for x in (self._lower, self._upper)]
+            sides = [self._group.two_sided(x[rows]) for x in (self._lower, self._stop)]
             low, high = (side.swapaxes(1, 2) for side in sides)
         between, error = _between(low, high)
         masses[...], errors[...] = between.T, error.T
@@ -331,8 +331,8 @@ class _GroupIntervals:
         self._add_atoms(rows, masses)
 
     def _rows_of(self, table: FloatArray, rows: Rows) -> FloatArray:
-        """Entries of a table at the lower and at the upper bounds, shape (2, ..., m, k)."""
-        low, high = self._lower_place[rows], self._upper_place[rows]
+        """Entries of a table where intervals begin and end, shape (2, ..., m, k)."""
+        low, high = self._lower_place[rows], self._stop_place[rows]
         shape = (2, *table.shape[:-2], len(low), table.shape[-1])
         # A new array would cost more than what is copied into it
         if self._scratch.shape != shape:

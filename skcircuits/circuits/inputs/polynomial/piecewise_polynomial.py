@@ -87,12 +87,11 @@ class PiecewisePolynomialLayer(DensityLayer):
 
     def log_box(self, box: Box) -> FloatArray:
         values = np.zeros((len(self), len(box.lower)))
-        for group, (lower, upper) in zip(self.groups, self._bounds(box)):
-            bounded = np.flatnonzero(~np.isinf(lower) | ~np.isinf(upper))
+        for group, bounds in zip(self.groups, self._bounds(box)):
+            bounded = np.flatnonzero(~np.isinf(bounds).all(axis=0))
             if len(bounded):
-                values[group.units[:, None], bounded] = group.log_mass(
-                    lower[bounded], upper[bounded], box.closed
-                )
+                own = group.log_mass(bounds[:, bounded], box.closed)
+                values[group.units[:, None], bounded] = own
         return values
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
@@ -102,11 +101,14 @@ class PiecewisePolynomialLayer(DensityLayer):
         return intervals(self.groups, self._bounds(box), box.closed)
 
     def _bounds(self, box: Box) -> FloatArray:
-        """Bounds of the groups' columns, infinite where open, shape (n_groups, 2, n)."""
-        bounds = np.empty((len(self.groups), 2, len(box.lower)))
-        for side, ends, infinity in ((0, box.lower, -np.inf), (1, box.upper, np.inf)):
+        """Bounds of the groups' columns, infinite where open, shape (n_groups, 3, n).
+
+        First and last number of intervals, and where they end for densities.
+        """
+        bounds = np.empty((len(self.groups), 3, len(box.lower)))
+        for side, ends in enumerate((box.lower, box.upper, box.ends)):
             own = ends.T.take(self._columns, 0)
-            own[np.isnan(own)] = infinity
+            own[np.isnan(own)] = np.inf if side else -np.inf
             bounds[:, side] = own
         return bounds
 

@@ -54,10 +54,17 @@ class Evidence:
 
     def bounds(self, variable: int) -> tuple[FloatArray, FloatArray]:
         """Bounds of a variable where it is free, infinite where open, both of shape (n,)."""
+        return self._sides(variable, self.box.upper)
+
+    def ends(self, variable: int) -> tuple[FloatArray, FloatArray]:
+        """The same as `bounds`, up to where intervals end for densities."""
+        return self._sides(variable, self.box.ends)
+
+    def _sides(self, variable: int, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
         is_free = np.isnan(self.X[:, variable])
-        lower, upper = self.box.lower[:, variable], self.box.upper[:, variable]
-        lower = np.where(is_free & ~np.isnan(lower), lower, -np.inf)
-        return lower, np.where(is_free & ~np.isnan(upper), upper, np.inf)
+        low, high = self.box.lower[:, variable], upper[:, variable]
+        low = np.where(is_free & ~np.isnan(low), low, -np.inf)
+        return low, np.where(is_free & ~np.isnan(high), high, np.inf)
 
 
 class Feature(NamedTuple):

@@ -253,7 +253,7 @@ def _restrict_gaussians(
     layer: MultivariateGaussianLayer, evidence: Evidence
 ) -> RestrictedGaussians:
     """Intervals of variables, for each set of observed and bounded ones."""
-    ends = np.stack([evidence.bounds(variable) for variable in layer.variables.tolist()], axis=-1)
+    ends = np.stack([evidence.ends(variable) for variable in layer.variables.tolist()], axis=-1)
     kind = np.where(np.isnan(layer.cells(evidence.X)), 0, 1)
     kind[~np.isinf(ends).all(axis=0)] = 2
     kinds, kind_of = np.unique(kind, axis=0, return_inverse=True)

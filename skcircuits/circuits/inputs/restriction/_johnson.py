@@ -35,8 +35,9 @@ class RestrictedJohnson(RestrictedLayer):
             np.ascontiguousarray(values[:, layer.variables])
             for values in (evidence.X, evidence.box.lower, evidence.box.upper)
         )
-        lower, upper = (self._map.normal(ends) for ends in self._ends)
-        self._normal = Evidence(self._map.normal(self._cells), Box(lower, upper))
+        stop = np.ascontiguousarray(evidence.box.ends[:, layer.variables])
+        lower, upper, stop = (self._map.normal(ends) for ends in (*self._ends, stop))
+        self._normal = Evidence(self._map.normal(self._cells), Box(lower, upper, stop=stop))
         inner = restrict(layer.normal, self._normal)
         assert isinstance(inner, RestrictedGaussians)
         self._inner = inner

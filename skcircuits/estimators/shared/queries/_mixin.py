@@ -119,7 +119,7 @@ class QueriesMixin(ModelUnderConditions):
         boxes = self._compile(list(queries))
         if given is None and not self._is_conditional:
             # What is asked most needs no pairs of conditions and queries
-            boxes = boxes.around_integers(self._model_schema.is_integral)
+            boxes = boxes.around_numbers(self._model_schema.grids)
             nothing = np.full(boxes.lower.shape, np.nan)
             log_mass = self._log_evidence(boxes, nothing) if len(boxes) else np.empty(0)
             return np.exp(np.minimum(log_totals(boxes, log_mass), 0.0))

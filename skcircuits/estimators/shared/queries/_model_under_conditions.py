@@ -64,7 +64,7 @@ class ModelUnderConditions:
     def _weigh(self, conditions, exact=True):
         schema = self._model_schema
         is_exact = ~schema.is_categorical & ~schema.is_integral if exact else None
-        return weigh(conditions, self._log_evidence, schema.is_integral, is_exact)
+        return weigh(conditions, self._log_evidence, schema.grids, is_exact)
 
     @property
     def _model_schema(self):

@@ -251,7 +251,7 @@ def probability_bounds(joint, weighed, model, log_evidence, schema, tol):
     ``model``: the model restricted to it, which says where to cut open sides.
     """
     boxes = replace(joint.boxes, query=np.arange(len(joint.boxes)), n_queries=len(joint.boxes))
-    boxes = boxes.around_integers(schema.is_integral)
+    boxes = boxes.around_numbers(schema.grids)
     observed, log_total = joint.observed[boxes.query], float(weighed.log_total[0])
     moments = _means_and_scales(weighed, model)
 

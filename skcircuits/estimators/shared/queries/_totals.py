@@ -27,13 +27,20 @@ _MAX_PIECES = 64
 _MAX_JOINT_STATES = 1024
 
 
+def as_box(boxes):
+    """The boxes as circuits take them."""
+    return Box(boxes.lower, boxes.upper, "both", boxes.states, boxes.stops)
+
+
 def restricted_to_totals(plan, boxes, observed, schema):
     """The circuit restricted to boxes with totals, a `BoxesWithTotals`."""
-    evidence = Evidence(observed, Box(boxes.lower, boxes.upper, "both", boxes.states))
+    evidence = Evidence(observed, as_box(boxes))
     plain = np.array([i for i in range(len(boxes)) if i not in boxes.totals], dtype=int)
     parts = [(plain, RestrictedCircuit(plan, evidence.rows(plain)))] if len(plain) else []
     for i, totals in boxes.totals.items():
         own = evidence.rows(slice(i, i + 1))
+        # Sums cut boxes further, at ends of their own
+        own = replace(own, box=replace(own.box, stop=None))
         is_discrete = all(_is_discrete(total, plan, own, schema) for total, _ in totals)
         restricted = _scored if is_discrete else _linear
         parts.append((np.array([i]), restricted(plan, own, totals, schema)))

@@ -237,6 +237,16 @@ def test_most_probable_rows_of_marginals_of_mixtures():
         assert abs(best[0] - grid[scores.argmax()]) < 0.05 and abs(density.mpe()[0]) < 1
 
 
+def test_rows_may_have_two_levels_of_column_names():
+    rng = np.random.default_rng(0)
+    names = pd.MultiIndex.from_product([["site", "lower"], ["lower", "mean"]])
+    table = pd.DataFrame(rng.normal(size=(60, 4)), columns=names)
+    density = GaussianMixtureDensity(n_components=1).fit(table)
+    rows = table[:3].mask(rng.random((3, 4)) < 0.5)
+    plain = GaussianMixtureDensity(n_components=1).fit(table.to_numpy())
+    np.testing.assert_allclose(density.mpe(rows), plain.mpe(rows.to_numpy()), rtol=1e-9)
+
+
 def test_tables_of_conditions_answer_row_by_row(density):
     rows = pd.DataFrame(
         {"x": [1.0, np.nan, 0.3], "job": ["cook", "nurse", None]}, index=list("abc")

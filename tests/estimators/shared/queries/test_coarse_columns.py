@@ -1,0 +1,104 @@
+"""Columns that floats hardly resolve: an event and its complement add up to one everywhere."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import skcircuits
+from skcircuits.tabular import TableSchema
+from skcircuits.tabular._columns import FLOATS, INTEGERS, NUMBERS
+from tests.reliability.estimators import SMALL
+
+DENSITIES = sorted(name for name in SMALL if name.endswith("Density"))
+N_ROWS = 120
+RNG = np.random.default_rng(0)
+NORMAL, COIN = RNG.normal(size=N_ROWS), RNG.integers(2, size=N_ROWS)
+# Few distinct numbers, so that all densities but mixtures of Gaussians count them
+COUNTED = {
+    "constant": np.full(N_ROWS, 3.7),
+    "neighbours": np.where(COIN, 0.3, np.nextafter(0.3, 1.0)),
+    "few floats": 1e8 + 1e-8 * NORMAL,
+    "below zero": -1e8 + 1e-8 * NORMAL,
+    "around 2^53": 2.0**53 + RNG.integers(-6, 6, N_ROWS),
+    "around 2^52": 2.0**52 + RNG.integers(-3, 3, N_ROWS),
+}
+MEASURED = {
+    "some floats": 1e8 + 1e-7 * NORMAL,
+    "many floats": 1e8 + 1e-4 * NORMAL,
+    "huge": 1e149 * NORMAL,
+    "tiny": 1e-140 * NORMAL,
+    "zeros": np.where(COIN, 0.0, np.exp(NORMAL)),
+    "cluster": np.where(NORMAL > 1.5, 0.0, 1e8 + 1e-8 * NORMAL),
+}
+COLUMNS = COUNTED | MEASURED
+SIGNS = ("<", "<=", "==", "!=", ">=", ">")
+
+
+@pytest.fixture(scope="module", params=DENSITIES)
+def density(request):
+    model = getattr(skcircuits, request.param)(**SMALL[request.param])
+    if "random_state" in model.get_params():
+        model.set_params(random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        return model.fit(np.column_stack(list(COLUMNS.values())))
+
+
+def cuts(numbers):
+    """Some numbers of a column, and the floats beside its ends."""
+    known = np.unique(numbers)
+    some = known[np.linspace(0, len(known) - 1, min(len(known), 5)).astype(int)]
+    return [np.nextafter(known[0], -np.inf), *some, np.nextafter(known[-1], np.inf)]
+
+
+@pytest.mark.parametrize("given", [None, "x9 > -1e-140"])
+def test_complements_add_up(density, given):
+    if given is not None and type(density).__name__ == "MoATDensity":
+        pytest.skip("Where many joint states are possible, it averages over draws of trees.")
+    for j, numbers in enumerate(COLUMNS.values()):
+        points = cuts(numbers)
+        texts = [f"x{j} {sign} {point!r}" for point in map(float, points) for sign in SIGNS]
+        found = density.probabilities(texts, given=given).reshape(len(points), len(SIGNS))
+        below, at_most, equal, other, at_least, above = found.T
+        for total in (below + at_least, at_most + above, equal + other, below + equal + above):
+            assert_allclose(total, 1.0, rtol=1e-9)
+        assert (np.diff(at_most) >= -1e-12).all()
+
+
+def test_all_numbers_have_probability_one(density):
+    for j, numbers in enumerate(COLUMNS.values()):
+        size = 1e4 * np.abs(numbers).max()
+        everything = {j: (-size, size)}
+        assert_allclose(density.probability({j: (None, None)}), 1.0, rtol=1e-12)
+        assert_allclose(density.probability(everything), 1.0, rtol=1e-9)
+
+
+def test_point_masses_are_counted(density):
+    if type(density).__name__ in ("AutomaticDensity", "GaussianMixtureDensity"):
+        pytest.skip("Gaussians have no point masses.")
+    drawn = density.sample(4000, random_state=0)
+    for j, numbers in enumerate(COUNTED.values()):
+        for point in map(float, np.unique(numbers)):
+            found = density.probability(f"x{j} <= {point!r}")
+            assert_allclose(found, (numbers <= point).mean(), atol=0.08)
+            assert_allclose(found, (drawn[:, j] <= point).mean(), atol=0.06)
+    assert_allclose(density.probability("x0 == 3.7"), 1.0, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300, 5e-324])
+@pytest.mark.parametrize("name", DENSITIES)
+def test_scales_beyond_squares_are_refused(name, scale):
+    column = scale * np.round(3.0 * NORMAL)
+    with pytest.raises(ValueError, match=r"Rescale the column\.$"):
+        getattr(skcircuits, name)(**SMALL[name]).fit(np.column_stack([column, NORMAL]))
+
+
+def test_kinds_of_numbers():
+    kinds = TableSchema.learn(np.column_stack(list(COLUMNS.values()))).grids
+    expected = dict.fromkeys(COLUMNS, NUMBERS)
+    expected |= dict.fromkeys(("neighbours", "few floats", "below zero"), FLOATS)
+    expected |= dict.fromkeys(("some floats", "many floats", "cluster"), FLOATS)
+    expected |= dict.fromkeys(("around 2^53", "around 2^52", "huge"), INTEGERS)
+    assert dict(zip(COLUMNS, kinds.tolist())) == expected
