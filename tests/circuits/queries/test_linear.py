@@ -390,3 +390,23 @@ def test_intervals_of_a_joint_gaussian_are_directions_too():
     assert_allclose(found, expected, rtol=1e-8)
     with pytest.raises(CircuitPropertyError, match=r"at most 3 directions.*n=4"):
         probability(circuit, bound, lower=[0.0, np.nan, 1.0, -1.0])
+
+
+def test_three_directions_of_a_joint_gaussian():
+    rng = np.random.default_rng(0)
+    mean, root = rng.normal(size=3), rng.normal(size=(3, 3))
+    covariance, forms = root @ root.T + np.eye(3), rng.normal(size=(3, 3))
+    circuit = Circuit(MultivariateGaussian(range(3), mean, covariance))
+    ends = np.array([[-1.0, 1.5], [-np.inf, 0.7], [-0.4, np.inf]])
+    turned = Circuit(MultivariateGaussian(range(3), forms @ mean, forms @ covariance @ forms.T))
+    expected = turned.log_prob_box(ends[None, :, 0], ends[None, :, 1])
+    conditioned = given(circuit, *((row, *end) for row, end in zip(forms, ends)))
+    assert_allclose(conditioned.log_mass(), expected, rtol=1e-8)
+    # Exact answers have a most probable row, which is inside
+    (row,), _ = conditioned.mpe()
+    assert (forms @ row > ends[:, 0] - 1e-9).all() and (forms @ row < ends[:, 1] + 1e-9).all()
+    dependent = [*forms[:2], forms[0] + forms[1]]
+    found = given(circuit, *((row, *end) for row, end in zip(dependent, ends)))
+    drawn = circuit.sample(100_000, random_state=0) @ np.transpose(dependent)
+    inside = ((drawn >= ends[:, 0]) & (drawn <= ends[:, 1])).all(axis=1).mean()
+    assert np.exp(found.log_mass()[0]) == pytest.approx(inside, abs=0.007)
