@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Circuit
+from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian
 from skcircuits.kernels import RBF, Hamming, expected_kernel_matrix
 from skcircuits.kernels import _points as points
 from skcircuits.kernels._points import PointTables, Restriction, multiply_by_kernel
@@ -81,3 +81,19 @@ def test_restrictions_are_numbered_in_the_order_of_the_labels():
     restriction = Restriction.of(np.array([5, 2, 5]))
     np.testing.assert_array_equal(restriction.inverse, [1, 0, 1])
     np.testing.assert_array_equal(restriction.first, [1, 0])
+
+
+def test_joint_units_at_points_of_few_values():
+    """Tables by column are for units of one column: joint ones need the points as they are."""
+    pairs = [MultivariateGaussian([0, 1], [m, -m], [[1.0, 0.6], [0.6, 2.0]]) for m in (0.0, 1.5)]
+    circuit = Circuit(
+        0.4 * pairs[0] * Gaussian(2, 0.0, 1.0) + 0.6 * pairs[1] * Gaussian(2, 1.0, 2.0)
+    )
+    S = np.stack(np.meshgrid([-1.0, 0.0, 2.0], [-1.0, 1.0], [0.0, 0.5, 3.0]), axis=-1).reshape(
+        -1, 3
+    )
+    X = np.array([[np.nan, 0.3, np.nan], [0.5, np.nan, 1.0], [np.nan] * 3])
+    found = expected_kernel_matrix(X, S, circuit=circuit, kernel=RBF(gamma=0.3))
+    # Single points have no values in common
+    alone = [expected_kernel_matrix(X, s[None], circuit=circuit, kernel=RBF(gamma=0.3)) for s in S]
+    np.testing.assert_allclose(found, np.hstack(alone), rtol=1e-10)
