@@ -39,6 +39,26 @@ def test_entries_are_expected_kernels(n_jobs):
     np.testing.assert_allclose(rectangle, gram[:2, 1:], rtol=1e-12)
 
 
+def test_circuits_that_differ_below_the_root_alone():
+    """What circuits have in common is computed once: weights far below tell them apart."""
+    p = np.random.default_rng(0).random((4, 2))
+    leaves = [[Bernoulli(v, each) for each in row] for v, row in enumerate(p)]
+
+    def own(seed):
+        rng = np.random.default_rng(seed)
+        halves = []
+        for first in (0, 2):
+            pairs = [Product(pair) for pair in zip(leaves[first], leaves[first + 1])]
+            halves.append([Sum(pairs, weights=rng.dirichlet(np.ones(2))) for _ in range(2)])
+        return Circuit(Sum([Product(pair) for pair in zip(*halves)], weights=[0.4, 0.6]))
+
+    circuits = [own(seed) for seed in range(12)]
+    gram = circuit_kernel_matrix(circuits, kernel=KERNEL)
+    expected = [[expected_kernel(p, q, KERNEL) for q in circuits] for p in circuits[:3]]
+    np.testing.assert_allclose(gram[:3], expected, rtol=1e-12)
+    assert len(np.unique(gram.round(10))) > 60
+
+
 @pytest.mark.parametrize("kernel", [Hamming(1.5), KERNEL], ids=repr)
 def test_points_agree_with_enumeration(kernel):
     points = np.vstack([STATES, STATES, STATES])

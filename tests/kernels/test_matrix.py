@@ -160,6 +160,23 @@ def test_results_do_not_depend_on_jobs_or_memory():
 
 
 @pytest.mark.parametrize("make", [mixture, lambda: small_circuit(5)], ids=["mixture", "circuit"])
+def test_results_do_not_depend_on_the_blocks(make, monkeypatch):
+    circuit = make()
+    X, Y = table(circuit, 3, 9), table(circuit, 4, 7)
+    settings = {"circuit": circuit, "kernel": RBF(0.5, variables=[0, 1])}
+    gram, rectangle = (
+        expected_kernel_matrix(X, **settings),
+        expected_kernel_matrix(X, Y, **settings),
+    )
+    np.testing.assert_allclose(rectangle, expected_kernel_matrix(Y, X, **settings).T, rtol=1e-10)
+    for name, size in (("PAIR_ROWS", 2), ("POINT_ROWS", 2), ("COMPLETE_ROWS", 1)):
+        monkeypatch.setattr(f"skcircuits.kernels.matrix.{name}", size)
+    monkeypatch.setattr("skcircuits.kernels.matrix.JOINT_COLUMNS", 3)
+    np.testing.assert_allclose(expected_kernel_matrix(X, **settings), gram, rtol=1e-10)
+    np.testing.assert_allclose(expected_kernel_matrix(X, Y, **settings), rectangle, rtol=1e-10)
+
+
+@pytest.mark.parametrize("make", [mixture, lambda: small_circuit(5)], ids=["mixture", "circuit"])
 def test_dot_is_the_matrix_times_a_vector(make):
     circuit = make()
     X, Y = table(circuit, 4, 30), table(circuit, 5, 12)

@@ -10,6 +10,7 @@ from skcircuits.circuits import (
     Circuit,
     Gaussian,
     MultivariateGaussian,
+    Sum,
 )
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import (
@@ -20,7 +21,9 @@ from skcircuits.kernels import (
     Polynomial,
     expected_kernel,
 )
+from skcircuits.kernels.families._structure import Monomial
 from skcircuits.kernels.integrals._rules import expected_laplacian, expected_rbf
+from skcircuits.kernels.integrals.registry import expected_at_points
 
 PAIRS = [
     (Categorical(0, [0.2, 0.0, 0.8]), Hamming(1.3)),
@@ -67,6 +70,17 @@ def test_pairs_of_gaussians_under_the_laplacian_kernel():
 def test_pairs_without_closed_form(unit, kernel):
     with pytest.raises(CircuitPropertyError, match="closed-form expectation"):
         expected_kernel(Circuit(unit), Circuit(unit), kernel)
+
+
+@pytest.mark.parametrize("degree", range(6))
+def test_powers_of_gaussians(degree):
+    units = [Gaussian(0, 0.4, 1.2), Gaussian(0, -3.0, 0.5)]
+    layer = Circuit(Sum(units, weights=[0.5, 0.5])).plan.inputs[0][1]
+    points = np.array([-1.5, 0.0, 0.3, 2.0])
+    found = expected_at_points(layer, np.arange(2), [(1.0, Monomial(degree))], points)
+    for mean, std, own in zip(layer.means, layer.stds, found):
+        moment = stats.norm(mean, std).moment(degree) if degree else 1.0
+        np.testing.assert_allclose(own, moment * points**degree, rtol=1e-12)
 
 
 def test_families_do_not_mix_on_one_variable():
