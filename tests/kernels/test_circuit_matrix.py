@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Bernoulli, Circuit, MultivariateGaussian, Product, Sum
+from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian, Product, Sum
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels import (
     RBF,
@@ -41,8 +41,8 @@ def test_entries_are_expected_kernels(n_jobs):
 
 def test_circuits_that_differ_below_the_root_alone():
     """What circuits have in common is computed once: weights far below tell them apart."""
-    p = np.random.default_rng(0).random((4, 2))
-    leaves = [[Bernoulli(v, each) for each in row] for v, row in enumerate(p)]
+    means = np.random.default_rng(0).normal(size=(4, 2))
+    leaves = [[Gaussian(v, mean, 0.5) for mean in row] for v, row in enumerate(means)]
 
     def own(seed):
         rng = np.random.default_rng(seed)
@@ -53,8 +53,8 @@ def test_circuits_that_differ_below_the_root_alone():
         return Circuit(Sum([Product(pair) for pair in zip(*halves)], weights=[0.4, 0.6]))
 
     circuits = [own(seed) for seed in range(12)]
-    gram = circuit_kernel_matrix(circuits, kernel=KERNEL)
-    expected = [[expected_kernel(p, q, KERNEL) for q in circuits] for p in circuits[:3]]
+    gram = circuit_kernel_matrix(circuits, kernel=RBF(0.3))
+    expected = [[expected_kernel(p, q, RBF(0.3)) for q in circuits] for p in circuits[:3]]
     np.testing.assert_allclose(gram[:3], expected, rtol=1e-12)
     assert len(np.unique(gram.round(10))) > 60
 
