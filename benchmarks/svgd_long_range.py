@@ -4,9 +4,10 @@
 beside the published method (``preconditioner=None``): distance of the means in standard
 deviations, least and greatest ratio of a variance to the true one, processor time, and what was
 warned of. Truths are closed forms, quadrature over the two scales of the state-space model, and
-elliptical slice sampling of the latent autoregression.
+elliptical slice sampling of the latent autoregression. ``--blackjax`` adds a thousand steps of
+``blackjax.svgd`` from the same start.
 
-    python -m benchmarks.svgd_long_range [--targets chain ...] [--seeds 1] [--large]
+    python -m benchmarks.svgd_long_range [--targets chain ...] [--seeds 1] [--large] [--blackjax]
 
 ``--large`` takes chains and grids of thousands of coordinates instead, those of more than 2000
 with their graph only.
@@ -15,8 +16,10 @@ with their graph only.
 import argparse
 import time
 import warnings
+from functools import partial
 
 import numpy as np
+from _svgd_peers import blackjax_svgd
 from _svgd_targets import Funnel
 from scipy import sparse
 
@@ -198,9 +201,31 @@ def run(target, with_graph, seed, **options):
         warnings.simplefilter("always")
         sampler = GraphicalSVGDSampler(target=shown, random_state=seed, **options).fit(start)
     seconds = time.process_time() - began
-    ratio = sampler.particles_.var(axis=0) / target.variance
-    shift = np.abs(sampler.particles_.mean(axis=0) - target.mean) / np.sqrt(target.variance)
-    return [shift.max(), ratio.min(), ratio.max(), seconds], [str(w.message) for w in caught]
+    return errors(target, sampler.particles_, seconds), [str(w.message) for w in caught]
+
+
+def errors(target, particles, seconds):
+    """Distance of the means, least and greatest ratio of a variance, seconds."""
+    ratio = particles.var(axis=0) / target.variance
+    shift = np.abs(particles.mean(axis=0) - target.mean) / np.sqrt(target.variance)
+    return [shift.max(), ratio.min(), ratio.max(), seconds]
+
+
+def run_blackjax(target, seed, n_steps=1000):
+    """Errors of blackjax's SVGD, which asks the same NumPy function for scores."""
+    import jax
+
+    def scores(X):
+        rows = np.asarray(X, dtype=float).reshape(-1, X.shape[-1])
+        return target.grad_log_prob(rows).reshape(X.shape).astype(X.dtype)
+
+    def score(x):
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.pure_callback(scores, shape, x, vmap_method="broadcast_all")
+
+    start = np.random.default_rng(seed).normal(size=(N_PARTICLES, len(target.mean)))
+    particles, per_step = blackjax_svgd(score, start, n_steps)
+    return errors(target, particles, n_steps * per_step), []
 
 
 def main():
@@ -209,23 +234,30 @@ def main():
     parser.add_argument("--targets", nargs="+", help="beginnings of names; by default all")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--blackjax", action="store_true")
     options = parser.parse_args()
     print(f"{'':26s}{'':10s}{'':12s}   shift  least  most  seconds  warned")
     for name, make in (LARGE if options.large else TARGETS).items():
         if options.targets and not name.startswith(tuple(options.targets)):
             continue
         target = make()
-        for with_graph in (True, False) if len(target.mean) <= 2000 else (True,):
-            for method, chosen in METHODS[: 1 if options.large else None]:
-                runs = [run(target, with_graph, s, **chosen) for s in range(options.seeds)]
-                values = np.array([values for values, _ in runs])
-                worst = [values[:, 0].max(), values[:, 1].min(), values[:, 2].max()]
-                graph = "graph" if with_graph else "no graph"
-                numbers = "".join(f"{v:7.2f}" for v in (*worst, values[:, 3].mean()))
-                warned = sum(bool(caught) for _, caught in runs)
-                print(f"{name:26s}{graph:10s}{method:12s}{numbers}  {warned} of {len(runs)}")
-                for text in next((caught for _, caught in runs if caught), []):
-                    print(f"    {text[:400]}", flush=True)
+        cases = [
+            (graph, method, partial(run, with_graph=with_graph, **chosen))
+            for graph, with_graph in (("graph", True), ("no graph", False))
+            if with_graph or len(target.mean) <= 2000
+            for method, chosen in METHODS[: 1 if options.large else None]
+        ]
+        if options.blackjax:
+            cases.append(("no graph", "blackjax", run_blackjax))
+        for graph, method, measure in cases:
+            runs = [measure(target, seed=seed) for seed in range(options.seeds)]
+            values = np.array([values for values, _ in runs])
+            worst = [values[:, 0].max(), values[:, 1].min(), values[:, 2].max()]
+            numbers = "".join(f"{v:7.2f}" for v in (*worst, values[:, 3].mean()))
+            warned = sum(bool(caught) for _, caught in runs)
+            print(f"{name:26s}{graph:10s}{method:12s}{numbers}  {warned} of {len(runs)}")
+            for text in next((caught for _, caught in runs if caught), []):
+                print(f"    {text[:400]}", flush=True)
 
 
 if __name__ == "__main__":
