@@ -96,6 +96,8 @@ def thread_map(
     ``function``: releases the GIL most of the time; ``items``: arguments of each call; ``n_jobs``:
     number of threads as in joblib; None means one. Returns results in the order of the items.
     """
+    if n_jobs is not None:
+        require_count(None, n_jobs=n_jobs)
     n_threads = max(1, min(effective_n_jobs(n_jobs), len(items)))
     if n_threads == 1:
         with single_threaded_blas():

@@ -147,6 +147,14 @@ def test_variables_with_one_state_change_nothing():
     )
 
 
+def test_no_rows_and_numbers_of_workers_that_are_none():
+    model = FactorGraph([((0, 1), np.ones((2, 3)))], [2, 3])
+    assert stein_gram(np.zeros((0, 2)), model, Hamming(), n_jobs=2).shape == (0, 0)
+    for n_jobs in (0, 1.5, True):
+        with pytest.raises(ValueError, match="n_jobs"):
+            stein_gram(np.zeros((3, 2)), model, Hamming(), n_jobs=n_jobs)
+
+
 def test_blocks_do_not_depend_on_workers():
     rng = np.random.default_rng(0)
     model = IsingModel.grid(4, 4, couplings=rng.normal(size=24))

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -383,7 +384,9 @@ def _features_of(
         vectors = np.stack([rows.vectors[variable].T for variable in variables])  # (m, k, n)
         inverse = np.take_along_axis(1.0 / tables, codes, axis=2)
         moves, ratios = _products(states, vectors), _products(inverse, tables @ vectors)
-    return _Features(*(part.reshape(-1, len(rows.codes)) for part in (states, logs, moves, ratios)))
+    parts = states, logs, moves, ratios
+    # One row per column of the products; there may be no rows of X.
+    return _Features(*(p.reshape(prod(p.shape[:-1]), len(rows.codes)) for p in parts))
 
 
 def _products(first: FloatArray, second: FloatArray) -> FloatArray:
