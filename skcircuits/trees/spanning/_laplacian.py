@@ -186,6 +186,10 @@ class RowLaplacians:
         # mode="clip" lets NumPy write without a temporary; the indices are valid anyway.
         self._tables[0].take(kept_flat, axis=0, out=minors, mode="clip")
         for state, table in enumerate(self._tables[1:], start=1):
+            if len(codes) == 1:  # few columns of a large minor are in other states
+                columns = np.flatnonzero(kept_codes[0] == state)
+                minors[0][:, columns] = table[kept_flat[0][:, None], columns]
+                continue
             mask = (kept_codes == state)[:, None, :]
             for part in self._slices:
                 other = table.take(kept_flat[:, part], axis=0, out=_first(room, part), mode="clip")
@@ -276,6 +280,9 @@ class _CrossedSums:
     ) -> None:
         """Add some rows, slice by slice of the variables u; there is room for one."""
         kept_codes = codes[:, self.kept]
+        if len(codes) == 1:
+            self._add_row(inverses[0], kept_codes[0], float(weight[0]), slices, room)
+            return
         indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
         for state, total in enumerate(self.sums):
             columns = slice(None) if self.valid[:, state].all() else self.valid[:, state]
@@ -288,6 +295,26 @@ class _CrossedSums:
                     chosen = np.multiply(inverses[:, u, columns], mask, out=own)
                 # A product per variable u: (states of u, rows) times (rows, v).
                 total[u] += np.matmul(indicators[u], chosen.transpose(1, 0, 2))
+
+    def _add_row(
+        self,
+        inverse: FloatArray,
+        kept_codes: IntArray,
+        weight: float,
+        slices: list[slice],
+        room: FloatArray,
+    ) -> None:
+        """Add one row (n_kept,): a large inverse is added where its states are, without masks."""
+        variables = np.arange(len(self.kept))
+        for state, total in enumerate(self.sums):
+            if state:
+                own = np.flatnonzero(kept_codes == state)
+                columns = np.searchsorted(np.flatnonzero(self.valid[:, state]), own)
+                total[variables[:, None], kept_codes[:, None], columns] += weight * inverse[:, own]
+                continue
+            for u in slices:
+                own = np.multiply(inverse[u], weight, out=_first(room[:1], u)[0])
+                total[variables[u], kept_codes[u]] += own
 
     def merge(self, other: _CrossedSums) -> None:
         for total, more in zip(self.sums, other.sums, strict=True):

@@ -141,6 +141,23 @@ def test_chunks_and_blocks_do_not_matter(monkeypatch):
     np.testing.assert_allclose(model.laplacians().log_partitions(codes), sums, rtol=1e-12)
 
 
+@pytest.mark.parametrize("cardinalities", [[2] * 7, [3, 2, 4, 1, 2, 3]])
+@pytest.mark.parametrize("root", [0, 3])
+def test_rows_one_at_a_time(monkeypatch, cardinalities, root):
+    # As where minors are so large that a chunk holds one: no masks over whole matrices
+    model = random_model(cardinalities, seed=8)
+    laplacians = RowLaplacians(model.affinities(), model.layout, root)
+    rng = np.random.default_rng(3)
+    codes, weight = all_states(cardinalities)[rng.integers(100, size=60)], rng.random(60)
+    whole = laplacians.edge_counts(codes, weight)
+    sums = laplacians.log_partitions(codes)
+    monkeypatch.setattr(laplacian, "_CHUNK_BYTES", 1)
+    parts = laplacians.edge_counts(codes, weight)
+    np.testing.assert_allclose(parts[0], whole[0], rtol=1e-13)
+    np.testing.assert_allclose(parts[1], whole[1], atol=1e-12)
+    np.testing.assert_allclose(laplacians.log_partitions(codes), sums, rtol=1e-13)
+
+
 def test_no_rows():
     laplacians = random_model([2, 3]).laplacians()
     log_sums, counts = laplacians.edge_counts(np.empty((0, 2), dtype=np.int64), np.empty(0))
