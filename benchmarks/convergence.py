@@ -4,19 +4,23 @@ MMD between two samples against MMD between their circuits, and the Stein discre
 against KDSD of its circuit, on deterministic tree circuits over binary variables. Prints, for
 each N, the root mean squared error of the (unsquared) distance over repeated samples, and the
 slope of a straight line through the logarithms: -1/2 is the rate of Li et al., "Tractable
-Computation of Expected Kernels", UAI 2021. Run with ``python -m benchmarks.convergence``.
+Computation of Expected Kernels", UAI 2021. Run with ``python -m benchmarks.convergence``; results
+are kept in ``benchmarks/papers/convergence.jsonl`` and not computed again.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+from _results import record
 
 from skcircuits.circuits import Bernoulli, Circuit, Indicator, Product, Sum
 from skcircuits.kernels import Hamming, mmd2
 from skcircuits.stein import kdsd, stein_discrepancy
 
 SIZES = (100, 200, 400, 800, 1600)
-N_REPEATS = 100
+REPEATS = {"MMD": 100, "KDSD": 400}  # the latter vary more and take less time
 N_VARIABLES = 6
 KERNEL = Hamming(float(N_VARIABLES))
 
@@ -45,22 +49,31 @@ def empirical_stein(p, q, n_rows, seed):
     return np.sqrt(stein_discrepancy(X, p, KERNEL, operator="difference"))
 
 
+def study(exact, estimate, n_repeats):
+    """The exact distance, errors of its estimates by sample size, and the slope of their logs."""
+    p, q = tree(0), tree(1)
+    value = exact(p, q)
+    errors = [
+        np.sqrt(np.mean([(estimate(p, q, n, s) - value) ** 2 for s in range(n_repeats)]))
+        for n in SIZES
+    ]
+    slope = np.polyfit(np.log(SIZES), np.log(errors), 1)[0]
+    return {"exact": float(value), "errors": [float(e) for e in errors], "slope": float(slope)}
+
+
+STUDIES = {
+    "MMD": (lambda p, q: np.sqrt(mmd2(p, q, KERNEL)), empirical_mmd),
+    "KDSD": (lambda p, q: np.sqrt(kdsd(q, p, KERNEL)), empirical_stein),
+}
+
+
 def main():
     """Print errors by sample size."""
-    p, q = tree(0), tree(1)
-    exact = {
-        "MMD": (np.sqrt(mmd2(p, q, KERNEL)), empirical_mmd),
-        "KDSD": (np.sqrt(kdsd(q, p, KERNEL)), empirical_stein),
-    }
     print(f"{'':6s}{'exact':>9s}  " + "".join(f"N = {n:<6d}" for n in SIZES) + "slope")
-    for name, (value, estimate) in exact.items():
-        errors = [
-            np.sqrt(np.mean([(estimate(p, q, n, s) - value) ** 2 for s in range(N_REPEATS)]))
-            for n in SIZES
-        ]
-        slope = np.polyfit(np.log(SIZES), np.log(errors), 1)[0]
-        shown = "".join(f"{error:<10.4f}" for error in errors)
-        print(f"{name:6s}{value:9.4f}  {shown}{slope:5.2f}", flush=True)
+    for name, (exact, estimate) in STUDIES.items():
+        found = record("convergence", name, partial(study, exact, estimate, REPEATS[name]))
+        shown = "".join(f"{error:<10.4f}" for error in found["errors"])
+        print(f"{name:6s}{found['exact']:9.4f}  {shown}{found['slope']:5.2f}", flush=True)
 
 
 if __name__ == "__main__":

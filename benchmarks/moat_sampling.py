@@ -8,8 +8,9 @@ Gibbs is not in the paper. The marginals of the model itself come from enumerati
 
     python -m benchmarks.moat_sampling --evidence 2 4 6 8 10 12
 
-The last column divides by the divergence of single-site Gibbs at the same number of samples,
-averages over the numbers of samples, and gives the mean over the seeds with its standard error.
+Results are kept in ``benchmarks/papers/moat_sampling.jsonl`` and not computed again. The last
+column divides by the divergence of single-site Gibbs at the same number of samples, averages over
+the numbers of samples, and gives the mean over the seeds with its standard error.
 
 A sample is a tree (collapsed), a tree and a row (importance), or a sweep over all missing
 cells of one chain (Gibbs samplers, which start at the marginals of the columns and discard
@@ -18,9 +19,11 @@ from; the Gibbs samplers count states.
 """
 
 import argparse
+from functools import cache, partial
 from itertools import islice
 
 import numpy as np
+from _results import record
 from twenty import load
 
 from skcircuits import MoATDensity
@@ -37,6 +40,8 @@ METHODS = ("gibbs", "blocked_gibbs", "importance", "collapsed")
 GIBBS = {"gibbs": single_site_gibbs, "blocked_gibbs": blocked_gibbs}
 _SMALLEST_ESTIMATE = 1e-6
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+N_OBSERVED, N_TREES = 4, 500  # cells of a row and draws of the histogram of weights
+EDGES = (0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2, 4, np.inf)
 
 
 def estimates(method, mixture, codes, rng):
@@ -84,37 +89,57 @@ def hide(codes, n_observed, rng):
     return codes
 
 
-def figure_4(mixture, test, sizes, n_rows, n_seeds):
+@cache
+def fitted():
+    """The model of nltcs and its test rows, fitted when something is not kept yet."""
+    train, valid, test = load("nltcs")
+    mixture = MoATDensity(random_state=0).fit(train, X_val=valid).mixture_
+    return mixture, test.astype(np.int64)
+
+
+def divergences(size, n_rows, n_seeds):
+    """Per method mean divergences by number of samples, and how they compare to Gibbs'."""
+    seeds = [curves(*fitted(), size, n_rows, np.random.default_rng(s)) for s in range(n_seeds)]
+    values = np.array(seeds)
+    ratios = (values / values[:, :1]).mean(axis=2)
+    errors = ratios.std(axis=0, ddof=1) / np.sqrt(n_seeds)
+    return {
+        method: {"divergences": curve.tolist(), "ratio": float(ratio), "error": float(error)}
+        for method, curve, ratio, error in zip(
+            METHODS, values.mean(axis=0), ratios.mean(axis=0), errors, strict=True
+        )
+    }
+
+
+def weights(n_rows):
+    """Shares of the estimates of P(evidence) by single trees, over its exact value."""
+    mixture, test = fitted()
+    rng = np.random.default_rng(0)
+    codes = hide(test[rng.choice(len(test), n_rows, replace=False)], N_OBSERVED, rng)
+    evidence = mixture.layout.evidence(codes)
+    exact = enumerate_evidence(mixture, evidence)
+    found = [np.exp(estimate_evidence(mixture, evidence, 1, s) - exact) for s in range(N_TREES)]
+    return (np.histogram(np.ravel(found), EDGES)[0] / np.size(found)).tolist()
+
+
+def figure_4(sizes, n_rows, n_seeds):
     print("Mean divergence (nats) by number of samples")
     counts = "".join(f"{count:9d}" for count in SAMPLES)
     print(f"evidence method        {counts}     / gibbs")
     for size in sizes:
-        seeds = [
-            curves(mixture, test, size, n_rows, np.random.default_rng(seed))
-            for seed in range(n_seeds)
-        ]
-        values = np.array(seeds)
-        ratios = (values / values[:, :1]).mean(axis=2)
-        errors = ratios.std(axis=0, ddof=1) / np.sqrt(n_seeds)
-        for method, curve, ratio, error in zip(
-            METHODS, values.mean(axis=0), ratios.mean(axis=0), errors, strict=True
-        ):
-            columns = "".join(f"{value:9.5f}" for value in curve)
-            print(f"{size:8d} {method:13s} {columns}  {ratio:5.2f} ± {error:4.2f}", flush=True)
+        entry = f"evidence {size}, {n_seeds} seeds of {n_rows} rows"
+        found = record("moat_sampling", entry, partial(divergences, size, n_rows, n_seeds))
+        for method, own in found.items():
+            columns = "".join(f"{value:9.5f}" for value in own["divergences"])
+            comparison = f"{own['ratio']:5.2f} ± {own['error']:4.2f}"
+            print(f"{size:8d} {method:13s} {columns}  {comparison}", flush=True)
 
 
-def figure_5(mixture, test, n_rows):
-    """Histogram of the estimates of P(evidence) by single trees, divided by its exact value."""
-    rng = np.random.default_rng(0)
-    layout = mixture.layout
-    codes = hide(test[rng.choice(len(test), n_rows, replace=False)], 4, rng)
-    evidence = layout.evidence(codes)
-    exact = enumerate_evidence(mixture, evidence)
-    weights = [np.exp(estimate_evidence(mixture, evidence, 1, seed) - exact) for seed in range(500)]
-    edges = [0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2, 4, np.inf]
-    shares = np.histogram(np.ravel(weights), edges)[0] / np.size(weights)
-    print("Importance weights for 4 observed cells: share of the draws per interval")
-    for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True):
+def figure_5(n_rows):
+    """Histogram of importance weights."""
+    shares = record("moat_sampling", f"weights of {n_rows} rows", partial(weights, n_rows))
+    print(f"Importance weights for {N_OBSERVED} observed cells: share of the draws per interval")
+    for low, high, share in zip(EDGES[:-1], EDGES[1:], shares, strict=True):
         print(f"    {low:4.2f} to {high:4.2f}: {share:6.3f} " + "#" * round(60 * share))
 
 
@@ -124,11 +149,8 @@ def main():
     parser.add_argument("--rows", type=int, default=40, help="rows of evidence per seed")
     parser.add_argument("--seeds", type=int, default=5)
     arguments = parser.parse_args()
-    train, valid, test = load("nltcs")
-    mixture = MoATDensity(random_state=0).fit(train, X_val=valid).mixture_
-    test = test.astype(np.int64)
-    figure_4(mixture, test, arguments.evidence, arguments.rows, arguments.seeds)
-    figure_5(mixture, test, arguments.rows)
+    figure_4(arguments.evidence, arguments.rows, arguments.seeds)
+    figure_5(arguments.rows)
 
 
 if __name__ == "__main__":

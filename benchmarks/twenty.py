@@ -1,7 +1,7 @@
 """Test log-likelihoods on the Twenty Datasets, beside the published ones.
 
 Reproduces Table 1 of Selvam, Zhang and Van den Broeck, "Mixtures of All Trees" (2023), and,
-with ``--curves``, the learning curves of Figure 3 for both initialisations::
+with ``--curves``, the learning curves of Figure 3 for its start, ours and a random one::
 
     python -m benchmarks.twenty --model moat --data nltcs plants
     python -m benchmarks.twenty --model moat --data plants --set n_components=8 --set max_iter=60
@@ -11,8 +11,8 @@ with ``--curves``, the learning curves of Figure 3 for both initialisations::
     python -m benchmarks.twenty --table
 
 The pass with the best validation score is tested. All candidates of a model are fitted, or with
-``--set`` one with these parameters. Scores are kept in ``benchmarks/papers/twenty.jsonl`` and not
-computed again.
+``--set`` one with these parameters. Scores are kept in ``benchmarks/papers/twenty.jsonl``, curves
+in ``moat_curves.jsonl`` beside it, and not computed again.
 """
 
 import argparse
@@ -113,6 +113,7 @@ SLIDES = {
     "ad": -14.00,
 }
 TOLERANCE_CIRCUIT = 0.005
+STARTS = ("mutual_information", "published", "random")  # first parameters of learning curves
 
 
 def load(name):
@@ -202,17 +203,29 @@ def make(estimator, parameters, train, valid):
     return model.fit(train, X_val=valid) if chooses else model.fit(train)
 
 
-def print_curves(name, parameters):
-    """Print training and validation log-likelihood per pass for both initialisations."""
-    print(f"{name}: pass, then training and validation log-likelihood of each initialisation")
+def curves(name, parameters):
+    """Per first parameters the training and validation log-likelihoods after every pass."""
     train, valid, _ = load(name)
-    curves = []
-    for init in ("mutual_information", "random"):
+    found = {}
+    for init in STARTS:
         model = MoATDensity(init=init, random_state=0, n_iter_no_change=10_000, **parameters)
         model.fit(train, X_val=valid)
-        curves += [-np.array(model.loss_curve_), np.array(model.validation_scores_)]
-    print("pass", "mutual_information".rjust(20), "random".rjust(20))
-    for i, values in enumerate(zip(*curves, strict=True), start=1):
+        found[init] = {
+            "training": [-float(loss) for loss in model.loss_curve_],
+            "validation": [float(score) for score in model.validation_scores_],
+        }
+    return found
+
+
+def print_curves(name, parameters):
+    """Print training and validation log-likelihood per pass for every start."""
+    found = record(
+        "moat_curves", f"{name} {parameters or ''}".strip(), partial(curves, name, parameters)
+    )
+    print(f"{name}: pass, then training and validation log-likelihood of each start")
+    print("pass", " ".join(init.rjust(21) for init in found))
+    columns = [values for own in found.values() for values in own.values()]
+    for i, values in enumerate(zip(*columns, strict=True), start=1):
         print(f"{i:4d}", " ".join(f"{value:10.4f}" for value in values))
 
 
