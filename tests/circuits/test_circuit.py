@@ -81,7 +81,9 @@ def test_sizes():
     assert circuit.n_edges == 8
     # one weight, 2 + 1 masses, 2 x 2 univariate and 2 + 3 joint parameters
     assert circuit.n_parameters == 1 + 3 + 4 + 5
-    assert circuit.size_in_bytes > 0
+    # Numbers of weights, children and parameters, and not many copies of them
+    least = 8 * (2 + 8 + circuit.n_parameters)
+    assert least <= circuit.size_in_bytes <= 10 * least
 
 
 def test_a_circuit_is_a_target():

@@ -7,8 +7,9 @@ survives is tried by the others that run the line, quick tests first::
     python -m tests.reliability.mutation --n-mutants 150 --seed 0 --work-dir /tmp/mutation
 
 A run that was broken off goes on where it ended. Left out are changes of words (messages,
-documentation), of types, of the checks ``strict=True``, and of the cost policy: its constants,
-comparisons with them and sizes of blocks that are reckoned from them, as no result depends on one.
+documentation), of types, of the checks ``strict=True``, of -1 to -2 in ``reshape``, and of the cost
+policy: its constants, comparisons with them and sizes of blocks that are reckoned from them, as no
+result depends on one.
 """
 
 import argparse
@@ -34,6 +35,7 @@ TESTS = ("tests/circuits", "tests/kernels", "tests/reliability/test_exactness.py
 # them, on comparisons with them or on the size of a block that is reckoned from them.
 POLICIES = ("skcircuits/circuits/_policy.py", "skcircuits/kernels/_policy.py")
 LOWER_POLICY = {"BLOCK_BYTES"}  # of numerics
+BLOCK_SIZES = ("max", "min", "row_slices", "memory_bound_chunks")
 SECONDS = 90  # of the processor
 # Tests of one change: of the mirrored folder, and others
 MAX_TESTS = (120, 300)
@@ -68,11 +70,24 @@ def policy_names():
 def is_policy(node, names):
     """Whether a node compares with a constant of the cost policy, or reckons a block's size."""
     if isinstance(node, ast.Call):
-        may = isinstance(node.func, ast.Name) and node.func.id in ("max", "min", "row_slices")
+        may = isinstance(node.func, ast.Name) and node.func.id in BLOCK_SIZES
     else:
         is_division = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
         may = is_division or isinstance(node, ast.Compare)
     return may and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
+
+
+def is_reshape(node):
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return is_method and node.func.attr == "reshape"
+
+
+def is_without_effect(node):
+    """Whether only words are chosen, or a check is left out."""
+    if isinstance(node, ast.IfExp):
+        ends = (node.body, node.orelse)
+        return all(isinstance(end, ast.Constant) and isinstance(end.value, str) for end in ends)
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def mutants_of(path, names):
@@ -97,7 +112,7 @@ def mutants_of(path, names):
         skipped = ast.Raise | ast.AnnAssign | ast.Import | ast.ImportFrom | ast.arg | ast.JoinedStr
         if isinstance(node, skipped) and not getattr(node, "value", None):
             return
-        if is_policy(node, names) or (isinstance(node, ast.keyword) and node.arg == "strict"):
+        if is_policy(node, names) or is_without_effect(node):
             return
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             yield from between(node.left, node.comparators[0], node.ops[0])
@@ -121,7 +136,10 @@ def mutants_of(path, names):
             if name in ("annotation", "returns", "decorator_list", "type_params"):
                 continue
             for part in child if isinstance(child, list) else [child]:
-                if isinstance(part, ast.AST):
+                if name == "args" and is_reshape(node) and isinstance(part, ast.UnaryOp):
+                    # -2 is -1: any negative length is the one that NumPy works out
+                    yield next(walk(part))
+                elif isinstance(part, ast.AST):
                     yield from walk(part)
 
     return [one for one in walk(ast.parse(source)) if one.end > one.start]
@@ -276,7 +294,7 @@ def main():
     results = [line.split("\t")[0] for line in log.read_text().splitlines()]
     killed = sum(result in ("killed", "crash", "too slow") for result in results)
     print(f"{killed} of {len(results)} changes were found ({killed / len(results):.0%}), of {log}")
-    print("Left out: words, types, strict=True, and the cost policy (", *POLICIES, ")")
+    print("Left out: words, types, strict=True, reshape(-2), and the cost policy in", *POLICIES)
 
 
 if __name__ == "__main__":
