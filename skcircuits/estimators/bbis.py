@@ -50,6 +50,8 @@ from skcircuits.stein.thinning import positive_curvatures, thin_columns
 _MAX_COLLAPSE_SECONDS = 10.0
 # Effective sample sizes below this, and below this part of the distinct samples, are too few.
 _FEW_SAMPLES, _FEW_PART = 5.0, 10
+# Samples of states that are worth less than this part of as many independent ones miss something.
+_FEW_EQUIVALENT = 4.0
 
 
 class BBISWeighter(
@@ -234,8 +236,9 @@ class BBISWeighter(
         Warns
         -----
         UserWarning
-            If the target has zeros next to the samples, or if few samples carry nearly all weight
-            or would without uniform ones.
+            If the target has zeros next to the samples, if few samples carry nearly all weight
+            or would without uniform ones, or if weights hardly bring the samples closer to the
+            target.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -623,6 +626,12 @@ class BBISWeighter(
             fault = (
                 f"weighted means are as uncertain as those of {1.0 / found.error:.2g} independent "
                 f"samples, so that uniform weights make up {found.uniform_fraction:.0%}"
+            )
+        elif found.n_equivalent * _FEW_EQUIVALENT < len(self.samples_):
+            fault = (
+                f"weighted samples are as far from the target as {found.n_equivalent:.2g} "
+                "independent ones, hardly closer than without weights (stein_diagnosis names the "
+                "variables)"
             )
         else:
             return

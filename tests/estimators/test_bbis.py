@@ -20,7 +20,7 @@ from skcircuits.estimators.targets._weighted_samples import collapsed_discrepanc
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
-from skcircuits.stein import stein_discrepancy, stein_gram
+from skcircuits.stein import stein_diagnosis, stein_discrepancy, stein_gram
 from skcircuits.stein._forms import energy_residuals
 
 
@@ -367,6 +367,20 @@ def test_few_samples_that_carry_everything_are_told():
         weighter = BBISWeighter(target=Ring()).fit(ring)
     assert weighter.uniform_fraction_ > 0.5
     assert BBISWeighter(target=Ring(), regularization=0.1).fit(2 * ring).uniform_fraction_ == 0.0
+
+
+def test_states_that_no_sample_has_are_told():
+    grid = IsingModel.grid(4, 4, couplings=0.3)
+    X = grid.sample(400, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BBISWeighter(target=grid).fit(X)
+        # Far, but all states are there.
+        BBISWeighter(target=grid).fit(np.random.default_rng(0).integers(2, size=(200, 16)))
+    missing = X[X[:, 0] == 0]
+    with pytest.warns(UserWarning, match=r"as far from the target as [\d.e+]+ independent ones"):
+        BBISWeighter(target=grid).fit(missing)
+    assert stein_diagnosis(missing, grid, random_state=0).excess.argmax() == 0
 
 
 def test_zeros_are_told():

@@ -49,6 +49,8 @@ MOMENT_WEIGHT, MAX_WHITENED = 2.0, 1000
 # Weight of keeping the fractions of parts that valleys separate: nearly all for weights; in a score
 # they count beside what else is wrong.
 PART_WEIGHT, SCORED_PART_WEIGHT = 10.0, 0.3
+# Part of the discrepancy of states without weights that weights should at least take away.
+STUCK_PART = 0.5
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 
@@ -69,6 +71,9 @@ class WeighedSamples:
     # As many samples of equal weight have the same sum of squared weights, before and after.
     size_alone: float
     effective_sample_size: float
+    # As many independent samples would be as far from the target, where weights hardly bring the
+    # samples closer to it; infinity where they do.
+    n_equivalent: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -154,13 +159,18 @@ class WeighingProblem:
         model = self._learn_model(minimised, counts, distinct)
         totals = minimised.minimise(counts, model.ridge)
         uniform = counts / len(which)
-        value = minimised.value(totals) / (float(minimised.diagonal().mean()) or 1.0)
+        scale = float(minimised.diagonal().mean()) or 1.0
+        value = minimised.value(totals) / scale
         error = model.error(value, totals, counts)
         change = squared_change(distinct, totals, counts) if self.is_continuous else None
         fraction = 1.0 - reliance(error, change, len(which))
         if model.is_broken:
             error, fraction = value, 1.0 - reach(value, len(which))
         size_alone = _effective_size(totals, counts)
+        n_equivalent = np.inf
+        is_asked = not self.is_continuous and isinstance(self.regularization, str)
+        if is_asked and value > STUCK_PART * minimised.value(uniform) / scale:
+            n_equivalent = 1.0 / value
         totals = totals + fraction * (uniform - totals)
         weights = np.zeros(len(self.samples))
         weights[self.possible] = (totals / counts)[which]
@@ -174,6 +184,7 @@ class WeighingProblem:
             fraction,
             size_alone,
             _effective_size(totals, counts),
+            n_equivalent,
         )
 
     def measure(self, weights):
