@@ -33,6 +33,8 @@ from tests.reference.random_circuits import (
     random_circuit,
 )
 
+PAIR = (0.3, 0.5), (-1.0, 2.0)  # means and standard deviations
+
 
 class TestMultiply(AlgebraCase):
     def operation(self, p, q):
@@ -160,6 +162,18 @@ def test_joint_gaussians():
     product, ratio = multiply(p, q), divide(p, q)
     np.testing.assert_allclose(product.log_prob(X), p.log_prob(X) + q.log_prob(X), rtol=1e-10)
     np.testing.assert_allclose(ratio.log_prob(X), p.log_prob(X) - q.log_prob(X), rtol=1e-10)
+
+
+def test_joint_gaussians_of_one_column_are_gaussians():
+    joint = [Circuit(MultivariateGaussian([1], [mean], [[std**2]])) for mean, std in PAIR]
+    plain = [Circuit(Gaussian(1, mean, std)) for mean, std in PAIR]
+    X = np.array([[np.nan, -1.0], [np.nan, 0.5], [np.nan, 3.0]])
+    for operation in (multiply, divide):
+        expected = operation(*plain).log_prob(X)
+        for left, right in ((joint[0], joint[1]), (joint[0], plain[1]), (plain[0], joint[1])):
+            np.testing.assert_allclose(operation(left, right).log_prob(X), expected, rtol=1e-12)
+    assert entropy(joint[0]) == pytest.approx(entropy(plain[0]), rel=1e-12)
+    assert kl_divergence(*joint) == pytest.approx(kl_divergence(*plain), rel=1e-12)
 
 
 def test_gaussian_quotients():
