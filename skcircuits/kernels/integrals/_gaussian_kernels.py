@@ -46,6 +46,9 @@ MAX_REACH = 1e100  # of gamma in units of a column
 # Of a kernel's exponent between rows or points and the means, up to which its square may be
 # expanded: rounding errors stay below 1e-9.
 _MAX_EXPANDED = 1e6
+# Adding a quadratic form to a row takes the time of so many columns of a matrix product:
+# `svr_missing.py speed`, 10 columns.
+_COLUMNS_PER_FORM = 60
 _BAND = 8  # triangular products skip the upper triangle in bands of so many rows
 
 
@@ -181,18 +184,30 @@ def _incomplete_rows(
     sharers = [as_run(np.flatnonzero(stack.shape == g)) for g in range(stack.distinct.n_components)]
     centres = np.stack([stack.means[own].mean(axis=0) for own in sharers])
     scaled = ScaledPoints(stack.distinct, centres, points, gammas)
-    ones = np.ones((len(centres), 1, len(points)))
-    right_side = np.concatenate([2.0 * scaled.columns, ones], axis=1)
     for block in conditional_blocks(stack, X):
+        group = block.group
         smoothed = _smoothed(stack, block, gammas)
         left_side = _left_side(stack, X, block, centres, gammas, smoothed)
+        if not stack.is_shared and _is_cheaper_joined(scaled, group):
+            forms = _coefficients(group, _of_patterns(smoothed[0], group), stack.n_columns)
+            left_side = np.concatenate([left_side, forms[:, group.pattern]], axis=2)
+            for place in row_slices(len(group.rows), _rows_per_block(len(forms), len(points))):
+                yield rows[group.rows[place]], left_side[:, place] @ scaled.with_products
+            continue
         start = 0
         for part, forms in quadratic_forms(scaled, block.group, smoothed[0]):
             stop = start + len(part.rows)
-            sides = left_side[:, start:stop], right_side
+            sides = left_side[:, start:stop], scaled.linear
             for place, values in _sums_of_products_and_forms(sides, forms, part.pattern, sharers):
                 yield rows[part.rows[place]], values
             start = stop
+
+
+def _is_cheaper_joined(points: ScaledPoints, group: PatternGroup) -> bool:
+    """Whether forms are columns of the one product, computed again for rows of one pattern."""
+    n_products = points.stack.n_columns * (points.stack.n_columns + 1) // 2
+    repeated = (len(group.rows) - group.n_patterns) * n_products
+    return points.has_products and repeated <= _COLUMNS_PER_FORM * len(group.rows)
 
 
 def _sums_of_products_and_forms(
@@ -298,6 +313,22 @@ class ScaledPoints:
         products = self.columns[:, i] * self.columns[:, j]
         return np.concatenate([products, self.distances[:, None]], axis=1)
 
+    @property
+    def has_products(self) -> bool:
+        """Whether there are few enough columns for the products of all pairs."""
+        return self.stack.n_columns <= MAX_PRODUCT_COLUMNS
+
+    @cached_property
+    def linear(self) -> FloatArray:
+        """The vectors 2 t and ones by column, shape (K, d + 1, m)."""
+        ones = np.ones((len(self.centres), 1, len(self.points)))
+        return np.concatenate([2.0 * self.columns, ones], axis=1)
+
+    @cached_property
+    def with_products(self) -> FloatArray:
+        """The vectors 2 t, ones and products by column, shape (K, d + 2 + d (d + 1) / 2, m)."""
+        return np.concatenate([self.linear, self.products], axis=1)
+
     @cached_property
     def columns(self) -> FloatArray:
         """The points by column, shape (K, d, m)."""
@@ -339,12 +370,11 @@ def quadratic_forms(
     slowest. Yields the next p patterns and their forms (K, p, m).
     """
     n_components, n_points, n_columns = points.scaled.shape
-    size = len(roots)
-    by_pattern = roots.reshape(size, size, n_components, group.n_patterns)
+    size, by_pattern = len(roots), _of_patterns(roots, group)
     step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
     for number, block in enumerate(group.blocks(step)):
         own = by_pattern[..., number * step : number * step + block.n_patterns]
-        if n_columns <= MAX_PRODUCT_COLUMNS:
+        if points.has_products:
             yield block, _coefficients(block, own, n_columns) @ points.products
             continue
         forms = np.empty((n_components, block.n_patterns, n_points))
@@ -353,6 +383,11 @@ def quadratic_forms(
         forms *= 2.0
         forms -= points.distances[:, None]
         yield block, forms
+
+
+def _of_patterns(roots: FloatArray, group: PatternGroup) -> FloatArray:
+    """Roots of all components and patterns, (n_missing, n_missing, K, P)."""
+    return roots.reshape(len(roots), len(roots), -1, group.n_patterns)
 
 
 def _coefficients(group: PatternGroup, roots: FloatArray, n_columns: int) -> FloatArray:
