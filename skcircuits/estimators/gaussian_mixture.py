@@ -39,10 +39,9 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     without_structure,
 )
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
-from skcircuits.learning.gaussian_mixture._johnson import fit_sinh_map
 from skcircuits.learning.gaussian_mixture._kernel_density import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
-from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000

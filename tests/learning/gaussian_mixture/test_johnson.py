@@ -6,7 +6,7 @@ from scipy.stats import skew
 
 from skcircuits import AutomaticDensity, GaussianMixtureDensity
 from skcircuits.circuits import JohnsonGaussian
-from skcircuits.learning.gaussian_mixture._johnson import fit_sinh_map
+from skcircuits.learning.gaussian_mixture._table import fit_sinh_map
 
 
 def skewed(n_rows=400, seed=0):
