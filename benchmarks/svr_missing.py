@@ -29,7 +29,7 @@ from sklearn.svm import SVR
 
 from skcircuits import ExpectedPredictionSVR, GaussianMixtureDensity
 
-SEEDS = range(10)
+SEEDS = range(20)
 MISSING = 0.3
 
 

@@ -37,7 +37,7 @@ from skcircuits import (
     GaussianMixtureDensity,
 )
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
-from skcircuits.estimators import _expected_prediction
+from skcircuits.estimators.prediction import _expected_prediction
 
 NAN = np.nan
 DENSITY = GaussianMixtureDensity(n_components=2)

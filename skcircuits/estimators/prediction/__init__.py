@@ -1,0 +1,1 @@
+"""Expected predictions of regressors and classifiers: what both estimators share."""
