@@ -18,6 +18,8 @@ from skcircuits.protocols import FloatArray
 
 # Inside the square roots: keeps flat coordinates from jumping.
 DAMPING = 1e-6
+# Of the running mean of squares in RMSprop.
+DECAY = 0.9
 PART_BYTES = 2**20
 
 
@@ -54,8 +56,7 @@ class AdaGrad:
 class RMSprop:
     """Divide by the root of a running mean of squared directions."""
 
-    def __init__(self, decay: float = 0.9) -> None:
-        self._decay = decay
+    def __init__(self) -> None:
         self._squares: FloatArray | None = None
 
     def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
@@ -71,8 +72,8 @@ class RMSprop:
             if is_first:
                 running[...] = squares
             else:
-                running *= self._decay
-                squares *= 1.0 - self._decay
+                running *= DECAY
+                squares *= 1.0 - DECAY
                 running += squares
             displacement[part] = _divided_by_root(step_size * direction[part], running)
         return displacement

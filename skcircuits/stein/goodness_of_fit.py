@@ -16,6 +16,9 @@ from skcircuits.protocols import FloatArray
 from skcircuits.stein._targets import is_continuous, log_probabilities, without_other_columns
 from skcircuits.stein.gram import distinct_gram
 
+# Rows whose distances choose the width of a kernel: those of all pairs are held in memory.
+_MAX_WIDTH_ROWS = 1000
+
 
 class SteinTestResult(NamedTuple):
     """Outcome of :func:`stein_test`.
@@ -140,10 +143,10 @@ def default_kernel(rows: FloatArray, target: Any) -> Any:
     return RBF(median_gamma(rows)) if is_continuous(target) else Hamming(rows.shape[1])
 
 
-def median_gamma(X: FloatArray, max_rows: int = 1000) -> float:
+def median_gamma(X: FloatArray) -> float:
     """Choose the width of an RBF kernel: the median squared distance becomes 1 / gamma."""
     # Evenly spread rows: successive states of a chain are too much alike.
-    chosen = X[np.linspace(0, len(X) - 1, min(len(X), max_rows)).astype(int)]
+    chosen = X[np.linspace(0, len(X) - 1, min(len(X), _MAX_WIDTH_ROWS)).astype(int)]
     squared = ((chosen[:, None] - chosen[None]) ** 2).sum(axis=-1)
     median = float(np.median(squared[np.triu_indices(len(chosen), 1)])) if len(chosen) > 1 else 0.0
     return 1.0 / median if median > 0 else 1.0
