@@ -91,18 +91,9 @@ def _completions(cells: FloatArray, missing: IntArray, states: FloatArray) -> Fl
 class DrawBudget:
     """When to stop drawing.
 
-    Attributes
-    ----------
-    max_draws : int
-        Most draws per row.
-    tol : float
-        Standard error at which to stop, in units of `scale`.
-    scale : ndarray of shape (k,) or float
-        What counts as one, per output.
-    seed : int
-        Seed of the draws.
-    n_jobs : int or None
-        Number of parallel jobs; the result is the same for any.
+    `max_draws`: most draws per row; `tol`: standard error at which to stop, in units of `scale`;
+    `scale` (k,): what counts as one, per output; `seed`: seed of the draws; `n_jobs`: number of
+    parallel jobs; the result is the same for any.
     """
 
     max_draws: int

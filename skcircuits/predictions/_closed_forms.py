@@ -50,16 +50,9 @@ class ClosedForm(Protocol):
 class Problem:
     """What a closed form is sought for.
 
-    Attributes
-    ----------
-    response : Response
-        The models.
-    circuit : Circuit
-        The distribution of the rows; variables with cardinalities are categorical.
-    n_columns : int
-        Number of columns of the encoded rows.
-    n_jobs : int or None
-        Number of parallel jobs.
+    `response`: the models; `circuit`: the distribution of the rows; variables with cardinalities
+    are categorical; `n_columns`: number of columns of the encoded rows; `n_jobs`: number of
+    parallel jobs.
     """
 
     response: Response

@@ -28,12 +28,8 @@ _Term = tuple[float, tuple[Unit, ...]]
 class Components:
     """A mixture of products: each component has units over disjoint sets of columns.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (K,)
-        Mixture weights.
-    units : list of tuple of Unit
-        The factors of each component: input units, or sums over one column.
+    `weights` (K,): mixture weights; `units`: the factors of each component: input units, or sums
+    over one column.
     """
 
     weights: FloatArray
@@ -114,16 +110,9 @@ def _normalized(logs: FloatArray) -> FloatArray:
 class GaussianComponents:
     """A mixture of Gaussians over the numeric columns times distributions of categories.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (K,)
-        Mixture weights.
-    columns : ndarray of shape (p,)
-        The numeric columns.
-    stack : GaussianStack
-        Their joint distribution in each component.
-    tables : dict of int to ndarray of shape (K, n_states)
-        Probabilities of the states of each categorical column.
+    `weights` (K,): mixture weights; `columns` (p,): the numeric columns; `stack`: their joint
+    distribution in each component; `tables` of column to (K, n_states): probabilities of the states
+    of each categorical column.
     """
 
     weights: FloatArray
@@ -209,14 +198,9 @@ class GaussianComponents:
 class ConditionedRows:
     """Conditional distributions of rows: a mixture of Gaussians for each.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (K, n)
-        Probability of each component given the observed cells.
-    means : ndarray of shape (K, n, p)
-        Conditional means of the numeric columns; observed cells are repeated.
-    blocks : list of ConditionalBlock
-        Conditional covariances per pattern of missing numbers.
+    `weights` (K, n): probability of each component given the observed cells; `means` (K, n, p):
+    conditional means of the numeric columns; observed cells are repeated; `blocks`: conditional
+    covariances per pattern of missing numbers.
     """
 
     weights: FloatArray

@@ -15,16 +15,10 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 class IncompleteRows:
     """Encoded rows with missing cells, twice.
 
-    Attributes
-    ----------
-    cells : ndarray of shape (n, d)
-        What the model sees, NaN where it has to be completed.
-    evidence : ndarray of shape (n, d)
-        What the density is told, NaN also where it cannot make use of a cell.
-    is_integral : ndarray of shape (d,)
-        Columns whose draws are rounded, as the model has seen integers only.
-    bounds : tuple of two ndarrays of shape (d,) or None
-        Least and largest value of each column to draw, where the model refuses others.
+    `cells` (n, d): what the model sees, NaN where it has to be completed; `evidence` (n, d): what
+    the density is told, NaN also where it cannot make use of a cell; `is_integral` (d,): columns
+    whose draws are rounded, as the model has seen integers only; `bounds` of two (d,), or None:
+    least and largest value of each column to draw, where the model refuses others.
     """
 
     cells: FloatArray
@@ -52,15 +46,9 @@ class IncompleteRows:
 class Expectation:
     """Moments of a response with k outputs, given the observed cells of n rows.
 
-    Attributes
-    ----------
-    mean : ndarray of shape (n, k)
-        Conditional expectations.
-    variance : ndarray of shape (n, k) or None
-        Conditional variances, None where nobody asked.
-    error : ndarray of shape (n,)
-        Standard error of the mean, in the scale of each output, the largest of all outputs;
-        0 where the expectation is exact.
+    `mean` (n, k): conditional expectations; `variance` (n, k) or None: conditional variances, None
+    where nobody asked; `error` (n,): standard error of the mean, in the scale of each output, the
+    largest of all outputs; 0 where the expectation is exact.
     """
 
     mean: FloatArray
@@ -101,14 +89,9 @@ class Expectation:
 class Response:
     """What fitted models answer for complete rows: an array (n, k), their mean.
 
-    Attributes
-    ----------
-    models : sequence of estimator
-        Fitted alike, on completions of the same rows.
-    method : {"predict", "predict_proba", "decision_function", "votes"}
-        What is asked of them; votes are the indicators of the classes that they predict.
-    to_table : callable
-        Turns encoded rows into the kind of table that the models know.
+    `models`: fitted alike, on completions of the same rows; `method` ("predict", "predict_proba",
+    "decision_function", "votes"): what is asked of them; votes are the indicators of the classes
+    that they predict; `to_table`: turns encoded rows into the kind of table that the models know.
     """
 
     models: Sequence[Any]

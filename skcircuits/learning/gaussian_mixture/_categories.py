@@ -18,14 +18,9 @@ Sums = tuple[FloatArray, ...]
 class Categories:
     """Distributions of the categorical columns within each component.
 
-    Parameters
-    ----------
-    log_probabilities : tuple of ndarray of shape (K, n_categories_j)
-        One table per column.
-    marginals : tuple of ndarray of shape (n_categories_j,)
-        Frequencies in all rows, smoothed by one row spread evenly.
-    pseudo_count : float
-        Weight of the prior.
+    `log_probabilities` of (K, n_categories_j) each: one table per column; `marginals` of
+    (n_categories_j,) each: frequencies in all rows, smoothed by one row spread evenly;
+    `pseudo_count`: weight of the prior.
     """
 
     log_probabilities: tuple[FloatArray, ...]
@@ -90,14 +85,8 @@ class Categories:
 class CategoryExpectation:
     """Codes and their log probabilities.
 
-    Parameters
-    ----------
-    log_density : ndarray of shape (K, n)
-        Log probabilities of the observed categories.
-    codes : ndarray of shape (n, q)
-        Codes, -1 where missing.
-    sizes : tuple of int
-        Number of categories of each column.
+    `log_density` (K, n): log probabilities of the observed categories; `codes` (n, q): codes, -1
+    where missing; `sizes`: number of categories of each column.
     """
 
     log_density: FloatArray

@@ -363,19 +363,7 @@ def cluster_rows(table: MixtureTable, n_clusters: int, rng: np.random.Generator)
     its observed cells, scaled up to all columns. Categories count as indicator columns
     divided by the square root of two: two different ones are one unit apart.
 
-    Parameters
-    ----------
-    table : MixtureTable
-        Rows.
-    n_clusters : int
-        Number of clusters; some may stay empty.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Cluster of each row.
+    Returns the cluster of each row, (n,); some clusters may stay empty.
     """
     cells, observed = _indicator_columns(table)
     if len(cells) == 0:

@@ -22,14 +22,8 @@ MAX_COMBINATIONS = 64
 class AdditiveFunction:
     """f(x) = constant + Σ_j slope_j x_j + Σ_j table_j[x_j], with k outputs.
 
-    Attributes
-    ----------
-    constant : ndarray of shape (k,)
-        Value at zeros and first states.
-    slopes : ndarray of shape (d, k)
-        Of numeric columns; 0 for categorical ones.
-    tables : dict of int to ndarray of shape (n_states, k)
-        Of categorical columns.
+    `constant` (k,): value at zeros and first states; `slopes` (d, k): of numeric columns; 0 for
+    categorical ones; `tables` of column to (n_states, k): of categorical columns.
     """
 
     constant: FloatArray
@@ -116,16 +110,9 @@ def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> Add
 class ScoreParts(NamedTuple):
     """Conditional distribution of an additive function: a mixture of Gaussians per row.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n,)
-        Which rows.
-    weights : ndarray of shape (K, S, n)
-        Probabilities of components and combinations of missing categories.
-    means : ndarray of shape (K, S, n, k)
-        Means of the Gaussians.
-    variances : ndarray of shape (K, 1, n, k) or (K, 1, n, k, k)
-        Their variances, or covariances where these are asked for.
+    `rows` (n,): which rows; `weights` (K, S, n): probabilities of components and combinations of
+    missing categories; `means` (K, S, n, k): means of the Gaussians; `variances` (K, 1, n, k) or
+    (K, 1, n, k, k): their variances, or covariances where these are asked for.
     """
 
     rows: IntArray

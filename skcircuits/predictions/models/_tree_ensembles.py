@@ -52,20 +52,10 @@ MODELS = (
 class Trees:
     """A sum of trees; nodes of all trees stand in one list.
 
-    Attributes
-    ----------
-    roots : ndarray of shape (n_trees,)
-        First node of each tree.
-    left, right : ndarray of shape (n_nodes,)
-        Children, -1 at leaves.
-    feature : ndarray of shape (n_nodes,)
-        Feature that an inner node looks at.
-    threshold : ndarray of shape (n_nodes,)
-        Features up to it go to the left.
-    value : ndarray of shape (n_nodes, k)
-        What a leaf adds to the sum.
-    single_precision : bool
-        Whether features are rounded to single precision before they are compared.
+    `roots` (n_trees,): first node of each tree; `left`, `right` (n_nodes,): children, -1 at leaves;
+    `feature` (n_nodes,): feature that an inner node looks at; `threshold` (n_nodes,): features up
+    to it go to the left; `value` (n_nodes, k): what a leaf adds to the sum; `single_precision`:
+    whether features are rounded to single precision before they are compared.
     """
 
     roots: IntArray

@@ -44,16 +44,11 @@ MAX_ROWS = 256  # per task: their pairs stay in some tens of megabytes
 class Splits:
     """What the splits of trees say about the encoded columns.
 
-    Attributes
-    ----------
-    column : ndarray of shape (n_nodes,)
-        Column that an inner node splits, -1 at leaves.
-    lower, cut, upper : ndarray of shape (n_nodes,)
-        Numeric splits: bounds of the column inside the node's box, and where it is cut.
-    up_is_left : ndarray of shape (n_nodes,)
-        Whether the upper part goes to the left, for features that fall in the column.
-    inside, chosen : dict of int to ndarray of shape (n_nodes, n_states)
-        Splits of categorical columns: states inside the node's box, those that go left.
+    `column` (n_nodes,): column that an inner node splits, -1 at leaves; `lower`, `cut`, `upper`
+    (n_nodes,): numeric splits: bounds of the column inside the node's box, and where it is cut;
+    `up_is_left` (n_nodes,): whether the upper part goes to the left, for features that fall in the
+    column; `inside`, `chosen` of column to (n_nodes, n_states): splits of categorical columns:
+    states inside the node's box, those that go left.
     """
 
     column: IntArray
@@ -210,18 +205,10 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
 class TreeForm:
     """Expectation of a sum of trees; its variance has no closed form.
 
-    Attributes
-    ----------
-    trees : Trees
-        The trees, with the constant of the sum.
-    splits : Splits
-        Their splits in terms of the columns.
-    problem : Problem
-        The models, for the features of observed cells.
-    components : Components or GaussianComponents
-        The density; joint ones serve rows that miss at most one number.
-    table : ndarray of shape (n_nodes, K) or None
-        Probability of going left at each node, for units of one column.
+    `trees`: the trees, with the constant of the sum; `splits`: their splits in terms of the
+    columns; `problem`: the models, for the features of observed cells; `components`: the density;
+    joint ones serve rows that miss at most one number; `table` (n_nodes, K) or None: probability of
+    going left at each node, for units of one column.
     """
 
     trees: Trees
