@@ -425,7 +425,12 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     def _read_points(self, X, *, reset=False):
         """Check a table of finite numbers."""
         points = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
-        points = float_array(points, "X")
+        try:
+            points = points.astype(np.float64)
+        except OverflowError as error:  # of integers, which NumPy raises
+            raise ValueError(must("X", "hold numbers that a float can hold")) from error
+        except (TypeError, ValueError):
+            points = float_array(points, "X")  # words its error
         unknown = points[~np.isfinite(points)]
         if len(unknown):
             way_out = "Complete the rows first, for example by CircuitImputer."
