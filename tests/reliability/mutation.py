@@ -30,7 +30,12 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("skcircuits/circuits", "skcircuits/kernels")
-TESTS = ("tests/circuits", "tests/kernels", "tests/reliability/test_exactness.py")
+TESTS = (
+    "tests/circuits",
+    "tests/kernels",
+    "tests/inspection",
+    "tests/reliability/test_exactness.py",
+)
 # Constants that trade time or memory for time stand in files of their own: no result depends on
 # them, on comparisons with them or on the size of a block that is reckoned from them.
 POLICIES = ("skcircuits/circuits/_policy.py", "skcircuits/kernels/_policy.py")

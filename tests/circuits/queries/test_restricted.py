@@ -200,6 +200,18 @@ def test_joint_modes_on_faces_of_boxes():
     np.testing.assert_allclose(best, [[1.0, 0.5]], atol=1e-9)
 
 
+def test_joint_units_of_columns_that_are_left_out_count_by_density():
+    wide = MultivariateGaussian([0, 1], [0.0, 0.0], [[4.0, 1.0], [1.0, 4.0]])
+    narrow = MultivariateGaussian([0, 1], [1.0, 3.0], [[0.01, 0.0], [0.0, 0.01]])
+    p = Circuit(0.8 * wide + 0.2 * narrow)
+    box = Box(np.array([[-1.0, NAN]]), np.array([[2.0, NAN]]))
+    known = Evidence(np.full((1, 2), NAN), box)
+    best, heights = RestrictedCircuit(p.plan, known).mpe(np.array([1]))
+    np.testing.assert_allclose(best, [[1.0, 3.0]])
+    # The second column is integrated out, where the wide component has more of the mass.
+    assert heights[0] == pytest.approx(np.log(0.2) + stats.norm.logpdf(1.0, 1.0, 0.1))
+
+
 def test_impossible_and_unsupported_conditions():
     p = Circuit(Gaussian(0, 0.0, 1.0) * Categorical(1, [1.0, 0.0]))
     nothing = np.full((2, 2), NAN)
