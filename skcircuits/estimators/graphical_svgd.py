@@ -434,7 +434,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         unknown = points[~np.isfinite(points)]
         if len(unknown):
             way_out = "Complete the rows first, for example by CircuitImputer."
-            condition = "be finite, neither NaN nor inf"
+            condition = "be finite, neither NaN nor infinity"
             raise ValueError(must("Cells of X", condition, way_out, value=float(unknown[0])))
         return points
 

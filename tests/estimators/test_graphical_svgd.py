@@ -626,8 +626,8 @@ def test_no_mode_is_invented(target):
     ("cell", "words"),
     [
         ("tall", r"^X must be an array of numbers.* could not convert string to float: 'tall'"),
-        (np.nan, r"^Cells of X must be finite, neither NaN nor inf; got value=nan\. Complete"),
-        (np.inf, r"^Cells of X must be finite, neither NaN nor inf; got value=inf\. Complete"),
+        (np.nan, r"^Cells of X must be finite, neither NaN nor infinity; got value=nan\. Complete"),
+        (np.inf, r"^Cells of X must be finite, neither NaN nor infinity; got value=inf\. Complete"),
     ],
 )
 def test_points_that_are_no_numbers_are_refused(cell, words):
