@@ -48,6 +48,8 @@ _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
 # Starts of each kind of mixture in a pool that are left out: some end in poor optima
 _N_SPARE = 2
 _FIRST_ROWS = 10  # of a first batch, for each component
+# Standard deviations from where on a square leaves no digit of one
+_MAX_DISTANCE = np.finfo(float).eps ** -0.5
 _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
 
 
@@ -288,7 +290,8 @@ class GaussianMixtureDensity(CircuitDensity):
         Raises
         ------
         ValueError
-            If the first rows are too few.
+            If the first rows are too few, or a cell of later ones lies so far from them, in
+            standard deviations, that floats would keep nothing of the covariances.
 
         References
         ----------
@@ -313,6 +316,7 @@ class GaussianMixtureDensity(CircuitDensity):
         sample_weight = check_weights(sample_weight, X)
         check_observed(X, sample_weight)
         table = self._prepare(X, sample_weight, self._units)
+        _check_distance(table, X, self._schema)
         # a restart may stand in the pool several times
         learned = {s: learn_more(table, s, self.pseudo_count) for s in dict.fromkeys(self._states)}
         self._keep([learned[state] for state in self._states], table)
@@ -518,6 +522,22 @@ def _check_size(table):
         subject = 'A table with n_components="rows"'
         condition = f"have at most {MAX_KERNEL_ROWS:,} different rows"
         raise ValueError(must(subject, condition, "Set n_components to a number.", n_rows=n_rows))
+
+
+def _check_distance(table, X, schema):
+    """Refuse later cells beside whose squares all that was learned before would be rounded away."""
+    far = np.argwhere(np.abs(table.numbers) > _MAX_DISTANCE)
+    if len(far):
+        row, own = far[0]
+        column = np.flatnonzero(~schema.is_categorical)[own]
+        raise ValueError(
+            must(
+                f"Cells of column {schema.names[column]!r}",
+                f"lie within {_MAX_DISTANCE:.1e} standard deviations of the first rows' mean",
+                "Leave such rows out, or fit all rows at once.",
+                cell=float(X[table.source[row], column]),
+            )
+        )
 
 
 def _check_first_batch(n_samples, n_components):

@@ -315,6 +315,20 @@ def test_a_first_batch_that_cannot_set_units_is_refused():
     assert density.partial_fit(X[:1]).score(X) > -20.0
 
 
+def test_further_rows_too_far_for_floats_are_refused_by_column():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(200, 2)), columns=["near", "far"])
+    density = GaussianMixtureDensity(n_components=1, random_state=0).fit(table)
+    known = density.score_samples(table)
+    away = table.copy()
+    away.loc[3, "far"] = 4e18
+    with pytest.raises(ValueError, match=r"column 'far' must lie within .* got cell=4e[+]18"):
+        density.partial_fit(away)
+    np.testing.assert_array_equal(density.score_samples(table), known)
+    away.loc[3, "far"] = 4e6
+    assert np.isfinite(density.partial_fit(away).score_samples(table)).all()
+
+
 def test_a_fit_goes_on_with_further_rows_and_survives_those_that_it_refuses():
     X = two_groups()
     density = GaussianMixtureDensity(n_components=2, random_state=0).fit(X)
