@@ -162,7 +162,8 @@ class FactorGraph(ExactInference):
             raise ValueError(
                 must("X", "be complete", "log_prob_unnormalized sums missing cells out.")
             )
-        return [log_full_conditional(conditional, codes) for conditional in self._conditionals]
+        by_variable = np.ascontiguousarray(codes.T)
+        return [log_full_conditional(one, by_variable) for one in self._conditionals]
 
     def compile(
         self,

@@ -166,12 +166,14 @@ def symmetric_gram(block: Block, rows: Any, X: FloatArray, n_jobs: int | None = 
         K = _symmetric_blocks(block, rows, len(X), n_jobs)
     # One bad row spoils a cell of all others, but only its own diagonal cell.
     finite_kernel(K.diagonal()[:, None], X)
-    return finite_kernel(K, X)
+    return finite_kernel(K, X, n_jobs)
 
 
-def finite_kernel(values: FloatArray, X: FloatArray) -> FloatArray:
+def finite_kernel(values: FloatArray, X: FloatArray, n_jobs: int | None = None) -> FloatArray:
     """Give back kernel values of rows, (n, m), if all are finite."""
-    finite = np.isfinite(values).all(axis=1)
+    parts = [(values[part],) for part in row_slices(len(values), _BLOCK_ROWS)]
+    rows = thread_map(lambda part: np.isfinite(part).all(axis=1), parts, n_jobs)
+    finite = np.concatenate(rows) if rows else np.ones(0, dtype=bool)
     if not finite.all():
         raise ValueError(
             must(

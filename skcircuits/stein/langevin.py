@@ -155,16 +155,22 @@ def langevin_block(
         own = _squared_distances(x, y)
         curvature *= np.divide(own, squared, out=np.zeros_like(own), where=squared > 0)
     # (s(y) - s(x))·(x - y) without an array of shape (n, m, d).
-    along = (
-        x @ score_y.T
-        - (y * score_y).sum(axis=1)
-        - (x * score_x).sum(axis=1)[:, None]
-        + score_x @ y.T
-    )
-    return value * (score_x @ score_y.T) + 2.0 * first * (along - x.shape[1]) - 4.0 * curvature
+    along = np.hstack([x, score_x]) @ np.hstack([score_y, y]).T
+    along -= (y * score_y).sum(axis=1) + x.shape[1]
+    along -= (x * score_x).sum(axis=1)[:, None]
+    along *= first
+    along -= 2.0 * curvature
+    along *= 2.0
+    scores = score_x @ score_y.T
+    scores *= value
+    scores += along
+    return scores
 
 
 def _squared_distances(x: FloatArray, y: FloatArray) -> FloatArray:
-    squared = (x**2).sum(axis=1)[:, None] - 2.0 * (x @ y.T) + (y**2).sum(axis=1)
+    squared = x @ y.T
+    squared *= -2.0
+    squared += (x**2).sum(axis=1)[:, None]
+    squared += (y**2).sum(axis=1)
     # Rounding may leave small negatives where points coincide.
-    return np.maximum(squared, 0.0)
+    return np.maximum(squared, 0.0, out=squared)

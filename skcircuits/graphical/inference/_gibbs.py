@@ -59,13 +59,16 @@ def full_conditionals(
 
 
 def log_full_conditional(conditional: FullConditional, codes: IntArray) -> FloatArray:
-    """Evaluate a full conditional up to a constant per row."""
+    """Evaluate a full conditional of rows, (n, k), up to a constant per row.
+
+    ``codes`` (d, n) has the rows as its columns: what a variable depends on is read as a whole.
+    """
     # Usually a single table: the merged one.
     lookups = zip(conditional.columns, conditional.strides, conditional.log_tables)
     columns, strides, table = next(lookups)
-    total = table[codes[:, columns] @ strides]
+    total = table.take(strides @ codes.take(columns, axis=0), axis=0)
     for columns, strides, table in lookups:
-        total += table[codes[:, columns] @ strides]
+        total += table.take(strides @ codes.take(columns, axis=0), axis=0)
     return total
 
 
@@ -122,14 +125,14 @@ def gibbs_chains(
     rng: np.random.Generator,
 ) -> IntArray:
     """Run chains with a systematic scan over the variables."""
-    states = start.copy()  # updated in place by every sweep
-    kept = np.empty((len(states), n_samples, states.shape[1]), dtype=np.int64)
+    states = start.T.copy()  # updated in place by every sweep
+    kept = np.empty((len(start), n_samples, len(states)), dtype=np.int64)
     for _ in range(burn_in):
         _sweep(conditionals, states, rng)
     for index in range(n_samples):
         for _ in range(thin):
             _sweep(conditionals, states, rng)
-        kept[:, index] = states
+        kept[:, index] = states.T
     return kept
 
 
@@ -180,12 +183,12 @@ def has_separate_states(
 def _sweep(
     conditionals: Sequence[FullConditional], states: IntArray, rng: np.random.Generator
 ) -> None:
-    """Renew every variable of every chain once, in place."""
+    """Renew every variable of every chain once, in place; states (d, n_chains)."""
     # All random numbers of a sweep in one call; the update itself is a few lookups.
-    uniform = rng.random((len(conditionals), len(states)))
+    uniform = rng.random(states.shape)
     for variable, conditional in enumerate(conditionals):
         logits = log_full_conditional(conditional, states)
-        states[:, variable] = _draw(logits, uniform[variable])
+        states[variable] = _draw(logits, uniform[variable])
 
 
 def _draw(logits: FloatArray, uniform: FloatArray) -> IntArray:

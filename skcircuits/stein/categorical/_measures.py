@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,12 +66,11 @@ class Atoms:
 
     def by_state(self, n_states: int) -> FloatArray:
         """Add the atoms up per location."""
-        # Two atoms of a row may meet in one state, so rows of a fancy index must not repeat.
-        vectors = np.zeros((len(self.coefficients), n_states))
-        rows = np.arange(len(vectors))
-        for atom in range(self.coefficients.shape[1]):
-            vectors[rows, self.locations[:, atom]] += self.coefficients[:, atom]
-        return vectors
+        shape = len(self.coefficients), n_states
+        # Two atoms of a row may meet in one state.
+        cells = n_states * np.arange(shape[0])[:, None] + self.locations
+        totals = np.bincount(cells.ravel(), self.coefficients.ravel(), minlength=prod(shape))
+        return np.asarray(totals, dtype=np.float64).reshape(shape)
 
 
 def barker_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
@@ -140,6 +139,13 @@ class ProductTerm:
 
     weight: float
     tables: dict[int, FloatArray]  # (k_j, k_j)
+
+    @cached_property
+    def has_safe_ratios(self) -> bool:
+        """Whether products may be divided by single factors without losing digits."""
+        smallest = min(float(table.min()) for table in self.tables.values())
+        largest = max(float(table.max()) for table in self.tables.values())
+        return 0.0 < largest <= _MAX_RATIO * smallest
 
 
 def product_terms(kernel: Any, counts: IntArray) -> list[ProductTerm] | None:
@@ -302,7 +308,7 @@ class StateVectors:
 
     def prepared(self, terms: Sequence[ProductTerm], n_jobs: int | None = None) -> StateVectors:
         """Compute features once for all blocks, where memory allows; slices have them too."""
-        chosen = [i for i, term in enumerate(terms) if _has_ratios(term.tables, self.vectors)]
+        chosen = [i for i, term in enumerate(terms) if _takes_ratios(term, self.vectors)]
         n_columns = sum(2 * len(t) * (1 + len(t)) for i in chosen for t in terms[i].tables.values())
         if 8 * n_columns * len(self.codes) > working_memory_bytes():
             return self
@@ -328,7 +334,7 @@ def product_block(
     """Compute the Stein kernel for a sum of products over the variables."""
     total = np.zeros((len(left.codes), len(right.codes)))
     for index, term in enumerate(terms):
-        if _has_ratios(term.tables, left.vectors):
+        if _takes_ratios(term, left.vectors):
             ours, theirs = left.features_of(index, term), right.features_of(index, term)
             total += _ratio_term(ours, theirs, term.weight)
         else:
@@ -336,11 +342,9 @@ def product_block(
     return total
 
 
-def _has_ratios(tables: dict[int, FloatArray], moving: dict[int, FloatArray]) -> bool:
-    smallest = min(float(table.min()) for table in tables.values())
-    largest = max(float(table.max()) for table in tables.values())
-    n_products = sum(len(tables[variable]) ** 2 for variable in moving)
-    return 0.0 < largest <= _MAX_RATIO * smallest and n_products <= _MAX_PRODUCTS * len(moving)
+def _takes_ratios(term: ProductTerm, moving: dict[int, FloatArray]) -> bool:
+    n_products = sum(len(term.tables[variable]) ** 2 for variable in moving)
+    return term.has_safe_ratios and n_products <= _MAX_PRODUCTS * len(moving)
 
 
 def _ratio_term(left: _Features, right: _Features, weight: float) -> FloatArray:
@@ -361,36 +365,40 @@ def _features(rows: StateVectors, term: ProductTerm, n_jobs: int | None = None) 
     kinds: dict[tuple[int, bool], list[int]] = {}
     for variable, table in term.tables.items():
         kinds.setdefault((len(table), variable in rows.vectors), []).append(variable)
-    fill = partial(_features_of, rows, term)
-    groups = [
-        (variables[group], is_moving)
-        for (_, is_moving), variables in kinds.items()
-        for group in row_slices(len(variables), _GROUP_VARIABLES)
-    ]
-    parts = thread_map(fill, groups, n_jobs)
-    return _Features(*(np.concatenate(part) for part in zip(*parts)))
+    groups, n_states, n_products = [], 0, 0
+    for (k, is_moving), variables in kinds.items():
+        for group in row_slices(len(variables), _GROUP_VARIABLES):
+            start = n_states, n_products
+            n_states += len(variables[group]) * k
+            n_products += len(variables[group]) * k**2 * is_moving
+            places = slice(start[0], n_states), slice(start[1], n_products)
+            groups.append((variables[group], is_moving, *places))
+    n_rows = len(rows.codes)
+    whole = _Features(
+        *(np.empty((n, n_rows)) for n in (n_states, n_states, n_products, n_products))
+    )
+
+    def fill(variables: Sequence[int], is_moving: bool, states: slice, products: slice) -> None:
+        tables = np.stack([term.tables[variable] for variable in variables])  # (m, k, k)
+        shape = *tables.shape[:2], n_rows
+        codes = rows.codes[:, variables].T[:, None]  # (m, 1, n)
+        indicators = np.take_along_axis(np.eye(tables.shape[1])[None], codes, axis=2)
+        whole.states[states].reshape(shape)[:] = indicators
+        whole.logs[states].reshape(shape)[:] = np.take_along_axis(np.log(tables), codes, axis=2)
+        if is_moving:
+            vectors = np.stack([rows.vectors[variable].T for variable in variables])  # (m, k, n)
+            inverse = np.take_along_axis(1.0 / tables, codes, axis=2)
+            _multiply(indicators, vectors, whole.moves[products])
+            _multiply(inverse, tables @ vectors, whole.ratios[products])
+
+    thread_map(fill, groups, n_jobs)
+    return whole
 
 
-def _features_of(
-    rows: StateVectors, term: ProductTerm, variables: Sequence[int], is_moving: bool
-) -> _Features:
-    """Features of m variables with k states each; those with one state have no measure."""
-    tables = np.stack([term.tables[variable] for variable in variables])  # (m, k, k)
-    codes = rows.codes[:, variables].T[:, None]  # (m, 1, n)
-    states = np.take_along_axis(np.eye(tables.shape[1])[None], codes, axis=2)
-    logs = np.take_along_axis(np.log(tables), codes, axis=2)
-    moves = ratios = np.empty((0, 0, len(rows.codes)))
-    if is_moving:
-        vectors = np.stack([rows.vectors[variable].T for variable in variables])  # (m, k, n)
-        inverse = np.take_along_axis(1.0 / tables, codes, axis=2)
-        moves, ratios = _products(states, vectors), _products(inverse, tables @ vectors)
-    parts = states, logs, moves, ratios
-    # One row per column of the products; there may be no rows of X.
-    return _Features(*(p.reshape(prod(p.shape[:-1]), len(rows.codes)) for p in parts))
-
-
-def _products(first: FloatArray, second: FloatArray) -> FloatArray:
-    return first[:, :, None] * second[:, None]
+def _multiply(first: FloatArray, second: FloatArray, out: FloatArray) -> None:
+    """Write the products of all pairs of states of each variable, of (m, k, n) each."""
+    m, k, n = first.shape
+    np.multiply(first[:, :, None], second[:, None], out=out.reshape(m, k, k, n))
 
 
 def _product_term(left: StateVectors, right: StateVectors, term: ProductTerm) -> FloatArray:

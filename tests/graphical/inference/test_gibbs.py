@@ -26,7 +26,7 @@ def test_merging_tables_changes_nothing(merged_cells, monkeypatch):
     assert n_tables == {1: 6, 10: 6, 10**6: 1}[merged_cells]
     for variable, conditional in enumerate(conditionals):
         assert_allclose(
-            log_full_conditional(conditional, rows), reference[variable], rtol=1e-12, atol=1e-12
+            log_full_conditional(conditional, rows.T), reference[variable], rtol=1e-12, atol=1e-12
         )
 
 
