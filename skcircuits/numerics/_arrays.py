@@ -28,7 +28,7 @@ def float_array(values: Any, name: str) -> FloatArray:
         return np.asarray(values, dtype=np.float64)
     except OverflowError:
         raise ValueError(
-            must(f"numbers of {name}", "be numbers that a float can hold", "At most 1.8e308.")
+            must(f"numbers of {name}", "be numbers that a float can hold", "Scale them down.")
         ) from None
     except Exception as error:
         # Dataframes have their own kinds; what else may go wrong is not about the values

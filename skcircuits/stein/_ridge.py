@@ -11,7 +11,7 @@ them carry all weight, the error is large.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,8 +99,9 @@ def learn_model(
     varying = [functions for functions in varying if functions.size]
     if len(K) < 3 or not varying or not K.diagonal().any():
         return FunctionModel(prior, is_broken=is_broken)
-    scaled = K / K.diagonal().mean()
-    found = _leave_one_out(scaled, counts, np.concatenate(varying, axis=1))
+    spectrum = _Spectrum.of(K / K.diagonal().mean(), counts)
+    functions = np.concatenate(varying, axis=1)
+    found = _leave_one_out(spectrum, counts, functions)
     ends = np.cumsum([functions.shape[1] for functions in varying])[:-1]
 
     def by_family(values: FloatArray) -> FloatArray:
@@ -118,9 +119,7 @@ def learn_model(
     equal = 1.0 + TIE + 1.0 / len(K)
     if is_broken:
         losses[errors.max(axis=0) > equal] = np.inf
-        apart = _leave_groups_out(
-            scaled, counts, np.concatenate(varying, axis=1), similar_rows(varying[0])
-        )
+        apart = _leave_groups_out(spectrum, functions, similar_rows(varying[0]))
         losses[by_family(apart / apart[-1]).mean(axis=0) * found.inflation > equal] = np.inf
     close = np.flatnonzero(losses <= equal * losses.min())
     chosen = close[np.abs(np.log(RIDGES[close] / prior)).argmin()]
@@ -134,6 +133,33 @@ def spread_rows(n_rows: int, n_wanted: int = MAX_ROWS) -> IntArray:
 
 
 @dataclass(frozen=True)
+class _Spectrum:
+    """Eigenvalues (n,) and eigenvectors (n, n) of K, in coordinates that even out the noise.
+
+    Equal samples share theirs: scaled by the roots of their numbers, it is λ in every coordinate.
+    """
+
+    roots: FloatArray
+    values: FloatArray
+    vectors: FloatArray
+
+    @classmethod
+    def of(cls, K: FloatArray, counts: IntArray) -> _Spectrum:
+        """Decompose K."""
+        roots = np.sqrt(counts)
+        values, vectors = np.linalg.eigh(K * np.outer(roots, roots))
+        return cls(roots, np.maximum(values, 0.0), vectors)
+
+    def inverses(self) -> Iterator[tuple[FloatArray, FloatArray, float]]:
+        """Invert A = K + λ for each ridge: its eigenvalues, A⁻¹ 1 and 1ᵀ A⁻¹ 1."""
+        constant = self.vectors.T @ self.roots
+        for ridge in RIDGES:
+            inverse = 1.0 / (self.values + ridge)
+            leaning = self.vectors @ (inverse * constant)
+            yield inverse, leaning, float(constant @ (inverse * constant))
+
+
+@dataclass(frozen=True)
 class _LeaveOneOut:
     """What predicting each row from all others tells, per ridge and function."""
 
@@ -144,30 +170,24 @@ class _LeaveOneOut:
     inflation: FloatArray
 
 
-def _leave_one_out(K: FloatArray, counts: IntArray, functions: FloatArray) -> _LeaveOneOut:
-    # Equal samples share their noise: in coordinates scaled by the roots of their numbers it is λ.
-    roots = np.sqrt(counts)
-    values, vectors = np.linalg.eigh(K * np.outer(roots, roots))
-    values = np.maximum(values, 0.0)
-    constant = vectors.T @ roots
+def _leave_one_out(spectrum: _Spectrum, counts: IntArray, functions: FloatArray) -> _LeaveOneOut:
+    roots, vectors = spectrum.roots, spectrum.vectors
     targets = vectors.T @ (functions * roots[:, None])
     squares, scales, deviances = np.empty((3, len(RIDGES), functions.shape[1]))
     inflation = np.empty(len(RIDGES))
-    for index, ridge in enumerate(RIDGES):
+    for index, (inverse, leaning, total) in enumerate(spectrum.inverses()):
         # With the constant projected out, P = A⁻¹ - A⁻¹ 1 1ᵀ A⁻¹ / (1ᵀ A⁻¹ 1), the error of a row
         # left out is (P f)_i / P_ii and its variance s² / P_ii (Dubrule 1983).
-        inverse = 1.0 / (values + ridge)
-        leaning = vectors @ (inverse * constant)
-        total = constant @ (inverse * constant)
-        means = (constant * inverse) @ targets / total
-        residuals = vectors @ (inverse[:, None] * targets) - np.outer(leaning, means)
+        projected = inverse[:, None] * targets
+        residuals = vectors @ projected
+        residuals -= np.outer(leaning, roots @ residuals / total)
         precisions = np.maximum(vectors**2 @ inverse - leaning**2 / total, np.finfo(float).tiny)
         errors = residuals / (precisions * roots)[:, None]
         squares[index] = (errors**2).mean(axis=0)
         precisions *= counts
         # What K explains to the last digit would be likely without bound.
         floor = np.finfo(float).eps * functions.var(axis=0) * precisions.mean()
-        scales[index] = np.maximum(precisions @ errors**2 / len(K), floor)
+        scales[index] = np.maximum(precisions @ errors**2 / len(counts), floor)
         deviances[index] = scales[index] / np.exp(np.log(precisions).mean())
         # On the simplex, nearly.
         weights = np.maximum(leaning * roots, 0.0)
@@ -176,21 +196,16 @@ def _leave_one_out(K: FloatArray, counts: IntArray, functions: FloatArray) -> _L
 
 
 def _leave_groups_out(
-    K: FloatArray, counts: IntArray, functions: FloatArray, groups: Sequence[IntArray]
+    spectrum: _Spectrum, functions: FloatArray, groups: Sequence[IntArray]
 ) -> FloatArray:
     """Mean squared errors, (n_ridges, m), of rows predicted from those outside their group."""
-    roots = np.sqrt(counts)
-    values, vectors = np.linalg.eigh(K * np.outer(roots, roots))
-    values = np.maximum(values, 0.0)
-    constant = vectors.T @ roots
+    roots, vectors = spectrum.roots, spectrum.vectors
     targets = functions * roots[:, None]
     squares = np.empty((len(RIDGES), functions.shape[1]))
     errors = np.empty_like(targets)
-    for index, ridge in enumerate(RIDGES):
-        inverse = 1.0 / (values + ridge)
-        leaning = vectors @ (inverse * constant)
+    for index, (inverse, leaning, total) in enumerate(spectrum.inverses()):
         P = (vectors * inverse) @ vectors.T
-        P -= np.outer(leaning, leaning) / (constant @ (inverse * constant))
+        P -= np.outer(leaning, leaning) / total
         residuals = P @ targets
         for group in groups:
             errors[group] = np.linalg.solve(P[np.ix_(group, group)], residuals[group])

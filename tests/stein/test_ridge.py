@@ -9,6 +9,7 @@ from skcircuits.stein._ridge import (
     RIDGES,
     _leave_groups_out,
     _leave_one_out,
+    _Spectrum,
     coordinate_functions,
     learn_model,
     reach,
@@ -29,7 +30,7 @@ def gram():
 def test_errors_are_those_of_rows_left_out(gram):
     rng = np.random.default_rng(1)
     counts, functions = rng.integers(1, 4, size=12), rng.normal(size=(12, 2))
-    found = _leave_one_out(gram, counts, functions)
+    found = _leave_one_out(_Spectrum.of(gram, counts), counts, functions)
     for index, ridge in [(8, RIDGES[8]), (14, RIDGES[14])]:
         covariance = gram + np.diag(ridge / counts)
         errors, log_variances = np.empty((12, 2)), np.empty(12)
@@ -54,9 +55,11 @@ def test_errors_of_groups_left_out(gram):
     rng = np.random.default_rng(1)
     counts, functions = rng.integers(1, 4, size=12), rng.normal(size=(12, 2))
     groups = [np.array([0, 5, 7]), np.array([1]), np.array([2, 3, 4, 6, 8, 9, 10, 11])]
-    found = _leave_groups_out(gram, counts, functions, groups)
-    alone = _leave_groups_out(gram, counts, functions, list(np.arange(12)[:, None]))
-    assert_allclose(alone, _leave_one_out(gram, counts, functions).squares, rtol=1e-7)
+    found = _leave_groups_out(_Spectrum.of(gram, counts), functions, groups)
+    alone = _leave_groups_out(_Spectrum.of(gram, counts), functions, list(np.arange(12)[:, None]))
+    assert_allclose(
+        alone, _leave_one_out(_Spectrum.of(gram, counts), counts, functions).squares, rtol=1e-7
+    )
     for index, ridge in [(8, RIDGES[8]), (14, RIDGES[14])]:
         covariance = gram + np.diag(ridge / counts)
         errors = np.empty((12, 2))
@@ -92,7 +95,7 @@ def test_rows_of_one_chain_do_not_vouch_for_weights_of_the_chain():
     places = np.array([8.0, 4.0, 2.0, 1.0]) * (corners[:, None] >> np.arange(4) & 1)
     functions = places + 0.01 * rng.normal(size=(96, 4))
     options = {"prior": 0.3, "is_smooth": False}
-    found = _leave_one_out(K / K.diagonal().mean(), counts, functions)
+    found = _leave_one_out(_Spectrum.of(K / K.diagonal().mean(), counts), counts, functions)
     expected = (found.squares / found.squares[-1]).mean(axis=1) * found.inflation
     free, held = (
         learn_model(K, counts, [functions], is_broken=is_broken, **options).ridge
@@ -117,7 +120,7 @@ def test_noise_wants_a_large_ridge_and_what_the_kernel_explains_a_small_one():
 def test_indicators_take_the_ridge_of_the_least_errors(gram):
     indicators = (np.random.default_rng(0).random((12, 5)) < 0.4).astype(float)
     counts = np.ones(12, dtype=np.int64)
-    found = _leave_one_out(gram, counts, indicators)
+    found = _leave_one_out(_Spectrum.of(gram, counts), counts, indicators)
     errors = (found.squares / found.squares[-1]).mean(axis=1)
     model = learn_model(gram, counts, [indicators], prior=0.3, is_smooth=False)
     assert errors[model.ridge == RIDGES] <= 1.1 * errors.min()
@@ -149,7 +152,7 @@ def test_uneven_weights_count_where_a_target_is_broken():
     options = {"prior": 0.3, "is_smooth": False}
     whole = learn_model(K, counts, [functions], **options).ridge
     broken = learn_model(K, counts, [functions], is_broken=True, **options).ridge
-    found = _leave_one_out(K / K.diagonal().mean(), counts, functions)
+    found = _leave_one_out(_Spectrum.of(K / K.diagonal().mean(), counts), counts, functions)
     variances = (found.squares / found.squares[-1]).mean(axis=1) * found.inflation
     at_whole, at_broken = (variances[np.isclose(RIDGES, ridge)] for ridge in (whole, broken))
     assert broken > whole and at_broken < 0.99 * at_whole

@@ -71,9 +71,7 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
     def bytes_per_row(self) -> int:
         return 4 * 8 * (self.scopes.size + len(self) * self.gaussians.n_factors)
 
-    def given(self, X: FloatArray) -> Conditionals:
-        return Conditionals(self, X)
-
+    _conditionals = Conditionals
     _log_density = staticmethod(factor_log_density)
     _log_peak = staticmethod(factor_log_peak)
     _mean = staticmethod(factor_mean)

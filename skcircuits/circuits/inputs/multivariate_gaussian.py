@@ -49,6 +49,22 @@ from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 
+class _GaussianConditionals(Conditionals):
+    """Rows completed by each unit, which give densities and means at once."""
+
+    _layer: MultivariateGaussianLayer
+
+    def log_prob(self) -> FloatArray:
+        layer = self._layer
+        log_densities, self._offsets = complete(layer.gaussians, layer.cells(self._X))
+        return log_densities
+
+    def add_means(self, total: FloatArray, flows: FloatArray) -> None:
+        layer = self._layer
+        total[layer.variables] += layer.gaussians.means.T @ flows
+        total[layer.variables] += np.einsum("kn,kdn->dn", flows, self._offsets)
+
+
 class MultivariateGaussianLayer(DifferentiableLayer):
     """Many Gaussian units over the same variables.
 
@@ -89,6 +105,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         return np.ascontiguousarray(X[:, self.variables])
 
     # What a stack of Gaussians can be asked; low-rank stacks have functions of their own
+    _conditionals: ClassVar[type[Conditionals]] = _GaussianConditionals
     _log_density: ClassVar[Callable[..., FloatArray]] = staticmethod(log_density)
     _log_peak: ClassVar[Callable[..., FloatArray]] = staticmethod(log_peak)
     _mean: ClassVar[Callable[..., FloatArray]] = staticmethod(conditional_mean)
@@ -124,27 +141,11 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         total[self.variables] += self._weighted_mean(self.gaussians, self.cells(X), flows)
 
     def given(self, X: FloatArray) -> Conditionals:
-        return GaussianConditionals(self, X)
+        return self._conditionals(self, X)
 
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""
         score[self.variables] += self._score(self.gaussians, self.cells(X), flows)
-
-
-class GaussianConditionals(Conditionals):
-    """Rows completed by each unit, which give densities and means at once."""
-
-    _layer: MultivariateGaussianLayer
-
-    def log_prob(self) -> FloatArray:
-        layer = self._layer
-        log_densities, self._offsets = complete(layer.gaussians, layer.cells(self._X))
-        return log_densities
-
-    def add_means(self, total: FloatArray, flows: FloatArray) -> None:
-        layer = self._layer
-        total[layer.variables] += layer.gaussians.means.T @ flows
-        total[layer.variables] += np.einsum("kn,kdn->dn", flows, self._offsets)
 
 
 class _GaussianMasses(BoxMasses):

@@ -170,7 +170,7 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
     """
     result = _no_marginals(plan, len(X))
     compact = _compact(plan, len(X))
-    for rows, flows, _ in _flows(compact, X):
+    for rows, flows, _ in _flows(compact, X, has_means=False):
         _add_states(result, rows, _state_flows(compact, flows, X[rows]))
     for variable, table in result.items():
         _put_observed(table, X[:, variable])
@@ -234,10 +234,12 @@ def _compact(plan: Plan, n_rows: int) -> Plan:
     return tabulated(plan) if n_rows >= MANY_ROWS else plan
 
 
-def _flows(plan: Plan, X: FloatArray) -> Iterator[tuple[slice, FloatArray, Evidence]]:
+def _flows(
+    plan: Plan, X: FloatArray, *, has_means: bool = True
+) -> Iterator[tuple[slice, FloatArray, Evidence]]:
     """Flows of all input units, batch by batch, and what means need; impossible rows raise."""
     for rows in plan.batches(len(X), n_buffers=3):
-        evidence = given(plan, X[rows])
+        evidence = given(plan, X[rows]) if has_means else {}
         linear = linear_values(plan, X[rows], evidence)
         if linear is not None:
             yield rows, input_flows(plan, linear), evidence
