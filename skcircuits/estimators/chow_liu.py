@@ -54,7 +54,8 @@ class ChowLiuDensity(DiscreteDensity):
     n_iter_ : int
         Number of steps.
     bin_edges_ : tuple of ndarray or None
-        Bins of numerical columns; None where the values themselves are the states.
+        Bins of numerical columns, around a point mass the floats beside it; None where the
+        values themselves are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
@@ -73,6 +74,8 @@ class ChowLiuDensity(DiscreteDensity):
     -----
     Columns of integers with few distinct values are states, other numbers are cut into
     quantile bins with uniform density inside, so scores are densities in original units.
+    A number that many rows share, such as the zero of a column of debts, is a state among the
+    bins: a point mass, whose probability scores count where other numbers have a density.
     Integers that are no state in fit count as missing.
 
     Where cells are missing, the tree is learned from the pairs of cells that are observed

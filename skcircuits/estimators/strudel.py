@@ -65,7 +65,8 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     n_iter_ : int
         Number of steps taken.
     bin_edges_ : tuple of ndarray or None
-        Bins of numerical columns; None where the values themselves are the states.
+        Bins of numerical columns, around a point mass the floats beside it; None where the
+        values themselves are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
@@ -84,6 +85,8 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     -----
     Columns of integers with few distinct values are states, other numbers are cut into
     quantile bins with uniform density inside, so scores are densities in original units.
+    A number that many rows share, such as the zero of a column of debts, is a state among the
+    bins: a point mass, whose probability scores count where other numbers have a density.
     Integers that are no state in fit count as missing.
 
     Missing cells of training rows are drawn from a Chow-Liu tree while the structure grows;

@@ -6,7 +6,7 @@ units because every bin carries its width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,10 +15,14 @@ import numpy as np
 from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray, IntArray
 from skcircuits.tabular.queries import Boxes
 
-# How far the bin of a number in many rows reaches around it, as a fraction of the range
+# How far the bin of a number in many rows reaches around it, as a fraction of the range, where
+# other numbers are too near for a point mass
 _REACH = 1e-3
 # Numbers within so many neighbouring floats are told apart by rounding alone
 _FEW_FLOATS = 64
+# A point mass takes up the floats beside its number. How far away the next numbers must be, in
+# units of that, so that edges between them stay apart.
+_APART = 4.0
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,19 @@ class Discretizer:
     range seen. Guard bins hold no training row; a smoothed model gives them a little mass,
     so that a new number slightly out of range is improbable and not impossible.
 
+    A number that many rows share is a state of its own among the bins. In columns of integers it
+    is a bin, half a unit to either side. Elsewhere it is a point mass: its bin holds this number
+    and the floats beside it, which count as it; it has no width, and the volume one.
+
     ``values``: per column the number behind each state (its code in a categorical column); None for
-    bins; ``bin_edges``: per column the increasing edges of its bins; None for columns of values.
+    bins; ``bin_edges``: per column the increasing edges of its bins; None for columns of values;
+    ``points``: per column the number of each bin that is a point mass, NaN for other bins; None for
+    columns of values.
     """
 
     values: tuple[FloatArray | None, ...]
     bin_edges: tuple[FloatArray | None, ...]
+    points: tuple[FloatArray | None, ...]
 
     @classmethod
     def fit(
@@ -48,19 +59,27 @@ class Discretizer:
         n_bins: int = 8,
         max_categories: int = 32,
         sample_weight: FloatArray | None = None,
+        shared: Sequence[FloatArray] | None = None,
     ) -> Discretizer:
-        """Learn the states of each column."""
+        """Learn the states of each column.
+
+        `shared`: per column numbers that many rows share, beside those with the rows of a bin.
+        """
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        shared = [np.empty(0)] * X.shape[1] if shared is None else shared
         values: list[FloatArray | None] = []
         bin_edges: list[FloatArray | None] = []
-        for column, cardinality in zip(X.T, cardinalities, strict=True):
+        points: list[FloatArray | None] = []
+        for column, cardinality, known in zip(X.T, cardinalities, shared, strict=True):
             seen = ~np.isnan(column) & (weight > 0)
             states = np.arange(float(cardinality)) if cardinality else np.unique(column[seen])
             is_cut = not cardinality and not _are_categories(states, max_categories)
             # A column without any number gets one state, so that a model over it exists
             values.append(None if is_cut else states if len(states) else np.zeros(1))
-            bin_edges.append(_cut(column[seen], weight[seen], n_bins) if is_cut else None)
-        return cls(tuple(values), tuple(bin_edges))
+            cut = _cut(column[seen], weight[seen], n_bins, known) if is_cut else (None, None)
+            bin_edges.append(cut[0])
+            points.append(cut[1])
+        return cls(tuple(values), tuple(bin_edges), tuple(points))
 
     @property
     def is_categorical(self) -> BoolArray:
@@ -108,13 +127,34 @@ class Discretizer:
             states[is_none] = np.nan
         return states
 
+    def known(self, X: FloatArray) -> FloatArray:
+        """Numbers as their states stand for them.
+
+        Those that are no state are missing, those beside a point mass are on it.
+        """
+        states = self.encode(X)
+        X = np.where(np.isnan(states), np.nan, X)
+        for j, _, points in self._cut_columns():
+            if not np.isnan(points).all():
+                seen = np.flatnonzero(~np.isnan(states[:, j]))
+                own = points[states[seen, j].astype(np.int64)]
+                X[seen, j] = np.where(np.isnan(own), X[seen, j], own)
+        return X
+
+    def volumes(self, column: int) -> FloatArray:
+        """Widths of the bins of a column, one for its point masses and values, (k,)."""
+        edges, points = self.bin_edges[column], self.points[column]
+        if edges is None or points is None:
+            return np.ones(len(_known(self.values[column])))
+        return np.where(np.isnan(points), np.diff(edges), 1.0)
+
     def log_volume(self, X: FloatArray) -> FloatArray:
         """Log volume of the cells that rows lie in: what to subtract from log probabilities."""
         total = np.zeros(len(X))
         states = self.encode(X)
-        for j, edges in self._cut_columns():
+        for j, edges, _ in self._cut_columns():
             seen = np.flatnonzero(~np.isnan(states[:, j]))
-            total[seen] += np.log(np.diff(edges))[states[seen, j].astype(np.int64)]
+            total[seen] += np.log(self.volumes(j))[states[seen, j].astype(np.int64)]
             # Infinite volume, zero density
             total[(X[:, j] < edges[0]) | (X[:, j] > edges[-1])] = np.inf
         return total
@@ -123,28 +163,32 @@ class Discretizer:
         """Turn states back into numbers, drawn uniformly inside bins; None gives the middles."""
         codes = states.astype(np.int64)
         X = np.empty(states.shape)
-        for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
-            if edges is not None:
-                code = codes[..., j]
-                low, high = edges[code], edges[code + 1]
-                middle = low + (high - low) / 2
-                X[..., j] = middle if generator is None else generator.uniform(low, high)
-            else:
-                X[..., j] = _known(values)[codes[..., j]]
+        for j, values in enumerate(self.values):
+            if values is not None:
+                X[..., j] = values[codes[..., j]]
+        for j, edges, points in self._cut_columns():
+            code = codes[..., j]
+            low, high, point = edges[code], edges[code + 1], points[code]
+            middle = low + (high - low) / 2
+            number = middle if generator is None else generator.uniform(low, high)
+            X[..., j] = np.where(np.isnan(point), number, point)
         return X
 
     def coverage(self, boxes: Boxes) -> list[FloatArray]:
         """Fraction of each state that lies in each box."""
         fractions = []
-        for j, (values, edges) in enumerate(zip(self.values, self.bin_edges, strict=True)):
+        columns = zip(self.values, self.bin_edges, self.points, strict=True)
+        for j, (values, edges, points) in enumerate(columns):
             # Open sides become infinite bounds; infinite minus infinite cannot occur below,
             # because edges are finite
             lower = np.nan_to_num(boxes.lower[:, [j]], nan=-np.inf)
             upper = np.nan_to_num(boxes.upper[:, [j]], nan=np.inf)
-            if edges is not None:
+            if edges is not None and points is not None:
                 stop = np.nan_to_num(boxes.stops[:, [j]], nan=np.inf)
                 covered = np.minimum(stop, edges[1:]) - np.maximum(lower, edges[:-1])
                 fraction = np.clip(covered / np.diff(edges), 0.0, 1.0)
+                is_inside = (lower <= points) & (points <= upper)
+                fraction = np.where(np.isnan(points), fraction, is_inside)
             else:
                 known = _known(values)
                 fraction = ((lower <= known) & (known <= upper)).astype(float)
@@ -152,8 +196,11 @@ class Discretizer:
             fractions.append(fraction)
         return fractions
 
-    def _cut_columns(self) -> Sequence[tuple[int, FloatArray]]:
-        return [(j, edges) for j, edges in enumerate(self.bin_edges) if edges is not None]
+    def _cut_columns(self) -> Iterator[tuple[int, FloatArray, FloatArray]]:
+        """Number, edges of the bins and point masses of every column that is cut."""
+        for j, (edges, points) in enumerate(zip(self.bin_edges, self.points, strict=True)):
+            if edges is not None and points is not None:
+                yield j, edges, points
 
 
 def _known(values: FloatArray | None) -> FloatArray:
@@ -173,31 +220,49 @@ def _are_categories(distinct: FloatArray, max_categories: int) -> bool:
     )
 
 
-def _cut(numbers: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
-    """Edges of quantile bins, with a guard bin on each side."""
+def _cut(
+    numbers: FloatArray, weight: FloatArray, n_bins: int, shared: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Edges of quantile bins, with a guard bin on each side, and numbers that are point masses."""
     distinct, inverse = np.unique(numbers, return_inverse=True)
     masses = np.bincount(inverse, weight) / weight.sum()
-    are_integers = bool((distinct == np.floor(distinct)).all())
+    is_heavy = (masses >= 1 / n_bins) | np.isin(distinct, shared)
+    is_point = np.zeros(len(distinct), dtype=bool)
     # Integers reach half a unit around themselves. Other bins have to reach just past the
     # greatest number.
-    first = distinct[0] - 0.5 if are_integers else distinct[0]
-    last = distinct[-1] + 0.5 if are_integers else np.nextafter(distinct[-1], np.inf)
+    first, last, reach = distinct[0] - 0.5, distinct[-1] + 0.5, None
+    if (distinct != np.floor(distinct)).any():
+        first, last = distinct[0], np.nextafter(distinct[-1], np.inf)
+        around = np.maximum(np.spacing(np.abs(distinct)), MIN_RANGE)
+        is_apart = np.diff(distinct) > _APART * np.maximum(around[1:], around[:-1])
+        is_point = is_heavy & np.append(is_apart, True) & np.append(True, is_apart)
+        reach = np.where(is_point, around, _REACH * (last - first))
+        if is_point[0]:
+            first -= reach[0]
+        if is_point[-1]:
+            last = distinct[-1] + reach[-1]
     span = last - first
-    inner = _inner_edges(distinct, masses, n_bins, None if are_integers else _REACH * span)
+    inner = _inner_edges(distinct, masses, n_bins, is_heavy, reach)
     # The density of a narrower bin might overflow
     inner = inner[np.diff(inner, prepend=first) >= MIN_RANGE]
-    return np.concatenate([[first - span, first], inner, [last, last + span]])
+    edges = np.concatenate([[first - span, first], inner, [last, last + span]])
+    points = np.full(len(edges) - 1, np.nan)
+    points[np.searchsorted(edges, distinct[is_point], side="right") - 1] = distinct[is_point]
+    return edges, points
 
 
 def _inner_edges(
-    distinct: FloatArray, masses: FloatArray, n_bins: int, reach: float | None
+    distinct: FloatArray,
+    masses: FloatArray,
+    n_bins: int,
+    is_heavy: BoolArray,
+    reach: FloatArray | None,
 ) -> FloatArray:
     """Edges between increasing numbers with these fractions of the rows.
 
-    A number with the fraction of a bin has one to itself, which reaches only so far around it;
-    None stands for integers, and half a unit.
+    A heavy number has a bin to itself, which reaches only so far around it; None stands for
+    integers, and half a unit.
     """
-    is_heavy = masses >= 1 / n_bins
     heavy = np.flatnonzero(is_heavy)
     after = np.cumsum(masses)
     before = after - masses
@@ -210,16 +275,15 @@ def _inner_edges(
     low, high = distinct[cuts - 1], distinct[cuts]
     half = (high - low) / 2
     if reach is None:
-        half, reach = np.floor(half) + 0.5, 0.5
-    near = np.minimum(half, reach)
+        half, reach = np.floor(half) + 0.5, np.full(len(distinct), 0.5)
     low_is_heavy, high_is_heavy = is_heavy[cuts - 1], is_heavy[cuts]
     # A bin is closed on the left: an edge that rounds to the lower number would not part them
     edges = [
         np.where(above > low, above, high)[used]
         for above, used in (
             (low + half, ~(low_is_heavy | high_is_heavy)),
-            (low + near, low_is_heavy),
-            (high - near, high_is_heavy),
+            (low + np.minimum(half, reach[cuts - 1]), low_is_heavy),
+            (high - np.minimum(half, reach[cuts]), high_is_heavy),
         )
     ]
     return np.unique(np.concatenate(edges))

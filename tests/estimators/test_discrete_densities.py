@@ -141,10 +141,13 @@ def test_single_circuits_are_deterministic(name, X):
 
 def regions(density, values):
     """A point of every region of constant density, and the size of the region."""
-    points, sizes = [], []
-    for edges, known in zip(density.bin_edges_, values):
-        points.append(known if edges is None else (edges[1:] + edges[:-1]) / 2)
-        sizes.append(np.ones(len(known)) if edges is None else np.diff(edges))
+    points, sizes, states = [], [], density._states.discretizer
+    for column, known in enumerate(values):
+        edges, masses = density.bin_edges_[column], states.points[column]
+        if edges is not None:
+            known = np.where(np.isnan(masses), (edges[1:] + edges[:-1]) / 2, masses)
+        points.append(known)
+        sizes.append(states.volumes(column))
     return np.array(list(product(*points))), np.prod(list(product(*sizes)), axis=1)
 
 
@@ -169,6 +172,90 @@ def test_exact_queries_whatever_the_numbers(name):
         rows[:, seen] = np.array(incomplete)[seen]
         best = p.mpe([incomplete])
         assert p.log_prob(best)[0] == pytest.approx(p.log_prob(rows).max())
+
+
+def zero_inflated(kind, n_rows, is_incomplete):
+    """A table whose first column has numbers that many rows share, and these numbers."""
+    rng = np.random.default_rng(n_rows)
+    place, z = rng.random(n_rows), rng.normal(size=n_rows)
+    gains = np.exp(0.7 * z)
+    numbers, shared = {
+        "least": (np.where(place < 0.6, 0.0, gains), [0.0]),
+        "few least": (np.where(place < 0.1, 0.0, gains), [0.0]),
+        "greatest": (np.where(place < 0.3, 9.5, np.minimum(gains, 9.4)), [9.5]),
+        "middle": (np.where(place < 0.4, 0.0, z), [0.0]),
+        "two": (np.select([place < 0.3, place < 0.55], [0.0, 1.5], gains), [0.0, 1.5]),
+        "all": (np.select([place < 0.5, place < 0.8], [0.0, 0.5], 2.5), [0.0, 0.5, 2.5]),
+    }[kind]
+    others = numbers + rng.normal(size=n_rows), rng.random(n_rows) < 1 / (1 + np.exp(-numbers))
+    table = np.column_stack([numbers, *others])
+    if is_incomplete:
+        table[rng.random(table.shape) < 0.1] = np.nan
+    return table, shared
+
+
+SHARED = {
+    **{name: DENSITIES[name] for name in ("tree", "trees", "strudel", "strudels")},
+    "continuous": make("continuous", max_iter=10),
+    "continuous and tree": make("continuous and tree", max_iter=10),
+    "all trees": MoATDensity(max_iter=10, random_state=0),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_incomplete"),
+    [
+        ("least", False),
+        ("least", True),
+        ("few least", True),
+        ("greatest", False),
+        ("middle", True),
+        ("two", False),
+        ("all", True),
+    ],
+)
+@pytest.mark.parametrize("name", SHARED)
+def test_numbers_that_many_rows_share_have_their_frequencies(name, kind, is_incomplete):
+    X, shared = zero_inflated(kind, 600, is_incomplete)
+    density = fit(clone(SHARED[name]), X)
+    numbers = X[~np.isnan(X[:, 0]), 0]
+    drawn = density.sample(4000, random_state=0)[:, 0]
+    atol = 0.05 if "continuous" in name else 0.03
+    for point in shared:
+        below, equal = (numbers < point).mean(), (numbers == point).mean()
+        texts = [f"x0 {sign} {point}" for sign in ("<", "<=", "==", "!=", ">=", ">")]
+        found = density.probabilities(texts)
+        expected = [below, below + equal, equal, 1 - equal, 1 - below, 1 - below - equal]
+        np.testing.assert_allclose(found, expected, atol=atol)
+        np.testing.assert_allclose(found[[0, 1, 2]] + found[[4, 5, 3]], 1.0, rtol=0, atol=1e-9)
+        assert abs((drawn == point).mean() - found[2]) < 0.03
+        levels = found[0] + found[2] * np.array([0.05, 0.5, 0.95])
+        np.testing.assert_allclose(density.quantile(levels.tolist(), 0), point, atol=1e-12)
+        row = [[point, np.nan, np.nan]]
+        assert density.score_samples(row)[0] == pytest.approx(np.log(found[2]), abs=1e-9)
+        given = density.probability(texts[2], given=texts[1])
+        assert given == pytest.approx(found[2] / found[1], rel=1e-9)
+        assert density.expectation(given=f"x0 == {point}")[0] == pytest.approx(point)
+    assert density.expectation()[0] == pytest.approx(drawn.mean(), abs=0.08 * drawn.std())
+
+
+@pytest.mark.parametrize("kind", ["least", "few least", "greatest", "middle", "two", "all"])
+@pytest.mark.parametrize("name", ["tree", "strudel"])
+def test_circuits_with_point_masses_among_bins_stay_deterministic(name, kind):
+    X, _ = zero_inflated(kind, 600, is_incomplete=True)
+    density = fit(make(name), X)
+    p = density.circuit_
+    assert is_deterministic(p)
+    rows, sizes = regions(density, [None, None, np.arange(2)])
+    log_p = p.log_prob(rows)
+    assert np.exp(log_p) @ sizes == pytest.approx(1.0)
+    assert entropy(p) == pytest.approx(-(np.exp(log_p) * sizes) @ log_p, rel=1e-9)
+    for column in range(3):
+        incomplete = np.full((1, 3), np.nan)
+        incomplete[0, column] = rows[0, column]
+        same = rows[rows[:, column] == rows[0, column]]
+        highest = p.log_prob(same).max()
+        assert p.log_prob(p.mpe(incomplete))[0] == pytest.approx(highest, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["tree", "strudel"])

@@ -156,3 +156,72 @@ def test_bins_of_integers_end_between_them():
     sparse = np.repeat([0.0, 100.0, 101.0, 250.0, *range(300, 340)], [400, *[10] * 43])
     edges = Discretizer.fit(sparse[:, None], np.zeros(1, dtype=np.int64)).bin_edges[0]
     assert {-0.5, 0.5} <= set(edges)
+
+
+def debts(n=2000, seed=0):
+    """Numbers of which many rows share the least, one in the middle and the greatest."""
+    rng = np.random.default_rng(seed)
+    numbers = np.minimum(np.exp(rng.normal(size=n)), 7.9)
+    return np.select(
+        [rng.random(n) < 0.4, rng.random(n) < 0.3, rng.random(n) < 0.5], [0, 1, 8], numbers
+    )
+
+
+def test_numbers_of_many_rows_are_point_masses_among_the_bins():
+    numbers = debts()
+    discretizer = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64))
+    edges, points = discretizer.bin_edges[0], discretizer.points[0]
+    assert points[~np.isnan(points)].tolist() == [0.0, 1.0, 8.0]
+    assert (np.diff(edges) > 0).all() and len(points) == discretizer.cardinalities[0]
+    states = discretizer.encode(numbers[:, None])
+    is_shared = np.isin(numbers, [0.0, 1.0, 8.0])
+    np.testing.assert_array_equal(~np.isnan(points[states[:, 0].astype(int)]), is_shared)
+    for generator in (None, np.random.default_rng(1)):
+        decoded = discretizer.decode(states.astype(int), generator)[:, 0]
+        np.testing.assert_array_equal(decoded[is_shared], numbers[is_shared])
+        assert not np.isin(decoded[~is_shared], [0.0, 1.0, 8.0]).any()
+    # A mass counts as it is, beside densities in bins
+    volume = discretizer.log_volume(numbers[:, None])
+    assert not volume[is_shared].any() and volume[~is_shared].all()
+
+
+def test_numbers_beside_a_point_mass_count_as_it():
+    discretizer = Discretizer.fit(debts()[:, None], np.zeros(1, dtype=np.int64))
+    beside = np.array([np.nextafter(1.0, 0.0), 1.0, 1e-300, -1e-300, 0.5, np.nan])[:, None]
+    np.testing.assert_array_equal(discretizer.known(beside)[:, 0], [1, 1, 0, 0, 0.5, np.nan])
+    row = np.array([[1.0]])
+    np.testing.assert_array_equal(discretizer.encode(beside[:2]), discretizer.encode(row)[[0, 0]])
+
+
+@pytest.mark.parametrize("point", [0.0, 1.0, 8.0])
+def test_boxes_hold_point_masses_or_not(point):
+    X = debts()[:, None]
+    discretizer = Discretizer.fit(X, np.zeros(1, dtype=np.int64))
+    signs = ["<", "<=", "==", ">=", ">"]
+    boxes = compile_queries([f"x0 {sign} {point}" for sign in signs], TableSchema.learn(X))
+    (shares,) = discretizer.coverage(boxes)
+    own = int(discretizer.encode(np.array([[point]]))[0, 0])
+    assert shares[:, own].tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
+    # Bins end at a point mass: what lies on either side of it is told apart
+    others = np.delete(shares, own, axis=1)
+    assert set(others.ravel()) == {0.0, 1.0} and not others[2].any()
+    np.testing.assert_array_equal(others[0], others[1])
+    np.testing.assert_array_equal(others[3], others[4])
+    np.testing.assert_array_equal(others[0] + others[4], 1.0)
+
+
+def test_numbers_too_near_others_are_no_point_masses():
+    rng = np.random.default_rng(0)
+    twins = np.where(rng.random(1000) < 0.6, 0.3, rng.normal(size=1000))
+    twins[::7] = np.nextafter(0.3, 1.0)
+    discretizer = Discretizer.fit(twins[:, None], np.zeros(1, dtype=np.int64))
+    assert np.isnan(discretizer.points[0]).all()
+
+
+def test_more_numbers_may_be_named_that_many_rows_share():
+    numbers = np.random.default_rng(0).normal(size=1000)
+    numbers[:80] = 0.0
+    for shared, found in ((None, []), ([np.zeros(1)], [0.0])):
+        discretizer = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64), shared=shared)
+        points = discretizer.points[0]
+        assert points[~np.isnan(points)].tolist() == found

@@ -9,6 +9,7 @@ from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning.parameters.expectation_maximization import rebuild
+from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.tabular import Discretizer
 from skcircuits.trees import StateLayout
 
@@ -29,8 +30,16 @@ class ColumnStates:
     @classmethod
     def learn(cls, X, cardinalities, sample_weight, max_categories=32):
         """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns."""
+        shared = [
+            describe_column(j, X[:, j], sample_weight, int(cardinality), grid=False).atoms
+            for j, cardinality in enumerate(cardinalities)
+        ]
         discretizer = Discretizer.fit(
-            X, cardinalities, max_categories=max_categories, sample_weight=sample_weight
+            X,
+            cardinalities,
+            max_categories=max_categories,
+            sample_weight=sample_weight,
+            shared=shared,
         )
         return cls(discretizer)
 
@@ -40,13 +49,17 @@ class ColumnStates:
 
     def known(self, X):
         """Integers that are no state count as missing, as unseen categories do."""
-        return np.where(np.isnan(self.discretizer.encode(X)), np.nan, X)
+        return self.discretizer.known(X)
 
     def original_unit(self, column, probabilities):
         """Input unit of a column in original units, from the probabilities of its states."""
         edges, values = self.discretizer.bin_edges[column], self.discretizer.values[column]
         if edges is not None:
-            return PiecewisePolynomial(column, edges, probabilities)
+            points = self.discretizer.points[column]
+            is_bin = np.isnan(points)
+            weights = np.where(is_bin, probabilities, 0.0)
+            masses = probabilities[~is_bin]
+            return PiecewisePolynomial(column, edges, weights, points[~is_bin], masses)
         is_code = (values == np.floor(values)) & (values >= 0) & (values < _MAX_STATES)
         if not is_code.all():
             # Any other numbers are points with a mass of their own; no piece has any.

@@ -18,7 +18,8 @@ class TreeQueriesMixin:
     """Trees, conditional marginals and circuits of a density with a ``mixture_``."""
 
     def _point_masses(self, column):
-        return np.empty(0)  # numbers are read in cells
+        points = self._states.discretizer.points[column]
+        return np.empty(0) if points is None else points[~np.isnan(points)]
 
     def sample_trees(self, n_trees=1, random_state=None):
         """Draw spanning trees from their prior.
@@ -218,8 +219,7 @@ class RestrictedTrees:
             raise CircuitPropertyError(must("most probable rows", condition, way_out))
         # Within a bin the density is uniform: what a box leaves of it is as high
         heights = [
-            (own > 0.0) / (1.0 if edges is None else np.diff(edges))
-            for own, edges in zip(self._coverage, self._discretizer.bin_edges)
+            (own > 0.0) / self._discretizer.volumes(j) for j, own in enumerate(self._coverage)
         ]
         states, log_heights = self._find_best(np.concatenate(heights, axis=1), **search)
         boxes, rows = np.arange(len(states)), np.empty(self._observed.shape)
@@ -237,8 +237,10 @@ class RestrictedTrees:
         if edges is None:
             ends = np.broadcast_to(values, self._coverage[j].shape)
             return ends, ends
+        points = self._discretizer.points[j]
         low = np.fmax(edges[:-1], self._boxes.lower[:, [j]])
-        return low, np.maximum(np.fmin(edges[1:], self._boxes.upper[:, [j]]), low)
+        high = np.maximum(np.fmin(edges[1:], self._boxes.upper[:, [j]]), low)
+        return tuple(np.where(np.isnan(points), own, points) for own in (low, high))
 
     def _state_masses(self):
         """Distributions of the states of each column, (n_boxes, k) each."""

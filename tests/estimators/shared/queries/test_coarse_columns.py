@@ -87,6 +87,19 @@ def test_point_masses_are_counted(density):
     assert_allclose(density.probability("x0 == 3.7"), 1.0, rtol=1e-4)
 
 
+def test_a_number_that_many_rows_share_is_counted(density):
+    if type(density).__name__ in ("AutomaticDensity", "GaussianMixtureDensity"):
+        pytest.skip("Gaussians have no point masses.")
+    drawn = density.sample(4000, random_state=0)
+    column = list(COLUMNS).index("zeros")
+    signs = {"<": np.less, "<=": np.less_equal, "==": np.equal, ">": np.greater}
+    for sign, compare in signs.items():
+        found = density.probability(f"x{column} {sign} 0")
+        assert_allclose(found, compare(COLUMNS["zeros"], 0.0).mean(), atol=0.08)
+        assert_allclose(found, compare(drawn[:, column], 0.0).mean(), atol=0.03)
+    assert density.quantile(0.3, column) == pytest.approx(0.0, abs=1e-12)
+
+
 @pytest.mark.parametrize("scale", [1e300, 1e-300, 5e-324])
 @pytest.mark.parametrize("name", DENSITIES)
 def test_scales_beyond_squares_are_refused(name, scale):
