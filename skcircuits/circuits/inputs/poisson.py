@@ -77,10 +77,7 @@ class PoissonLayer(NumericalLayer):
         return np.where(np.isnan(cells), np.floor(self.rates)[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        uniform, rates = rng.random(len(units)), self.rates[units]
-        counts = np.zeros(len(units))
-        positive = rates > 0
-        counts[positive] = _quantile(uniform[positive], rates[positive])
+        counts = _quantile(rng.random(len(units)), self.rates[units])
         return np.where(np.isnan(cells), counts[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -144,7 +141,6 @@ def _log_interval(first: FloatArray, last: FloatArray, rates: FloatArray) -> Flo
     with np.errstate(invalid="ignore"):
         above = _tail(first, rates) - _tail(last + 1.0, rates)
         below = pdtr(last, rates) - np.where(first > 0, pdtr(np.fmax(first - 1.0, 0.0), rates), 0.0)
-    below = np.where(np.isinf(last), _tail(first, rates), below)
     masses = np.where(last >= first, np.where(is_above, above, below), 0.0)
     with np.errstate(divide="ignore"):
         result = np.log(np.minimum(masses, 1.0))
@@ -158,8 +154,7 @@ def _log_interval(first: FloatArray, last: FloatArray, rates: FloatArray) -> Flo
 
 def _tail(first: FloatArray, rates: FloatArray) -> FloatArray:
     """Mass of the counts from a number on."""
-    above = pdtrc(np.fmax(first - 1.0, 0.0), rates)
-    return np.where(first > 0, np.where(np.isinf(first), 0.0, above), 1.0)
+    return np.where(first > 0, pdtrc(np.fmax(first - 1.0, 0.0), rates), 1.0)
 
 
 def _log_sum(first: FloatArray, last: FloatArray, rates: FloatArray) -> FloatArray:

@@ -103,15 +103,12 @@ class ScoredCircuit:
             for layer, _ in self._flows
         ]
         means = [np.stack([mean for mean, _ in parts], axis=1) for parts in given]  # (n, parts, F)
-        flows = [np.where(own > 0.0, own, 0.0) for _, own in self._flows]
+        flows = [own for _, own in self._flows]
+        # Parts that no unit reaches may have no moments
         means = [np.where((own > 0.0)[..., None], m, 0.0) for own, m in zip(flows, means)]
         mean = sum(np.tensordot(own, m, axes=2) for own, m in zip(flows, means))
         sees = [self._seen(layer, features) for layer, _ in self._flows]
-        # Parts that no unit reaches may have no moments
-        centred = [
-            np.where(seen[:, None] & (own > 0.0)[..., None], m - mean, 0.0)
-            for seen, m, own in zip(sees, means, flows)
-        ]
+        centred = [np.where(seen[:, None], m - mean, 0.0) for seen, m in zip(sees, means)]
         result = np.zeros((len(features), len(features)))
         for own, offset, parts in zip(flows, centred, given):
             inner = np.stack([covariance for _, covariance in parts], axis=1)

@@ -263,6 +263,8 @@ def masses_of_integers(mean, std, integers):
         ((-2.0, 3.0), -np.inf, 0.0),
         ((0.1, -0.3), 0.0, 0.0),  # 0.1 * 3 is not 0.3: equality is that of the sums
         ((1.0, 0.0), 2.0, np.inf),
+        ((1.0, 0.0), -1.0, 2.0),  # both ends count
+        ((0.0, -1.0), -1.0, 2.0),
         ((0.7, 1.0), 50.0, np.inf),
     ],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from skcircuits.circuits import Circuit, Gaussian, PiecewisePolynomial, Product, Sum
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
 from skcircuits.circuits.queries._score_polynomials import Scores
@@ -84,6 +85,37 @@ def check_best_row(scored, circuit, possible):
 @pytest.mark.parametrize("seed", range(12))
 def test_answers_are_those_of_enumeration(seed):
     check(seed)
+
+
+@pytest.mark.parametrize("far", [5.0, 1e308])
+def test_parts_without_mass_change_nothing(far):
+    # Under the second component both columns are beyond 1 with probability 3 / 11, under the
+    # third, which is so narrow that 1e308 of its deviations overflow, with none
+    components = [
+        [PiecewisePolynomial(v, [0.0, 0.4, 1.0], [0.7, 0.3]) for v in (0, 1)],
+        [PiecewisePolynomial(v, [0.2, 1.3], [1.0]) for v in (0, 1)],
+        [Gaussian(v, 0.5, 0.01) for v in (0, 1)],
+    ]
+    circuit = Circuit(Sum([Product(own) for own in components], weights=[0.3, 0.6, 0.1]))
+    free = np.full((1, 2), np.nan)
+    found = []
+    for n_parts in (2, 3):
+        lower, upper = np.array([np.nan, 1.0, far]), np.array([1.0, far, np.nan])
+        own = Scores(np.arange(n_parts), lower[:n_parts], upper[:n_parts])
+        accepted = np.arange(2 * n_parts - 1) >= 1
+        known = Evidence(free, Box(free, free.copy()))
+        with np.errstate(invalid="ignore"):
+            scored = ScoredCircuit(circuit.plan, known, {0: own, 1: own}, accepted)
+            covariance = scored.covariance([Feature(0), Feature(1)])[0]
+            found.append([scored.log_mass(), *scored.moments(), covariance])
+    log_mass, mean, variance, covariance = found[1]
+    assert_allclose(np.exp(log_mass), 0.6 * (1 - (8 / 11) ** 2))
+    expected = (0.75 - 8 / 11 * 8 / 11 * 0.6) / (1 - (8 / 11) ** 2)
+    assert_allclose(mean[0], [expected, expected])
+    assert_allclose(np.diag(covariance), variance[0])
+    assert covariance[0, 1] < 0.0
+    for narrow, wide in zip(*found):
+        assert_allclose(wide, narrow, rtol=1e-12)
 
 
 @pytest.mark.slow

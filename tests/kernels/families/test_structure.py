@@ -66,7 +66,14 @@ def test_factors_of_wide_products_stay_with_what_the_kernel_couples():
     assert n_parts(independent(32), product_of_sums(crossed)) <= 4 * 32
 
 
-@pytest.mark.parametrize("blocks", [[[0, 1], [2, 3], [4, 5]], [[0, 3], [1, 4], [2, 5]]])
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [[0, 1], [2, 3], [4, 5]],
+        [[0, 3], [1, 4], [2, 5]],
+        [[0, 3], [1, 4], [2, 5], [0, 4], [1, 5], [2, 3]],  # 64 terms before they meet
+    ],
+)
 @pytest.mark.parametrize("make", [balanced, independent])
 def test_products_of_sums_agree_with_enumeration(make, blocks):
     p, q = make(6), make(6, seed=1)

@@ -59,6 +59,17 @@ def test_complete_rows_give_powers():
         np.testing.assert_allclose(values, (X @ X.T) ** power, rtol=1e-12)
 
 
+def test_lower_degrees_are_the_first_of_more():
+    stack = stack_of(2, 3)
+    X = np.random.default_rng(1).normal(size=(3, 3))
+    X[0, 1] = X[1, [0, 2]] = X[2] = np.nan
+    columns = np.arange(3)
+    moments = inner_product_moments(stack, X, X, columns, DEGREE)
+    for degree in range(DEGREE):
+        fewer = inner_product_moments(stack, X, X[:2], columns, degree)
+        np.testing.assert_allclose(fewer, moments[: degree + 1, ..., :2], rtol=1e-12)
+
+
 @pytest.mark.parametrize("degree", [0, 1])
 def test_small_degrees(degree):
     stack = stack_of(1, 2)

@@ -226,7 +226,7 @@ def _common_tails(
     scales = np.array([left.tail_scales[side], right.tail_scales[side]])
     if edges[0] != edges[1]:
         # A tail that reaches over intervals of the other unit would bend them
-        inner = int((edges[0] < edges[1]) == (side == LEFT))
+        inner = np.argmax(edges) if side == LEFT else np.argmin(edges)
         if masses[inner] > 0:
             raise CircuitPropertyError(
                 must(

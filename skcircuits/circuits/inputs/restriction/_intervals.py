@@ -184,7 +184,7 @@ class RestrictedIntervals(RestrictedLayer):
         return mean[..., None], variance[..., None]
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        part = type(self)(self.layer, self._evidence.rows(slice(row, row + 1)))
+        part = type(self)(self.layer, self._evidence.rows(np.array([row])))
         mean, variance = (values[:, 0, 0] for values in part.moments())
         means = np.zeros((len(self.layer), len(features)))
         covariances = np.zeros((len(self.layer), len(features), len(features)))

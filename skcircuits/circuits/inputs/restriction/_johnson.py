@@ -80,7 +80,7 @@ class RestrictedJohnson(RestrictedLayer):
 
     def _one_row(self, row: int) -> list[_Group]:
         """What is known about one row alone."""
-        inner = restrict(self.layer.normal, self._normal.rows(slice(row, row + 1)))
+        inner = restrict(self.layer.normal, self._normal.rows(np.array([row])))
         assert isinstance(inner, RestrictedGaussians)
         return inner.groups
 

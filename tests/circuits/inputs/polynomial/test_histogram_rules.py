@@ -210,6 +210,23 @@ def test_tails_that_reach_into_the_other_unit_are_refused():
                 multiply(*pair)
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_tails_may_begin_outside_of_the_other_unit(side):
+    rng = np.random.default_rng(side)
+    tails = [0.0, 0.0]
+    tails[side] = 1.0
+    inner, outer = Circuit(histogram(rng, 0.0, 1.0)), Circuit(histogram(rng, -1.0, 2.0, tails))
+    X = points(inner, outer)
+    expected = np.exp(inner.log_prob(X)) * np.exp(outer.log_prob(X))
+    for pair in ((inner, outer), (outer, inner)):
+        np.testing.assert_allclose(np.exp(multiply(*pair).log_prob(X)), expected, rtol=1e-12)
+    inner = Circuit(histogram(rng, 0.0, 1.0, tails))
+    outer = Circuit(histogram(rng, -1.0, 2.0))
+    for pair in ((inner, outer), (outer, inner)):
+        with pytest.raises(CircuitPropertyError, match="begin at the same knot"):
+            multiply(*pair)
+
+
 def test_other_refusals():
     p = Circuit(PiecewisePolynomial(0, [0.0, 1.0], [0.5], tail_masses=[0.25, 0.25]))
     wide = Circuit(

@@ -25,6 +25,7 @@ def only_layer(unit):
             frozenset({0})
         ),
         PiecewisePolynomial(1, [0.0, 1.0, 3.0], [0.25, 0.5, 0.25]),
+        PiecewisePolynomial(1, [0.0, 1.0], [0.5], tail_masses=[0.3, 0.2], tail_scales=[1e-3, 20.0]),
     ],
 )
 def test_densities_are_integrated_panel_by_panel(unit):

@@ -222,6 +222,17 @@ def test_normals(place):
         assert_allclose(heights[row], height - 0.5 * np.log(2 * np.pi), rtol=1e-12)
 
 
+def test_all_states_have_mass_one():
+    """Sums of probabilities round to more than one."""
+    rng = np.random.default_rng(0)
+    units = [Categorical(0, p) for p in rng.dirichlet(np.ones(7), size=200)]
+    free = np.full((1, 1), NAN)
+    known, _ = restricted(units, free, free, free)
+    assert (known.layer.masses.sum(axis=1) > 1.0).any()
+    assert known.mass().max() == 1.0
+    assert known.log_mass().max() == 0.0
+
+
 def test_states():
     """Three units of a variable with four states, two of one with two; states may be left out."""
     rng = np.random.default_rng(0)

@@ -32,6 +32,38 @@ def test_moments_far_out_and_narrow():
     np.testing.assert_allclose(mean, [1e4 + 1e-4, 5.00005, -300.0 - 1 / 300], rtol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        *BOUNDS,
+        (-np.inf, np.inf),
+        (-0.1, 0.4),
+        (-0.1, 0.400001),
+        (-3.5, -2.9),
+        (2.9, 40.0),
+        (3.0, 3.6),
+        (-3.1, -3.0),
+        (-np.inf, -12.0),
+        (30.0, 30.001),
+        (1e3, np.inf),
+        (-4.0, 1e-3),
+    ],
+)
+def test_moments_of_one_dimension_to_twelve_digits(low, high):
+    """Against a rule of many panels on the part that carries mass, from the peak on."""
+    peak = float(np.clip(0.0, low, high))
+    reach = 80.0 / (abs(peak) + 8.0)
+    ends = np.linspace(max(low - peak, -reach), min(high - peak, reach), 61)
+    nodes, weights = leggauss(12)
+    step = (ends[:-1, None] + np.diff(ends)[:, None] * (nodes + 1.0) / 2.0).ravel()
+    mass = np.tile(weights, 60) * np.exp(-0.5 * step * (step + 2.0 * peak))
+    mass /= mass.sum()
+    first = mass @ step
+    mean, variance = truncated_moments(np.array([float(low)]), np.array([float(high)]))
+    np.testing.assert_allclose(mean - peak, first, rtol=1e-11, atol=1e-12 * (1.0 + abs(peak)))
+    np.testing.assert_allclose(variance, mass @ (step - first) ** 2, rtol=1e-11)
+
+
 @pytest.mark.parametrize(("low", "high"), BOUNDS)
 def test_draws_of_one_dimension(low, high):
     uniform = (np.arange(2000) + 0.5) / 2000
@@ -39,6 +71,16 @@ def test_draws_of_one_dimension(low, high):
     assert (drawn >= low).all() and (drawn <= high).all()
     expected = stats.truncnorm.cdf(drawn, low, high)
     np.testing.assert_allclose(np.sort(expected), uniform, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_dimensions", [1, 2, 3])
+def test_empty_boxes_have_no_mass(n_dimensions):
+    low, high = np.full((n_dimensions, 3), -1.0), np.full((n_dimensions, 3), 0.5)
+    low[-1, 1], high[0, 2] = 2.0, -1.5
+    correlations = np.repeat(np.eye(n_dimensions)[:, :, None], 3, axis=2)
+    mass = TruncatedNormals(low, high, correlations).log_mass
+    expected = n_dimensions * np.log(stats.norm.cdf(0.5) - stats.norm.cdf(-1.0))
+    np.testing.assert_allclose(mass, [expected, -np.inf, -np.inf], rtol=1e-12)
 
 
 def _grid(low, high, correlations, n_nodes=60):
@@ -90,6 +132,67 @@ def test_draws_of_several_dimensions(n_dimensions, shift):
         assert stats.kstest(expected, "uniform").statistic < 0.06
         standard_error = np.sqrt(mass @ points[:, i] ** 2 / 4000)
         assert abs(drawn[i].mean() - mass @ points[:, i]) < 4 * standard_error
+
+
+class Given:
+    """Uniform numbers that are given, in turns."""
+
+    def __init__(self, *turns):
+        self.turns = list(turns)
+
+    def random(self, n):
+        return self.turns.pop(0)[:n]
+
+
+def below(normals, cases, z):
+    """Probabilities that the first coordinate is at most z, one each."""
+    own = normals._take(cases)
+    cut = TruncatedNormals(own.low, np.concatenate([z[None], own.high[1:]]), own.correlations)
+    return np.exp(cut.log_mass - own.log_mass)
+
+
+BOXES = {  # low and high of two coordinates
+    "middle": ([-0.5, 0.7], [1.5, 2.0]),
+    "tail": ([3.5, -1.0], [9.0, 0.5]),
+    "corner": ([4.0, 4.0], [np.inf, np.inf]),
+    "half": ([-np.inf, 0.2], [np.inf, np.inf]),
+    "narrow": ([0.3, -2.0], [0.301, -1.9]),
+}
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6, -0.95])
+@pytest.mark.parametrize("box", BOXES)
+def test_draws_of_two_dimensions_invert_the_cumulative_distribution(box, correlation):
+    low, high = (np.array(ends)[:, None] for ends in BOXES[box])
+    each = np.array([[1.0, correlation], [correlation, 1.0]])[:, :, None]
+    normals, n = TruncatedNormals(low, high, each), 99
+    cases, uniform = np.zeros(n, dtype=int), (np.arange(n) + 0.5) / n
+    first, second = normals.draw(cases, Given(uniform, uniform[::-1]))
+    np.testing.assert_allclose(below(normals, cases, first), uniform, atol=1e-7)
+    ends = [(end[1] - correlation * first) / np.sqrt(1 - correlation**2) for end in (low, high)]
+    z = (second - correlation * first) / np.sqrt(1 - correlation**2)
+    # The upper tail has the digits of positive intervals, which are drawn from their upper end
+    is_upper = ends[0] > 0.0
+    at_low, at_high, at_z = (stats.norm.cdf(np.where(is_upper, -x, x)) for x in (*ends, z))
+    expected = np.where(is_upper, uniform, uniform[::-1])
+    np.testing.assert_allclose((at_z - at_low) / (at_high - at_low), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("box", BOXES)
+def test_draws_of_many_boxes_follow_their_distributions(box):
+    """Each case is drawn once, by trials; the corner and the tail refuse most."""
+    n, correlation = 2000, 0.6
+    low, high = (np.repeat(np.array(ends)[:, None], n, axis=1) for ends in BOXES[box])
+    each = np.repeat(np.array([[1.0, correlation], [correlation, 1.0]])[:, :, None], n, axis=2)
+    normals, cases = TruncatedNormals(low, high, each), np.arange(n)
+    drawn = normals.draw(cases, np.random.default_rng(0))
+    turned = TruncatedNormals(low[::-1], high[::-1], each)
+    for own, z in ((normals, drawn[0]), (turned, drawn[1])):
+        assert stats.kstest(below(own, cases, z), "uniform").pvalue > 1e-3
+    mean, covariance = normals._take(cases[:1]).moments()
+    product = ((drawn - mean) / np.sqrt(np.diagonal(covariance[..., 0]))[:, None]).prod(axis=0)
+    expected = covariance[0, 1, 0] / np.sqrt(covariance[0, 0, 0] * covariance[1, 1, 0])
+    assert abs(product.mean() - expected) < 4.0 * product.std() / np.sqrt(n)
 
 
 @pytest.mark.parametrize("correlation", [0.5, -0.9, 0.999, 0.99999])
