@@ -46,7 +46,11 @@ MIN_RUN_ROWS = 64
 # A hash table pays for so many numbers; a table of cumulative masses of polynomials pays for so
 # many points, up to so many bytes.
 MANY_NUMBERS = 4096
+# Numbers that share a slot of it are sorted, all of them where these are more than this fraction.
+MAX_COLLISIONS = 0.125
 MANY_POINTS, MAX_MASS_TABLE = 512, 2**26
+# A factor that the rows of a pattern share takes a Cholesky and an inverse: so many Choleskys.
+CHOLESKYS_PER_FACTOR = 3
 # Boxes of joint Gaussians that are integrated at once.
 BOX_CASES = 256
 

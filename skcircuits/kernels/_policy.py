@@ -34,5 +34,10 @@ PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
 # Up to this many columns one matrix product over the d (d + 1) / 2 products of coordinates is
 # faster than a triangular product per pattern.
 MAX_PRODUCT_COLUMNS = 22
+# Adding a quadratic form to a row takes the time of so many columns of a matrix product:
+# `svr_missing.py speed`, 10 columns.
+COLUMNS_PER_FORM = 60
+# Triangular products skip the upper triangle in bands of so many rows.
+BAND_ROWS = 8
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20

@@ -6,10 +6,9 @@ survives is tried by the others that run the line, quick tests first::
 
     python -m tests.reliability.mutation --n-mutants 150 --seed 0 --work-dir /tmp/mutation
 
-A run that was broken off goes on where it ended. Left out are changes of words (messages,
-documentation), of types, of the checks ``strict=True``, of -1 to -2 in ``reshape``, and of the cost
-policy: its constants, comparisons with them and sizes of blocks that are reckoned from them, as no
-result depends on one.
+A run that was broken off goes on where it ended. Changes that no result depends on are left out by
+the rules of ``RULES``, before the sample is drawn; the last lines printed tell how many each rule
+leaves out.
 """
 
 import argparse
@@ -36,8 +35,20 @@ TESTS = (
     "tests/inspection",
     "tests/reliability/test_exactness.py",
 )
-# Constants that trade time or memory for time stand in files of their own: no result depends on
-# them, on comparisons with them or on the size of a block that is reckoned from them.
+# What is left out, and why no test could tell it
+RULES = {
+    "words": "messages and documentation",
+    "types": "annotations, names of types, TYPE_CHECKING",
+    "checks": "strict=True",
+    "lengths": "-1 to -2 in reshape, which NumPy reads alike",
+    "numbers": "1e300 to 1e300 + 1, the same float",
+    "costs": "constants of the cost policy, comparisons with them, and sizes of blocks",
+    "memory": "bytes that blocks are reckoned from",
+    "ties": "< to <= beside a real threshold, on both sides of which results agree",
+    "margins": "limits and tolerances that have a name, moved by a tenth at most",
+    "steps": "one step more of a search (for _ in range(n)), one node more of leggauss",
+}
+# Constants that trade time or memory for time stand in files of their own.
 POLICIES = ("skcircuits/circuits/_policy.py", "skcircuits/kernels/_policy.py")
 LOWER_POLICY = {"BLOCK_BYTES"}  # of numerics
 BLOCK_SIZES = ("max", "min", "row_slices", "memory_bound_chunks")
@@ -56,20 +67,36 @@ OPERATORS = {
 
 
 class Mutant(NamedTuple):
-    """Characters ``start:end`` of a file replaced by a text."""
+    """Characters ``start:end`` of a file replaced by a text; the rule that leaves it out or ''."""
 
     path: str
     line: int
     start: int
     end: int
     text: str
+    rule: str
 
 
-def policy_names():
-    """Names of the constants of the cost policy."""
-    modules = [ast.parse((ROOT / path).read_text()) for path in POLICIES]
-    names = {n.id for module in modules for n in ast.walk(module) if isinstance(n, ast.Name)}
-    return LOWER_POLICY | {name for name in names if name.isupper()}
+class Constants(NamedTuple):
+    """Names of constants: of the cost policy, and of real numbers in any module."""
+
+    policy: set
+    reals: set
+
+
+def constants():
+    """Names of the constants of all modules."""
+    policy, reals = set(LOWER_POLICY), set()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.Assign):
+                    own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                    own = {name for name in own if name.isupper()}
+                    policy |= own if str(path.relative_to(ROOT)) in POLICIES else set()
+                    values = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+                    reals |= own if any(type(value) is float for value in values) else set()
+    return Constants(policy, reals)
 
 
 def is_policy(node, names):
@@ -82,21 +109,78 @@ def is_policy(node, names):
     return may and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
 
 
+def is_memory(node):
+    """Whether bytes are reckoned: a function or variable of that name."""
+    if isinstance(node, ast.Assign):
+        names = [getattr(target, "id", getattr(target, "attr", "")) for target in node.targets]
+    else:
+        names = [node.name] if isinstance(node, ast.FunctionDef) else []
+    return any(name.startswith(("bytes_per", "n_bytes")) for name in names)
+
+
+def is_type(node):
+    """Whether a node is about types alone."""
+    if isinstance(node, ast.If):
+        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    if not isinstance(node, ast.Assign) or isinstance(node.value, ast.Name):
+        return isinstance(node, ast.arg | ast.Import | ast.ImportFrom)
+    parts = ast.Name | ast.Subscript | ast.BinOp | ast.BitOr | ast.Tuple | ast.List | ast.Load
+    inside = [n for n in ast.walk(node.value) if not isinstance(n, ast.Constant)]
+    name = getattr(node.targets[0], "id", "").lstrip("_")
+    return name[:1].isupper() and not name.isupper() and all(isinstance(n, parts) for n in inside)
+
+
+def is_threshold(node, names):
+    """Whether a node is a real number that is named or no integer, perhaps times or plus others."""
+    if isinstance(node, ast.BinOp):
+        is_sum = isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
+        return is_sum and (is_threshold(node.left, names) or is_threshold(node.right, names))
+    if isinstance(node, ast.UnaryOp):
+        return is_threshold(node.operand, names)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, float) and not node.value.is_integer()
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def with_margin(node):
+    """Numbers of an assignment to names of constants that one more changes by a tenth at most."""
+    if not all(n.id.isupper() for n in ast.walk(node.targets[0]) if isinstance(n, ast.Name)):
+        return set()
+    values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+    values = [value.operand if isinstance(value, ast.UnaryOp) else value for value in values]
+    found = [n for n in values if isinstance(n, ast.Constant) and type(n.value) in (int, float)]
+    return {n for n in found if n.value >= 10}
+
+
+def further_steps(node):
+    """Numbers that count the steps of a search, or what is added to the nodes of a rule."""
+    if isinstance(node, ast.For):
+        is_search = isinstance(node.target, ast.Name) and node.target.id == "_"
+        call = node.iter if is_search else None
+    else:
+        call = node
+    name = getattr(getattr(call, "func", None), "id", "")
+    if name not in ("leggauss", "range") or len(call.args) != 1:
+        return set()
+    (count,) = call.args
+    is_sum = isinstance(count, ast.BinOp) and isinstance(count.op, ast.Add)
+    return {count.right if is_sum and name == "leggauss" else count}
+
+
 def is_reshape(node):
     is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     return is_method and node.func.attr == "reshape"
 
 
-def is_without_effect(node):
-    """Whether only words are chosen, or a check is left out."""
-    if isinstance(node, ast.IfExp):
-        ends = (node.body, node.orelse)
-        return all(isinstance(end, ast.Constant) and isinstance(end.value, str) for end in ends)
-    return isinstance(node, ast.keyword) and node.arg == "strict"
+def is_choice_of_words(node):
+    if not isinstance(node, ast.IfExp):
+        return False
+    ends = (node.body, node.orelse)
+    return all(isinstance(end, ast.Constant) and isinstance(end.value, str) for end in ends)
 
 
 def mutants_of(path, names):
-    """All small changes of one module, without those of words, types and the cost policy."""
+    """All small changes of one module, with the rule that leaves them out, if any."""
     source = (ROOT / path).read_text()
     starts = np.cumsum([0] + [len(line) for line in source.splitlines(keepends=True)])
 
@@ -106,48 +190,65 @@ def mutants_of(path, names):
         prefix = source[starts[line] :].encode()[:column].decode()
         return int(starts[line]) + len(prefix)
 
-    def between(left, right, operator):
+    def between(left, right, operator, rule):
         old, new = OPERATORS[type(operator)]
         start, end = place(left, "end_"), place(right)
         at = source.find(old, start, end)
         if at >= 0:
-            yield Mutant(path, left.end_lineno, at, at + len(old), new)
+            yield Mutant(path, left.end_lineno, at, at + len(old), new, rule)
 
-    def walk(node):
-        skipped = ast.Raise | ast.AnnAssign | ast.Import | ast.ImportFrom | ast.arg | ast.JoinedStr
-        if isinstance(node, skipped) and not getattr(node, "value", None):
-            return
-        if is_policy(node, names) or is_without_effect(node):
-            return
+    def rule_of(node):
+        if isinstance(node, ast.Raise | ast.JoinedStr) or is_choice_of_words(node):
+            return "words"
+        if isinstance(node, ast.keyword) and node.arg == "strict":
+            return "checks"
+        rules = {"types": is_type, "memory": is_memory}
+        found = [name for name, is_such in rules.items() if is_such(node)]
+        return found[0] if found else "costs" if is_policy(node, names.policy) else ""
+
+    def walk(node, rule, harmless):
+        rule = rule or rule_of(node)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            yield from between(node.left, node.comparators[0], node.ops[0])
+            ends = node.left, node.comparators[0]
+            is_order = isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+            is_tie = is_order and any(is_threshold(end, names.reals) for end in ends)
+            yield from between(*ends, node.ops[0], rule or ("ties" if is_tie else ""))
         elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-            yield from between(node.left, node.right, node.op)
+            yield from between(node.left, node.right, node.op, rule)
         elif isinstance(node, ast.BoolOp):
-            yield from between(node.values[0], node.values[1], node.op)
+            yield from between(node.values[0], node.values[1], node.op, rule)
         elif isinstance(node, ast.UnaryOp):
             words = {ast.USub: "", ast.Not: "", ast.Invert: ""}
             if type(node.op) in words:
-                yield Mutant(path, node.lineno, place(node), place(node.operand), "")
+                yield Mutant(path, node.lineno, place(node), place(node.operand), "", rule)
         elif isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
-            yield from between(node.target, node.value, node.op)
+            yield from between(node.target, node.value, node.op, rule)
         elif isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
             new = not node.value if isinstance(node.value, bool) else node.value + 1
-            yield Mutant(path, node.lineno, place(node), place(node, "end_"), repr(new))
+            own = "numbers" if new == node.value else harmless.get(node, "")
+            yield Mutant(
+                path, node.lineno, place(node), place(node, "end_"), repr(new), rule or own
+            )
         elif isinstance(node, ast.If) and isinstance(node.test, ast.Name | ast.Call):
             start, end = place(node.test), place(node.test, "end_")
-            yield Mutant(path, node.lineno, start, end, f"not ({source[start:end]})")
+            yield Mutant(path, node.lineno, start, end, f"not ({source[start:end]})", rule)
+        if isinstance(node, ast.For | ast.Call):
+            harmless = harmless | dict.fromkeys(further_steps(node), "steps")
+        elif isinstance(node, ast.Assign) and node.col_offset == 0:
+            harmless = harmless | dict.fromkeys(with_margin(node), "margins")
+        elif is_reshape(node):
+            # -2 is -1: any negative length is the one that NumPy works out
+            lengths = [n.operand for n in node.args if isinstance(n, ast.UnaryOp)]
+            harmless = harmless | dict.fromkeys(lengths, "lengths")
         for name, child in ast.iter_fields(node):
-            if name in ("annotation", "returns", "decorator_list", "type_params"):
+            if name in ("decorator_list", "type_params"):
                 continue
+            below = "types" if name in ("annotation", "returns") else ""
             for part in child if isinstance(child, list) else [child]:
-                if name == "args" and is_reshape(node) and isinstance(part, ast.UnaryOp):
-                    # -2 is -1: any negative length is the one that NumPy works out
-                    yield next(walk(part))
-                elif isinstance(part, ast.AST):
-                    yield from walk(part)
+                if isinstance(part, ast.AST):
+                    yield from walk(part, rule or below, harmless)
 
-    return [one for one in walk(ast.parse(source)) if one.end > one.start]
+    return [one for one in walk(ast.parse(source), "", {}) if one.end > one.start]
 
 
 def tests_of_lines(data_file):
@@ -281,8 +382,10 @@ def main():
         shutil.copy(ROOT / name, tree)
     paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     names = [str(path.relative_to(ROOT)) for path in paths]
-    constants = policy_names()
-    everything = [m for name in names if name not in POLICIES for m in mutants_of(name, constants)]
+    named = constants()
+    everything = [m for name in names if name not in POLICIES for m in mutants_of(name, named)]
+    left_out = Counter(mutant.rule for mutant in everything if mutant.rule)
+    everything = [mutant for mutant in everything if not mutant.rule]
     rng = np.random.default_rng(options.seed)
     order = rng.permutation(len(everything))[: options.n_mutants]
     log = options.work_dir / f"mutants-{options.seed}.tsv"
@@ -299,7 +402,9 @@ def main():
     results = [line.split("\t")[0] for line in log.read_text().splitlines()]
     killed = sum(result in ("killed", "crash", "too slow") for result in results)
     print(f"{killed} of {len(results)} changes were found ({killed / len(results):.0%}), of {log}")
-    print("Left out: words, types, strict=True, reshape(-2), and the cost policy in", *POLICIES)
+    print(f"of {len(everything)}; left out of all changes, by rule:")
+    for rule, n in left_out.most_common():
+        print(f"{n:6d} {rule}: {RULES[rule]}")
 
 
 if __name__ == "__main__":

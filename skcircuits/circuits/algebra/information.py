@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import xlogy
 
 from skcircuits.circuits.algebra.operations import fold_pairs
 from skcircuits.circuits.circuit import Circuit
@@ -58,10 +59,9 @@ def entropy(p: Circuit) -> float:
     for layer in plan.layers:
         below = values[layer.children]
         if isinstance(layer, SumLayer):
-            weights, log_weights = plan.weights.linear[layer.edges], plan.weights.log[layer.edges]
-            # 0 log 0 = 0: children of weight zero have no part in the entropy.
-            below = weights * (below - np.where(weights > 0, log_weights, 0.0))
-            values[layer.units] = np.add.reduceat(below, layer.starts)
+            weights = plan.weights.linear[layer.edges]
+            terms = weights * below - xlogy(weights, weights)
+            values[layer.units] = np.add.reduceat(terms, layer.starts)
         else:
             values[layer.units] = below.sum(axis=1)
     return float(values[plan.root])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from skcircuits.circuits._policy import CHOLESKYS_PER_FACTOR
 from skcircuits.numerics._gaussian_stack import GaussianStack, conditional_blocks
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.numerics._small_cholesky import (
@@ -58,9 +59,8 @@ def _by_pattern(stack: GaussianStack, X: FloatArray) -> FloatArray:
         if n_missing == 0:
             result[:, group.rows] = _complete(stack, columns[:, group.rows])
         elif n_observed > 0:
-            # a shared factor costs a Cholesky and an inverse, three times a Cholesky
-            smaller = min(n_missing, n_observed)
-            shared = group.counts * (smaller + 1) ** 3 > 3 * n_observed**3
+            lone = group.counts * (min(n_missing, n_observed) + 1) ** 3
+            shared = lone > CHOLESKYS_PER_FACTOR * n_observed**3
             _write_shared(stack, columns, group.take(shared), result)
             _write_lone(stack, columns, group.take(~shared), result)
     return result

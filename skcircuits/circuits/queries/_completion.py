@@ -81,7 +81,7 @@ def _complete(plan: Plan, pairs: FloatArray, choose: EdgeChoice, source: DrawSou
 class _Posterior:
     """Probabilities of the edges below sums, given the observed cells."""
 
-    def __init__(self, plan: Plan, values: FloatArray, is_log: bool) -> None:
+    def __init__(self, plan: Plan, values: FloatArray, is_log: bool = True) -> None:
         self._plan = plan
         self._values = values
         self._is_log = is_log
@@ -96,7 +96,7 @@ class _Posterior:
                 return cls(plan, values, is_log=False)
         values = log_values(plan, X)
         require_possible(plan, values[plan.root], first_row)
-        return cls(plan, values, is_log=True)
+        return cls(plan, values)
 
     def chooser(self, source: DrawSource, n_draws: int) -> EdgeChoice:
         """Choose edges with probability proportional to their terms, for some draws per row."""

@@ -140,8 +140,8 @@ def draw_from_nodes(masses: FloatArray, rng: np.random.Generator) -> FloatArray:
     """
     n_nodes = masses.shape[1]
     points, _ = leggauss(n_nodes)
-    # Integrals of Legendre polynomials are differences of their neighbours
-    coefficients = (masses @ legvander(points, n_nodes - 1)) * (2 * np.arange(n_nodes) + 1) / 2.0
+    # Coefficients of Legendre polynomials, all twice as large
+    coefficients = (masses @ legvander(points, n_nodes - 1)) * (2 * np.arange(n_nodes) + 1)
     integrals = legint(coefficients.T, lbnd=-1.0)
     targets = rng.random(len(masses)) * legval(np.ones(1), integrals)[:, 0]
     low, high = np.full(len(masses), -1.0), np.ones(len(masses))

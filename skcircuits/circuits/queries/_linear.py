@@ -111,7 +111,7 @@ class LinearCircuit:
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (1,) rows."""
         log_masses = np.array([np.logaddexp.reduce(own) for own in self._log_masses])
-        fractions = np.exp(log_masses - self.log_mass())
+        fractions = np.exp(log_masses - log_masses.max())
         numbers = rng.multinomial(int(counts[0]), fractions / fractions.sum())
         drawn = [part.sample(int(n), rng) for part, n in zip(self._parts, numbers) if n]
         return np.concatenate(drawn) if drawn else np.empty((0, self._plan.n_columns))

@@ -25,7 +25,6 @@ from skcircuits.circuits.inputs.restriction import (
 from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.queries._completion import BATCH_DRAWS, _Posterior
 from skcircuits.circuits.queries._marginals import require_possible
-from skcircuits.numerics._random import draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -196,12 +195,12 @@ class _Batch:
         """Fill `out`, shape (m, n_columns), with draws given the evidence of a row."""
         values = self.values[:, row : row + 1]
         require_possible(self._plan, values[self._plan.root], self._first_row + row)
-        posterior = _Posterior(self._plan, values, is_log=True)
+        posterior = _Posterior(self._plan, values)
         layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
         for draws in row_slices(len(out), BATCH_DRAWS):
             n_draws = draws.stop - draws.start
-            source = draw_source(rng, slice(0, 1), draws)
-            for layer, units, at in trace(self._plan, n_draws, posterior.chooser(source, n_draws)):
+            choose = posterior.chooser(lambda *_: rng, n_draws)
+            for layer, units, at in trace(self._plan, n_draws, choose):
                 rows = np.full(len(units), row)
                 cells = layers[id(layer)].draw(units, rows, rng)
                 out[(draws.start + at)[:, None], layer.scopes[units]] = cells
@@ -209,10 +208,10 @@ class _Batch:
     def draw_each(self, out: FloatArray, rng: np.random.Generator) -> None:
         """Fill `out`, shape (n, n_columns), with one draw given the evidence of each row."""
         require_possible(self._plan, self.values[self._plan.root], self._first_row)
-        posterior = _Posterior(self._plan, self.values, is_log=True)
+        posterior = _Posterior(self._plan, self.values)
         layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
-        source = draw_source(rng, slice(0, len(out)), slice(0, 1))
-        for layer, units, at in trace(self._plan, len(out), posterior.chooser(source, 1)):
+        choose = posterior.chooser(lambda *_: rng, 1)
+        for layer, units, at in trace(self._plan, len(out), choose):
             out[at[:, None], layer.scopes[units]] = layers[id(layer)].draw(units, at, rng)
 
     def mpe(self, left_out: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -16,6 +16,8 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.kernels._policy import (
+    BAND_ROWS,
+    COLUMNS_PER_FORM,
     FORM_BYTES,
     GAUSSIAN_BYTES,
     MAX_PRODUCT_COLUMNS,
@@ -46,10 +48,6 @@ MAX_REACH = 1e100  # of gamma in units of a column
 # Of a kernel's exponent between rows or points and the means, up to which its square may be
 # expanded: rounding errors stay below 1e-9.
 _MAX_EXPANDED = 1e6
-# Adding a quadratic form to a row takes the time of so many columns of a matrix product:
-# `svr_missing.py speed`, 10 columns.
-_COLUMNS_PER_FORM = 60
-_BAND = 8  # triangular products skip the upper triangle in bands of so many rows
 
 
 def log_expected_rbf(
@@ -207,7 +205,7 @@ def _is_cheaper_joined(points: ScaledPoints, group: PatternGroup) -> bool:
     """Whether forms are columns of the one product, computed again for rows of one pattern."""
     n_products = points.stack.n_columns * (points.stack.n_columns + 1) // 2
     repeated = (len(group.rows) - group.n_patterns) * n_products
-    return points.has_products and repeated <= _COLUMNS_PER_FORM * len(group.rows)
+    return points.has_products and repeated <= COLUMNS_PER_FORM * len(group.rows)
 
 
 def _sums_of_products_and_forms(
@@ -456,8 +454,8 @@ def _squared_shared_products(lower: FloatArray, vectors: FloatArray) -> FloatArr
     """Squared norms |W t|² of (p, K, m, 1 + m) matrices and shared (p, 1 + m, n) vectors."""
     n_patterns, n_components, size, _ = lower.shape
     total = np.zeros((n_patterns, n_components, vectors.shape[2]))
-    for start in range(0, size, _BAND):
-        stop = min(start + _BAND, size)
+    for start in range(0, size, BAND_ROWS):
+        stop = min(start + BAND_ROWS, size)
         # the rows of all components make one taller matrix
         rows = lower[:, :, start:stop, : stop + 1].reshape(n_patterns, -1, stop + 1)
         product = rows @ vectors[:, : stop + 1]
@@ -477,8 +475,8 @@ def _observed_roots(complement: FloatArray, observed: IntArray) -> FloatArray:
 def _squared_lower_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
     """Squared norms |W t|² of (K, p, m, m) matrices W and (K, p, m, n) vectors t."""
     product = np.empty_like(vectors)
-    for start in range(0, lower.shape[2], _BAND):
-        stop = start + _BAND
+    for start in range(0, lower.shape[2], BAND_ROWS):
+        stop = start + BAND_ROWS
         np.matmul(
             lower[:, :, start:stop, :stop], vectors[:, :, :stop], out=product[:, :, start:stop]
         )

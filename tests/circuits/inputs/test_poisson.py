@@ -1,5 +1,7 @@
 """Poisson units: a family without a list of states, in every query."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -52,6 +54,20 @@ def test_intervals_agree_with_sums_of_masses(rate, closed):
     with np.errstate(divide="ignore"):
         expected = logsumexp(np.where(above & below, log_masses, -np.inf), axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_draws_are_the_first_counts_that_reach_a_uniform_number(rate):
+    counts = np.arange(stats.poisson(rate).ppf(0.999) + 1.0)
+    reached = stats.poisson(rate).cdf(counts)
+    before = np.append(0.0, reached[:-1])
+    layer = Circuit(Poisson(0, rate)).plan.inputs[0][1]
+    units = np.zeros(len(counts), dtype=int)
+    free = np.full((len(counts), 1), np.nan)
+    # The number that a count reaches exactly is where the inversion rounds
+    for uniform in (reached, (reached + before) / 2.0, np.minimum(before + 1e-12, reached)):
+        drawn = layer.draw(units, free, SimpleNamespace(random=lambda n, u=uniform: u))
+        np.testing.assert_array_equal(drawn[:, 0], counts)
 
 
 def test_open_intervals():

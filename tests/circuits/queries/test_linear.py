@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.polynomial.legendre import leggauss
 from numpy.testing import assert_allclose
-from scipy.stats import erlang, ks_2samp, norm
+from scipy.stats import erlang, ks_2samp, kstest, norm
 
 from skcircuits.circuits import (
     Categorical,
@@ -198,6 +198,29 @@ def test_moments_and_draws_in_three_columns():
     drawn = conditioned.sample(np.array([2000]), np.random.default_rng(0))
     assert (drawn @ [1.0, 1.0, -1.0] <= 0.5 + 1e-12).all()
     assert min(ks_2samp(drawn[:, j], kept[:, j]).pvalue for j in range(3)) > 1e-3
+
+
+@pytest.mark.parametrize("far", [0.0, 60.0])
+def test_draws_given_a_cell_of_next_to_no_density(far):
+    """At 60 standard deviations the density is e^-1800; two alternatives, 1 to 4."""
+    units = [PiecewisePolynomial(j, [0.0, 1.0], [1.0]) for j in (0, 1)]
+    circuit = Circuit(Product([*units, Gaussian(2, 0.0, 1.0)]))
+    free = np.full((1, 3), np.nan)
+    known = Evidence(np.array([[np.nan, np.nan, far]]), Box(free, free.copy()))
+    parts = [
+        (known, [LinearBound({0: 1.0, 1: 1.0}, -np.inf, 0.5)]),
+        (known, [LinearBound({0: 1.0, 1: 1.0}, 1.0, np.inf)]),
+    ]
+    linear = LinearCircuit(circuit.plan, parts)
+    assert_allclose(linear.log_mass()[0], np.log(0.125 + 0.5) + norm.logpdf(far), rtol=1e-12)
+    x, y, seen = linear.sample(np.array([4000]), np.random.default_rng(0)).T
+    assert (seen == far).all()
+    below = x + y <= 0.5
+    assert abs(below.mean() - 0.2) < 4.0 * np.sqrt(0.2 * 0.8 / 4000)
+    assert (below | (x + y >= 1.0)).all()
+    # (x + y)² is uniform in a triangle at the origin, (2 - x - y)² in one at the other corner
+    for spread in (4.0 * (x + y)[below] ** 2, (2.0 - x - y)[~below] ** 2):
+        assert kstest(spread, "uniform").pvalue > 1e-3
 
 
 def test_too_many_cells_are_refused_with_a_way_out():

@@ -66,6 +66,8 @@ def test_kernels_are_values(kernel):
         (lambda: RBF(gamma=True), "gamma=True"),
         (lambda: Hamming(scale=np.nan), "scale=nan"),
         (lambda: Polynomial(degree=0), "degree of a kernel must be a positive integer"),
+        (lambda: Polynomial(degree=1.5), "degree of a kernel must be a positive integer"),
+        (lambda: Polynomial(degree=True), "degree of a kernel must be a positive integer"),
         (lambda: Polynomial(c=-1.0), "c of a kernel must be finite and non-negative"),
         (lambda: RBF(variables=[0, 0]), "variables of a kernel must be distinct"),
         (lambda: RBF()([[np.nan]]), "Use expected_kernel_matrix for rows with NaN"),

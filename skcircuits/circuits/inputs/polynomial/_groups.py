@@ -13,7 +13,12 @@ from math import comb
 
 import numpy as np
 
-from skcircuits.circuits._policy import MANY_NUMBERS, MANY_POINTS, MAX_MASS_TABLE
+from skcircuits.circuits._policy import (
+    MANY_NUMBERS,
+    MANY_POINTS,
+    MAX_COLLISIONS,
+    MAX_MASS_TABLE,
+)
 from skcircuits.circuits.inputs.base import MIN_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial._pieces import FAR_AWAY, PieceLocator, PolynomialPieces
 from skcircuits.numerics._arrays import Rows
@@ -372,7 +377,7 @@ def distinct_numbers(x: FloatArray) -> tuple[FloatArray, IntArray]:
     owner = np.full(1 << _SLOT_BITS, np.nan)
     owner[slots] = x
     strangers = np.flatnonzero(owner[slots] != x)
-    if len(strangers) > len(x) // 8:
+    if len(strangers) > MAX_COLLISIONS * len(x):
         return np.unique(x, return_inverse=True)
     taken = np.flatnonzero(owner == owner)
     numbers = np.unique(np.concatenate([owner[taken], x[strangers]]))

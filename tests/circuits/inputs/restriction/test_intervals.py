@@ -174,6 +174,22 @@ def test_highest_points_of_polynomials(place):
         assert_allclose(np.exp(heights[row]), best, rtol=1e-6)
 
 
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_points_with_a_mass_in_a_tail_are_modes_where_they_exceed_its_density(side):
+    knots, masses, scales = [0.0, 1.0], [0.0, 0.49], [1.0, 2.0]
+    if side < 0:
+        knots, masses, scales = [-1.0, 0.0], masses[::-1], scales[::-1]
+    unit = PiecewisePolynomial(0, knots, [0.5], [9.0 * side], [0.01], masses, scales)
+    # The density falls below 0.01 at 1 + 2 log(24.5) = 7.4
+    bounds = np.array([[5.0, 20.0], [7.0, 20.0], [7.8, 20.0], [8.5, 20.0]]) * side
+    lower, upper = np.sort(bounds, axis=1).T[:, :, None]
+    known, places = restricted([unit], np.full((4, 1), NAN), lower, upper)
+    modes = known.mode(np.repeat(places, 4), np.arange(4))[:, 0]
+    assert_allclose(modes, np.array([5.0, 7.0, 9.0, 9.0]) * side)
+    heights = 0.245 * np.exp([-2.0, -3.0])
+    assert_allclose(np.exp(known.log_max()[0]), [*heights, 0.01, 0.01])
+
+
 def test_observed_cells_are_points():
     units = polynomials()
     cells = np.array([[0.3, 0.4], [-0.2, 2.0], [1.0, NAN]])
