@@ -321,7 +321,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
                 problem = replace(problem, linear_weight=1.0)
             # Where the particles start from in the coordinates of the metric.
             starts = [self._enter(metric, start) for start in starts]
-        self.preconditioner_ = metric.inverse_root @ metric.inverse_root if is_dense else None
+        self.preconditioner_ = metric.precision if is_dense else None
         if len(starts) == 1:
             state = self._run_once(problem, starts[0], seeds[0], units, metric)
         else:

@@ -15,7 +15,7 @@ common row of the Hessian, so one difference gives all their columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -101,18 +101,29 @@ class DiagonalMetric:
 
 @dataclass(frozen=True)
 class Metric:
-    """Centre m and symmetric roots: ``z = inverse_root (x - m)``, ``x = m + root z``."""
+    """Centre m, units u and symmetric roots: ``z = inverse_root ((x - m) / u)``.
+
+    The units of coordinates may differ by more than roots of one matrix could hold.
+    """
 
     center: FloatArray  # (d,)
+    units: FloatArray  # (d,)
     root: FloatArray  # (d, d)
     inverse_root: FloatArray  # (d, d)
 
     @classmethod
-    def of_precision(cls, center: FloatArray, precision: FloatArray) -> Metric:
-        """Take a positive definite matrix Q; eigenvalues below 1e-10 of the largest are raised."""
-        values, vectors = np.linalg.eigh(precision)
+    def of_precision(
+        cls, center: FloatArray, precision: FloatArray, units: FloatArray | float = 1.0
+    ) -> Metric:
+        """Take a positive definite matrix Q of coordinates in units.
+
+        In units that make its diagonal one, eigenvalues below 1e-10 of the largest are raised.
+        """
+        own = 1.0 / np.sqrt(np.diag(precision))
+        values, vectors = np.linalg.eigh(precision * np.outer(own, own))
         scales = np.sqrt(np.maximum(values, 1e-10 * values[-1]))
-        return cls(center, (vectors / scales) @ vectors.T, (vectors * scales) @ vectors.T)
+        root, inverse_root = (vectors / scales) @ vectors.T, (vectors * scales) @ vectors.T
+        return cls(center, units * own, root, inverse_root)
 
     @classmethod
     def of_particles(cls, particles: FloatArray) -> Metric:
@@ -120,49 +131,59 @@ class Metric:
         n_particles, d = particles.shape
         centered = particles - particles.mean(axis=0)
         covariance = centered.T @ centered / n_particles
-        variances = np.diag(covariance).copy()
-        variances[variances == 0] = 1.0
+        units = np.sqrt(np.diag(covariance))
+        units[units == 0] = 1.0
         shrinkage = d / (d + n_particles)
-        covariance *= 1.0 - shrinkage
-        covariance[np.diag_indices(d)] += shrinkage * variances
-        return cls.of_precision(particles.mean(axis=0), np.linalg.inv(covariance))
+        correlation = (1.0 - shrinkage) * covariance / np.outer(units, units)
+        correlation[np.diag_indices(d)] += shrinkage
+        return cls.of_precision(particles.mean(axis=0), np.linalg.inv(correlation), units)
 
     def is_concave(self, probe: HessianProbe, rng: np.random.Generator) -> bool:
         """Tell whether the log density is concave at a few draws of the Gaussian."""
         draws = self.inverse_transform(rng.standard_normal((N_HESSIANS, len(self.center))))
         scales = np.sqrt(self.variances)
         return all(
-            np.linalg.eigvalsh(self.root @ probe.mean(draw[None], scales) @ self.root)[0] > 0
+            np.linalg.eigvalsh(self.curvature(probe.mean(draw[None], scales)))[0] > 0
             for draw in draws
         )
+
+    def curvature(self, hessian: FloatArray) -> FloatArray:
+        """Give a Hessian in x as one in z."""
+        return self.root @ (hessian * np.outer(self.units, self.units)) @ self.root
 
     @property
     def condition(self) -> float:
         """Condition number of the correlation matrix."""
-        covariance = self.covariance
-        scales = np.sqrt(np.diag(covariance))
-        return float(np.linalg.cond(covariance / np.outer(scales, scales)))
+        return float(np.linalg.cond(self.correlation))
 
     @property
-    def covariance(self) -> FloatArray:
-        """Q^-1, (d, d)."""
-        return self.root @ self.root
+    def correlation(self) -> FloatArray:
+        """Q^-1 with a diagonal of one, (d, d)."""
+        covariance = self.root @ self.root
+        scales = np.sqrt(np.diag(covariance))
+        return np.asarray(covariance / np.outer(scales, scales))
+
+    @property
+    def precision(self) -> FloatArray:
+        """Q, (d, d)."""
+        return self.inverse_root @ self.inverse_root / np.outer(self.units, self.units)
 
     @property
     def variances(self) -> FloatArray:
         """Diagonal of Q^-1."""
-        return np.einsum("ij,ij->i", self.root, self.root)
+        return self.units**2 * np.einsum("ij,ij->i", self.root, self.root)
 
     def stretch(self, z: FloatArray) -> FloatArray:
         """Give displacements z as displacements x."""
-        return z @ self.root
+        return z @ self.root * self.units
 
-    # The root is symmetric.
-    pull = stretch
+    def pull(self, scores: FloatArray) -> FloatArray:
+        """Give gradients in x as gradients in z."""
+        return scores * self.units @ self.root
 
     def smooth(self, scores: FloatArray) -> FloatArray:
         """Multiply with Q^-1."""
-        return scores @ self.covariance
+        return self.stretch(self.pull(scores))
 
     def learned(self, states: FloatArray) -> CoordinateMetric:
         """Give a metric with the covariance of states, or this one where they are too few."""
@@ -172,11 +193,11 @@ class Metric:
 
     def transform(self, particles: FloatArray) -> FloatArray:
         """Give rows x as rows z."""
-        return (particles - self.center) @ self.inverse_root
+        return (particles - self.center) / self.units @ self.inverse_root
 
     def inverse_transform(self, particles: FloatArray) -> FloatArray:
         """Give rows z as rows x."""
-        return self.center + particles @ self.root
+        return self.center + self.stretch(particles)
 
 
 def fit_metric(
@@ -190,7 +211,8 @@ def fit_metric(
     noise = np.concatenate([noise, -noise])
     spread = start.std(axis=0)
     spread[spread == 0] = 1.0
-    metric = Metric(start.mean(axis=0), np.diag(spread), np.diag(1.0 / spread))
+    identity = np.eye(len(spread))
+    metric = Metric(start.mean(axis=0), spread, identity, identity)
     with np.errstate(all="ignore"):
         for iteration in range(MAX_ITER):
             blend = 1.0 if iteration == 0 else 0.5
@@ -214,14 +236,14 @@ def _newton_step(
     draws = metric.inverse_transform(noise)
     scores = np.asarray(grad_log_prob(draws)).mean(axis=0)
     scales = np.sqrt(metric.variances)
-    curvature = metric.root @ probe.mean(draws[:: len(draws) // N_HESSIANS], scales) @ metric.root
+    curvature = metric.curvature(probe.mean(draws[:: len(draws) // N_HESSIANS], scales))
     if not (np.isfinite(scores).all() and np.isfinite(curvature).all()):
         return None
     values, vectors = np.linalg.eigh(curvature)
     values = 1.0 - blend + blend * np.maximum(values, MIN_CURVATURE)
     precision = metric.inverse_root @ ((vectors * values) @ vectors.T) @ metric.inverse_root
-    renewed = Metric.of_precision(metric.center, (precision + precision.T) / 2.0)
-    step = renewed.root @ (renewed.root @ scores)
+    renewed = Metric.of_precision(metric.center, (precision + precision.T) / 2.0, metric.units)
+    step = renewed.smooth(scores)
     slope = float(scores @ step)
     length = step_length(
         lambda t: float(
@@ -230,7 +252,7 @@ def _newton_step(
         slope,
     )
     change = max(float(np.abs(values - 1.0).max()), length * np.sqrt(max(slope, 0.0)))
-    return Metric(metric.center + length * step, renewed.root, renewed.inverse_root), change
+    return replace(renewed, center=metric.center + length * step), change
 
 
 def draws_at(metric: Metric, noise: FloatArray, shift: FloatArray) -> FloatArray:
@@ -272,12 +294,12 @@ def _ascend(
     scales = np.sqrt(metric.variances)
     for _ in range(MAX_CLIMB):
         score = np.asarray(grad_log_prob(point[None]))[0]
-        curvature = metric.root @ probe.mean(point[None], scales) @ metric.root
+        curvature = metric.curvature(probe.mean(point[None], scales))
         if not (np.isfinite(score).all() and np.isfinite(curvature).all()):
             return None
         values, vectors = np.linalg.eigh(curvature)
-        along = vectors.T @ (metric.root @ score)
-        step = metric.root @ (vectors @ (along / np.maximum(np.abs(values), 1e-3)))
+        along = vectors.T @ metric.pull(score)
+        step = metric.stretch(vectors @ (along / np.maximum(np.abs(values), 1e-3)))
         slope = float(score @ step)
         if slope < 1e-6:
             return point if values[0] > 0 else None

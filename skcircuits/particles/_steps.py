@@ -185,16 +185,14 @@ def preconditioned_field(
 
 def _closest(metric: Metric, n_seen: int) -> list[np.ndarray]:
     """Give the coordinates of greatest absolute correlation with each, itself left out."""
-    covariance = metric.covariance
-    scales = np.sqrt(np.diag(covariance))
-    correlation = np.abs(covariance / np.outer(scales, scales))
+    correlation = np.abs(metric.correlation)
     np.fill_diagonal(correlation, np.inf)
     return list(np.argsort(-correlation, axis=1, kind="stable")[:, 1:n_seen])
 
 
 def dependence_graph(probe: HessianProbe, metric: Metric, start: FloatArray) -> Neighborhoods:
     """Read who depends on whom off the Hessians at a few points."""
-    scales = np.sqrt(np.diag(metric.covariance))
+    scales = np.sqrt(metric.variances)
     points = metric.inverse_transform(start[:3])
     strength = sum(np.abs(probe.mean(point[None], scales)) for point in points)
     strength = np.asarray(strength) * np.outer(scales, scales)

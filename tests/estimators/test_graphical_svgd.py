@@ -452,6 +452,29 @@ def long_range_fields():
         yield GaussianMRF(np.diag(ends) - correlation * links, np.zeros(100))
 
 
+class CorrelatedUnits:
+    """Normal numbers whose units lie up to eight orders of magnitude apart, and correlations."""
+
+    units = np.logspace(-4, 4, 9)
+    mean = 3.0 * units
+    correlation = 0.6 ** np.abs(np.subtract.outer(np.arange(9.0), np.arange(9.0)))
+    neighbors = tuple(np.delete(np.arange(9), i) for i in range(9))
+
+    def grad_log_prob(self, X):
+        return np.linalg.solve(self.correlation, (self.mean - X).T / self.units[:, None]).T / (
+            self.units
+        )
+
+
+def test_units_of_coordinates_may_differ_by_any_factor(recwarn):
+    target = CorrelatedUnits()
+    particles = GraphicalSVGDSampler(target=target, random_state=0).fit().particles_
+    np.testing.assert_allclose(particles.var(axis=0) / target.units**2, 1.0, atol=0.1)
+    np.testing.assert_allclose(particles.mean(axis=0) / target.units, 3.0, atol=0.1)
+    np.testing.assert_allclose(np.corrcoef(particles.T), target.correlation, atol=0.1)
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize("field", list(long_range_fields()), ids=["chain", "grid", "ar.9", "ar.99"])
 def test_variances_of_long_range_fields_are_right(field):
     with warnings.catch_warnings():

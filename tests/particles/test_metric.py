@@ -82,7 +82,7 @@ def test_the_metric_of_a_gaussian_is_its_precision():
     start = np.random.default_rng(0).normal(size=(50, 30))
     metric = fit_metric(chain.grad_log_prob, probe_of(chain, 30), start, np.random.default_rng(1))
     np.testing.assert_allclose(metric.center, 5.0, atol=0.05)
-    np.testing.assert_allclose(metric.covariance, chain.covariance_, rtol=0.1)
+    np.testing.assert_allclose(np.linalg.inv(metric.precision), chain.covariance_, rtol=0.1)
     np.testing.assert_allclose(metric.inverse_transform(metric.transform(start)), start)
 
 
@@ -91,7 +91,7 @@ def test_the_metric_of_a_skewed_target_averages_its_curvature():
     start = np.zeros((20, 3)) + np.linspace(-1, 1, 20)[:, None]
     metric = fit_metric(target.grad_log_prob, probe_of(target, 3), start, np.random.default_rng(0))
     # E[e^x] = 3 under N(m, 1/3): the curvature is 3, the mean log 3 - 1/6 (the mode is log 3).
-    np.testing.assert_allclose(np.diag(metric.covariance), 1 / 3, rtol=0.3)
+    np.testing.assert_allclose(np.diag(np.linalg.inv(metric.precision)), 1 / 3, rtol=0.3)
     np.testing.assert_allclose(metric.center, np.log(3) - 1 / 6, atol=0.15)
 
 
@@ -116,9 +116,9 @@ def test_few_particles_shrink_their_covariance():
     particles = np.random.default_rng(0).normal(size=(5, 20)) * np.arange(1, 21)
     particles[:, 3] = 7.0
     metric = Metric.of_particles(particles)
-    assert np.linalg.eigvalsh(metric.covariance)[0] > 0
+    assert np.linalg.eigvalsh(np.linalg.inv(metric.precision))[0] > 0
     np.testing.assert_allclose(
-        np.delete(np.diag(metric.covariance), 3), np.delete(particles.var(axis=0), 3), rtol=1e-6
+        np.delete(np.diag(np.linalg.inv(metric.precision)), 3), np.delete(particles.var(axis=0), 3), rtol=1e-6
     )
 
 
