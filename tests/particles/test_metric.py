@@ -118,7 +118,9 @@ def test_few_particles_shrink_their_covariance():
     metric = Metric.of_particles(particles)
     assert np.linalg.eigvalsh(np.linalg.inv(metric.precision))[0] > 0
     np.testing.assert_allclose(
-        np.delete(np.diag(np.linalg.inv(metric.precision)), 3), np.delete(particles.var(axis=0), 3), rtol=1e-6
+        np.delete(np.diag(np.linalg.inv(metric.precision)), 3),
+        np.delete(particles.var(axis=0), 3),
+        rtol=1e-6,
     )
 
 
