@@ -363,7 +363,7 @@ def main():
     data_file, report = options.work_dir / "coverage", options.work_dir / "tests.txt"
     if not data_file.exists():
         packages = [f"--cov={package}" for package in PACKAGES]
-        command = ["-m", "pytest", "-q", *packages, "--cov-branch", "--cov-context=test", *TESTS]
+        command = ["-m", "pytest", "-q", *packages, "--cov-context=test", *TESTS]
         command += ["--durations=0", "--durations-min=0.02"]
         environment = {**os.environ, "COVERAGE_FILE": str(data_file)}
         subprocess.run(

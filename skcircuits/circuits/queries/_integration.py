@@ -107,7 +107,7 @@ class Triangles:
         # The polynomials through the nodes of u, one for each node of v, at the drawn u
         points, _ = leggauss(N_TRIANGLE_NODES)
         degrees = np.arange(N_TRIANGLE_NODES)
-        basis = legvander(points, N_TRIANGLE_NODES - 1) * (2 * degrees + 1) / 2.0
+        basis = legvander(points, N_TRIANGLE_NODES - 1) * (2 * degrees + 1)
         # Masses hold the weights of the nodes: Legendre coefficients are sums of them
         at_drawn = legvander(2.0 * u - 1.0, N_TRIANGLE_NODES - 1) @ basis.T  # (n, nodes of u)
         given = np.einsum("nu,nuv->nv", at_drawn, tables[own])

@@ -2,12 +2,13 @@
 
 from itertools import product
 from math import factorial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.polynomial.legendre import leggauss
 from numpy.testing import assert_allclose
-from scipy.stats import erlang, ks_2samp, kstest, norm
+from scipy.stats import chisquare, erlang, ks_2samp, kstest, norm
 
 from skcircuits.circuits import (
     Categorical,
@@ -19,7 +20,14 @@ from skcircuits.circuits import (
     Sum,
 )
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._integration import cut_plane
+from skcircuits.circuits.queries._integration import (
+    Atoms,
+    Panels,
+    Rules,
+    Triangles,
+    cut_plane,
+    draw_from_nodes,
+)
 from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
 from skcircuits.circuits.queries._restricted import Evidence
 from skcircuits.exceptions import CircuitPropertyError
@@ -241,6 +249,66 @@ def test_lines_cut_cells_into_triangles():
     # No line passes the interior of a triangle
     ends = corners @ lines[:, :2].T - lines[:, 2]
     assert not ((ends.max(axis=1) > 1e-9) & (ends.min(axis=1) < -1e-9)).any()
+
+
+def test_points_are_drawn_from_the_polynomial_through_the_nodes():
+    points, weights = leggauss(6)
+    x, uniform = (points + 1.0) / 2.0, (np.arange(50) + 0.5) / 50
+    powers = np.array([0, 1, 2, 5])[:, None]
+    masses = np.repeat(weights * (powers + 1) * x**powers, 50, axis=0)
+    drawn = draw_from_nodes(masses, SimpleNamespace(random=lambda n: np.tile(uniform, 4)))
+    assert_allclose(drawn.reshape(4, 50), uniform ** (1.0 / (powers + 1)), rtol=1e-12)
+
+
+def test_rules_integrate_and_draw_polynomials():
+    """Two triangles beside each other, a line of two panels, and three points, together."""
+    corners = np.array([[[0, 0], [1, 0], [0, 1]], [[3, 1], [1, 0], [1, 3]]], dtype=float)
+    triangles = Triangles(corners, (np.empty(0), np.empty(0)))
+    for i, j in ((0, 0), (3, 4), (9, 2), (0, 21)):
+        own = triangles.weights[:144] @ np.prod(triangles.nodes[:144] ** [i, j], axis=1)
+        assert_allclose(own, factorial(i) * factorial(j) / factorial(i + j + 2), rtol=1e-12)
+    assert_allclose(triangles.weights[144:].sum(), 3.0, rtol=1e-12)
+    panels = Panels(np.array([0.0, 0.5, 2.0]), np.empty(0), [np.nan, 5.0])
+    assert (panels.nodes[:, 1] == 5.0).all()
+    for power in (0, 3, 31):
+        found = panels.weights @ panels.nodes[:, 0] ** power
+        assert_allclose(found, 2.0 ** (power + 1) / (power + 1), rtol=1e-12)
+    atoms = Atoms(np.array([[7.0, 0.0], [8.0, 1.0], [9.0, 2.0]]))
+    rules = Rules([triangles, panels, atoms])
+    n = 20_000
+    # x² y on the triangles, x on the panels, and masses of 1, 2 and 3
+    masses = rules.weights * np.concatenate(
+        [np.prod(triangles.nodes ** [2, 1], axis=1), panels.nodes[:, 0], [1.0, 2.0, 3.0]]
+    )
+    drawn = rules.draw(masses, n, np.random.default_rng(0))
+    own = [drawn[:, 0] <= 3.0, drawn[:, 1] == 5.0, drawn[:, 0] >= 7.0]
+    own[0] &= ~own[1]
+    for where, part in zip(own, np.split(masses, [288, 320])):
+        share = part.sum() / masses.sum()
+        assert abs(where.mean() - share) < 4.0 * np.sqrt(share * (1.0 - share) / n)
+    assert kstest(drawn[own[1], 0] ** 2 / 4.0, "uniform").pvalue > 1e-3
+    expected = np.array([1.0, 2.0, 3.0]) / 6.0 * own[2].sum()
+    counts = (drawn[own[2], 0, None] == [7.0, 8.0, 9.0]).sum(axis=0)
+    assert chisquare(counts, expected).pvalue > 1e-3
+    inside = drawn[own[0]]
+    first = inside.sum(axis=1) <= 1.0
+    for where, nodes in ((first, slice(0, 144)), (~first, slice(144, 288))):
+        mass, points = masses[nodes], triangles.nodes[nodes]
+        mass, found = mass / masses[:288].sum(), inside[where]
+        assert abs(where.mean() - mass.sum()) < 4.0 * np.sqrt(mass.sum() / len(inside))
+        for i, j in ((1, 0), (0, 1), (2, 0), (0, 2), (1, 1), (3, 0), (0, 4)):
+            mean = mass @ np.prod(points ** [i, j], axis=1) / mass.sum()
+            values = np.prod(found ** [i, j], axis=1)
+            assert abs(values.mean() - mean) < 4.0 * values.std() / np.sqrt(len(values))
+
+
+def test_nodes_keep_off_points_with_a_mass():
+    edges = np.array([0.0, 1.0])
+    nodes = Panels(edges, np.empty(0), [np.nan]).nodes[:, 0]
+    moved = Panels(edges, nodes[3:5], [np.nan]).nodes[:, 0]
+    assert not np.isin(moved, nodes[3:5]).any()
+    assert_allclose(moved, nodes, rtol=1e-15)
+    assert (np.delete(moved, [3, 4]) == np.delete(nodes, [3, 4])).all()
 
 
 def test_gaussians_in_three_columns():

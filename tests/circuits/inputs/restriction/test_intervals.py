@@ -152,6 +152,27 @@ def test_draws_of_polynomials(place):
 
 
 @pytest.mark.parametrize("place", range(6))
+def test_draws_of_polynomials_invert_the_cumulative_distribution(place):
+    """From left to right over the density, then over the points with a mass."""
+    units = polynomials()
+    known, places = restricted(units, CELLS, LOWER, UPPER)
+    unit, own, n = units[place], places[place], 30
+    reference, uniform = Reference(unit), Grid().random(n)
+    for row, bounds in enumerate(zip(np.array(LOWER), np.array(UPPER))):
+        low, high = ends_of(*(bound[unit.variable] for bound in bounds))
+        drawn = known.draw(np.full(n, own), np.full(n, row), Grid())[:, 0]
+        inside = (unit.atoms >= low) & (unit.atoms <= high)
+        atoms, massive = unit.atoms[inside], unit.atom_masses[inside]
+        target = uniform * reference.mass(low, high)
+        beyond = target - (reference.mass(low, high) - massive.sum())
+        is_atom = beyond > 0.0
+        below = [reference.mass(low, x) - massive @ (atoms <= x) for x in drawn[~is_atom]]
+        assert_allclose(below, target[~is_atom], rtol=1e-10, atol=1e-13)
+        expected = np.searchsorted(np.cumsum(massive), beyond[is_atom])
+        assert (drawn[is_atom] == atoms[expected]).all()
+
+
+@pytest.mark.parametrize("place", range(6))
 def test_highest_points_of_polynomials(place):
     units = polynomials()
     known, places = restricted(units, CELLS, LOWER, UPPER)
