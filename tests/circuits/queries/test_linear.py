@@ -29,7 +29,7 @@ from skcircuits.circuits.queries._integration import (
     draw_from_nodes,
 )
 from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
-from skcircuits.circuits.queries._restricted import Evidence
+from skcircuits.circuits.queries._restricted import Evidence, Feature
 from skcircuits.exceptions import CircuitPropertyError
 
 
@@ -102,14 +102,15 @@ def test_histograms_in_two_columns(normal, end):
     assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
 
 
+def number_of_cluster(k, variable):
+    return PiecewisePolynomial(variable, [0.0, 1.0 + k, 3.0], [0.3, 0.2, 0.5 * k, 0.5 * (1 - k)])
+
+
 def labelled_mixture():
     """Two clusters of two numbers, a label, and a column that no comparison is about."""
     parts = []
     for k in range(2):
-        numbers = [
-            PiecewisePolynomial(j, [0.0, 1.0 + k, 3.0], [0.3, 0.2, 0.5 * k, 0.5 * (1 - k)])
-            for j in range(2)
-        ]
+        numbers = [number_of_cluster(k, j) for j in range(2)]
         parts.append(Product([*numbers, Categorical(2, [0.9 - 0.6 * k, 0.1 + 0.6 * k])]))
     return Circuit(Sum(parts, weights=[0.3, 0.7]))
 
@@ -136,6 +137,46 @@ def test_answers_given_alternatives_in_two_columns():
     assert min(ks_2samp(drawn[:, j], kept[:, j]).pvalue for j in range(2)) > 1e-3
     with pytest.raises(CircuitPropertyError, match="one joint Gaussian for a most probable row"):
         conditioned.mpe()
+
+
+@pytest.mark.parametrize("slope", [1.0, -0.7])
+def test_answers_given_alternatives_are_exact(slope):
+    """Two bands of x + slope y, against integrals over x of integrals over y."""
+    bands = [(-3.0, 1.0), (1.7, 2.4)]
+    circuit, free = labelled_mixture(), np.full((1, 3), np.nan)
+    known = Evidence(free.copy(), Box(free.copy(), free.copy()))
+    alternatives = [(known, [LinearBound({0: 1.0, 1: slope}, *ends)]) for ends in bands]
+    conditioned = LinearCircuit(circuit.plan, alternatives)
+    # Each component's densities are polynomials between 0, 1, 2 and 3
+    densities = [Circuit(number_of_cluster(k, 0)) for k in range(2)]
+    marks = np.array([0.0, 1.0, 2.0, 3.0])
+    ends = np.concatenate([marks, *(end - slope * marks for band in bands for end in band)])
+    edges = np.unique(np.clip(ends, 0.0, 3.0))
+    nodes, weights = leggauss(8)
+    x = (edges[:-1, None] + np.diff(edges)[:, None] * (nodes + 1) / 2).ravel()
+    dx = (np.diff(edges)[:, None] * weights / 2).ravel()
+    moments = np.zeros((2, 6))  # of 1, x, y, x², y², x y, under each component
+    for (low, high), place in product(bands, range(3)):
+        first, last = np.sort([(low - x) / slope, (high - x) / slope], axis=0)
+        first, last = np.clip([first, last], marks[place], marks[place + 1])[:, :, None]
+        y = first + (last - first) * (nodes + 1) / 2
+        dxdy = dx[:, None] * (last - first) * weights / 2
+        for k, own in enumerate(densities):
+            at_x, at_y = (np.exp(own.log_prob(z.reshape(-1, 1))).reshape(z.shape) for z in (x, y))
+            mass = dxdy * at_x[:, None] * at_y
+            for of, powers in enumerate(((0, 0), (1, 0), (0, 1), (2, 0), (0, 2), (1, 1))):
+                moments[k, of] += (mass * x[:, None] ** powers[0] * y ** powers[1]).sum()
+    masses = moments[:, 0] * [0.3, 0.7]
+    assert_allclose(np.exp(conditioned.log_mass()[0]), masses.sum(), rtol=1e-9)
+    share = masses[1] / masses.sum() * np.array([-0.6, 0.6]) + [0.9, 0.1]
+    assert_allclose(conditioned.state_probabilities()[2][0], share, rtol=1e-9)
+    _, ex, ey, exx, eyy, exy = np.array([0.3, 0.7]) @ moments / masses.sum()
+    mean, variance = (values[0] for values in conditioned.moments())
+    assert_allclose(mean, [ex, ey, share[1]], rtol=1e-9)
+    assert_allclose(variance, [exx - ex**2, eyy - ey**2, share[0] * share[1]], rtol=1e-8)
+    covariance = conditioned.covariance([Feature(1), Feature(0), Feature(2)])[0]
+    assert_allclose(np.diag(covariance), variance[[1, 0, 2]], rtol=1e-8)
+    assert_allclose(covariance[[0, 1], [1, 0]], exy - ex * ey, rtol=1e-8)
 
 
 @pytest.mark.parametrize("powers", [(0, 0, 0), (3, 0, 1), (6, 6, 6), (2, 5, 3)])
