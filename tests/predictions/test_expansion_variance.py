@@ -115,6 +115,26 @@ def test_what_is_left_out_is_bounded_by_the_tolerance(monkeypatch):
         assert (np.abs(found - exact) <= tolerance * exact + 1e-12).all()
 
 
+@pytest.mark.parametrize("gamma", [0.02, 0.1])
+@pytest.mark.parametrize("with_categories", [False, True])
+def test_blocks_of_products_change_nothing(monkeypatch, gamma, with_categories):
+    circuit = mixture(with_categories)
+    X, points = circuit.sample(25, random_state=3), circuit.sample(300, random_state=4)
+    X[np.random.default_rng(5).random(X.shape) < 0.6] = np.nan
+    coefficients = np.random.default_rng(6).normal(size=300)
+    kernel = RBF(gamma, variables=[0, 1, 2, 3])
+    if with_categories:
+        kernel = kernel * Hamming(1.5, variables=[4])
+    found = []
+    for waste in (-1, 10, 10**9):  # from a block for each function to one for all
+        _mercer._halves.cache_clear()
+        monkeypatch.setattr(_mercer, "WASTE", waste)
+        arguments = {"circuit": circuit, "kernel": kernel}
+        found.append(expansion_variance(X, points, coefficients, **arguments))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-11)
+    np.testing.assert_allclose(found[0], found[2], rtol=1e-11)
+
+
 def test_support_points_with_missing_cells_are_estimated():
     circuit = RandomCircuit(3, [2, 3, 2], zeros=0.0).circuit()
     rng = np.random.default_rng(0)

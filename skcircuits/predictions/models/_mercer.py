@@ -15,10 +15,11 @@ direction, whose eigenfunctions are those of a small matrix.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from math import factorial, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -40,11 +41,13 @@ MAX_ORDERS = 40  # of one direction: narrower kernels go by pairs of points
 ORDERS = np.arange(float(MAX_ORDERS))
 LOG_FACTORIALS = gammaln(ORDERS + 1.0)
 FEW_POINTS = 256  # whose pairs cost little, and leave nothing out
-# Rows that share their eigenfunctions; these stay in the cache at some points
-BATCH_ROWS = 2
-BATCH_BYTES = 2**20
-# Nanoseconds per point of a product of eigenfunctions, of an eigenfunction, and of a pair
-PRODUCT_COST, FUNCTION_COST, PAIR_COST = 0.06, 0.8, 1.6
+# Eigenfunctions of rows that share them stay near the cache
+BATCH_BYTES = 2**22
+# Nanoseconds per point of an eigenfunction of a half with its products, and of a pair
+FUNCTION_COST, PAIR_COST = 2.0, 1.6
+
+# Products of eigenfunctions that take the time of another call of the matrix product
+WASTE = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +272,7 @@ class _Part:
     def linear_moments(self, k: int) -> tuple[FloatArray, FloatArray]:
         """E f, and the variance of the best linear approximation of f, shape (n,) each."""
         means, least = np.zeros((2, len(self.rows)))
-        n_rows = self._batch_size(2 * self.directions.offsets.shape[2] + 2)
+        n_rows = self._batch_size(self.directions.offsets.shape[2])
         for batch in row_slices(len(self.rows), n_rows):
             rows = np.arange(batch.start, batch.stop)
             s = self.directions.spectrum_of(k, rows)
@@ -294,27 +297,31 @@ class _Part:
         spectrum, n_points = self.directions.spectrum_of(k, chosen), self.logs.shape[1]
         relative = log_thresholds - np.log(spectrum.first).sum(axis=1)
         relative -= sum(np.log(values[0]) for values, _ in spectra)
-        decays = np.minimum(np.log(spectrum.decay), SLOWEST)
-        labels = tuple(tuple(np.log(values / values[0]).tolist()) for values, _ in spectra)
+        costs = -np.minimum(np.log(spectrum.decay), SLOWEST)
+        labels = tuple(tuple(np.log(values[0] / values).tolist()) for values, _ in spectra)
         result, is_exact = np.zeros(len(chosen)), np.zeros(len(chosen), dtype=bool)
         left = np.flatnonzero(relative < 0.0)
         # Rows with equally many eigenfunctions go together
-        counts = np.log1p(relative[left, None] / decays[left]).sum(axis=1)
-        left = left[np.argsort(counts, kind="stable")]
-        for batch in row_slices(len(left), BATCH_ROWS):
-            own = left[batch]
-            # Rounded outwards, as many batches then find their products in the cache
-            log_decays = tuple((np.ceil(decays[own].max(axis=0) * 8.0) / 8.0).tolist())
-            threshold = float(np.floor(relative[own].min() * 4.0) / 4.0)
-            halves = _halves(log_decays, labels, threshold, n_points)
+        counts = 0.5 * np.log1p(-relative[left, None] / costs[left]).sum(axis=1)
+        left, counts = left[np.argsort(counts, kind="stable")], np.sort(counts)
+        start = 0
+        while start < len(left):
+            own = left[start : start + self._batch_size(2.0 * float(np.exp(counts[start])))]
+            start += len(own)
+            # Rounded outwards, as some batches then find their products in the cache
+            edges = tuple((np.floor(costs[own].min(axis=0) * 8.0) / 8.0).tolist())
+            size = float(np.ceil(-relative[own].min() * 4.0) / 4.0)
+            halves = _halves(edges, labels, size, n_points)
             if halves is None:
                 result[own], is_exact[own] = self._by_pairs(k, chosen[own]), True
             else:
                 result[own] = self._by_eigenfunctions(k, chosen[own], halves, spectra)
         return result, is_exact
 
-    def _batch_size(self, n_functions: int) -> int:
-        return max(1, BATCH_BYTES // (8 * self.logs.shape[1] * n_functions))
+    def _batch_size(self, n_functions: float) -> int:
+        """Rows with so many functions, beside their coordinates, that stay near the cache."""
+        n_arrays = n_functions + self.directions.offsets.shape[2] + 4.0
+        return max(1, int(BATCH_BYTES / (8.0 * self.logs.shape[1] * n_arrays)))
 
     def _weights(
         self, rows: IntArray, xi: FloatArray, factors: FloatArray, points: slice = slice(None)
@@ -330,32 +337,34 @@ class _Part:
         self,
         k: int,
         rows: IntArray,
-        halves: tuple[_Half, _Half],
+        halves: _Halves,
         spectra: list[tuple[FloatArray, FloatArray]],
     ) -> FloatArray:
         """Sum λ_β <f, e_β>² over products of the functions of two halves of the directions."""
         spectrum = self.directions.spectrum_of(k, rows)
         moments = self._moments(k, rows, halves, spectrum, spectra)
-        first, second = halves
+        first, second = halves.both
         sums = first.from_powers @ moments @ second.from_powers.T
+        np.square(sums, out=sums)
+        sums *= halves.within
         log_values = [np.log(values) for values, _ in spectra]
-        own, other = (half.eigenvalues(np.log(spectrum.decay), log_values) for half in halves)
-        found = np.einsum("np,npq,nq->n", own, np.square(sums), other)
+        own, other = (half.eigenvalues(np.log(spectrum.decay), log_values) for half in halves.both)
+        found = (own[:, None] @ sums @ other[:, :, None])[:, 0, 0]
         return np.asarray((spectrum.first * spectrum.stretch).prod(axis=1) * found)
 
     def _moments(
         self,
         k: int,
         rows: IntArray,
-        halves: tuple[_Half, _Half],
+        halves: _Halves,
         spectrum: _Spectrum,
         spectra: list[tuple[FloatArray, FloatArray]],
     ) -> FloatArray:
         """Weighted sums over all points of products of powers of ξ, shape (b, p, q)."""
-        sizes = [len(half.logs) for half in halves]
+        sizes = [len(half.costs) for half in halves.both]
         result = np.zeros((len(rows), *sizes))
         n_arrays = sum(sizes) + spectrum.decay.shape[1] + 4
-        n_points = max(1024, BATCH_BYTES // (8 * len(rows) * n_arrays))
+        n_points = max(1024, 2 * BATCH_BYTES // (8 * len(rows) * n_arrays))
         root = np.sqrt(spectrum.decay)[:, :, None]
         for points in row_slices(self.logs.shape[1], n_points):
             xi = self.directions.coordinates(k, rows, self.expansion.numbers[:, points])
@@ -367,9 +376,11 @@ class _Part:
             ]
             first, second = (
                 half.products(start, xi, tables)
-                for half, start in zip(halves, (weights, np.ones_like(weights)))
+                for half, start in zip(halves.both, (np.ones_like(weights), weights))
             )
-            result += first.transpose(1, 0, 2) @ second.transpose(1, 2, 0)
+            left, right = first.transpose(1, 0, 2), second.transpose(1, 2, 0)
+            for block, stop in halves.blocks:
+                result[:, block, :stop] += left[:, block] @ right[:, :, :stop]
         return result
 
     def _by_pairs(self, k: int, rows: IntArray) -> FloatArray:
@@ -405,80 +416,91 @@ def _hermite_from_powers() -> FloatArray:
     return result
 
 
-HERMITE = _hermite_from_powers()
+HERMITE, IDENTITY = _hermite_from_powers(), np.eye(MAX_ORDERS)
 
 
 class _Half(NamedTuple):
     """Products of functions of some directions: powers of a number, functions of a category.
 
-    ``logs`` (p,) are those of their eigenvalues relative to the first, ``powers`` (p, n) their
-    orders in each of ``directions``, of which the first ``n_numbers`` of all are numbers.
-    ``steps`` has for each direction triples of an order from one on, a run of products that it
-    multiplies, and where these go. ``from_powers`` (p, p) turns products of powers of
-    t = ξ / sqrt(decay) into products of Hermite polynomials.
+    ``costs`` (p,) are minus the logs of their eigenvalues relative to the first, ``powers`` (p, n)
+    their orders in each of ``directions``, of which the first ``n_numbers`` of all are numbers.
+    ``steps`` multiply some functions by one of a direction and an order, and put them in a place.
+    ``log_norms`` (p,) are those of the squares of what powers stand for. ``from_powers`` (p, p)
+    turns products of powers of t = ξ / sqrt(decay) into products of Hermite polynomials.
     """
 
     n_numbers: int
-    logs: FloatArray
+    costs: FloatArray
     powers: IntArray
     directions: list[int]
-    steps: list[list[tuple[int, slice, slice]]]
+    steps: list[tuple[int, int, slice, slice]]
+    log_norms: FloatArray
     from_powers: FloatArray
 
     @classmethod
     def of(
-        cls, directions: list[int], levels: list[FloatArray], n_numbers: int, log_threshold: float
+        cls, directions: list[int], levels: list[list[float]], n_numbers: int, size: float
     ) -> _Half:
-        """Multiply the functions of directions; what is below the threshold is left out."""
-        nothing = np.zeros((1, 0), dtype=np.intp)
-        half = cls(n_numbers, np.zeros(1), nothing, [], [], np.ones((1, 1)))
-        for direction in directions:
-            half = half._with_direction(direction, levels[direction], log_threshold)
-        return half
-
-    def _with_direction(self, direction: int, levels: FloatArray, log_threshold: float) -> _Half:
-        orders, parents = np.nonzero(levels[:, None] + self.logs > log_threshold)
-        breaks = (np.diff(parents) != 1) | (np.diff(orders) != 0)
-        bounds = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(orders)]
-        order_of, parent_of = orders.tolist(), parents.tolist()
-        steps = [
-            (order_of[i], slice(parent_of[i], parent_of[i] + j - i), slice(i, j))
-            for i, j in pairwise(bounds)
-            if order_of[i] > 0  # products of the first function stay where they are
-        ]
-        table = HERMITE if direction < self.n_numbers else np.eye(len(levels))
-        return _Half(
-            self.n_numbers,
-            levels[orders] + self.logs[parents],
-            np.column_stack([self.powers[parents], orders]),
-            [*self.directions, direction],
-            [*self.steps, steps],
-            self.from_powers[parents[:, None], parents] * table[orders[:, None], orders],
-        )
+        """Multiply the functions of directions; what costs as much as the size is left out."""
+        inner = levels[directions[0]] if directions else [0.0]
+        stop = bisect_left(inner, size)
+        # Runs of functions whose costs ascend: their start, stop and least cost, and their orders
+        runs, orders, steps = [(0, stop, 0.0)], [[0] * len(directions)], []
+        for place, direction in enumerate(directions):
+            is_number, n_parents = direction < n_numbers, stop
+            if place == 0:
+                for i in range(1, stop):
+                    source = i - 1 if is_number else 0
+                    steps.append((direction, i, slice(source, source + 1), slice(i, i + 1)))
+                n_parents = 1
+            else:
+                sources = [(start, cost, own) for (start, _, cost), own in zip(runs, orders)]
+                for i, level in enumerate(levels[direction][1:], 1):
+                    follow = []
+                    for source, cost, parent in sources:
+                        n = bisect_left(inner, size - level - cost)
+                        if n:
+                            own = [*parent[:place], i, *parent[place + 1 :]]
+                            there = slice(stop, stop + n)
+                            steps.append((direction, i, slice(source, source + n), there))
+                            follow.append((stop if is_number else source, cost, parent))
+                            runs.append((stop, stop + n, cost + level))
+                            orders.append(own)
+                            stop += n
+                    sources = follow
+            if not is_number:
+                steps.append((direction, 0, slice(0, n_parents), slice(0, n_parents)))
+        starts, stops, costs = np.array(runs).T
+        lengths = (stops - starts).astype(np.intp)
+        powers = np.repeat(np.array(orders, dtype=np.intp), lengths, axis=0)
+        if directions:
+            powers[:, 0] = np.arange(stop) - np.repeat(starts, lengths)
+        along = np.array(inner)[powers[:, 0] if directions else [0]]
+        numbers = [place for place, direction in enumerate(directions) if direction < n_numbers]
+        log_norms = (np.log(2.0) * powers - LOG_FACTORIALS[powers])[:, numbers].sum(axis=1)
+        tables = [HERMITE if j < n_numbers else IDENTITY for j in directions]
+        from_powers = np.ones((len(runs), len(runs)))
+        for table, own in zip(tables[1:], np.array(orders, dtype=np.intp).T[1:]):
+            from_powers *= table[own[:, None], own]
+        from_powers = np.repeat(np.repeat(from_powers, lengths, axis=0), lengths, axis=1)
+        if directions:
+            from_powers *= tables[0][powers[:, :1], powers[:, 0]]
+        costs = np.repeat(costs, lengths) + along
+        return cls(n_numbers, costs, powers, directions, steps, log_norms, from_powers)
 
     def products(self, start: FloatArray, t: FloatArray, tables: list[FloatArray]) -> FloatArray:
         """Multiply `start` (b, m) by powers of t (b, r, m) and functions of categories: (p, b, m).
 
         ``tables``: per category its functions at the points, shape (S, 1, m).
         """
-        result = np.empty((len(self.logs), *start.shape))
+        result = np.empty((len(self.costs), *start.shape))
         result[0] = start
-        for direction, steps in zip(self.directions, self.steps):
-            n_parents = steps[0][2].start if steps else 1
-            if direction >= self.n_numbers:
-                own = tables[direction - self.n_numbers]
-                for order, parents, place in steps:
-                    np.multiply(result[parents], own[order], out=result[place])
-                result[:n_parents] *= own[0]
-            elif n_parents == 1:
-                for _, _, place in steps:
-                    np.multiply(result[place.start - 1], t[:, direction], out=result[place.start])
+        for direction, order, source, place in self.steps:
+            if direction < self.n_numbers:
+                np.multiply(result[source], t[:, direction], out=result[place])
             else:
-                power = t[:, direction]
-                for i, (order, parents, place) in enumerate(steps):
-                    if i > 0 and order > steps[i - 1][0]:
-                        power = power * t[:, direction]
-                    np.multiply(result[parents], power, out=result[place])
+                own = tables[direction - self.n_numbers][order]
+                np.multiply(result[source], own, out=result[place])
         return result
 
     def eigenvalues(self, log_decays: FloatArray, log_values: list[FloatArray]) -> FloatArray:
@@ -486,55 +508,71 @@ class _Half(NamedTuple):
 
         Those of numbers are relative to that of a constant.
         """
-        result = np.zeros((len(log_decays), len(self.logs)))
-        for direction, power in zip(self.directions, self.powers.T):
-            if direction < self.n_numbers:
-                result += (np.log(2.0) + 2.0 * log_decays[:, direction, None]) * power
-                result -= LOG_FACTORIALS[power]
-            else:
-                result += log_values[direction - self.n_numbers][power]
+        numbers = [j for j in self.directions if j < self.n_numbers]
+        result = 2.0 * log_decays[:, numbers] @ self.powers[:, : len(numbers)].T + self.log_norms
+        for direction, power in zip(self.directions[len(numbers) :], self.powers.T[len(numbers) :]):
+            result += log_values[direction - self.n_numbers][power]
         return np.exp(result)
+
+
+class _Halves(NamedTuple):
+    """Products of the functions of two halves whose eigenvalues are not left out.
+
+    ``blocks``: slices of the first half and how many functions of the second each takes;
+    ``within`` (p, q): one for these products, zero for others.
+    """
+
+    both: tuple[_Half, _Half]
+    blocks: list[tuple[slice, int]]
+    within: FloatArray
 
 
 @lru_cache(maxsize=4096)
 def _halves(
-    log_decays: tuple[float, ...],
-    log_values: tuple[tuple[float, ...], ...],
-    log_threshold: float,
-    n_points: int,
-) -> tuple[_Half, _Half] | None:
+    edges: tuple[float, ...], labels: tuple[tuple[float, ...], ...], size: float, n_points: int
+) -> _Halves | None:
     """Divide the directions so that products cost least; None where pairs of points cost less.
 
-    ``log_decays`` (r,) are those of the numbers, ``log_values`` logs of eigenvalues of categories.
+    ``edges`` (r,) are the costs of the first powers of numbers, ``labels`` those of categories.
     """
-    levels = [ORDERS * decay for decay in log_decays]
-    if n_points <= FEW_POINTS or any(level[-1] > log_threshold for level in levels):
+    if n_points <= FEW_POINTS or any((MAX_ORDERS - 1) * edge < size for edge in edges):
         return None
-    levels += [np.array(values) for values in log_values]
-    counts = [int((level > log_threshold).sum()) for level in levels]
-    edges = np.array([-decay for decay in log_decays] + [0.0] * len(log_values))
-    edges[len(log_decays) :] = [-log_threshold / n for n in counts[len(log_decays) :]]
-    order = np.argsort(counts, kind="stable")[::-1]
-    # Directions in the middle are one half, those of most and of least variance the other
-    first, stop = np.triu_indices(len(order) + 1)
-    places = np.arange(len(order))
-    is_middle = (first[:, None] <= places) & (places < stop[:, None])
-    outer, inner = (
-        _lattice_points(edges[order], side, -log_threshold) for side in (~is_middle, is_middle)
-    )
-    costs = outer * inner * PRODUCT_COST + (outer + inner) * FUNCTION_COST
-    best = int(np.argmin(costs))
-    if costs[best] > PAIR_COST / 2.0 * n_points:
+    levels = [[i * edge for i in range(int(size / edge) + 1)] for edge in edges]
+    levels += [list(costs) for costs in labels]
+    counts = [bisect_left(level, size) for level in levels]
+    widths = [*edges, *(size / n for n in counts[len(edges) :])]
+    order = sorted(range(len(counts)), key=lambda j: -counts[j])
+    rest = sorted(order[1:], key=lambda j: j >= len(edges))  # numbers first
+    # One direction is a half, all others are the other: small products, which leave little out
+    sides = rest, order[:1]
+    n_functions = sum(_lattice_points([widths[j] for j in side], size) for side in sides)
+    if n_functions * FUNCTION_COST > PAIR_COST / 2.0 * n_points:
         return None
-    sides = order[~is_middle[best]].tolist(), order[is_middle[best]].tolist()
-    one, other = (_Half.of(side, levels, len(log_decays), log_threshold) for side in sides)
-    return one, other
+    first, second = (_Half.of(side, levels, len(edges), size) for side in sides)
+    # How many functions of the second half each of the first needs
+    least = np.minimum.accumulate(second.costs[::-1])[::-1]
+    needs = np.searchsorted(least, size - first.costs)
+    # Blocks have more, of which not all lower powers are known
+    within = np.arange(len(second.costs)) < needs[:, None]
+    return _Halves((first, second), _blocks(needs.tolist()), within.astype(np.float64))
 
 
-def _lattice_points(edges: FloatArray, chosen: BoolArray, size: float) -> FloatArray:
-    """Estimate how many i >= 0 have Σ_j edges_j i_j < size, for chosen directions (s, n)."""
-    logs = np.log(size + 0.5 * chosen @ edges)[:, None] - np.log(edges)
-    return np.asarray(np.exp((logs * chosen).sum(axis=1) - LOG_FACTORIALS[chosen.sum(axis=1)]))
+def _blocks(needs: list[int]) -> list[tuple[slice, int]]:
+    """Cut rows of a matrix, of which each needs some first columns, into blocks of few columns."""
+    blocks, start, stop, wasted = [], 0, needs[0], 0
+    for i, need in enumerate(needs):
+        more = stop - need if need <= stop else (need - stop) * (i - start)
+        if wasted + more > WASTE:
+            blocks.append((slice(start, i), stop))
+            start, stop, wasted = i, need, 0
+        else:
+            stop, wasted = max(stop, need), wasted + more
+    return [*blocks, (slice(start, len(needs)), stop)]
+
+
+def _lattice_points(edges: list[float], size: float) -> float:
+    """Estimate how many i >= 0 have Σ_j edges_j i_j < size."""
+    return (size + 0.5 * sum(edges)) ** len(edges) / (factorial(len(edges)) * prod(edges))
 
 
 def _sum_over_pairs(z: FloatArray, tables: list[FloatArray], weights: FloatArray) -> FloatArray:
