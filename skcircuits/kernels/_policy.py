@@ -37,6 +37,8 @@ MAX_PRODUCT_COLUMNS = 22
 # Adding a quadratic form to a row takes the time of so many columns of a matrix product:
 # `svr_missing.py speed`, 10 columns.
 COLUMNS_PER_FORM = 60
+# Products over gathered columns take so many times those over all columns.
+GATHERED_COST = 2.0
 # Triangular products skip the upper triangle in bands of so many rows.
 BAND_ROWS = 8
 # Values of piecewise polynomials held at once.

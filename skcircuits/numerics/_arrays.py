@@ -118,6 +118,17 @@ class Scatter:
         buffer[self._rows] += self._matrix @ contributions if self._repeats else contributions
 
 
+def divisors(values: FloatArray) -> FloatArray:
+    """Numbers to divide by: one in the place of those that are not positive."""
+    return np.where(values > 0.0, values, 1.0)
+
+
+def finite_peaks(peaks: FloatArray) -> FloatArray:
+    """Largest logarithms as references of others, in place: zero where all are ``-inf``."""
+    peaks[np.isneginf(peaks)] = 0.0
+    return peaks
+
+
 def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
     """Sum numbers given by their logarithms along an axis.
 

@@ -4,7 +4,13 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr
 from scipy.special import logsumexp as scipy_logsumexp
 
-from skcircuits.numerics._arrays import log1mexp, log_ndtr_difference, logsumexp
+from skcircuits.numerics._arrays import (
+    divisors,
+    finite_peaks,
+    log1mexp,
+    log_ndtr_difference,
+    logsumexp,
+)
 
 
 @pytest.mark.filterwarnings("error")
@@ -17,6 +23,14 @@ def test_logsumexp():
             logsumexp(values, axis), scipy_logsumexp(values, axis=axis), rtol=1e-13
         )
     assert logsumexp(np.array([np.inf, 0.0])) == np.inf
+
+
+def test_divisors_and_references():
+    values = np.array([[0.0, 2.0], [1e-300, -1.0]])
+    np.testing.assert_array_equal(divisors(values), [[1.0, 2.0], [1e-300, 1.0]])
+    peaks = np.array([-np.inf, -3.0, np.inf])
+    np.testing.assert_array_equal(finite_peaks(peaks), [0.0, -3.0, np.inf])
+    assert peaks[0] == 0.0
 
 
 @pytest.mark.filterwarnings("error")

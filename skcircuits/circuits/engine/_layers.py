@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.circuits._policy import MANY_VALUES
-from skcircuits.numerics._arrays import Rows, Scatter, as_run
+from skcircuits.numerics._arrays import Rows, Scatter, as_run, divisors, finite_peaks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Below this a linear value next to a maximum of one may have lost digits to underflow.
@@ -30,9 +30,8 @@ def segment_log_sum(terms: FloatArray, starts: IntArray, lengths: IntArray) -> F
     segment, increasing; no segment is empty; ``lengths`` (n_segments,): number of edges of each
     segment. Returns (n_segments, ...): log sums; ``-inf`` where all terms are.
     """
-    peak = np.maximum.reduceat(terms, starts, axis=0)
     # An impossible segment keeps a finite reference, so that -inf - -inf never happens.
-    peak[np.isneginf(peak)] = 0.0
+    peak = finite_peaks(np.maximum.reduceat(terms, starts, axis=0))
     terms -= np.repeat(peak, lengths, axis=0)
     np.exp(terms, out=terms)
     total = np.add.reduceat(terms, starts, axis=0)
@@ -52,8 +51,7 @@ def dense_log_sum(log_values: FloatArray, weights: FloatArray) -> FloatArray:
     ``log_values`` (n_blocks, n_children, n): log values of the children of each block; ``weights``
     (n_blocks, n_sums, n_children): linear weights. Returns (n_blocks, n_sums, n): log sums.
     """
-    peak = log_values.max(axis=1, keepdims=True)
-    peak[np.isneginf(peak)] = 0.0
+    peak = finite_peaks(log_values.max(axis=1, keepdims=True))
     scaled = log_values - peak
     np.exp(scaled, out=scaled)
     total = weights @ scaled
@@ -78,8 +76,7 @@ def _sum_edge_by_edge(
     for first in range(0, len(rows), step):
         block, row = blocks[first : first + step], rows[first : first + step]
         terms = log_weights[block] + log_values[block, :, row][:, None, :]
-        peak = terms.max(axis=-1)
-        peak[np.isneginf(peak)] = 0.0
+        peak = finite_peaks(terms.max(axis=-1))
         with np.errstate(divide="ignore"):
             total[block, :, row] = np.log(np.exp(terms - peak[..., None]).sum(axis=-1)) + peak
 
@@ -319,7 +316,7 @@ class SumLayer:
         # Logarithms this large have lost the digits of ratios: these are normalised again.
         if _has_large_logs(own):
             total = np.add.reduceat(np.exp(terms), self.starts, axis=0)
-            terms -= np.repeat(np.log(np.where(total > 0.0, total, 1.0)), self.lengths, axis=0)
+            terms -= np.repeat(np.log(divisors(total)), self.lengths, axis=0)
         return terms
 
     def backward_log(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
@@ -363,8 +360,7 @@ class SumLayer:
         assert self.block_shape is not None
         n_blocks, n_sums, _ = self.block_shape
         children = self.block_values(log_values)
-        peak = children.max(axis=1, keepdims=True)
-        peak[np.isneginf(peak)] = 0.0
+        peak = finite_peaks(children.max(axis=1, keepdims=True))
         own = log_values[self.units].reshape(n_blocks, n_sums, -1)
         flow = flows[self.units].reshape(own.shape)
         # Sums that are not reached may be impossible: their ratio would be 0 / 0

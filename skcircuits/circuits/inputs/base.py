@@ -19,7 +19,7 @@ from scipy import sparse
 
 from skcircuits.circuits.structure.units import LeafUnit
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import Rows, listed
+from skcircuits.numerics._arrays import Rows, finite_peaks, listed
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -286,8 +286,7 @@ class InputLayer(ABC):
         if self.is_discrete:
             return np.exp(values, out=values), np.zeros(values.shape[1])
         starts, counts = self._scope_runs
-        peaks = np.maximum.reduceat(values, starts, axis=0)
-        peaks[np.isneginf(peaks)] = 0.0
+        peaks = finite_peaks(np.maximum.reduceat(values, starts, axis=0))
         values -= np.repeat(peaks, counts, axis=0)
         return np.exp(values, out=values), peaks.sum(axis=0)
 

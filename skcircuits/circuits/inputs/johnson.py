@@ -27,7 +27,7 @@ from skcircuits.circuits.inputs.multivariate_gaussian import (
 )
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import divisors, float_array
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -47,8 +47,7 @@ class SinhMap:
 
     @property
     def _divisors(self) -> FloatArray:
-        """Curvatures to divide by."""
-        return np.where(self.curvatures > 0.0, self.curvatures, 1.0)
+        return divisors(self.curvatures)
 
     def normal(self, cells: FloatArray) -> FloatArray:
         """Map columns x to the normal variables z."""

@@ -16,6 +16,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._arrays import divisors, finite_peaks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Coefficients of a polynomial before a query is refused
@@ -112,8 +113,7 @@ class Polynomials:
 
     def place(self, units: IntArray, log_masses: FloatArray, points: IntArray) -> None:
         """Write the polynomials of the input units of one variable from masses of its parts."""
-        peaks = log_masses.max(axis=1)
-        peaks[np.isneginf(peaks)] = 0.0
+        peaks = finite_peaks(log_masses.max(axis=1))
         self._place(units, np.exp(log_masses - peaks[:, None]), peaks, points)
 
     def _place(
@@ -192,8 +192,7 @@ class Polynomials:
         """Add the weighted polynomials of the children of sums."""
         scales = self.scales[step.children]
         has_mass = self._has_mass(step, weights)
-        peaks = np.maximum.reduceat(np.where(has_mass, scales, -np.inf), step.starts)
-        peaks[np.isneginf(peaks)] = 0.0
+        peaks = finite_peaks(np.maximum.reduceat(np.where(has_mass, scales, -np.inf), step.starts))
         relative = np.where(has_mass, scales - np.repeat(peaks, step.lengths), -np.inf)
         degree = np.maximum.reduceat(self.degrees[step.children], step.starts)
         width = int(degree.max()) + 1
@@ -210,10 +209,9 @@ class Polynomials:
     def _write(
         self, units: slice, values: FloatArray, scales: FloatArray, degrees: IntArray
     ) -> None:
-        peaks = np.abs(values).max(axis=1)  # tilted polynomials have signs
-        safe = np.where(peaks > 0.0, peaks, 1.0)
-        self.values[units, : values.shape[1]] = values / safe[:, None]
-        self.scales[units] = scales + np.log(safe)
+        peaks = divisors(np.abs(values).max(axis=1))  # tilted polynomials have signs
+        self.values[units, : values.shape[1]] = values / peaks[:, None]
+        self.scales[units] = scales + np.log(peaks)
         self.degrees[units] = degrees
 
 

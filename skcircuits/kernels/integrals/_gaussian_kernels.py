@@ -19,6 +19,7 @@ from skcircuits.kernels._policy import (
     BAND_ROWS,
     COLUMNS_PER_FORM,
     FORM_BYTES,
+    GATHERED_COST,
     GAUSSIAN_BYTES,
     MAX_PRODUCT_COLUMNS,
     PATTERN_BYTES,
@@ -153,8 +154,7 @@ def _has_few_factors(stack: FactorStack, X: FloatArray) -> bool:
     """Tell whether factors take less work per point than blocks of dense covariances."""
     n_missing = np.isnan(X).sum(axis=1)
     dense = np.square(np.minimum(n_missing, stack.n_columns - n_missing)).mean()
-    # Products over all columns run about twice as fast as those over gathered ones
-    return bool((stack.n_factors + 2) * stack.n_columns <= 2.0 * dense)
+    return bool((stack.n_factors + 2) * stack.n_columns <= GATHERED_COST * dense)
 
 
 def _complete_rows(

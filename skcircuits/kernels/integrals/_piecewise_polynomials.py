@@ -20,6 +20,7 @@ from skcircuits.kernels._policy import PIECE_VALUES
 from skcircuits.kernels.families._structure import Monomial
 from skcircuits.kernels.families.product import RBF, Laplacian
 from skcircuits.kernels.integrals.registry import register_expectation
+from skcircuits.numerics._arrays import divisors
 from skcircuits.protocols import FloatArray, IntArray
 
 # What is smaller than exp(-DECAY) times the largest value is left out.
@@ -144,7 +145,7 @@ def _tail(kernel: RBF | Laplacian, rates: FloatArray, distance: FloatArray) -> F
     if isinstance(kernel, Laplacian):
         inside = r / (r + gamma) * np.exp(-gamma * np.maximum(-d, 0.0) - r * outside)
         gap = np.abs(r - gamma) * outside
-        safe = np.where(gap > 0, gap, 1.0)
+        safe = divisors(gap)
         mean_decay = np.where(gap > 0, -np.expm1(-safe) / safe, 1.0)
         return inside + r * outside * np.exp(-np.minimum(r, gamma) * outside) * mean_decay
     z = (r - 2 * gamma * d) / (2 * np.sqrt(gamma))

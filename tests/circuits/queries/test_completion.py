@@ -145,6 +145,7 @@ def test_shapes_of_samples():
     circuit = Circuit(Bernoulli(1, 0.5) * Gaussian(3, 0.0, 1.0))
     draws = circuit.sample(5, random_state=0)
     assert draws.shape == (5, 4)
+    assert circuit.sample().shape == (1, 4)
     # Columns of no variable stay unknown.
     assert np.isnan(draws[:, [0, 2]]).all() and not np.isnan(draws[:, [1, 3]]).any()
     assert circuit.sample(0, random_state=0).shape == (0, 4)

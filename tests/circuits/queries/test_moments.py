@@ -86,6 +86,13 @@ def test_impossible_evidence_names_the_rows(query):
         getattr(circuit, query)(X)
     # Rows are named batch by batch: the first batch that holds an impossible row raises.
     assert caught.value.rows[:3] == [1, 3, 5]
+    X = np.zeros((1200, 2))
+    X[1100, 0] = 1.0
+    X[:, 1] = np.nan
+    with pytest.raises(ZeroProbabilityError, match="rows 1100"):
+        getattr(circuit, query)(X)
+    with pytest.raises(ZeroProbabilityError, match="rows 1100"):
+        circuit.sample(1, X)
 
 
 def test_flows_of_hardly_possible_rows():

@@ -21,7 +21,7 @@ from skcircuits.circuits._policy import (
 )
 from skcircuits.circuits.inputs.base import MIN_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial._pieces import FAR_AWAY, PieceLocator, PolynomialPieces
-from skcircuits.numerics._arrays import Rows
+from skcircuits.numerics._arrays import Rows, divisors
 from skcircuits.protocols import FloatArray, IntArray
 
 # Bound of the relative error of a cumulative mass.
@@ -206,7 +206,7 @@ class PolynomialGroup:
         target = uniform * ends[rows, -1]
         region = np.minimum((ends[rows] <= target[:, None]).sum(axis=1), ends.shape[1] - 1)
         mass = masses[rows, region]
-        rest = np.clip((target - ends[rows, region] + mass) / np.where(mass > 0, mass, 1), 0, 1)
+        rest = np.clip((target - ends[rows, region] + mass) / divisors(mass), 0, 1)
         drawn = np.empty(len(rows))
         on_atom = region >= places.shape[1]
         drawn[on_atom] = self.atoms[region[on_atom] - places.shape[1]]

@@ -22,6 +22,7 @@ from skcircuits.circuits.inputs.restriction._evidence import (
     restrict,
 )
 from skcircuits.circuits.inputs.restriction._normal import draw_truncated, truncated_moments
+from skcircuits.numerics._arrays import divisors
 from skcircuits.numerics._random import RandomNumbers, draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -82,8 +83,7 @@ class RestrictedDiscrete(RestrictedLayer):
             weights = self.layer.masses[units]
             mean[units] = (weights * codes) @ self._allowed[variable].T
             square[units] = (weights * codes**2) @ self._allowed[variable].T
-        positive = np.where(mass > 0.0, mass, 1.0)
-        mean, square = mean / positive, square / positive
+        mean, square = mean / divisors(mass), square / divisors(mass)
         return mean[..., None], np.maximum(square - mean**2, 0.0)[..., None]
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
@@ -102,7 +102,7 @@ class RestrictedDiscrete(RestrictedLayer):
                 table[: len(known), place] = known[:n_states]
             masses = self.layer.masses[units] * self._allowed[variable][row]
             total = masses.sum(axis=1, keepdims=True)
-            masses /= np.where(total > 0.0, total, 1.0)
+            masses /= divisors(total)
             mean = masses @ table
             means[np.ix_(units, own)] = mean
             centred = table - mean[:, None]
@@ -349,8 +349,9 @@ class _PolynomialIntervals(RestrictedIntervals):
             value = np.maximum(value, 0.0) * weight * half
             total, first = total + value, first + value * node
             second = second + value * node**2
-        safe = np.where(total > 0.0, total, 1.0)
-        centre, spread = first / safe, second / safe - (first / safe) ** 2
+        total_mass = divisors(total)
+        centre = first / total_mass
+        spread = second / total_mass - centre**2
         mean = starts + widths * (middle + half * centre)
         variance = (widths * half) ** 2 * np.maximum(spread, 0.0)
         rates = np.where(is_tail, pieces.rates[places], 1.0)
@@ -384,7 +385,7 @@ class _PolynomialIntervals(RestrictedIntervals):
             inside = (group.atoms >= low[:, None]) & (group.atoms <= high[:, None])
             masses = group.atom_masses[own, None] * inside  # (k, n, a)
             mass = masses.sum(axis=2)
-            weights = masses / np.where(mass > 0.0, mass, 1.0)[..., None]
+            weights = masses / divisors(mass)[..., None]
             mean = weights @ group.atoms
             variance = (weights * (group.atoms - mean[..., None]) ** 2).sum(axis=2)
             total = _merge(total, (mass, mean, variance))
@@ -446,7 +447,7 @@ class _PolynomialIntervals(RestrictedIntervals):
 def _merge(left: _Moments, right: _Moments) -> _Moments:
     """Moments of disjoint parts together; parts without mass say nothing."""
     mass = left[0] + right[0]
-    weight = right[0] / np.where(mass > 0.0, mass, 1.0)
+    weight = right[0] / divisors(mass)
     step = right[1] - left[1]
     mean = left[1] + weight * step
     # Differences of means alone: nothing cancels, and parts without mass do not overflow
