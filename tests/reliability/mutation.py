@@ -236,7 +236,7 @@ def mutants_of(path, names):
             harmless = harmless | dict.fromkeys(further_steps(node), "steps")
         elif isinstance(node, ast.Assign) and node.col_offset == 0:
             harmless = harmless | dict.fromkeys(with_margin(node), "margins")
-        elif is_reshape(node):
+        if is_reshape(node):
             # -2 is -1: any negative length is the one that NumPy works out
             lengths = [n.operand for n in node.args if isinstance(n, ast.UnaryOp)]
             harmless = harmless | dict.fromkeys(lengths, "lengths")
