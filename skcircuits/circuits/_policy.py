@@ -34,6 +34,8 @@ BATCH_DRAWS = 4096
 MANY_VALUES = 64
 # Edges of a block of sums over shared children that are worth a matrix product.
 MIN_BLOCK = 16
+# Terms of such sums that are added edge by edge at once, where products may have underflowed.
+EDGE_TERMS = 2**20
 # Multiplying products of sums out may give this many times the edges (hybrid.py queries).
 MAX_EDGE_GROWTH = 4
 # Circuits of the bounded variables of boxes that are kept.

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from skcircuits.circuits._policy import MANY_VALUES
+from skcircuits.circuits._policy import EDGE_TERMS, MANY_VALUES
 from skcircuits.numerics._arrays import Rows, Scatter, as_run, divisors, finite_peaks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -71,8 +71,8 @@ def _sum_edge_by_edge(
     blocks, rows = np.nonzero(lost)
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
-    # Slices of bounded size: the terms have an axis for every edge of a block.
-    step = max(1, 2**20 // weights[0].size)
+    # The terms have an axis for every edge of a block
+    step = max(1, EDGE_TERMS // weights[0].size)
     for first in range(0, len(rows), step):
         block, row = blocks[first : first + step], rows[first : first + step]
         terms = log_weights[block] + log_values[block, :, row][:, None, :]
