@@ -1,6 +1,6 @@
 """Linear comparisons of two and three columns: against closed forms and draws."""
 
-from itertools import product
+from itertools import pairwise, product
 from math import factorial
 from types import SimpleNamespace
 
@@ -81,6 +81,30 @@ def test_histograms_in_three_columns(normal, end):
     between = probability(circuit, (normal, end / 2, end), (flipped, -np.inf, -end / 2))
     below = probability(circuit, (normal, -np.inf, end / 2))
     assert_allclose(between, expected - below, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("pair", [(1.0, 0.0, 1.0), (0.0, 1.0, 1.0), (1.0, 1.0, 0.0)])
+def test_bounds_of_three_and_of_two_columns_at_once(pair):
+    """Given the third column, the smaller of two bounds on the others counts."""
+    weights = np.random.default_rng(1).dirichlet(np.ones(3), size=3)
+    knots = [0.0, 1.0, 2.0, 3.0]
+    units = [PiecewisePolynomial(j, knots, own) for j, own in enumerate(weights)]
+    end, other = 3.7, 2.9
+    found = probability(
+        Circuit(Product(units)), ((1.0, 1.0, 1.0), -np.inf, end), (pair, -np.inf, other)
+    )
+    alone = pair.index(0.0)
+    rest = [PiecewisePolynomial(j, knots, weights[i]) for j, i in enumerate(np.flatnonzero(pair))]
+    both = Circuit(Product(rest))
+    # The bound bends at `end - other`; what it leaves, where it passes an integer
+    edges = np.unique(np.clip([*knots, end - other, *(end - np.arange(7.0))], 0.0, 3.0))
+    nodes, masses = leggauss(6)
+    expected = 0.0
+    for low, high in pairwise(edges):
+        for node, mass in zip(low + (high - low) * (nodes + 1) / 2, (high - low) / 2 * masses):
+            below = probability(both, ((1.0, 1.0), -np.inf, min(other, end - node)))
+            expected += mass * weights[alone][int(node)] * below
+    assert_allclose(found, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("normal", [[1.0, 1.0], [1.0, -0.5], [-2.0, 0.3]])
