@@ -97,6 +97,21 @@ def test_kernels_that_fall_into_too_many_terms_are_refused():
         expected_kernel(circuit, circuit, crossed)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "is_product"),
+    [
+        (RBF(0.3), True),
+        (RBF(0.3, variables=[0]) * Delta(variables=[1, 2]), True),
+        (RBF(0.3, variables=[0]) * (Hamming(variables=[1]) + Delta(variables=[1])), True),
+        (RBF(0.3, variables=[0]) * Hamming(variables=[1, 2]), True),
+        (RBF(0.3, variables=[0]) * (Hamming(variables=[1, 2]) + Delta(variables=[1])), False),
+        (Polynomial(2, 1.0), False),
+    ],
+)
+def test_products_of_functions_of_single_variables(kernel, is_product):
+    assert bool(structure_of(kernel, range(3)).is_product) == is_product
+
+
 def test_powers_split_by_the_binomial_theorem():
     structure = structure_of(Polynomial(3, 0.0), range(4))
     parts = structure.split(structure.root, mask_of([0, 1]), mask_of([2, 3]))
