@@ -135,3 +135,34 @@ def test_means_of_heavy_tails_stay_near_what_was_seen():
     spread = np.nanstd(train, axis=0)
     assert (filled >= np.nanmin(train, axis=0) - 1.001 * spread)[hidden[200:]].all()
     assert (filled <= np.nanmax(train, axis=0) + 1.001 * spread)[hidden[200:]].all()
+
+
+def shared_numbers(has_categories):
+    rng = np.random.default_rng(3)
+    group = rng.random(600) < 0.4
+    debts = np.where(rng.random(600) < np.where(group, 0.9, 0.3), 0.0, rng.exponential(size=600))
+    size = rng.normal(group * 2.0)
+    table = pd.DataFrame({"debts": debts, "size": size, "other": rng.normal(size)})
+    return table.assign(group=np.where(group, "a", "b")) if has_categories else table
+
+
+@pytest.mark.parametrize("has_categories", [True, False])
+def test_numbers_that_many_rows_share_have_their_probabilities(has_categories):
+    table = shared_numbers(has_categories)
+    density = AutomaticDensity(random_state=0).fit(table)
+    is_zero = table["debts"] == 0
+    for query, rows in (
+        ("debts <= 0", is_zero),
+        ("debts > 0", ~is_zero),
+        ("debts == 0 and size > 1", is_zero & (table["size"] > 1)),
+    ):
+        assert density.probability(query) == pytest.approx(rows.mean(), abs=0.03)
+    drawn = density.sample(500, random_state=0)["debts"] == 0
+    assert drawn.mean() == pytest.approx(is_zero.mean(), abs=0.08)
+    assert {row["family"] for row in density.selection_} == {"latent_tree", "wmispn"}
+
+
+def test_integers_and_levels_leave_the_choice_to_all_families():
+    table = shared_numbers(has_categories=True).round()
+    families = {row["family"] for row in AutomaticDensity(random_state=0).fit(table).selection_}
+    assert "gaussian_mixture" in families

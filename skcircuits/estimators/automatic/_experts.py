@@ -178,9 +178,9 @@ class Expert:
         return cls("gaussian_mixture", tuple(own.items()))
 
     @classmethod
-    def tree(cls, n_latent_states):
+    def tree(cls, n_latent_states, **more):
         """A latent tree."""
-        return cls("latent_tree", (("n_latent_states", n_latent_states),))
+        return cls("latent_tree", tuple({"n_latent_states": n_latent_states, **more}.items()))
 
     @classmethod
     def pool(cls, pool, comparison):
@@ -195,10 +195,7 @@ class Expert:
         return {"max_iter": max(_LEAST_MORE, round(_MORE * n_rows / self.n_rows))}
 
     def make(self, seed, is_trial=False, n_restarts=1, **more):
-        """The density, unfitted, with `more` parameters of mixtures.
-
-        Point masses and densities cannot be compared: it has none.
-        """
+        """The density, unfitted, with `more` parameters of mixtures."""
         parameters = {**dict(self.parameters), "random_state": seed}
         if is_trial:
             parameters |= _TRIAL[self.family]
@@ -211,16 +208,19 @@ class Expert:
             density._given_start = self.trial
             return density
         if self.family == "wmispn":
-            return WMISPNDensity(point_masses=False, **parameters)
-        return HiddenChowLiuDensity(point_masses=False, validation_fraction=None, **parameters)
+            return WMISPNDensity(**parameters)
+        return HiddenChowLiuDensity(validation_fraction=None, **parameters)
 
     def described(self):
         """What it is, for users."""
         return {"family": self.family, **dict(self.parameters)}
 
 
-def experts_for(table, families, criterion):
+def experts_for(table, families, criterion, point_masses=False):
     """Densities that fail in different ways, and none that is hopeless on tables of this kind.
+
+    Point masses and densities cannot be compared: Gaussian mixtures have no point masses, others
+    only where they are among themselves.
 
     Few rows teach location models and latent trees most; many components with one covariance,
     a few with their own, and sum-product networks follow what these miss. Transformed columns
@@ -248,8 +248,8 @@ def experts_for(table, families, criterion):
                 found.append(mixture("tied", "rows"))
     experts = {
         "gaussian_mixture": found,
-        "latent_tree": [Expert.tree(8 * factor)],
-        "wmispn": [Expert("wmispn", ())],
+        "latent_tree": [Expert.tree(8 * factor, point_masses=point_masses)],
+        "wmispn": [Expert("wmispn", (("point_masses", point_masses),))],
     }
     return [expert for family in families for expert in experts[family]]
 

@@ -21,7 +21,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.learning.univariate._columns import FEW_VALUES
+from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
@@ -34,11 +34,15 @@ class AutomaticDensity(CircuitDensity):
 
     Candidates of three families are fitted to a part of the rows and asked for the others:
     Gaussian mixtures of several shapes and sizes (`GaussianMixtureDensity`), latent Chow-Liu
-    trees (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`), whose numbers have
-    densities without point masses here. Weights with which they answer best together are learned
-    by stacking [1]_, drawn towards equal ones; those that matter are fitted to all rows and
-    become one mixture, whose every query is exact. Tables of numbers that one Gaussian describes,
-    and large ones, are left to Gaussian mixtures.
+    trees (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`). Weights with which
+    they answer best together are learned by stacking [1]_, drawn towards equal ones; those that
+    matter are fitted to all rows and become one mixture, whose every query is exact. Tables of
+    numbers that one Gaussian describes, and large ones, are left to Gaussian mixtures.
+
+    A number that many rows share, such as the zero of a column of debts, has a probability that
+    Gaussian mixtures spread over its neighbours. In small tables with such columns they are left
+    out where log densities are compared, and the other families have point masses; elsewhere all
+    families have densities alone.
 
     Parameters
     ----------
@@ -209,7 +213,16 @@ class AutomaticDensity(CircuitDensity):
         """Experts to fit to all rows with their weights, and the report."""
         table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
         families = self._checked_families()
-        if "gaussian_mixture" in families and not _suits_trees(table):
+        others = tuple(family for family in families if family != "gaussian_mixture")
+        point_masses = bool(
+            self.selection == "log_likelihood"
+            and others
+            and _is_small(table)
+            and _shares_numbers(rows, self._schema.is_categorical)
+        )
+        if point_masses:
+            families = others
+        elif "gaussian_mixture" in families and not _suits_trees(table):
             families = ("gaussian_mixture",)
             comparison = Comparison(table, self.selection, EMSettings(), seed)
             pool = _own_pool(table, comparison)
@@ -218,7 +231,7 @@ class AutomaticDensity(CircuitDensity):
                 total = sum(pool.values())
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison): 1.0}, weighed
-        experts = experts_for(table, families, self.selection)
+        experts = experts_for(table, families, self.selection, point_masses)
         trials = Trials(table, rows.X, self._schema, self.selection, seed, self.n_jobs)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
@@ -250,13 +263,28 @@ def _n_restarts(weight, n_cells, selection):
     return 1 if selection == "cells" else max(1, round(weight * pool_size(n_cells)))
 
 
+def _is_small(table):
+    """Whether there is time for other families than Gaussian mixtures."""
+    return table.n_cells <= _MAX_CELLS and 1 < len(table.cardinalities) <= _MAX_TREE_COLUMNS
+
+
 def _suits_trees(table):
     """Whether other families than Gaussian mixtures are worth their time: on mixed tables."""
-    n_columns = len(table.cardinalities)
-    if table.n_cells > _MAX_CELLS or not 1 < n_columns <= _MAX_TREE_COLUMNS:
+    if not _is_small(table):
         return False
     n_values = [len(np.unique(column[~np.isnan(column)])) for column in table.numbers.T]
     return bool(table.category_counts.any()) or min(n_values) <= FEW_VALUES
+
+
+def _shares_numbers(rows, is_categorical):
+    """Whether many rows share a number of a continuous column, whose probability is not zero."""
+    for j in np.flatnonzero(~is_categorical):
+        atoms = describe_column(j, rows.X[:, j], rows.weight, 0, grid=False).atoms
+        values = np.unique(rows.X[~np.isnan(rows.X[:, j]), j])
+        # Integers are intervals, and few values are levels, under every family
+        if 0 < len(atoms) < len(values) and (values != np.floor(values)).any():
+            return True
+    return False
 
 
 def _own_pool(table, comparison):
