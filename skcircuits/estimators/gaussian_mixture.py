@@ -390,8 +390,8 @@ class GaussianMixtureDensity(CircuitDensity):
         pool = choose_pool(table, self._space(), comparison)
         if self._given_start:
             fits = dict.fromkeys(pool, self._given_start._states[0])
-        elif len(table.weights) >= 2 * START_ROWS:
-            fits = comparison.fits
+        elif len(table.weights) >= 2 * START_ROWS and not fits:
+            fits = comparison.starts
         self.selection_ = comparison.report(pool)
         return pool, fits
 

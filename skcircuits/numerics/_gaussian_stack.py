@@ -86,6 +86,17 @@ class GaussianStack:
         n_distinct = len(self.distinct_covariances)
         return GaussianStack(np.zeros((n_distinct, self.n_columns)), self.distinct_covariances)
 
+    def with_free_columns(self, n_columns: int) -> GaussianStack:
+        """The same Gaussians over so many columns; further ones are standard normal and free."""
+        own = self.n_columns
+        if n_columns == own:
+            return self
+        means = np.zeros((self.n_components, n_columns))
+        means[:, :own] = self.means
+        covariances = np.tile(np.eye(n_columns), (len(self.distinct_covariances), 1, 1))
+        covariances[:, :own, :own] = self.distinct_covariances
+        return GaussianStack(means, covariances, self.shape)
+
     def _spread(self, values: FloatArray) -> FloatArray:
         """Repeat what belongs to a distinct covariance for each of its Gaussians."""
         return values[self.shape] if self.is_shared else values
@@ -328,14 +339,18 @@ def _draw_offsets(
 
 
 def conditional_blocks(
-    stack: GaussianStack, X: FloatArray, groups: list[PatternGroup] | None = None
+    stack: GaussianStack,
+    X: FloatArray,
+    groups: list[PatternGroup] | None = None,
+    pulled: FloatArray | None = None,
 ) -> Iterator[ConditionalBlock]:
     """Walk over the incomplete rows, block by block of patterns.
 
     Each pattern is factorised once per component, whatever number of rows it has.
 
     ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; ``groups``:
-    ``group_patterns(np.isnan(X))`` where it is known already. Yields the next patterns; complete
+    ``group_patterns(np.isnan(X))`` where it is known already; so ``pulled`` (K, d, n): precisions
+    times the rows less the means, with zeros for missing cells. Yields the next patterns; complete
     rows are in no block.
     """
     distinct = stack.distinct
@@ -350,12 +365,16 @@ def conditional_blocks(
                 np.tile(block.missing.T, n_distinct),
                 np.repeat(np.arange(n_distinct), block.n_patterns),
             )
-            offsets = _offsets(stack, X, block, roots)
+            offsets = _offsets(stack, X, block, roots, pulled)
             yield ConditionalBlock(block, roots, stack.shape, half_log_precisions, offsets)
 
 
 def _offsets(
-    stack: GaussianStack, X: FloatArray, group: PatternGroup, roots: FloatArray
+    stack: GaussianStack,
+    X: FloatArray,
+    group: PatternGroup,
+    roots: FloatArray,
+    pulled: FloatArray | None,
 ) -> FloatArray:
     """Conditional means less component means, (m, K, n): -WᵀW (Lambda delta)_m."""
     size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
@@ -363,29 +382,35 @@ def _offsets(
     by_pattern = roots.reshape(size, size, stack.distinct.n_components, -1)
     step = cases_per_block(size, n_components)
     for start in range(0, n_rows, step):
-        rows = slice(start, start + step)
-        pattern = group.pattern[rows]
-        columns = np.ascontiguousarray(X[group.rows[rows]].T)
-        delta = columns - stack.means[:, :, None]  # (K, d, n)
-        np.copyto(delta, 0.0, where=np.isnan(delta))
-        if stack.is_shared:
-            with np.errstate(over="ignore"):  # rows so far off have densities of zero
-                pulled = stack.precisions @ delta
-        else:  # a few components: bitwise the same whatever the other rows are
-            pulled = contract("kij,kjn->kin", stack.precisions, delta)
-        local = np.arange(len(pattern))
-        sides = -pulled[:, group.missing[pattern].T, local].transpose(1, 0, 2)
+        places = slice(start, start + step)
+        rows, pattern = group.rows[places], group.pattern[places]
+        missing = group.missing[pattern].T
+        if pulled is None:
+            sides = -_pull(stack, X[rows])[:, missing, np.arange(len(rows))].transpose(1, 0, 2)
+        else:
+            sides = -pulled[:, missing, rows].transpose(1, 0, 2)
         if not stack.is_shared:
             cases = _of_rows(by_pattern, pattern).reshape(size, size, -1)
             solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
-            result[:, :, rows] = solved.reshape(size, n_components, -1)
+            result[:, :, places] = solved.reshape(size, n_components, -1)
             continue
         for g in range(by_pattern.shape[2]):
             own = np.flatnonzero(stack.shape == g)
             cases = _of_rows(by_pattern[:, :, g], pattern)
             white = contract("ijn,jkn->ikn", cases, sides[:, own])
-            result[:, own, rows] = contract("jin,jkn->ikn", cases, white)
+            result[:, own, places] = contract("jin,jkn->ikn", cases, white)
     return result
+
+
+def _pull(stack: GaussianStack, X: FloatArray) -> FloatArray:
+    """Precisions times the rows less the means, zeros for missing cells, (K, d, n)."""
+    delta = np.ascontiguousarray(X.T) - stack.means[:, :, None]
+    np.copyto(delta, 0.0, where=np.isnan(delta))
+    if stack.is_shared:
+        with np.errstate(over="ignore"):  # rows so far off have densities of zero
+            return np.asarray(stack.precisions @ delta)
+    # a few components: bitwise the same whatever the other rows are
+    return contract("kij,kjn->kin", stack.precisions, delta)
 
 
 def _of_rows(by_pattern: FloatArray, pattern: IntArray) -> FloatArray:

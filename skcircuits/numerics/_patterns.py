@@ -10,6 +10,8 @@ import numpy as np
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
+# What a NumPy call costs beside a multiplication, times the calls of each step of a factorisation
+_CALL_WORK = 10_000
 _TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not by sorting
 
 
@@ -99,6 +101,57 @@ def group_patterns(missing: BoolArray) -> list[PatternGroup]:
             )
         )
     return groups
+
+
+def joined_groups(missing: BoolArray, n_gaussians: tuple[int, int]) -> list[PatternGroup]:
+    """Group rows by which cells are missing, few patterns together with larger ones.
+
+    Groups of few patterns cost calls, so they join others as long as the larger matrices take
+    less. Patterns with fewer missing cells than others of their group have columns from
+    n_columns on among the missing ones, which depend on none; ``observed`` of such a group is
+    empty.
+
+    ``missing`` (n_rows, n_columns): true where a cell is missing; ``n_gaussians``: Gaussians whose
+    conditionals are asked for, and distinct covariances. Returns groups, by ascending number of
+    missing cells.
+    """
+    n_components, n_distinct = n_gaussians
+    parts: list[list[PatternGroup]] = []
+    for group in reversed(group_patterns(missing)):
+        size = group.missing.shape[1]
+        if parts and size:
+            largest = parts[-1][0].missing.shape[1]
+            work = n_distinct * group.n_patterns * (_case_work(largest) - _case_work(size))
+            work += n_components * len(group.rows) * 2 * (largest**2 - size**2)
+            if work <= _CALL_WORK * (2 + size):
+                parts[-1].append(group)
+                continue
+        parts.append([group])
+    return [_joined(part[::-1], missing.shape[1]) for part in reversed(parts)]
+
+
+def _case_work(size: int) -> float:
+    """Multiplications, and cells read and written, for the factors of one case."""
+    return size**3 / 2 + 6 * size**2
+
+
+def _joined(groups: list[PatternGroup], n_columns: int) -> PatternGroup:
+    """One group of ascending ones, the columns that are added last in each pattern."""
+    if len(groups) == 1:
+        return groups[0]
+    size = groups[-1].missing.shape[1]
+    starts = np.cumsum([0, *(group.n_patterns for group in groups)])
+    missing = np.empty((starts[-1], size), dtype=np.int64)
+    for start, group in zip(starts, groups, strict=False):
+        own = group.missing.shape[1]
+        missing[start : start + group.n_patterns, :own] = group.missing
+        missing[start : start + group.n_patterns, own:] = n_columns + np.arange(size - own)
+    return PatternGroup(
+        missing,
+        np.empty((len(missing), 0), dtype=np.int64),
+        np.concatenate([group.rows for group in groups]),
+        np.concatenate([g.pattern + start for g, start in zip(groups, starts, strict=False)]),
+    )
 
 
 def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:

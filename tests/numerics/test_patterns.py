@@ -2,7 +2,12 @@ import numpy as np
 import pytest
 
 from skcircuits.numerics import _patterns as patterns
-from skcircuits.numerics._patterns import distinct_patterns, group_patterns, unique_rows
+from skcircuits.numerics._patterns import (
+    distinct_patterns,
+    group_patterns,
+    joined_groups,
+    unique_rows,
+)
 
 
 def table_with_holes(n_rows, n_columns, share, seed=0):
@@ -36,6 +41,24 @@ def test_groups_partition_the_rows(n_columns):
         for row, pattern in zip(group.rows, group.pattern, strict=True):
             np.testing.assert_array_equal(np.flatnonzero(missing[row]), group.missing[pattern])
             np.testing.assert_array_equal(np.flatnonzero(~missing[row]), group.observed[pattern])
+
+
+def test_small_groups_join_larger_ones():
+    missing = np.isnan(table_with_holes(300, 8, 0.3))
+    groups = joined_groups(missing, (1, 1))
+    assert len(groups) < len(group_patterns(missing)) / 2
+    rows = np.concatenate([group.rows for group in groups])
+    np.testing.assert_array_equal(np.sort(rows), np.arange(300))
+    for group in groups:
+        assert (np.diff(group.pattern) >= 0).all()
+        for row, pattern in zip(group.rows, group.pattern, strict=True):
+            named = group.missing[pattern]
+            np.testing.assert_array_equal(np.flatnonzero(missing[row]), named[named < 8])
+            # columns that no table has stand in for those that are observed
+            free = named[named >= 8]
+            np.testing.assert_array_equal(free, 8 + np.arange(len(free)))
+    # where their larger matrices would take longer than calls, they stay apart
+    assert len(joined_groups(missing, (1000, 1000))) == len(group_patterns(missing))
 
 
 def test_group_take_and_blocks():

@@ -15,13 +15,19 @@ from sklearn.exceptions import ConvergenceWarning
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
-from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, MAX_LOCATION_ROWS
+from skcircuits.learning.gaussian_mixture._candidates import (
+    MAX_DENSE_COLUMNS,
+    MAX_LOCATION_ROWS,
+    Candidate,
+    try_candidate,
+)
 from skcircuits.learning.gaussian_mixture._held_out import (
     Answers,
     Predictions,
     mean_bounds,
     split_table,
 )
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, MixtureState
 from skcircuits.parallel import Parallel, delayed
 
 # Held-out cells that the prior of densities weighs: few cells cannot tell them apart, and equal
@@ -155,8 +161,9 @@ class PairTables:
 class Expert:
     """A density with fixed settings: its family, and parameters that differ from the defaults.
 
-    A pool of Gaussian mixtures that was chosen already has its `candidates`, and `fits` of them to
-    some of the rows. `trial`: the density as it was fitted to some of the rows, `n_rows` of them.
+    Gaussian mixtures that were chosen already have their `candidates`; `fits` of these to some of
+    the rows, `n_rows` of them, are where fits to all start. `trial`: another density as it was
+    fitted to some of the rows.
     """
 
     family: str
@@ -186,7 +193,22 @@ class Expert:
     def pool(cls, pool, comparison):
         """Gaussian mixtures that were chosen already."""
         own = tuple(pool.items())
-        return cls("gaussian_mixture", (), own, comparison.fits, None, comparison.n_rows)
+        return cls("gaussian_mixture", (), own, comparison.starts, None, comparison.n_rows)
+
+    @property
+    def candidate(self):
+        """What a mixture is to the learner; None where its columns or rows are seen otherwise."""
+        own = dict(self.parameters)
+        shape, n_components = own.get("covariance_type"), own.get("n_components")
+        if shape is None or n_components == "rows" or "transformation" in own:
+            return None
+        return Candidate(shape, own.get("n_factors", 0), n_components, own["location_model"])
+
+    def going_on_from(self, fit, n_rows):
+        """The same, to start from a fit to some of the rows, `n_rows` of them."""
+        if isinstance(fit, MixtureState):
+            return replace(self, fits={self.candidate: fit}, n_rows=n_rows)
+        return replace(self, trial=fit, n_rows=n_rows)
 
     def going_on(self, n_rows):
         """How much longer a fit to some of the rows is to be learned from all `n_rows`."""
@@ -258,10 +280,11 @@ class Trials:
     """Experts fitted to a part of the rows and asked for the others.
 
     `X`: the rows that `table` was prepared from, as `schema` encodes them. Where log densities
-    are asked for, so is how often categories and numbers come together.
+    are asked for, so is how often categories and numbers come together. `comparison`: of mixtures
+    on the same splits, whose fits are taken over.
     """
 
-    def __init__(self, table, X, schema, criterion, seed, n_jobs=None):
+    def __init__(self, table, X, schema, criterion, seed, n_jobs=None, comparison=None):
         rng = np.random.default_rng(seed)
         # rows to fit experts to, and others with what is hidden of them each time they are asked
         self.splits = [
@@ -272,12 +295,20 @@ class Trials:
         self.criterion, self.seed, self.n_jobs = criterion, seed, n_jobs
         pairs = PairTables(X, schema.cardinalities)
         self._pairs = pairs if pairs.n_pairs and criterion == "log_likelihood" else None
+        self._known = comparison.fits if comparison else {}
         self._trials = {}
 
     def run(self, experts):
         """Try some experts."""
         n_draws = _N_DRAWS if self._pairs else 0
-        tasks = [(expert, *split) for expert in experts for split in self.splits]
+        nothing = [None] * len(self.splits)
+        tasks = [
+            (expert, *split, known)
+            for expert in experts
+            for split, known in zip(
+                self.splits, self._known.get(expert.candidate, nothing), strict=True
+            )
+        ]
         trials = iter(
             Parallel(n_jobs=self.n_jobs)(
                 delayed(_try)(*task, self.X, self.schema, self.criterion, self.seed, n_draws)
@@ -316,10 +347,7 @@ class Trials:
         order = np.argsort(-weights, kind="stable")[:most]
         kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
         n_rows = len(self.splits[-1][0].weights)
-        tried = [
-            replace(expert, trial=self._trials[expert][-1].density, n_rows=n_rows)
-            for expert in kept
-        ]
+        tried = [expert.going_on_from(self._trials[expert][-1].fit, n_rows) for expert in kept]
         return dict(zip(tried, self.weights(kept).tolist(), strict=True))
 
     def report(self, chosen):
@@ -355,15 +383,23 @@ class Trials:
 
 
 class _Trial(NamedTuple):
-    """What an expert predicts of held-out rows in each turn, draws from it, and itself."""
+    """What an expert predicts of held-out rows in each turn, draws from it, and what was fitted."""
 
     predictions: list[Predictions]
     draws: np.ndarray
-    density: object
+    fit: object
 
 
-def _try(expert, part, turns, X, schema, criterion, seed, n_draws):
-    """Fit an expert to some rows and ask it for others."""
+def _try(expert, part, turns, known, X, schema, criterion, seed, n_draws):
+    """Fit an expert to some rows, unless a fit is `known`, and ask it for others."""
+    bounds = mean_bounds(part.numbers)
+    if expert.candidate and not n_draws:
+        state = known or try_candidate(part, expert.candidate, EMSettings(), seed)
+        if criterion == "cells":
+            predictions = [turn.predict_cells(state, bounds) for turn in turns]
+        else:
+            predictions = [turn.predict(state) for turn in turns]
+        return _Trial(predictions, X[:0], state)
     density = expert.make(seed, is_trial=True)
     with warnings.catch_warnings():
         # a few iterations show what an expert is worth
@@ -371,6 +407,5 @@ def _try(expert, part, turns, X, schema, criterion, seed, n_draws):
         density._fit_encoded(X[part.source], schema, part.weights)
     circuit = density.circuit_
     draws = circuit.sample(n_draws, random_state=seed) if n_draws else X[:0]
-    bounds = mean_bounds(part.numbers)
     predictions = [turn.predict_by(circuit, X, criterion, bounds) for turn in turns]
     return _Trial(predictions, draws, density)

@@ -212,7 +212,7 @@ class AutomaticDensity(CircuitDensity):
     def _choose(self, rows, seed):
         """Experts to fit to all rows with their weights, and the report."""
         table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
-        families = self._checked_families()
+        families, comparison = self._checked_families(), None
         others = tuple(family for family in families if family != "gaussian_mixture")
         point_masses = bool(
             self.selection == "log_likelihood"
@@ -232,7 +232,7 @@ class AutomaticDensity(CircuitDensity):
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison): 1.0}, weighed
         experts = experts_for(table, families, self.selection, point_masses)
-        trials = Trials(table, rows.X, self._schema, self.selection, seed, self.n_jobs)
+        trials = Trials(table, rows.X, self._schema, self.selection, seed, self.n_jobs, comparison)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)

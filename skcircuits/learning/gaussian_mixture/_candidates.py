@@ -144,11 +144,11 @@ class Comparison:
         settings: EMSettings,
         seed: int,
     ) -> None:
-        self.settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=_TRIAL_STEPS)
+        self.settings = settings
         self.criterion = criterion
         self.seed = seed
         self._table = table
-        self.fits: dict[Candidate, MixtureState] = {}
+        self.fits: dict[Candidate, list[MixtureState]] = {}  # to the rows of each split
         self._predictions: dict[Candidate, list[Predictions]] = {}
         self._losses: dict[tuple[tuple[tuple[Candidate, int], ...], Criterion], FloatArray] = {}
 
@@ -161,6 +161,11 @@ class Comparison:
     def n_rows(self) -> int:
         """Rows that candidates are fitted to."""
         return len(self.splits[0][0].weights) if self.splits else 0
+
+    @property
+    def starts(self) -> dict[Candidate, MixtureState]:
+        """What candidates may start from: one of their fits to some of the rows."""
+        return {candidate: states[-1] for candidate, states in self.fits.items()}
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -229,16 +234,23 @@ class Comparison:
 
     def _predict(self, candidate: Candidate) -> list[Predictions]:
         if candidate not in self._predictions:
+            self.fits[candidate] = [
+                try_candidate(part, candidate, self.settings, self.seed) for part, _ in self.splits
+            ]
             self._predictions[candidate] = [
-                held_out.predict(self._fit(candidate, part)) for part, held_out in self.splits
+                held_out.predict(state)
+                for state, (_, held_out) in zip(self.fits[candidate], self.splits, strict=True)
             ]
         return self._predictions[candidate]
 
-    def _fit(self, candidate: Candidate, part: MixtureTable) -> MixtureState:
-        rng = np.random.default_rng(self.seed)
-        *_, (state,) = learn_pool(part, {candidate: 1}, self.settings, rng)
-        self.fits[candidate] = state
-        return state
+
+def try_candidate(
+    part: MixtureTable, candidate: Candidate, settings: EMSettings, seed: int
+) -> MixtureState:
+    """Fit a candidate to some of the rows, for as long as it takes to see what it is worth."""
+    settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=_TRIAL_STEPS)
+    *_, (state,) = learn_pool(part, {candidate: 1}, settings, np.random.default_rng(seed))
+    return state
 
 
 def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparison) -> Pool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +46,6 @@ class FactorGaussians:
     `mean_count`: cells that the prior of each mean weighs, at zero.
     `jitter` (c,): variance of an observed cell within the interval that it stands for.
     """
-
-    uses_patterns: ClassVar[bool] = False
 
     stack: FactorStack
     mean_count: float
@@ -93,6 +91,11 @@ class FactorGaussians:
             (self.stack.loadings * scale[:, None])[shape],
             (self.stack.noise_variances * scale**2)[shape],
         )
+
+    @property
+    def n_gaussians(self) -> None:
+        """Patterns of missing cells are not asked for."""
+        return None
 
     def n_parameters(self) -> int:
         """Count the free parameters of all components; rotated loadings are the same."""

@@ -15,11 +15,11 @@ Mixture Estimation and Model-Based Clustering").
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from scipy import sparse
-from scipy.special import multigammaln
+from scipy.special import gammaln
 
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
 from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
@@ -32,6 +32,7 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 RIDGE_COUNT = 0.001
 # Rows that a covariance may be drawn by towards its target
 _STRENGTHS = np.geomspace(0.1, 2000.0, 30)
+_LEAST_VARIANCE = 0.02  # of a direction, in a first guess of the covariance
 _SPARSE_SIZE = 1 << 15  # so many numbers are added up faster by a sparse matrix
 
 
@@ -45,8 +46,6 @@ class FullGaussians:
     `jitter` (c,): variance of an observed cell within the interval that it stands for.
     """
 
-    uses_patterns: ClassVar[bool] = True
-
     stack: GaussianStack
     kind: CovarianceType
     target: FloatArray
@@ -59,6 +58,15 @@ class FullGaussians:
         """One standard normal component."""
         size = len(jitter)
         stack = GaussianStack(np.zeros((1, size)), np.eye(size)[None], np.zeros(1, np.intp))
+        return cls(stack, "tied", np.eye(size), 1.0, 0.0, jitter)
+
+    @classmethod
+    def guess(cls, covariance: FloatArray, jitter: FloatArray) -> FullGaussians:
+        """One component with a first guess of the covariance, which is made positive definite."""
+        variances, axes = np.linalg.eigh(covariance)
+        nearest = (axes * np.maximum(variances, _LEAST_VARIANCE)) @ axes.T
+        size = len(jitter)
+        stack = GaussianStack(np.zeros((1, size)), nearest[None], np.zeros(1, np.intp))
         return cls(stack, "tied", np.eye(size), 1.0, 0.0, jitter)
 
     def repeat(self, n_components: int, kind: CovarianceType, mean_count: float) -> FullGaussians:
@@ -79,6 +87,11 @@ class FullGaussians:
         means = location + scale * self.stack.means
         return means, self.stack.covariances * np.outer(scale, scale)
 
+    @property
+    def n_gaussians(self) -> tuple[int, int] | None:
+        """Components and distinct covariances, for which patterns of cells are grouped."""
+        return self.stack.n_components, len(self.stack.distinct_covariances)
+
     def n_parameters(self) -> int:
         """Count the free parameters of all components."""
         size = self.stack.n_columns
@@ -91,10 +104,16 @@ class FullGaussians:
         A row's squared Mahalanobis distance over the observed cells is that of the row
         completed by its conditional mean: one whitening serves all patterns.
         """
-        stack = self.stack
         observed = ~np.isnan(numbers)
-        blocks = list(conditional_blocks(stack, numbers, groups))
-        centered = np.ascontiguousarray(numbers.T) - stack.means[:, :, None]  # (K, c, n)
+        # joined groups of patterns name columns beyond those of the table
+        n_named = 1 + max((int(g.missing.max(initial=-1)) for g in groups), default=-1)
+        n_columns = max(self.stack.n_columns, n_named)
+        stack = self.stack.with_free_columns(n_columns)
+        columns = np.zeros((n_columns, len(numbers)))
+        columns[: numbers.shape[1]] = numbers.T
+        centered = columns - stack.means[:, :, None]  # (K, c, n)
+        np.copyto(centered, 0.0, where=np.isnan(centered))
+        blocks = list(conditional_blocks(stack, numbers, groups, stack.precisions @ centered))
         log_density = np.zeros((stack.n_components, len(numbers)))
         for block in blocks:
             rows, missing = block.group.rows, block.group.missing[block.group.pattern]
@@ -170,9 +189,8 @@ class FullGaussians:
         scatter = self.strength * self.target + RIDGE_COUNT * np.eye(len(self.target))
         traces = np.einsum("kij,ij->k", stack.precisions, scatter)
         log_prior = (self.strength + RIDGE_COUNT) * stack.log_determinants + traces
-        pulls = np.einsum(
-            "ki,kij,kj->", self.stack.means, self.stack.precisions, self.stack.means, optimize=True
-        )
+        means = self.stack.means
+        pulls = np.sum((means[:, None] @ self.stack.precisions)[:, 0] * means)
         return -0.5 * float(log_prior.sum() + self.mean_count * pulls)
 
 
@@ -180,8 +198,9 @@ class FullGaussians:
 class FullExpectation:
     """Rows completed by each component.
 
-    `log_density` (K, n): of the observed cells. `centered` (K, c, n): completed rows less
-    means. `blocks`: conditional covariances. `is_observed` (n, c).
+    `log_density` (K, n): of the observed cells. `centered` (K, c + a, n): completed rows less
+    means, zero in columns that joined groups of patterns added. `blocks`: conditional covariances.
+    `is_observed` (n, c).
     """
 
     gaussians: FullGaussians
@@ -192,13 +211,14 @@ class FullExpectation:
 
     def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
         """Rows with their conditional means in place of missing cells, shape (n, c)."""
-        completed = self.centered + self.gaussians.stack.means[:, :, None]
+        means = self.gaussians.stack.means
+        completed = self.centered[:, : means.shape[1]] + means[:, :, None]
         return np.einsum("kn,kcn->nc", responsibilities, completed)
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Expected counts (K,), sums (K, c) and sums of products, (K, c, c) or (c, c)."""
         stack, tied = self.gaussians.stack, self.gaussians.kind == "tied"
-        completed = self.centered + stack.means[:, :, None]
+        completed = self.centered[:, : stack.n_columns] + stack.means[:, :, None]
         weighted = completed * responsibilities[:, None]
         first = weighted.sum(axis=2)
         if tied:
@@ -208,7 +228,8 @@ class FullExpectation:
             second, own = weighted @ completed.transpose(0, 2, 1), responsibilities
         spread = second[None] if tied else second
         for block in self.blocks:
-            spread += _spread(block, own, stack.n_columns)
+            found = _spread(block, own, self.centered.shape[1])
+            spread += found[:, : stack.n_columns, : stack.n_columns]
         if self.gaussians.jitter.any():
             diagonal = np.arange(stack.n_columns)
             spread[:, diagonal, diagonal] += (own @ self.is_observed) * self.gaussians.jitter
@@ -258,10 +279,11 @@ def _learned_strength(scatters: FloatArray, counts: FloatArray, target: FloatArr
     white = np.linalg.solve(lower, np.linalg.solve(lower, scatters).transpose(0, 2, 1))
     spectra = np.maximum(np.linalg.eigvalsh(white), 0.0)
     freedom = _STRENGTHS + size + 1.0
-    evidence = np.zeros(len(_STRENGTHS))
-    for count, spectrum in zip(counts, spectra, strict=True):
-        half = 0.5 * (freedom + count)
-        evidence += 0.5 * freedom * size * np.log(_STRENGTHS)
-        evidence -= half * np.log(_STRENGTHS[:, None] + spectrum).sum(axis=1)
-        evidence += multigammaln(half, size) - multigammaln(0.5 * freedom, size)
-    return float(_STRENGTHS[evidence.argmax()])
+    half = 0.5 * (freedom + counts[:, None])
+    evidence = half * -np.log(_STRENGTHS[:, None] + spectra[:, None]).sum(axis=2)
+    evidence += 0.5 * freedom * size * np.log(_STRENGTHS)
+    # Gamma_d up to its constant, which cancels; for all strengths and scatters at once
+    steps = 0.5 * np.arange(size)
+    evidence += gammaln(half[:, :, None] - steps).sum(axis=2)
+    evidence -= gammaln(0.5 * freedom[:, None] - steps).sum(axis=1)
+    return float(_STRENGTHS[evidence.sum(axis=0).argmax()])

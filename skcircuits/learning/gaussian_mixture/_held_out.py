@@ -12,7 +12,7 @@ from skcircuits.circuits import Circuit
 from skcircuits.learning.gaussian_mixture._learner import MixtureState, expect
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import logsumexp
-from skcircuits.numerics._patterns import group_patterns
+from skcircuits.numerics._patterns import PatternGroup, joined_groups
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 Criterion = Literal["log_likelihood", "cells"]
@@ -109,22 +109,33 @@ class HeldOutCells:
         ]
 
     def predict(self, state: MixtureState) -> Predictions:
-        """What a mixture says of the rows."""
+        """What a mixture says of the rows, and of their hidden cells."""
         table = self.table
-        groups = group_patterns(np.isnan(table.numbers))
-        complete = expect(state, table.numbers, table.codes, groups)[2]
+        complete = expect(state, table.numbers, table.codes, _groups(state, table.numbers))[2]
+        return replace(self.predict_cells(state), log_complete=logsumexp(complete))
+
+    def predict_cells(
+        self, state: MixtureState, bounds: tuple[FloatArray, FloatArray] | None = None
+    ) -> Predictions:
+        """What a mixture says of the hidden cells; it is not asked for whole rows.
+
+        `bounds` (c,): least and largest means of numbers, in standard units.
+        """
+        table = self.table
         numbers = np.where(self.hidden_numbers, np.nan, table.numbers)
         codes = np.where(self.hidden_codes, -1, table.codes)
-        expectation, _, joint = expect(state, numbers, codes, group_patterns(np.isnan(numbers)))
+        expectation, _, joint = expect(state, numbers, codes, _groups(state, numbers))
         observed = logsumexp(joint)
         posterior = np.exp(joint - observed)
         means = expectation.mean_rows(posterior)
+        if bounds is not None:
+            means = np.clip(means, *bounds)
         probabilities = np.zeros(codes.shape)
         for j, log_table in enumerate(state.categories.log_probabilities):
             true = np.exp(log_table)[:, np.maximum(table.codes[:, j], 0)]
             probabilities[:, j] = np.einsum("kn,kn->n", posterior, true)
         return Predictions(
-            logsumexp(complete),
+            np.zeros(len(numbers)),
             observed,
             means[self.hidden_numbers],
             np.maximum(probabilities[self.hidden_codes], _LEAST_PROBABILITY),
@@ -207,6 +218,12 @@ class HeldOutCells:
     def _rows(hidden: BoolArray) -> IntArray:
         """Row of each hidden cell."""
         return np.nonzero(hidden)[0]
+
+
+def _groups(state: MixtureState, numbers: FloatArray) -> list[PatternGroup]:
+    """Patterns of missing cells, joined as suits a mixture."""
+    n_gaussians = state.gaussians.n_gaussians
+    return joined_groups(np.isnan(numbers), n_gaussians) if n_gaussians else []
 
 
 def split_table(

@@ -11,7 +11,6 @@ row are completed by a mixture of few components.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -36,8 +35,6 @@ class KernelGaussians(FullGaussians):
     pattern of missing cells makes of a row is linear in the component's row and its squares.
     """
 
-    uses_patterns: ClassVar[bool] = False
-
     @classmethod
     def around(cls, rows: FloatArray, jitter: FloatArray) -> KernelGaussians:
         """Independent columns around complete rows (K, c)."""
@@ -45,6 +42,11 @@ class KernelGaussians(FullGaussians):
         covariance = _FIRST_VARIANCE * np.eye(size)
         stack = GaussianStack(rows, covariance[None], np.zeros(len(rows), np.intp))
         return cls(stack, "tied", covariance, 1.0, 0.0, jitter)
+
+    @property
+    def n_gaussians(self) -> None:
+        """Patterns of missing cells are not asked for."""
+        return None
 
     def n_parameters(self) -> int:
         """Count the free parameters: those of one covariance."""

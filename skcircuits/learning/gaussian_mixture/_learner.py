@@ -35,7 +35,8 @@ from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.protocols import FloatArray, IntArray
 
-_SINGLE_STEPS = 10  # iterations of the single component that completes rows for clustering
+_SINGLE_STEPS = 3  # iterations of the single component that completes rows for clustering
+_SINGLE_TOL = 0.1  # of the tolerance: all starts of a single component end as one
 _START_STEPS = 10  # iterations each start gets before the best one goes on
 # Iterations in which the strength of the prior is learned: not in the first ones, whose missing
 # cells are completed as if columns were independent
@@ -245,8 +246,8 @@ def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
         n_factors = settings.n_factors if settings.covariance_type == "factor" else 0
         gaussians = FactorGaussians.single(table.covariance(), n_factors, table.jitter)
     else:
-        gaussians = FullGaussians.standard(table.jitter, settings.pseudo_count)
-    return MixtureState(np.ones(1), gaussians, categories)
+        gaussians = FullGaussians.guess(table.covariance(), table.jitter)
+    return MixtureState(np.ones(1), gaussians, categories, step=_ADAPT_STEPS.start)
 
 
 def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) -> MixtureState:
@@ -292,6 +293,8 @@ def _step(
         if settings.is_draw:
             gaussians = gaussians.relax(sums[1], table.rows_together)
     gain = abs(bound - state.lower_bound)
+    is_unique = state.n_components == 1 and settings.covariance_type not in ("factor", "diag")
+    tol = settings.tol * (_SINGLE_TOL if is_unique else 1.0)
     stepped = replace(
         state,
         gaussians=gaussians,
@@ -299,7 +302,7 @@ def _step(
         lower_bound=bound,
         n_iter=state.n_iter + 1,
         step=state.step + 1,
-        at_optimum=state.step > _ADAPT_STEPS.start and gain < settings.tol,
+        at_optimum=state.step > _ADAPT_STEPS.start and gain < tol,
         total_weight=table.total_weight,
     )
     return _maximize(stepped, sums, settings.pseudo_count)
@@ -314,7 +317,8 @@ def _expect(
     log_likelihood = 0.0
     totals: list[tuple[Sums, Sums, Sums]] = []
     for rows in table.blocks:
-        groups = table.groups(rows) if state.gaussians.uses_patterns else []
+        n_gaussians = state.gaussians.n_gaussians
+        groups = table.groups(rows, n_gaussians) if n_gaussians else []
         numbers, codes, log_joint = expect(state, table.numbers[rows], table.codes[rows], groups)
         if state.centres is not None:
             log_joint = log_joint + log_leave_out(table, rows, state.centres)

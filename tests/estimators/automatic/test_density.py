@@ -4,6 +4,8 @@ import pytest
 from sklearn.base import clone
 
 from skcircuits import AutomaticDensity, CircuitImputer, GaussianMixtureDensity
+from skcircuits.estimators.automatic import _experts
+from skcircuits.learning.gaussian_mixture import _candidates
 
 
 def curved(n_rows=130, seed=0):
@@ -82,3 +84,20 @@ def test_unknown_families_are_named():
 
 def test_a_clone_chooses_again(fitted):
     assert clone(fitted)._given_weights is None
+
+
+def test_no_mixture_is_fitted_twice_to_the_same_rows(monkeypatch):
+    tried = []
+
+    def noted(part, candidate, settings, seed, fit=_candidates.try_candidate):
+        tried.append(candidate)
+        return fit(part, candidate, settings, seed)
+
+    for module in (_candidates, _experts):
+        monkeypatch.setattr(module, "try_candidate", noted)
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(size=(300, 2)) @ rng.normal(size=(2, 5)))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    density = AutomaticDensity(selection="cells", random_state=0).fit(X)
+    assert len(density.selection_) > 4  # one Gaussian was not enough
+    assert len(tried) == len(set(tried))

@@ -23,6 +23,7 @@ from skcircuits.learning.gaussian_mixture._learner import (
     learn_gaussian_mixture,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.numerics._patterns import group_patterns, joined_groups
 
 NUMBERS = np.zeros(4, dtype=np.int64)
 
@@ -272,6 +273,37 @@ def test_few_valued_columns_make_no_narrow_components():
         variances = np.diagonal(moments(table, state)[1], axis1=1, axis2=2)
         # an integer stands for an interval of length one
         assert (variances[:, :2] > 0.8 / 12).all()
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+def test_joined_patterns_change_no_expectation(covariance_type):
+    table, state = last_state(three_groups(300, 0.4), 3, covariance_type=covariance_type)
+    missing = np.isnan(table.numbers)
+    joined = joined_groups(missing, state.gaussians.n_gaussians)
+    assert len(joined) < len(group_patterns(missing))
+    weights = np.random.default_rng(0).random((3, len(table.numbers)))
+    expected, found = (
+        state.gaussians.expect(table.numbers, groups)
+        for groups in (group_patterns(missing), joined)
+    )
+    np.testing.assert_allclose(found.log_density, expected.log_density)
+    np.testing.assert_allclose(found.mean_rows(weights), expected.mean_rows(weights))
+    for own, other in zip(found.sums(weights), expected.sums(weights), strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_one_component_starts_near_its_end(share):
+    # pairs of cells tell nearly all that one Gaussian is learned from
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2)) @ rng.normal(size=(2, 6)) + 0.3 * rng.normal(size=(400, 6))
+    X[rng.random(X.shape) < share] = np.nan
+    settings = EMSettings("tied", tol=4e-3)
+    table = MixtureTable.prepare(X, np.zeros(6, int))
+    *_, state = learn_gaussian_mixture(table, 1, settings, rng)
+    assert state.n_iter <= 10
+    *_, end = learn_gaussian_mixture(table, 1, replace(settings, tol=1e-9), rng)
+    assert end.log_likelihood - state.log_likelihood < 0.01 * len(X)
 
 
 def compare(X, cardinalities, criterion="log_likelihood"):
