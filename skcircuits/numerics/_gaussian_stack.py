@@ -24,6 +24,8 @@ from skcircuits.numerics._small_cholesky import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
 
 class GaussianStack:
     """K Gaussians with means (K, d) over G distinct covariances (G, d, d).
@@ -239,6 +241,43 @@ def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
         )
         n_seen += group.n_patterns
     return CompletedRows(means, spreads, pattern)
+
+
+def center_rows(
+    stack: GaussianStack, X: FloatArray, groups: list[PatternGroup]
+) -> tuple[FloatArray, FloatArray, list[ConditionalBlock]]:
+    """Log densities of rows, the rows less the means, and what completes these.
+
+    A row's squared Mahalanobis distance over the observed cells is that of the row completed by
+    its conditional mean: one whitening serves all patterns.
+
+    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; ``groups``:
+    ``group_patterns(np.isnan(X))`` or ``joined_groups``. Returns log densities (K, n) of the
+    observed cells; rows (K, d, n) with conditional means in place of missing cells, less the means
+    of the components; conditional Gaussians of the incomplete rows.
+    """
+    n_named = max((int(group.missing.max(initial=-1)) + 1 for group in groups), default=0)
+    padded = stack.with_free_columns(max(stack.n_columns, n_named))
+    columns = np.zeros((padded.n_columns, len(X)))
+    columns[: stack.n_columns] = X.T
+    centered = columns - padded.means[:, :, None]
+    np.copyto(centered, 0.0, where=np.isnan(columns))
+    pulled = padded.precisions @ centered
+    own = slice(stack.n_columns)
+    n_observed = stack.n_columns - np.isnan(X).sum(axis=1)
+    log_densities = np.empty((stack.n_components, len(X)))
+    log_densities[:] = -0.5 * (padded.log_determinants[:, None] + n_observed * _LOG_2PI)
+    blocks = list(conditional_blocks(padded, X, groups, pulled))
+    for block in blocks:
+        rows, missing = block.group.rows, block.group.missing[block.group.pattern]
+        centered[:, missing.T, rows] = block.offsets.transpose(1, 0, 2)
+        # |Sigma_oo| = |Sigma| |Lambda_mm|
+        log_precisions = block.half_log_precisions.reshape(stack.n_components, -1)
+        log_densities[:, rows] -= log_precisions[:, block.group.pattern]
+    centered = centered[:, own]
+    white = np.matmul(padded.whitening[:, own, own], centered, out=pulled[:, own])
+    log_densities -= 0.5 * np.einsum("kdn,kdn->kn", white, white)
+    return log_densities, centered, blocks
 
 
 def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:

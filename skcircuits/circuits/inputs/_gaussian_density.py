@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from skcircuits.circuits._policy import CHOLESKYS_PER_FACTOR
-from skcircuits.numerics._gaussian_stack import GaussianStack, conditional_blocks
-from skcircuits.numerics._patterns import PatternGroup, group_patterns
+from skcircuits.numerics._gaussian_stack import (
+    GaussianStack,
+    center_rows,
+    conditional_blocks,
+)
+from skcircuits.numerics._patterns import PatternGroup, group_patterns, joined_groups
 from skcircuits.numerics._small_cholesky import (
     BLOCK_BYTES,
     cases_per_block,
@@ -53,7 +55,7 @@ def _by_pattern(stack: GaussianStack, X: FloatArray) -> FloatArray:
     if not missing.any():
         return _complete(stack, columns)
     if stack.is_shared:
-        return _by_completion(stack, X, columns)
+        return complete(stack, X)[0]
     for group in group_patterns(missing):
         n_missing, n_observed = group.missing.shape[1], group.observed.shape[1]
         if n_missing == 0:
@@ -114,65 +116,20 @@ def complete(
     completed by their conditional means; ``variances`` (K, d, n): where given, conditional
     variances of missing cells are written into it.
     """
-    offsets = np.empty((*stack.means.shape, len(X)))
+    groups = joined_groups(np.isnan(X), (stack.n_components, len(stack.distinct_covariances)))
     with np.errstate(over="ignore", invalid="ignore"):
-        columns = np.ascontiguousarray(X.T)
-        log_densities = _by_completion(stack, X, columns, offsets, variances)
+        log_densities, offsets, blocks = center_rows(stack, X, groups)
     log_densities[np.isnan(log_densities)] = -np.inf
+    log_densities[:, np.isnan(X).all(axis=1)] = 0.0
+    for block in blocks if variances is not None else ():
+        pattern, size = block.group.pattern, block.group.missing.shape[1]
+        spreads = np.einsum("jin,jin->in", block.roots, block.roots)
+        spreads = spreads.reshape(size, stack.n_components, -1)[:, :, pattern]
+        cells = block.group.missing[pattern].T
+        own = cells < stack.n_columns
+        rows = np.broadcast_to(block.group.rows, cells.shape)[own]
+        variances[:, cells[own], rows] = spreads.transpose(1, 0, 2)[:, own]
     return log_densities, offsets
-
-
-def _by_completion(
-    stack: GaussianStack,
-    X: FloatArray,
-    columns: FloatArray,
-    offsets: FloatArray | None = None,
-    variances: FloatArray | None = None,
-) -> FloatArray:
-    """Log densities by way of completed rows: one factorisation for all with equal covariances.
-
-    A row's squared Mahalanobis distance over its observed cells is that of the row completed
-    by its conditional mean. ``offsets`` (K, d, n) receive completed rows less the means,
-    ``variances`` (K, d, n) the conditional variances of missing cells.
-    """
-    missing = np.isnan(X)
-    n_observed = np.count_nonzero(~missing, axis=1)
-    result = np.empty((stack.n_components, len(X)))
-    n_rows = max(64, BLOCK_BYTES // (8 * stack.means.size))
-    groups = group_patterns(missing)
-    for rows in (group.rows for group in groups if not group.missing.size):
-        result[:, rows] = 0.0
-        for part in _runs(rows, n_rows):
-            delta = columns[:, part] - stack.means[:, :, None]
-            result[:, part] = -0.5 * _squared_norms(stack.whitening @ delta)
-            if offsets is not None:
-                offsets[:, :, part] = delta
-    for block in conditional_blocks(stack, X, groups):
-        cells, own = block.group.missing[block.group.pattern].T, block.group.rows
-        log_precisions = block.half_log_precisions.reshape(stack.n_components, -1)
-        if variances is not None:
-            spreads = np.einsum("jin,jin->in", block.roots, block.roots)
-            spreads = spreads.reshape(len(cells), stack.n_components, -1)[:, :, block.group.pattern]
-            variances[:, cells, own] = spreads.transpose(1, 0, 2)
-        for places in _runs(np.arange(len(own)), n_rows):
-            rows = own[places]
-            delta = columns[:, rows] - stack.means[:, :, None]
-            delta[:, cells[:, places], np.arange(len(rows))] = block.offsets[
-                :, :, places
-            ].transpose(1, 0, 2)
-            norms = _squared_norms(stack.whitening @ delta)
-            result[:, rows] = -0.5 * norms - log_precisions[:, block.group.pattern[places]]
-            if offsets is not None:
-                offsets[:, :, rows] = delta
-    # |Sigma_oo| = |Sigma| |Lambda_mm|, as for single rows.
-    result -= 0.5 * (stack.log_determinants[:, None] + n_observed * _LOG_2PI)
-    result[:, n_observed == 0] = 0.0
-    return result
-
-
-def _runs(positions: IntArray, size: int) -> Iterator[IntArray]:
-    """Cut positions into runs of at most some size."""
-    return (positions[start : start + size] for start in range(0, len(positions), size))
 
 
 def _complete(stack: GaussianStack, columns: FloatArray) -> FloatArray:

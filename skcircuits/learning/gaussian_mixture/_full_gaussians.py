@@ -22,11 +22,10 @@ from scipy import sparse
 from scipy.special import gammaln
 
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
-from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
+from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, center_rows
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 # Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
 # but they keep covariances positive definite
 RIDGE_COUNT = 0.001
@@ -99,31 +98,8 @@ class FullGaussians:
         return self.stack.means.size + n_covariances * size * (size + 1) // 2
 
     def expect(self, numbers: FloatArray, groups: list[PatternGroup]) -> FullExpectation:
-        """Complete rows by their conditional means and take their log densities.
-
-        A row's squared Mahalanobis distance over the observed cells is that of the row
-        completed by its conditional mean: one whitening serves all patterns.
-        """
-        observed = ~np.isnan(numbers)
-        # joined groups of patterns name columns beyond those of the table
-        n_named = 1 + max((int(g.missing.max(initial=-1)) for g in groups), default=-1)
-        n_columns = max(self.stack.n_columns, n_named)
-        stack = self.stack.with_free_columns(n_columns)
-        columns = np.zeros((n_columns, len(numbers)))
-        columns[: numbers.shape[1]] = numbers.T
-        centered = columns - stack.means[:, :, None]  # (K, c, n)
-        np.copyto(centered, 0.0, where=np.isnan(centered))
-        blocks = list(conditional_blocks(stack, numbers, groups, stack.precisions @ centered))
-        log_density = np.zeros((stack.n_components, len(numbers)))
-        for block in blocks:
-            rows, missing = block.group.rows, block.group.missing[block.group.pattern]
-            centered[:, missing.T, rows] = block.offsets.transpose(1, 0, 2)
-            log_precisions = block.half_log_precisions.reshape(stack.n_components, -1)
-            log_density[:, rows] = -log_precisions[:, block.group.pattern]
-        white = stack.whitening @ centered
-        log_density -= 0.5 * np.einsum("kcn,kcn->kn", white, white)
-        log_density -= 0.5 * (stack.log_determinants[:, None] + observed.sum(axis=1) * LOG_2PI)
-        return FullExpectation(self, log_density, centered, blocks, observed)
+        """Complete rows by their conditional means and take their log densities."""
+        return FullExpectation(self, *center_rows(self.stack, numbers, groups), ~np.isnan(numbers))
 
     def maximize(self, sums: Sums) -> FullGaussians:
         """Means, and covariances drawn towards the prior."""
@@ -198,9 +174,8 @@ class FullGaussians:
 class FullExpectation:
     """Rows completed by each component.
 
-    `log_density` (K, n): of the observed cells. `centered` (K, c + a, n): completed rows less
-    means, zero in columns that joined groups of patterns added. `blocks`: conditional covariances.
-    `is_observed` (n, c).
+    `log_density` (K, n): of the observed cells. `centered` (K, c, n): completed rows less
+    means. `blocks`: conditional covariances. `is_observed` (n, c).
     """
 
     gaussians: FullGaussians
@@ -211,14 +186,13 @@ class FullExpectation:
 
     def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
         """Rows with their conditional means in place of missing cells, shape (n, c)."""
-        means = self.gaussians.stack.means
-        completed = self.centered[:, : means.shape[1]] + means[:, :, None]
+        completed = self.centered + self.gaussians.stack.means[:, :, None]
         return np.einsum("kn,kcn->nc", responsibilities, completed)
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Expected counts (K,), sums (K, c) and sums of products, (K, c, c) or (c, c)."""
         stack, tied = self.gaussians.stack, self.gaussians.kind == "tied"
-        completed = self.centered[:, : stack.n_columns] + stack.means[:, :, None]
+        completed = self.centered + stack.means[:, :, None]
         weighted = completed * responsibilities[:, None]
         first = weighted.sum(axis=2)
         if tied:
@@ -228,8 +202,7 @@ class FullExpectation:
             second, own = weighted @ completed.transpose(0, 2, 1), responsibilities
         spread = second[None] if tied else second
         for block in self.blocks:
-            found = _spread(block, own, self.centered.shape[1])
-            spread += found[:, : stack.n_columns, : stack.n_columns]
+            spread += _spread(block, own, stack.n_columns)
         if self.gaussians.jitter.any():
             diagonal = np.arange(stack.n_columns)
             spread[:, diagonal, diagonal] += (own @ self.is_observed) * self.gaussians.jitter
@@ -239,6 +212,9 @@ class FullExpectation:
 def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> FloatArray:
     """Conditional covariances of the rows of a block, weighted (G, n) and summed, (G, c, c)."""
     n_distinct, group = len(weights), block.group
+    n_kept = n_columns
+    # joined groups of patterns name columns that the table does not have
+    n_columns = max(n_columns, 1 + int(group.missing.max()))
     cases = np.arange(n_distinct)[:, None] * group.n_patterns + group.pattern
     totals = np.bincount(
         cases.ravel(), weights[:, group.rows].ravel(), minlength=n_distinct * group.n_patterns
@@ -249,7 +225,8 @@ def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> Flo
         cells = group.missing.T[:, None] * n_columns + group.missing.T[None]
         cells = cells[:, :, None] + np.arange(n_distinct)[:, None] * n_columns**2
         flat = np.bincount(cells.ravel(), values.ravel(), minlength=n_distinct * n_columns**2)
-        return np.asarray(flat, dtype=np.float64).reshape(shape)
+        spread = np.asarray(flat, dtype=np.float64).reshape(shape)
+        return spread[:, :n_kept, :n_kept]
     # a sparse matrix adds up what belongs to each cell, for all covariances at once
     rows, columns = np.tril_indices(size)
     cells = group.missing.T[rows] * n_columns + group.missing.T[columns]
@@ -258,7 +235,7 @@ def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> Flo
         shape=(n_columns**2, cells.size),
     )
     triangles = values[rows, columns].transpose(0, 2, 1).reshape(-1, n_distinct)
-    lower = np.asarray(collect @ triangles).T.reshape(shape)
+    lower = np.asarray(collect @ triangles).T.reshape(shape)[:, :n_kept, :n_kept]
     return lower + np.tril(lower, -1).transpose(0, 2, 1)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skcircuits.learning.gaussian_mixture._categories import Categories, Sums
-from skcircuits.learning.gaussian_mixture._full_gaussians import LOG_2PI, FullGaussians
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import PatternGroup, distinct_patterns
@@ -77,7 +77,7 @@ class KernelGaussians(FullGaussians):
             self.stack.means @ pulled.T
         )
         distances += np.einsum("ni,ni->n", pulled, cells)
-        constants = log_determinants[pattern] + observed.sum(axis=1) * LOG_2PI
+        constants = log_determinants[pattern] + observed.sum(axis=1) * np.log(2.0 * np.pi)
         log_density = -0.5 * (np.maximum(distances, 0.0) + constants)
         gains = patterns[:, :, None] * (covariance @ precisions) + both * np.eye(size)
         spreads = patterns[:, :, None] * (covariance - gains @ covariance) * patterns[:, None]
