@@ -354,8 +354,10 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
         incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
-        # Keyed by the cells as they came, also where evidence has to be dropped
-        streams = RowStreams(encoded[incomplete], self._seed if seed is None else seed)
+        streams = None
+        if strategy == "sample":
+            # Keyed by the cells as they came, also where evidence has to be dropped
+            streams = RowStreams(encoded[incomplete], self._seed if seed is None else seed)
         known = self._as_known(encoded[incomplete])
         is_categorical = self._schema.is_categorical
         chunks = row_slices(len(incomplete), CHUNK_ROWS)
@@ -365,7 +367,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
                 circuit,
                 known[rows],
                 strategy,
-                streams.take(rows),
+                None if streams is None else streams.take(rows),
                 n_draws,
                 is_categorical,
                 bounds,

@@ -21,6 +21,7 @@ from skcircuits.numerics._small_cholesky import (
     log_diagonal,
     multiply,
     multiply_transposed,
+    solve_factored,
 )
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -159,18 +160,23 @@ class ConditionalBlock:
     Cases are pairs (component, pattern), components slowest; Gaussians with a covariance in
     common share the factors of their conditional ones.
 
-    ``group``: p patterns with m missing cells each, and their n rows; ``distinct_roots`` (m, m, G *
-    P): lower triangular matrices W; the conditional covariances are WᵀW; ``shape`` (K,): distinct
-    covariance of each component; ``distinct_half_log_precisions`` (G * P,): half log determinants
-    of their inverses, the blocks Lambda_mm; ``offsets`` (m, K, n): conditional means less the
-    means of the components.
+    ``group``: p patterns with m missing cells each, and their n rows; ``distinct_factors`` (m, m, G
+    * P): lower Cholesky factors of the inverses of the conditional covariances, the blocks
+    Lambda_mm; ``shape`` (K,): distinct covariance of each component;
+    ``distinct_half_log_precisions`` (G * P,): half log determinants of the inverses; ``offsets``
+    (m, K, n): conditional means less the means of the components.
     """
 
     group: PatternGroup
-    distinct_roots: FloatArray
+    distinct_factors: FloatArray
     shape: IntArray
     distinct_half_log_precisions: FloatArray
     offsets: FloatArray
+
+    @cached_property
+    def distinct_roots(self) -> FloatArray:
+        """Lower triangular matrices W, shape (m, m, G * P): conditional covariances are WᵀW."""
+        return invert_lower(self.distinct_factors)
 
     @property
     def roots(self) -> FloatArray:
@@ -364,8 +370,8 @@ def _draw_offsets(
     # rows with the same pattern and component share a factor
     cases, case = np.unique(pattern * stack.n_components + component, return_inverse=True)
     patterns_of_cases, components_of_cases = np.divmod(cases, stack.n_components)
-    roots, _ = _conditional_roots(stack, missing[patterns_of_cases].T, components_of_cases)
-    roots = np.take(roots, case, axis=2)
+    factors = _conditional_factors(stack, missing[patterns_of_cases].T, components_of_cases)
+    roots = np.take(invert_lower(factors), case, axis=2)
     delta = X - stack.means[component]
     np.copyto(delta, 0.0, where=np.isnan(delta))
     pulled = np.empty_like(delta)
@@ -399,26 +405,26 @@ def conditional_blocks(
         if size == 0:
             continue
         for block in group.blocks(cases_per_block(size, n_distinct)):
-            roots, half_log_precisions = _conditional_roots(
+            factors = _conditional_factors(
                 distinct,
                 np.tile(block.missing.T, n_distinct),
                 np.repeat(np.arange(n_distinct), block.n_patterns),
             )
-            offsets = _offsets(stack, X, block, roots, pulled)
-            yield ConditionalBlock(block, roots, stack.shape, half_log_precisions, offsets)
+            offsets = _offsets(stack, X, block, factors, pulled)
+            yield ConditionalBlock(block, factors, stack.shape, log_diagonal(factors), offsets)
 
 
 def _offsets(
     stack: GaussianStack,
     X: FloatArray,
     group: PatternGroup,
-    roots: FloatArray,
+    factors: FloatArray,
     pulled: FloatArray | None,
 ) -> FloatArray:
-    """Conditional means less component means, (m, K, n): -WᵀW (Lambda delta)_m."""
+    """Conditional means less component means, (m, K, n): -(Lambda_mm)⁻¹ (Lambda delta)_m."""
     size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
     result = np.empty((size, n_components, n_rows))
-    by_pattern = roots.reshape(size, size, stack.distinct.n_components, -1)
+    by_pattern = factors.reshape(size, size, stack.distinct.n_components, -1)
     step = cases_per_block(size, n_components)
     for start in range(0, n_rows, step):
         places = slice(start, start + step)
@@ -430,14 +436,13 @@ def _offsets(
             sides = -pulled[:, missing, rows].transpose(1, 0, 2)
         if not stack.is_shared:
             cases = _of_rows(by_pattern, pattern).reshape(size, size, -1)
-            solved = multiply_transposed(cases, multiply(cases, sides.reshape(size, -1)))
+            solved = solve_factored(cases, sides.reshape(size, 1, -1))
             result[:, :, places] = solved.reshape(size, n_components, -1)
             continue
         for g in range(by_pattern.shape[2]):
             own = np.flatnonzero(stack.shape == g)
             cases = _of_rows(by_pattern[:, :, g], pattern)
-            white = contract("ijn,jkn->ikn", cases, sides[:, own])
-            result[:, own, places] = contract("jin,jkn->ikn", cases, white)
+            result[:, own, places] = solve_factored(cases, sides[:, own])
     return result
 
 
@@ -459,12 +464,8 @@ def _of_rows(by_pattern: FloatArray, pattern: IntArray) -> FloatArray:
     return np.take(by_pattern, pattern, axis=-1)
 
 
-def _conditional_roots(
+def _conditional_factors(
     stack: GaussianStack, missing: IntArray, component: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Roots of the conditional covariances and half log determinants of their inverses.
-
-    The conditional precision is the block Lambda_mm = L Lᵀ; its root is the inverse of L.
-    """
-    lower = cholesky(gather_symmetric(stack.precisions, missing, component))
-    return invert_lower(lower), log_diagonal(lower)
+) -> FloatArray:
+    """Cholesky factors of the conditional precisions, the blocks Lambda_mm."""
+    return cholesky(gather_symmetric(stack.precisions, missing, component))

@@ -54,6 +54,23 @@ def invert_lower(lower: FloatArray) -> FloatArray:
     return inverse
 
 
+def solve_factored(lower: FloatArray, sides: FloatArray) -> FloatArray:
+    """Solve L Lᵀ x = b by substitution, in place of the right-hand sides.
+
+    ``lower`` (d, d, n): factors L; their upper triangles are not read; ``sides`` (d, k, n): k
+    right-hand sides b of each. Returns (d, k, n): the solutions, in the same array.
+    """
+    for i in range(len(lower)):
+        if i:
+            sides[i] -= contract("jn,jkn->kn", lower[i, :i], sides[:i])
+        sides[i] /= lower[i, i]
+    for i in reversed(range(len(lower))):
+        if i + 1 < len(lower):
+            sides[i] -= contract("jn,jkn->kn", lower[i + 1 :, i], sides[i + 1 :])
+        sides[i] /= lower[i, i]
+    return sides
+
+
 def gram_of_lower(lower: FloatArray) -> FloatArray:
     """Multiply lower triangular matrices by their transposes from the left, WᵀW.
 

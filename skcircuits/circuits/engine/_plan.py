@@ -122,7 +122,9 @@ class Plan:
 
     def batches(self, n_rows: int, n_buffers: int = 1) -> Iterable[slice]:
         """Cut rows into batches that fit into cache and into the working memory."""
-        at_most = max(BATCH_ROWS, MAX_BATCH_VALUES // self.n_units)
+        # joint units hold some values per column of theirs, each for a short time
+        scopes = max((layer.scopes.size for _, layer in self.inputs), default=0)
+        at_most = max(BATCH_ROWS, MAX_BATCH_VALUES // max(self.n_units, scopes // 2))
         return memory_bound_chunks(n_rows, self.bytes_per_row * n_buffers, at_most=at_most)
 
 
