@@ -6,6 +6,7 @@ import numpy as np
 
 from skcircuits.circuits._policy import CHOLESKYS_PER_FACTOR
 from skcircuits.numerics._gaussian_stack import (
+    ConditionalBlock,
     GaussianStack,
     center_rows,
     conditional_blocks,
@@ -121,15 +122,21 @@ def complete(
         log_densities, offsets, blocks = center_rows(stack, X, groups)
     log_densities[np.isnan(log_densities)] = -np.inf
     log_densities[:, np.isnan(X).all(axis=1)] = 0.0
-    for block in blocks if variances is not None else ():
-        pattern, size = block.group.pattern, block.group.missing.shape[1]
-        spreads = np.einsum("jin,jin->in", block.roots, block.roots)
-        spreads = spreads.reshape(size, stack.n_components, -1)[:, :, pattern]
-        cells = block.group.missing[pattern].T
-        own = cells < stack.n_columns
-        rows = np.broadcast_to(block.group.rows, cells.shape)[own]
-        variances[:, cells[own], rows] = spreads.transpose(1, 0, 2)[:, own]
+    if variances is not None:
+        for block in blocks:
+            _write_variances(variances, block)
     return log_densities, offsets
+
+
+def _write_variances(variances: FloatArray, block: ConditionalBlock) -> None:
+    """Write the conditional variances (K, d, n) of the missing cells of some rows."""
+    n_components, n_columns, _ = variances.shape
+    cells = block.group.missing[block.group.pattern].T
+    spreads = np.einsum("jin,jin->in", block.roots, block.roots)
+    spreads = spreads.reshape(len(cells), n_components, -1)[:, :, block.group.pattern]
+    own = cells < n_columns  # joined groups of patterns name others, too
+    rows = np.broadcast_to(block.group.rows, cells.shape)[own]
+    variances[:, cells[own], rows] = spreads.transpose(1, 0, 2)[:, own]
 
 
 def _complete(stack: GaussianStack, columns: FloatArray) -> FloatArray:
