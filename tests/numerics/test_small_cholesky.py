@@ -9,6 +9,7 @@ from skcircuits.numerics._small_cholesky import (
     log_diagonal,
     multiply,
     multiply_transposed,
+    solve_factored,
 )
 
 
@@ -41,6 +42,12 @@ def test_against_lapack(size, n):
         np.linalg.solve(matrices, vector.T[:, :, None])[:, :, 0],
         atol=1e-9,
     )
+    both = sides.transpose(2, 1, 0).copy()
+    np.testing.assert_allclose(
+        solve_factored(factor[:size], both).transpose(2, 1, 0),
+        np.linalg.solve(matrices, sides.transpose(0, 2, 1)).transpose(0, 2, 1),
+        atol=1e-9,
+    )
 
 
 @pytest.mark.parametrize("size", [1, 3, 12])
@@ -50,7 +57,9 @@ def test_results_do_not_depend_on_neighbours(size):
     def pipeline(matrices):
         factor = cholesky(matrices.copy())
         inverse = invert_lower(factor)
-        return np.vstack([gram_of_lower(inverse).reshape(size**2, -1), log_diagonal(factor)[None]])
+        solved = solve_factored(factor, np.ones((size, 1, matrices.shape[2])))[:, 0]
+        gram = gram_of_lower(inverse).reshape(size**2, -1)
+        return np.vstack([gram, log_diagonal(factor)[None], solved])
 
     together = pipeline(stack)
     for i in range(9):
