@@ -11,6 +11,7 @@ from skcircuits import (
     GaussianMixtureDensity,
     HiddenChowLiuDensity,
 )
+from skcircuits.estimators.automatic import density as automatic_density
 
 
 def tables():
@@ -166,3 +167,16 @@ def test_integers_and_levels_leave_the_choice_to_all_families():
     table = shared_numbers(has_categories=True).round()
     families = {row["family"] for row in AutomaticDensity(random_state=0).fit(table).selection_}
     assert "gaussian_mixture" in families
+
+
+def test_shared_numbers_of_large_tables_are_told(monkeypatch):
+    table = shared_numbers(has_categories=True)
+    monkeypatch.setattr(automatic_density, "_MAX_CELLS", 100)
+    with pytest.warns(UserWarning, match="Many rows share a number of columns debts: "):
+        AutomaticDensity(random_state=0).fit(table)
+
+
+def test_one_column_with_a_shared_number():
+    debts = shared_numbers(has_categories=False)[["debts"]]
+    density = AutomaticDensity(random_state=0).fit(debts)
+    assert density.probability("debts == 0") == pytest.approx((debts == 0).mean().item(), abs=0.03)

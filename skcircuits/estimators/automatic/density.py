@@ -1,5 +1,6 @@
 """A density that chooses among families, and mixes those that are better together."""
 
+import warnings
 from dataclasses import replace
 from numbers import Integral
 from typing import ClassVar
@@ -26,6 +27,7 @@ from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
+_ENOUGH_ROWS = 10_000  # to see that many share a number
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -42,7 +44,7 @@ class AutomaticDensity(CircuitDensity):
     A number that many rows share, such as the zero of a column of debts, has a probability that
     Gaussian mixtures spread over its neighbours. In small tables with such columns they are left
     out where log densities are compared, and the other families have point masses; elsewhere all
-    families have densities alone.
+    families have densities alone, and a warning names the columns.
 
     Parameters
     ----------
@@ -214,12 +216,16 @@ class AutomaticDensity(CircuitDensity):
         table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
         families, comparison = self._checked_families(), None
         others = tuple(family for family in families if family != "gaussian_mixture")
-        point_masses = bool(
-            self.selection == "log_likelihood"
-            and others
-            and _is_small(table)
-            and _shares_numbers(rows, self._schema.is_categorical)
-        )
+        shared = self._shared_numbers(rows) if others and self.selection != "cells" else []
+        point_masses = bool(shared) and _is_small(table)
+        if shared and not point_masses:
+            warnings.warn(
+                f"Many rows share a number of columns {', '.join(map(str, shared[:10]))}: Gaussian "
+                f"mixtures, to which AutomaticDensity leaves tables of this size, spread it over "
+                "its neighbours. WMISPNDensity and HiddenChowLiuDensity give it a probability.",
+                UserWarning,
+                stacklevel=2,
+            )
         if point_masses:
             families = others
         elif "gaussian_mixture" in families and not _suits_trees(table):
@@ -238,6 +244,18 @@ class AutomaticDensity(CircuitDensity):
         trials.run(experts)
         chosen = trials.choose(pool_size(table.n_cells))
         return chosen, trials.report(chosen)
+
+    def _shared_numbers(self, rows):
+        """Names of continuous columns of which many rows share a number."""
+        some = rows.take(np.arange(0, len(rows.X), 1 + len(rows.X) // _ENOUGH_ROWS))
+        found = []
+        for j in np.flatnonzero(~self._schema.is_categorical):
+            atoms = describe_column(j, some.X[:, j], some.weight, 0, grid=False).atoms
+            values = np.unique(some.X[~np.isnan(some.X[:, j]), j])
+            # Integers are intervals, and few values are levels, under every family
+            if 0 < len(atoms) < len(values) and (values != np.floor(values)).any():
+                found.append(self._schema.names[j])
+        return found
 
     def _checked_families(self):
         if isinstance(self.families, str):
@@ -265,26 +283,15 @@ def _n_restarts(weight, n_cells, selection):
 
 def _is_small(table):
     """Whether there is time for other families than Gaussian mixtures."""
-    return table.n_cells <= _MAX_CELLS and 1 < len(table.cardinalities) <= _MAX_TREE_COLUMNS
+    return table.n_cells <= _MAX_CELLS and len(table.cardinalities) <= _MAX_TREE_COLUMNS
 
 
 def _suits_trees(table):
     """Whether other families than Gaussian mixtures are worth their time: on mixed tables."""
-    if not _is_small(table):
+    if not _is_small(table) or len(table.cardinalities) == 1:
         return False
     n_values = [len(np.unique(column[~np.isnan(column)])) for column in table.numbers.T]
     return bool(table.category_counts.any()) or min(n_values) <= FEW_VALUES
-
-
-def _shares_numbers(rows, is_categorical):
-    """Whether many rows share a number of a continuous column, whose probability is not zero."""
-    for j in np.flatnonzero(~is_categorical):
-        atoms = describe_column(j, rows.X[:, j], rows.weight, 0, grid=False).atoms
-        values = np.unique(rows.X[~np.isnan(rows.X[:, j]), j])
-        # Integers are intervals, and few values are levels, under every family
-        if 0 < len(atoms) < len(values) and (values != np.floor(values)).any():
-            return True
-    return False
 
 
 def _own_pool(table, comparison):
