@@ -388,8 +388,8 @@ class ExpectedPredictionMixin(
         """Answer for rows: what the models say of complete ones, expectations of the others."""
         check_is_fitted(self)
         response = Response(self.estimators_, method, self._schema.decode)
-        encoded = self._read_table(X)
         table = self._check_table(X, reset=False)
+        encoded = self._schema.encode(table, self.handle_unknown)
         missing = np.isnan(encoded).any(axis=1)
         incomplete, complete = np.flatnonzero(missing), np.flatnonzero(~missing)
         parts = []

@@ -40,7 +40,7 @@ Functions = dict[int, RBF | MismatchKernel]
 _ROWS = 64  # per task where pairs are integrated one by one
 _PATTERN_ROWS = 512  # per task where rows have equal patterns
 _PAIRS = 4096  # of points at once
-_POINT_ROWS = 1024  # of the kernel matrix of points at once
+_POINT_ROWS = 256  # of the kernel matrix of points at once
 _N_DRAWS = 100  # completions of a row where support points are random too
 
 
@@ -88,10 +88,7 @@ def expansion_variance(
     if np.isnan(points[:, own]).any():
         variances = _variances_of_draws(rows, points, coefficients, settings)
     elif expansion is not None:
-        squared_norm = sum(
-            coefficients[chunk] @ (kernel(points[chunk], points) @ coefficients)
-            for chunk in row_slices(len(points), _POINT_ROWS)
-        )
+        squared_norm = _squared_norm(kernel, points, coefficients)
         parts = Parallel(n_jobs=n_jobs)(
             delayed(expansion.variances)(rows[chunk], squared_norm)
             for chunk in row_slices(len(rows), _PATTERN_ROWS)
@@ -106,6 +103,17 @@ def expansion_variance(
         variances = np.concatenate([np.zeros(0), *parts])
     result = np.zeros(len(X))
     result[incomplete] = np.maximum(variances, 0.0)
+    return result
+
+
+def _squared_norm(kernel: Kernel, points: FloatArray, coefficients: FloatArray) -> float:
+    """Σ_ij α_i α_j k(s_i, s_j); pairs of blocks of points are symmetric."""
+    result = 0.0
+    for block in row_slices(len(points), _POINT_ROWS):
+        own, rest = coefficients[block], slice(block.stop, None)
+        result += float(own @ kernel(points[block]) @ own)
+        if len(coefficients[rest]):
+            result += 2.0 * float(own @ kernel(points[block], points[rest]) @ coefficients[rest])
     return result
 
 

@@ -77,7 +77,7 @@ class MixtureExpansion:
             result, sizes = np.zeros(len(X)), np.maximum(least, floor)
             left = np.ones(len(X), dtype=bool)
             while left.any():
-                thresholds = 0.5 * TOLERANCE * sizes / squared_norm
+                thresholds = 0.99 * TOLERANCE * sizes / squared_norm
                 found, truncated = _second_moments(parts, conditioned.weights, left, thresholds)
                 result[left] = (found - np.square(means))[left]
                 errors = thresholds * squared_norm * truncated
@@ -309,8 +309,8 @@ class _Part:
             own = left[start : start + self._batch_size(2.0 * float(np.exp(counts[start])))]
             start += len(own)
             # Rounded outwards, as some batches then find their products in the cache
-            edges = tuple((np.floor(costs[own].min(axis=0) * 8.0) / 8.0).tolist())
-            size = float(np.ceil(-relative[own].min() * 4.0) / 4.0)
+            edges = tuple((np.floor(costs[own].min(axis=0) * 32.0) / 32.0).tolist())
+            size = float(np.ceil(-relative[own].min() * 8.0) / 8.0)
             halves = _halves(edges, labels, size, n_points)
             if halves is None:
                 result[own], is_exact[own] = self._by_pairs(k, chosen[own]), True
@@ -422,8 +422,9 @@ HERMITE, IDENTITY = _hermite_from_powers(), np.eye(MAX_ORDERS)
 class _Half(NamedTuple):
     """Products of functions of some directions: powers of a number, functions of a category.
 
-    ``costs`` (p,) are minus the logs of their eigenvalues relative to the first, ``powers`` (p, n)
-    their orders in each of ``directions``, of which the first ``n_numbers`` of all are numbers.
+    ``costs`` (p,) are minus the logs of their eigenvalues relative to the first, ``powers`` and
+    ``orders`` (n, p) those in each of ``directions``: numbers, the first ``n_numbers`` of all, come
+    before categories.
     ``steps`` multiply some functions by one of a direction and an order, and put them in a place.
     ``log_norms`` (p,) are those of the squares of what powers stand for. ``from_powers`` (p, p)
     turns products of powers of t = ξ / sqrt(decay) into products of Hermite polynomials.
@@ -431,7 +432,8 @@ class _Half(NamedTuple):
 
     n_numbers: int
     costs: FloatArray
-    powers: IntArray
+    powers: FloatArray
+    orders: IntArray
     directions: list[int]
     steps: list[tuple[int, int, slice, slice]]
     log_norms: FloatArray
@@ -472,21 +474,22 @@ class _Half(NamedTuple):
                 steps.append((direction, 0, slice(0, n_parents), slice(0, n_parents)))
         starts, stops, costs = np.array(runs).T
         lengths = (stops - starts).astype(np.intp)
-        powers = np.repeat(np.array(orders, dtype=np.intp), lengths, axis=0)
-        if directions:
-            powers[:, 0] = np.arange(stop) - np.repeat(starts, lengths)
-        along = np.array(inner)[powers[:, 0] if directions else [0]]
-        numbers = [place for place, direction in enumerate(directions) if direction < n_numbers]
-        log_norms = (np.log(2.0) * powers - LOG_FACTORIALS[powers])[:, numbers].sum(axis=1)
+        of_runs = np.array(orders, dtype=np.intp).T
+        of_all = np.repeat(of_runs, lengths, axis=1)
+        along = np.arange(stop) - np.repeat(starts.astype(np.intp), lengths)
+        of_all[:1] = along
         tables = [HERMITE if j < n_numbers else IDENTITY for j in directions]
         from_powers = np.ones((len(runs), len(runs)))
-        for table, own in zip(tables[1:], np.array(orders, dtype=np.intp).T[1:]):
+        for table, own in zip(tables[1:], of_runs[1:]):
             from_powers *= table[own[:, None], own]
         from_powers = np.repeat(np.repeat(from_powers, lengths, axis=0), lengths, axis=1)
-        if directions:
-            from_powers *= tables[0][powers[:, :1], powers[:, 0]]
-        costs = np.repeat(costs, lengths) + along
-        return cls(n_numbers, costs, powers, directions, steps, log_norms, from_powers)
+        for table in tables[:1]:
+            from_powers *= table[along[:, None], along]
+        costs = np.repeat(costs, lengths) + np.array(inner)[along]
+        n_powers = sum(direction < n_numbers for direction in directions)
+        powers = of_all[:n_powers].astype(np.float64)
+        log_norms = np.log(2.0) * powers.sum(axis=0) - LOG_FACTORIALS[of_all[:n_powers]].sum(axis=0)
+        return cls(n_numbers, costs, powers, of_all, directions, steps, log_norms, from_powers)
 
     def products(self, start: FloatArray, t: FloatArray, tables: list[FloatArray]) -> FloatArray:
         """Multiply `start` (b, m) by powers of t (b, r, m) and functions of categories: (p, b, m).
@@ -508,10 +511,10 @@ class _Half(NamedTuple):
 
         Those of numbers are relative to that of a constant.
         """
-        numbers = [j for j in self.directions if j < self.n_numbers]
-        result = 2.0 * log_decays[:, numbers] @ self.powers[:, : len(numbers)].T + self.log_norms
-        for direction, power in zip(self.directions[len(numbers) :], self.powers.T[len(numbers) :]):
-            result += log_values[direction - self.n_numbers][power]
+        n = len(self.powers)
+        result = 2.0 * log_decays[:, self.directions[:n]] @ self.powers + self.log_norms
+        for direction, order in zip(self.directions[n:], self.orders[n:]):
+            result += log_values[direction - self.n_numbers][order]
         return np.exp(result)
 
 
