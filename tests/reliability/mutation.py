@@ -263,11 +263,23 @@ def tests_of_lines(data_file):
         if not path.startswith(PACKAGES):
             continue
         by_line = data.contexts_by_lineno(measured)
-        found[path] = {
+        own = {
             line: {test.rpartition("|")[0] for test in tests if test}
             for line, tests in by_line.items()
         }
+        # What is run once, when the module is imported, is used by all tests of its functions
+        users = set().union(*own.values())
+        inside = lines_of_functions(path)
+        found[path] = {line: tests if line in inside else users for line, tests in own.items()}
     return found
+
+
+def lines_of_functions(path):
+    """Lines of the bodies of all functions of a module."""
+    functions = ast.FunctionDef | ast.Lambda
+    nodes = [n for n in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(n, functions)]
+    bodies = [n.body if isinstance(n.body, list) else [n.body] for n in nodes]
+    return {n for body in bodies for n in range(body[0].lineno, body[-1].end_lineno + 1)}
 
 
 def try_mutant(mutant, tests, tree):
