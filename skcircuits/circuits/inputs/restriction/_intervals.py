@@ -327,8 +327,8 @@ class _PolynomialIntervals(RestrictedIntervals):
         runs = [self._part_moments(every, np.zeros(len(every)), self._ends)]
         n_pieces = int((pieces.last - pieces.first).max()) + 1
         for step in 2 ** np.arange(max(0, n_pieces - 1).bit_length()):
-            later = np.minimum(every + step, len(every) - 1)  # beyond a unit: never looked up
-            runs.append(_merge(runs[-1], tuple(own[later] for own in runs[-1])))
+            # Runs that reach beyond a unit are never looked up
+            runs.append(_merge(runs[-1], tuple(np.roll(own, -step) for own in runs[-1])))
         return runs
 
     def _part_moments(

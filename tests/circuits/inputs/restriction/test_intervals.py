@@ -211,6 +211,17 @@ def test_points_with_a_mass_in_a_tail_are_modes_where_they_exceed_its_density(si
     assert_allclose(np.exp(known.log_max()[0]), [*heights, 0.01, 0.01])
 
 
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_modes_at_the_ends_of_intervals_are_these(side):
+    """A density that rises to one side; only points with a mass, and edges of tails, are evaded."""
+    unit = PiecewisePolynomial(0, [-1.0, 1.0], [0.0, 1.0][:: int(side)])
+    bounds = np.array([[-0.2, 0.7], [0.3, 2.0], [-3.0, 1.0]]) * side
+    lower, upper = np.sort(bounds, axis=1).T[:, :, None]
+    known, places = restricted([unit], np.full((3, 1), NAN), lower, upper)
+    modes = known.mode(np.repeat(places, 3), np.arange(3))[:, 0]
+    assert (modes == np.array([0.7, 1.0, 1.0]) * side).all()
+
+
 def test_observed_cells_are_points():
     units = polynomials()
     cells = np.array([[0.3, 0.4], [-0.2, 2.0], [1.0, NAN]])
