@@ -328,7 +328,8 @@ class _PolynomialIntervals(RestrictedIntervals):
         n_pieces = int((pieces.last - pieces.first).max()) + 1
         for step in 2 ** np.arange(max(0, n_pieces - 1).bit_length()):
             # Runs that reach beyond a unit are never looked up
-            runs.append(_merge(runs[-1], tuple(np.roll(own, -step) for own in runs[-1])))
+            mass, mean, variance = (np.roll(own, -step) for own in runs[-1])
+            runs.append(_merge(runs[-1], (mass, mean, variance)))
         return runs
 
     def _part_moments(
