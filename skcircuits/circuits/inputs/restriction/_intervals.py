@@ -461,7 +461,8 @@ def _truncated_exponential(length: FloatArray) -> tuple[FloatArray, FloatArray]:
     finite = np.minimum(length, 700.0)
     is_short = finite < 1e-2  # where differences would cancel, the first terms of the series do
     safe = np.where(is_short, 1.0, finite)
-    mean = np.where(is_short, finite / 2 - finite**2 / 12, 1.0 - safe / np.expm1(safe))
+    series = finite / 2 - finite**2 / 12 + finite**4 / 720
+    mean = np.where(is_short, series, 1.0 - safe / np.expm1(safe))
     variance = 1.0 - (safe / (2.0 * np.sinh(safe / 2.0))) ** 2
     return mean, np.where(is_short, finite**2 / 12 - finite**4 / 240, variance)
 

@@ -13,6 +13,7 @@ from skcircuits.circuits import Categorical, Circuit, Gaussian, PiecewisePolynom
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.restriction import Evidence, restrict
 from skcircuits.circuits.inputs.restriction._evidence import Feature
+from skcircuits.circuits.inputs.restriction._intervals import _truncated_exponential
 
 NAN = np.nan
 
@@ -209,6 +210,18 @@ def test_points_with_a_mass_in_a_tail_are_modes_where_they_exceed_its_density(si
     assert_allclose(modes, np.array([5.0, 7.0, 9.0, 9.0]) * side)
     heights = 0.245 * np.exp([-2.0, -3.0])
     assert_allclose(np.exp(known.log_max()[0]), [*heights, 0.01, 0.01])
+
+
+def test_truncated_exponentials():
+    lengths = np.array([1e-9, 1e-4, 5e-3, 0.00999, 0.01001, 0.3, 2.0, 30.0, 690.0, 800.0, np.inf])
+    nodes, weights = leggauss(60)
+    mean, variance = _truncated_exponential(lengths)
+    for length, found in zip(lengths, zip(mean, variance)):
+        x = min(length, 80.0) * (nodes + 1.0) / 2.0
+        mass = weights * np.exp(-x)
+        mass /= mass.sum()
+        expected = mass @ x
+        assert_allclose(found, [expected, mass @ (x - expected) ** 2], rtol=1e-10)
 
 
 @pytest.mark.parametrize("side", [-1.0, 1.0])
