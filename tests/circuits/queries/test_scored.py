@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skcircuits.circuits import Circuit, Gaussian, PiecewisePolynomial, Product, Sum
+from skcircuits.circuits import Bernoulli, Circuit, Gaussian, PiecewisePolynomial, Product, Sum
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
 from skcircuits.circuits.queries._score_polynomials import Scores
@@ -85,6 +85,35 @@ def check_best_row(scored, circuit, possible):
 @pytest.mark.parametrize("seed", range(12))
 def test_answers_are_those_of_enumeration(seed):
     check(seed)
+
+
+@pytest.mark.parametrize("points", [[1, 1, 1, 1, 1], [3, 1, 2, 1, 0], [1, 0, 2, 4, 3]])
+def test_sums_over_products_of_many_factors_are_convolutions(points):
+    """Each variable scores its points or nothing; what its probability is given each total."""
+    p = np.array([0.2, 0.35, 0.5, 0.65, 0.9])
+    circuit = Circuit(Product([Bernoulli(v, own) for v, own in enumerate(p)]))
+    free = np.full((1, 5), np.nan)
+    known = Evidence(free, Box(free, free.copy()))
+    nothing = np.full(2, np.nan)
+    scores = {
+        v: Scores(np.array([0, own]), nothing, nothing, np.eye(2, dtype=bool))
+        for v, own in enumerate(points)
+    }
+    rows = np.indices((2,) * 5).reshape(5, -1).T
+    mass = np.where(rows, p, 1.0 - p).prod(axis=1)
+    totals = rows @ points
+    for total in range(sum(points) + 1):
+        scored = ScoredCircuit(circuit.plan, known, scores, np.arange(sum(points) + 1) == total)
+        own = mass * (totals == total)
+        if not own.any():
+            assert np.isneginf(scored.log_mass()[0])
+            continue
+        assert_allclose(np.exp(scored.log_mass()[0]), own.sum(), rtol=1e-12)
+        assert_allclose(scored.moments()[0][0], own @ rows / own.sum(), rtol=1e-12, atol=1e-15)
+        best, height = scored.mpe()
+        assert_allclose(np.exp(height), own.max(), rtol=1e-12)
+        drawn = scored.sample(np.array([20]), np.random.default_rng(total))
+        assert (drawn @ points == total).all() and best[0] @ points == total
 
 
 @pytest.mark.parametrize("far", [5.0, 1e308])
