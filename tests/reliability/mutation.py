@@ -78,7 +78,7 @@ class Mutant(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """Names of constants: of the cost policy, and of real numbers in any module."""
+    """Names of constants: of the cost policy with its fields, of real numbers in any module."""
 
     policy: set
     reals: set
@@ -86,7 +86,10 @@ class Constants(NamedTuple):
 
 def constants():
     """Names of the constants of all modules."""
-    policy, reals = set(LOWER_POLICY), set()
+    trees = [ast.parse((ROOT / path).read_text()) for path in POLICIES]
+    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    fields = {n.target.id for node in classes for n in node.body if isinstance(n, ast.AnnAssign)}
+    policy, reals = LOWER_POLICY | fields, set()
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.parse(path.read_text()).body:
@@ -106,7 +109,10 @@ def is_policy(node, names):
     else:
         is_division = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
         may = is_division or isinstance(node, ast.Compare)
-    return may and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
+    inside = [n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)]
+    return may and any(
+        getattr(n, "id", getattr(n, "attr", "")).lstrip("_") in names for n in inside
+    )
 
 
 def is_memory(node):
