@@ -29,6 +29,8 @@ MIN_ROWS_PER_STEP = 3
 MIN_PAIRS, MAX_PAIRS = 512, 2048
 MAX_TRACE_VALUES = 2**22
 BATCH_DRAWS = 4096
+# Draws of whole rows are worth up to so many places of rows and blocks for each that is needed.
+PLACES_PER_DRAW = 2
 # Values per unit below which numpy's calls cost more than what they compute: one row of
 # evaluate.py (a), "one row".
 MANY_VALUES = 64

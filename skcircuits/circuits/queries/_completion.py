@@ -17,6 +17,7 @@ from skcircuits.circuits._policy import (
     MAX_PAIRS,
     MAX_TRACE_VALUES,
     MIN_PAIRS,
+    PLACES_PER_DRAW,
 )
 from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.engine._passes import (
@@ -109,7 +110,7 @@ class _Posterior:
             if layer.block_shape is None and len(layer.lengths) > 1:
                 return self._draw_in_segments(layer, own, at, uniform)
             # Whole rows have one place for each row and block: enough for one draw.
-            reads_rows = n_draws == 1 and 2 * len(own) >= self._n_places(layer)
+            reads_rows = n_draws == 1 and PLACES_PER_DRAW * len(own) >= self._n_places(layer)
             draw = self._draw_in_rows if reads_rows else self._draw_in_blocks
             return draw(layer, own, at, uniform)
 

@@ -216,9 +216,16 @@ def test_impossible_and_unsupported_conditions():
     p = Circuit(Gaussian(0, 0.0, 1.0) * Categorical(1, [1.0, 0.0]))
     nothing = np.full((2, 2), NAN)
     box = Box(nothing, nothing, "both", {1: np.array([[True, True], [False, True]])})
-    with pytest.raises(ZeroProbabilityError) as caught:
-        RestrictedCircuit(p.plan, Evidence(nothing, box)).moments()
-    assert caught.value.rows == [1]
+    known = RestrictedCircuit(p.plan, Evidence(nothing, box))
+    for ask in (
+        known.moments,
+        known.mpe,
+        lambda: known.sample(np.array([1, 1]), np.random.default_rng(0)),
+        lambda: known.sample(np.array([3, 2]), np.random.default_rng(0)),
+    ):
+        with pytest.raises(ZeroProbabilityError) as caught:
+            ask()
+        assert caught.value.rows == [1]
     joint = Circuit(MultivariateGaussian(range(4), np.zeros(4), np.eye(4)))
     zeros = np.zeros((1, 4))
     with pytest.raises(CircuitPropertyError, match="at most 3 columns"):

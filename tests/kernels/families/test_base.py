@@ -104,6 +104,10 @@ def test_negative_weights_are_refused():
 
 def test_shows_its_formula():
     assert repr(BASE * Delta()) == ("RBF(gamma=0.5, variables=(0,)) * Delta(variables=None)")
+    assert repr(0.5 * Delta()) == "0.5 * Delta(variables=None)"
+    shown = "(2 * Delta(variables=None) + RBF(gamma=0.5, variables=None))"
+    assert repr(2.0 * Delta() + RBF(0.5)) == shown
+    assert repr((2.0 * Delta() + RBF(0.5)) * Delta([0])) == f"{shown} * Delta(variables=(0,))"
 
 
 def test_other_parameters_make_another_kernel():
