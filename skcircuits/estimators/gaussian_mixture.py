@@ -172,7 +172,9 @@ class GaussianMixtureDensity(CircuitDensity):
     -----
     A column without any observed cell has a standard normal distribution. Rows without any
     observed cell say nothing and are left out. A numerical column that repeats few values is
-    taken to be measured to their distance: a component cannot shrink onto one of them.
+    taken to be measured to their distance: a component cannot shrink onto one of them. A constant
+    one has a narrow density, by which scores tell new numbers; queries and draws take all numbers
+    near the constant for it, so that `x <= c` and `x == c` have probability one.
 
     References
     ----------

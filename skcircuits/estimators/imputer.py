@@ -383,7 +383,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     def _confine(self, imputed, strategy):
         """Round what is imputed in columns of integers, and keep it within the bounds."""
         if strategy != "mean" or self.round_integers:
-            imputed = np.where(self._schema.is_integral, np.round(imputed), imputed)
+            imputed = self._schema.rounded(imputed)
         return np.clip(imputed, *self._bounds)
 
     def _make_schema_out(self):

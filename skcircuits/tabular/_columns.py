@@ -24,6 +24,9 @@ MAX_SHOWN = 20
 NUMBERS, INTEGERS, FLOATS = 0, 1, 2
 # What a tenth of a column spans, relative to its magnitude, if its floats count like integers.
 COARSE_SPAN = 2.0**-20
+# How far numbers around that of a constant column count as it, as a fraction of it, or of one:
+# ten times the spread that a density of such a column may have.
+_REACH_OF_CONSTANTS = 1e-2
 _MAX_SORTED = 1000
 
 
@@ -106,7 +109,8 @@ class Column:
     order of their codes; None for a numerical column; ``is_integral``: true where all numbers seen
     were integers; ``is_ordered``: true where the categories were declared in an order that compares
     them; ``dates``: how dates are read as numbers; None where cells are no dates; ``is_coarse``:
-    true where floats hardly tell the numbers apart.
+    true where floats hardly tell the numbers apart; ``constant``: the number of a column that holds
+    no other; None elsewhere.
     """
 
     name: str | int
@@ -115,6 +119,7 @@ class Column:
     is_ordered: bool = False
     dates: Dates | None = None
     is_coarse: bool = False
+    constant: float | None = None
 
     @property
     def grid(self) -> int:
@@ -223,7 +228,21 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     column = Column(raw.name, None, False, dates=_learn_dates(raw.values))
     numbers = column.encode(raw.values, missing_value=missing_value)
     _refuse_tiny_range(raw.name, numbers)
-    return replace(column, is_integral=_are_integers(numbers), is_coarse=_are_coarse(numbers))
+    return replace(
+        column,
+        is_integral=_are_integers(numbers),
+        is_coarse=_are_coarse(numbers),
+        constant=_constant_of(numbers),
+    )
+
+
+def around_constants(constants: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Least and greatest number that count as those of constant columns, NaN where NaN.
+
+    What such a column was measured to, and the spread of its density, are guesses.
+    """
+    reach = _REACH_OF_CONSTANTS * np.maximum(1.0, np.abs(constants))
+    return constants - reach, constants + reach
 
 
 def holds_categories(raw: RawColumn, missing_value: object = np.nan) -> bool:
@@ -330,6 +349,12 @@ def _are_integers(numbers: FloatArray) -> bool:
         if ((part != np.floor(part)) & ~np.isnan(part)).any():
             return False
     return not bool(np.isnan(numbers).all())
+
+
+def _constant_of(numbers: FloatArray) -> float | None:
+    """The number that all are; None where they differ or there is none."""
+    first, last = np.fmin.reduce(numbers, initial=np.inf), np.fmax.reduce(numbers, initial=-np.inf)
+    return float(first) if first == last else None
 
 
 def _are_coarse(numbers: FloatArray) -> bool:

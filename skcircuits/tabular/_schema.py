@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular._columns import (
     Column,
+    around_constants,
     column_mask,
     holds_categories,
     is_missing,
@@ -102,6 +103,17 @@ class TableSchema:
     def grids(self) -> IntArray:
         """What numbers of each column stand for, shape (d,); see `Column.grid`."""
         return np.array([column.grid for column in self.columns], dtype=np.int64)
+
+    @cached_property
+    def constants(self) -> FloatArray:
+        """Numbers of the constant columns, NaN for others, shape (d,)."""
+        return np.array([np.nan if c.constant is None else c.constant for c in self.columns])
+
+    def rounded(self, rows: FloatArray) -> FloatArray:
+        """Rows (..., d) of numbers as queries understand them: integers, and what is constant."""
+        low, high = around_constants(self.constants)
+        rows = np.where((low <= rows) & (rows <= high), self.constants, rows)
+        return np.where(self.is_integral, np.round(rows), rows)
 
     @property
     def cardinalities(self) -> IntArray:

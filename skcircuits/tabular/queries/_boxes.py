@@ -11,7 +11,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.tabular._columns import FLOATS, INTEGERS
+from skcircuits.tabular._columns import FLOATS, INTEGERS, around_constants
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._binding import Total
 from skcircuits.tabular.queries._formulas import Cell
@@ -113,8 +113,13 @@ class Boxes:
             totals,
         ).without_empty()
 
-    def around_numbers(self, grids: IntArray) -> Boxes:
-        """Let intervals cover what their numbers stand for in columns of some kinds (d,)."""
+    def around_numbers(self, grids: IntArray, constants: FloatArray | None = None) -> Boxes:
+        """Let intervals cover what their numbers stand for in columns of some kinds (d,).
+
+        `constants` (d,): numbers of constant columns, which what is near counts as; NaN for others.
+        """
+        if constants is not None and not np.isnan(constants).all():
+            return self._around_constants(constants).around_numbers(grids)
         is_integral = grids == INTEGERS
         if not is_integral.any():
             return replace(self, grids=grids)
@@ -129,6 +134,19 @@ class Boxes:
             # From 2^52 on no float lies half-way between two integers
             np.copyto(ends, moved, where=moved - ends == sign * half)
         return inside
+
+    def _around_constants(self, constants: FloatArray) -> Boxes:
+        """Let intervals hold all that counts as the number of a constant column, or nothing."""
+        first, last = around_constants(constants)
+        # Comparisons with NaN are false: neither holds in other columns and of open sides
+        is_below, is_above = self.upper < constants, self.lower > constants
+        is_other = np.isnan(constants)
+        lower = np.where(is_below | is_other, self.lower, np.minimum(self.lower, first))
+        upper = np.where(is_above | is_other, self.upper, np.maximum(self.upper, last))
+        beyond = np.maximum(self.lower, np.nextafter(last, np.inf))
+        before = np.minimum(self.upper, np.nextafter(first, -np.inf))
+        lower, upper = np.where(is_above, beyond, lower), np.where(is_below, before, upper)
+        return replace(self, lower=lower, upper=upper).without_empty()
 
     @property
     def stops(self) -> FloatArray:

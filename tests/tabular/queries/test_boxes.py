@@ -81,6 +81,33 @@ def test_integers_stand_for_what_rounds_to_them(schema):
     assert (boxes.lower[0, 1], boxes.upper[0, 1]) == (1.0, 2.0)
 
 
+def test_boxes_hold_all_that_counts_as_a_constant_or_nothing():
+    table = np.column_stack([np.full(4, 3.7), [0.1, 0.2, 0.3, np.nan], np.full(4, 5.0)])
+    schema = TableSchema.learn(table)
+    np.testing.assert_array_equal(schema.constants, [3.7, np.nan, 5.0])
+    queries = [f"x0 {sign} 3.7" for sign in ("<", "<=", "==", ">=", ">")]
+    queries += [
+        "x0 > 3.701",
+        "x1 < 2",
+        {0: (3.7001, 3.7002)},
+        {0: (3.6, 3.8)},
+        "x0 == 3.7 or x0 == 3.70001",
+    ]
+    boxes = compile_queries(queries, schema).around_numbers(schema.grids, schema.constants)
+    first, last = 3.7 - 0.037, 3.7 + 0.037
+    before, after = np.nextafter(first, 0.0), np.nextafter(last, 9.0)
+    np.testing.assert_array_equal(boxes.query, [0, 1, 2, 3, 4, 5, 6, 8, 9])
+    expected = [np.nan, np.nan, first, first, after, after, np.nan, 3.6, first]
+    np.testing.assert_array_equal(boxes.lower[:, 0], expected)
+    expected = [before, last, last, np.nan, np.nan, np.nan, np.nan, 3.8, last]
+    np.testing.assert_array_equal(boxes.upper[:, 0], expected)
+    again = boxes.around_numbers(schema.grids, schema.constants)
+    np.testing.assert_array_equal(again.lower, boxes.lower)
+    np.testing.assert_array_equal(again.upper, boxes.upper)
+    rows = np.array([[3.71, 0.25, 5.2], [3.8, np.nan, 4.6]])
+    np.testing.assert_array_equal(schema.rounded(rows), [[3.7, 0.25, 5.0], [3.8, np.nan, 5.0]])
+
+
 def test_columns_of_arrays_are_counted():
     schema = TableSchema.learn(np.array([[0.5, 1.0], [1.5, 2.0]]), categorical_features=[1])
     boxes = compile_queries([{0: (0, 1), 1: 2.0}], schema)

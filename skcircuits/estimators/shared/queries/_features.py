@@ -57,16 +57,16 @@ class Weighed:
         return totals
 
 
-def weigh(conditions, log_evidence, grids, may_be_exact=None):
+def weigh(conditions, log_evidence, schema, may_be_exact=None):
     """Weigh conditions by the log probabilities of their boxes.
 
     ``conditions``: of any form; ``log_evidence``: ``log_evidence(boxes, observed)``, of shape
-    (n_boxes,); ``grids`` (d,): what numbers of each column stand for; ``may_be_exact`` (d,):
-    columns where a single number, of probability zero, counts by its density. Impossible boxes
-    are left out.
+    (n_boxes,); ``schema``: what numbers of each column stand for; ``may_be_exact`` (d,): columns
+    where a single number, of probability zero, counts by its density. Impossible boxes are left
+    out.
     """
     numbered = replace(conditions.boxes, query=np.arange(len(conditions.boxes)))
-    rounded = numbered.around_numbers(grids)
+    rounded = numbered.around_numbers(schema.grids, schema.constants)
     boxes = replace(rounded, query=conditions.boxes.query[rounded.query])
     observed = conditions.observed[rounded.query]
     log_mass = log_evidence(boxes, observed) if len(boxes) else np.empty(0)

@@ -47,8 +47,9 @@ class QueriesMixin(ModelUnderConditions):
             set of numbers, to a category or a set of categories; or an object made by
             :func:`skcircuits.col`. In a column whose numbers were all integers in fit, an
             integer stands for what rounds to it, and an interval for what rounds to the
-            integers inside. Columns have their index as name (in texts ``x0``, ``x1``, ...)
-            where the density was fitted on an array. The grammar is in the user guide.
+            integers inside; in a constant column, numbers near the constant count as it.
+            Columns have their index as name (in texts ``x0``, ``x1``, ...) where the density was
+            fitted on an array. The grammar is in the user guide.
         given : str, dict, Query, row, dataframe or list, default=None
             Condition. One: any form of a query (a single number of a continuous column is an
             observed value there), or a row of cells, those that are missing free and the others
@@ -119,7 +120,8 @@ class QueriesMixin(ModelUnderConditions):
         boxes = self._compile(list(queries))
         if given is None and not self._is_conditional:
             # What is asked most needs no pairs of conditions and queries
-            boxes = boxes.around_numbers(self._model_schema.grids)
+            schema = self._model_schema
+            boxes = boxes.around_numbers(schema.grids, schema.constants)
             nothing = np.full(boxes.lower.shape, np.nan)
             log_mass = self._log_evidence(boxes, nothing) if len(boxes) else np.empty(0)
             return np.exp(np.minimum(log_totals(boxes, log_mass), 0.0))
@@ -437,14 +439,15 @@ class QueriesMixin(ModelUnderConditions):
             way_out = "Pass the rows alone as given to draw under several conditions."
             raise ValueError(must("sample", "have X or given, not both", way_out))
         if given is None and X is None:
-            return self._schema.decode(self._round_integers(self._draw(n_samples, None, generator)))
+            drawn = self._schema.rounded(self._draw(n_samples, None, generator))
+            return self._schema.decode(drawn)
         if X is not None:
             X = self._read_table(X)
             drawn = self._draw(n_samples, X, generator)
-            rounded = np.where(np.isnan(X), self._round_integers(drawn), drawn)
+            rounded = np.where(np.isnan(X), self._schema.rounded(drawn), drawn)
             return self._schema.decode_array(rounded)
         weighed = self._ask(given)
-        drawn = self._round_integers(self._draw_given(weighed, n_samples, generator))
+        drawn = self._schema.rounded(self._draw_given(weighed, n_samples, generator))
         if weighed.conditions.is_single:
             return self._schema.decode(drawn[:, 0])
         return self._schema.decode_array(drawn)
@@ -469,7 +472,7 @@ class QueriesMixin(ModelUnderConditions):
             drawn = self._draw(n_samples, None, generator)[:, None]
         else:
             drawn = self._draw_given(self._ask(given), n_samples, generator)
-        drawn = self._round_integers(drawn)
+        drawn = self._schema.rounded(drawn)
         inside = members(boxes, drawn.reshape(-1, drawn.shape[-1]), self._schema)
         fraction = inside.reshape(n_samples, -1).mean(axis=0)
         # No draw inside is no certainty: the rule of three bounds what it may miss

@@ -64,7 +64,7 @@ class ModelUnderConditions:
     def _weigh(self, conditions, exact=True):
         schema = self._model_schema
         is_exact = ~schema.is_categorical & ~schema.is_integral if exact else None
-        return weigh(conditions, self._log_evidence, schema.grids, is_exact)
+        return weigh(conditions, self._log_evidence, schema, is_exact)
 
     @property
     def _model_schema(self):
@@ -140,16 +140,13 @@ class ModelUnderConditions:
 
     def _rounded(self, rows, weighed):
         """Round integer columns of own rows, within the boxes they were found in."""
-        boxes = weighed.conditions.boxes
+        boxes, schema = weighed.conditions.boxes, self._model_schema
         # Boxes reach half a unit around their integers
         low, high = np.ceil(boxes.lower), np.floor(boxes.upper)
         inside = np.fmin(np.fmax(np.round(rows), low), high)
         is_free = np.isnan(weighed.conditions.observed)
-        rounded = np.where(self._model_schema.is_integral & is_free, inside, rows)
-        return self._own_columns(rounded)
-
-    def _round_integers(self, rows):
-        return np.where(self._schema.is_integral, np.round(rows), rows)
+        rounded = schema.rounded(np.where(schema.is_integral, inside, rows))
+        return self._own_columns(np.where(is_free, rounded, rows))
 
     def _decode_rows(self, rows, conditions):
         if self._schema.prototype is None:

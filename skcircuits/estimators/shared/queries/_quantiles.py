@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.tabular._columns import around_constants
 
 # Integers that are tried one by one as ends of an interval
 _MAX_RUN = 4096
@@ -60,7 +61,10 @@ class ColumnUnderConditions:
         found = _bisect_quantiles(self._distribution, levels, mean, scale)
         if self._column.is_integral:
             return np.ceil(found - 0.5) + 0.0
-        return _snapped(found, self._point_masses(self._at), scale)
+        points = self._point_masses(self._at)
+        if self._column.constant is not None:
+            points = np.union1d(points, self._column.constant)
+        return _snapped(found, points, scale)
 
     def _shortest(self, level):
         if self._column.categories is not None:
@@ -97,7 +101,7 @@ class ColumnUnderConditions:
         boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
         repeat = np.repeat(np.arange(len(boxes)), n_levels)
         cut = boxes.take(repeat)
-        x = x[weighed.condition_of].reshape(-1)
+        x = self._whole_constants(x)[weighed.condition_of].reshape(-1)
         upper = cut.upper.copy()
         upper[:, at] = np.fmin(upper[:, at], x)
         is_empty = (cut.lower[:, at] > x) | (observed[repeat, at] > x)
@@ -108,6 +112,15 @@ class ColumnUnderConditions:
         reached = np.zeros((len(weighed), n_levels))
         np.add.at(reached, weighed.condition_of, ratio)
         return reached
+
+    def _whole_constants(self, x):
+        """Numbers up to which all that counts as that of a constant column lies, or nothing."""
+        constant = self._column.constant
+        if constant is None:
+            return x
+        first, last = around_constants(constant)
+        x = np.where((first <= x) & (x < constant), np.nextafter(first, -np.inf), x)
+        return np.where((constant <= x) & (x < last), last, x)
 
 
 def _bisect_quantiles(distribution, levels, start=0.0, scale=1.0):
@@ -251,7 +264,7 @@ def probability_bounds(joint, weighed, model, log_evidence, schema, tol):
     ``model``: the model restricted to it, which says where to cut open sides.
     """
     boxes = replace(joint.boxes, query=np.arange(len(joint.boxes)), n_queries=len(joint.boxes))
-    boxes = boxes.around_numbers(schema.grids)
+    boxes = boxes.around_numbers(schema.grids, schema.constants)
     observed, log_total = joint.observed[boxes.query], float(weighed.log_total[0])
     moments = _means_and_scales(weighed, model)
 

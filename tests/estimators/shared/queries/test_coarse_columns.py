@@ -100,6 +100,34 @@ def test_a_number_that_many_rows_share_is_counted(density):
     assert density.quantile(0.3, column) == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*too many completions")
+def test_a_constant_is_certain(density):
+    texts = [f"x0 {sign} 3.7" for sign in SIGNS]
+    # Sum-product networks smooth a little beyond what they have seen
+    assert_allclose(density.probabilities(texts), [0, 1, 1, 0, 1, 0], rtol=0, atol=1e-8)
+    assert (density.sample(100, random_state=0)[:, 0] == 3.7).all()
+    assert (density.sample(20, given="x0 >= 3.7", random_state=0)[:, 0] == 3.7).all()
+    assert density.quantile([0.01, 0.5, 0.99], 0).tolist() == [3.7] * 3
+    for kind in ("central", "highest_density"):
+        assert density.interval(0.9, 0, kind=kind).tolist() == [3.7, 3.7]
+    assert density.mpe(given="x0 <= 3.7 and x2 > 1e8")[0] == 3.7
+    assert density.expectation(given="x0 <= 3.7")[0] == pytest.approx(3.7)
+    assert density.probability("x0 < 3.7 or x0 > 3.71") == pytest.approx(0.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("constant", [-1e-9, 0.3, 7.0, 1e8, 1e8 + 0.3, -1e100])
+@pytest.mark.parametrize("n_rows", [1, 5, 200])
+def test_constants_of_any_size_are_certain(constant, n_rows):
+    X = np.column_stack([np.full(n_rows, constant), NORMAL[np.arange(n_rows) % N_ROWS]])
+    density = skcircuits.GaussianMixtureDensity(n_components=1, random_state=0).fit(X)
+    texts = [f"x0 {sign} {constant!r}" for sign in SIGNS]
+    assert_allclose(density.probabilities(texts), [0, 1, 1, 0, 1, 0], rtol=0, atol=1e-9)
+    assert (density.sample(100, random_state=0)[:, 0] == constant).all()
+    assert density.quantile(0.2, 0) == constant
+    # Scores know the spread that the column was given
+    assert np.isfinite(density.score_samples(X)).all()
+
+
 @pytest.mark.parametrize("scale", [1e300, 1e-300, 5e-324])
 @pytest.mark.parametrize("name", DENSITIES)
 def test_scales_beyond_squares_are_refused(name, scale):
