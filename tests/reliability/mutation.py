@@ -6,9 +6,9 @@ survives is tried by the others that run the line, quick tests first::
 
     python -m tests.reliability.mutation --n-mutants 150 --seed 0 --work-dir /tmp/mutation
 
-A run that was broken off goes on where it ended. Changes that no result depends on are left out by
-the rules of ``RULES``, before the sample is drawn; the last lines printed tell how many each rule
-leaves out.
+A run that was broken off goes on where it ended. Changes that no result depends on, or only by a
+margin that nobody chose to the digit, are left out by ``RULES`` before the sample is drawn; the
+last lines printed tell how many each rule leaves out.
 """
 
 import argparse
@@ -44,7 +44,7 @@ RULES = {
     "numbers": "1e300 to 1e300 + 1, the same float",
     "costs": "constants of the cost policy, comparisons with them, and sizes of blocks",
     "memory": "bytes that blocks are reckoned from",
-    "ties": "< to <= beside a real threshold, on both sides of which results agree",
+    "ties": "< to <= beside a real threshold, which numbers equal by chance alone",
     "margins": "limits and tolerances that have a name, moved by a tenth at most",
     "steps": "one step more of a search (for _ in range(n)), one node more of leggauss",
 }
