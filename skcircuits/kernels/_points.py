@@ -419,6 +419,10 @@ def expected_kernels_at_points(
         return
     plan, weights = kernel.plan, _weights(kernel, X, weights)
     for rows, streamed, log_values_of_rows in _row_blocks(kernel, X, points):
+        if streamed is not None and len(streamed.positions) == plan.n_units == 1:
+            # One unit is the circuit: exponentials stay where the logarithms are
+            yield rows, np.exp(log_values_of_rows[0], out=log_values_of_rows[0])
+            continue
         values = np.empty((plan.n_units, len(rows), len(points)))
         for group in kernel.inputs:
             if group is streamed:
