@@ -38,8 +38,9 @@ from skcircuits.protocols import FloatArray, IntArray
 _SINGLE_STEPS = 3  # iterations of the single component that completes rows for clustering
 _SINGLE_TOL = 0.1  # of the tolerance: all starts of a single component end as one
 _START_STEPS = 10  # iterations each start gets before the best one goes on
-# Iterations in which the strength of the prior is learned: not in the first ones, whose missing
-# cells are completed as if columns were independent
+# Iterations in which the strength of the prior is learned: not in the first ones, after which
+# starts are compared, and in which a location model completes columns as if independent. One
+# Gaussian, which starts near its end, has none of these.
 _ADAPT_STEPS = range(10, 25)
 _MAX_CLUSTERED = 5000  # k-means sees no more rows; the others join the nearest centre
 _CLUSTER_STEPS = 10

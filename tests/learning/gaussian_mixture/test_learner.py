@@ -311,6 +311,15 @@ def compare(X, cardinalities, criterion="log_likelihood"):
     return table, Comparison(table, criterion, EMSettings(tol=1e-3), seed=0)
 
 
+def test_fits_to_few_rows_are_compared_on_many():
+    # heavy tails need many rows to tell candidates apart, fits to fewer show what these are worth
+    X = np.random.default_rng(0).normal(size=(12_000, 5))
+    _, comparison = compare(X, np.zeros(5, int))
+    ((part, held_out),) = comparison.splits
+    assert len(held_out.table.weights) > len(part.weights) == comparison.n_rows
+    assert not np.intersect1d(part.source, held_out.table.source).size
+
+
 @pytest.mark.parametrize("criterion", ["log_likelihood", "cells"])
 def test_one_gaussian_is_found_for_what_it_is(criterion):
     rng = np.random.default_rng(0)
