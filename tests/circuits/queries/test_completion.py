@@ -1,5 +1,7 @@
 """Most probable completions and samples."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -129,6 +131,10 @@ def test_states_of_probability_zero_are_never_drawn():
     draws = circuit.sample(5_000, random_state=0)
     assert set(draws[:, 0]) == {1.0}
     assert set(draws[:, 1]) == {0.0, 2.0}
+    # Nor by a uniform number that is exactly zero
+    layer = Circuit(Categorical(0, [0.0, 0.0, 1.0])).plan.inputs[0][1]
+    zeros = SimpleNamespace(random=np.zeros)
+    assert layer.draw(np.zeros(1, int), np.full((1, 1), np.nan), zeros)[0, 0] == 2.0
 
 
 def test_draws_depend_on_the_seed_only():

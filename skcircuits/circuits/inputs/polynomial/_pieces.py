@@ -292,9 +292,9 @@ class PolynomialPieces:
     def _part(self, pieces: IntArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
         """Mass of intervals within pieces they reach; Gauss-Legendre is exact there."""
         starts, widths = self.starts[pieces], self.widths[pieces]
-        u_low = np.clip((np.clip(lower, *self.range) - starts) / widths, 0.0, 1.0)
-        u_high = np.clip((np.clip(upper, *self.range) - starts) / widths, 0.0, 1.0)
-        middle, half = (u_low + u_high) / 2, (u_high - u_low) / 2
+        # Differences of bounds are exact where these are near, those of their quotients are not
+        low, high = (np.clip(bound, starts, starts + widths) for bound in (lower, upper))
+        middle, half = (low - starts + (high - low) / 2) / widths, (high - low) / 2 / widths
         part = np.zeros(len(pieces))
         for node, weight in zip(*leggauss(len(self.coefficients) // 2 + 1)):
             part += weight * self._horner(self.coefficients, pieces, middle + half * node)

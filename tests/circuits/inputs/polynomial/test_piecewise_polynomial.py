@@ -85,6 +85,12 @@ def test_small_masses_keep_their_digits():
     assert np.exp(found[0]) == pytest.approx(1e-8, rel=1e-9)
     narrow = Circuit(mirrored).log_prob_box([[0.5]], [[0.5 + 2.0**-40]])
     assert np.exp(narrow[0]) == pytest.approx(0.5 * 2.0**-40, rel=1e-9)
+    # In a piece that does not begin at zero, and across a knot
+    steps = Circuit(PiecewisePolynomial(0, [-1.0, 1.0, 1.5, 3.0], [0.2, 0.3, 0.5]))
+    lower, width = np.array([[1.25], [2.0], [-0.5], [1.5 - 2.0**-40]]), 2.0**-39
+    found = np.exp(steps.log_prob_box(lower, lower + width))
+    heights = np.array([0.6, 1 / 3, 0.1, (0.6 + 1 / 3) / 2])
+    np.testing.assert_allclose(found, heights * width, rtol=1e-12)
 
 
 def test_tails_reach_log_probabilities_of_minus_ten_thousand():
