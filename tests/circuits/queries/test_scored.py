@@ -4,11 +4,20 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skcircuits.circuits import Bernoulli, Circuit, Gaussian, PiecewisePolynomial, Product, Sum
+from skcircuits.circuits import (
+    Bernoulli,
+    Circuit,
+    Gaussian,
+    MultivariateGaussian,
+    PiecewisePolynomial,
+    Product,
+    Sum,
+)
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
 from skcircuits.circuits.queries._score_polynomials import Scores
 from skcircuits.circuits.queries._scored import ScoredCircuit
+from skcircuits.exceptions import CircuitPropertyError
 from tests.reference.enumeration import unit_values
 from tests.reference.random_circuits import RandomCircuit, random_cardinalities, random_circuit
 
@@ -85,6 +94,18 @@ def check_best_row(scored, circuit, possible):
 @pytest.mark.parametrize("seed", range(12))
 def test_answers_are_those_of_enumeration(seed):
     check(seed)
+
+
+def test_joint_units_of_scored_variables_are_refused():
+    circuit = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], np.eye(2)) * Bernoulli(2, 0.3))
+    free = np.full((1, 3), np.nan)
+    known, half = Evidence(free, Box(free, free.copy())), np.array([np.nan, 0.0])
+    intervals = Scores(np.arange(2), half, half[::-1])
+    with pytest.raises(CircuitPropertyError, match="have input units of single variables"):
+        ScoredCircuit(circuit.plan, known, {0: intervals}, np.ones(2, dtype=bool))
+    states = Scores(np.arange(2), *np.full((2, 2), np.nan), np.eye(2, dtype=bool))
+    scored = ScoredCircuit(circuit.plan, known, {2: states}, np.array([False, True]))
+    assert_allclose(np.exp(scored.log_mass()[0]), 0.3)
 
 
 @pytest.mark.parametrize("points", [[1, 1, 1, 1, 1], [3, 1, 2, 1, 0], [1, 0, 2, 4, 3]])

@@ -236,6 +236,22 @@ def test_a_point_mass_of_zero_is_none():
     np.testing.assert_allclose(found, [0.35, 0.3], rtol=1e-12)
 
 
+@pytest.mark.parametrize("degrees", [(3, 3), (4, 1), (0, 2)])
+def test_many_masses_at_once_are_those_of_few(degrees):
+    """Of units whose pieces and tails overlap: polynomials are collected on common intervals."""
+    rng = np.random.default_rng(0)
+    units = [random_unit(rng, degree=degree) for degree in degrees]
+    circuit = Circuit(Sum(units, weights=[0.4, 0.6]))
+    lower = rng.uniform(-6.0, 6.0, (2000, 1))
+    upper = lower + rng.exponential(2.0, (2000, 1))
+    found = circuit.log_prob_box(lower, upper)
+    few = [
+        circuit.log_prob_box(*ends)
+        for ends in zip(lower.reshape(40, 50, 1), upper.reshape(40, 50, 1))
+    ]
+    np.testing.assert_allclose(found, np.concatenate(few), rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("n_rows", [3, 3000])
 def test_masses_in_the_tail_of_one_unit_amid_the_pieces_of_another(n_rows):
     units = [
