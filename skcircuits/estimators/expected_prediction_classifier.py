@@ -19,6 +19,7 @@ from skcircuits.estimators.prediction._expected_prediction import (
     EXPECTED_PREDICTION_CONSTRAINTS,
     ExpectedPredictionMixin,
 )
+from skcircuits.exceptions import must
 
 MAX_LANDMARKS = 300  # of the default classifier
 
@@ -231,7 +232,11 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         return methods or ["votes"]
 
     def _check_targets(self, y, X):
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except TypeError as error:
+            way_out = f"They cannot be sorted: {error}."
+            raise TypeError(must("y", "have classes of one type", way_out)) from error
         y = self._check_target(y, X, multi_output=True, numeric=False)
         y = y.reshape(len(y), -1)
         columns = [np.unique(column, return_inverse=True)[1] for column in y.T]

@@ -619,3 +619,9 @@ def test_columns_without_names_count_by_place():
     numbered = X.set_axis(range(2), axis=1)
     np.testing.assert_array_equal(model.predict(numbered), model.predict(X))
     assert numbered.columns.tolist() == [0, 1]
+
+
+def test_classes_that_cannot_be_sorted_are_refused_by_name():
+    y = pd.DataFrame({"size": [1, 2, 3] * 5, "kind": ["u", "v", "u"] * 5})
+    with pytest.raises(TypeError, match=r"^y must have classes of one type\. They cannot be"):
+        classifier().fit(np.arange(30.0).reshape(15, 2), y)
