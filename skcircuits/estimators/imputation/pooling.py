@@ -1,5 +1,6 @@
 """Rubin's rules: one answer from the analyses of several imputed tables."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,6 +135,8 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     ------
     ValueError
         If there are fewer than two tables, shapes differ, or a variance is not positive.
+    TypeError
+        If the names are no sequence.
 
     References
     ----------
@@ -149,6 +152,8 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     (array([1.033, 5.167]), array([0.267, 0.397]))
     """
     estimates, variances = _checked(estimates, variances)
+    if not isinstance(names, Iterable):
+        raise TypeError(must("names", "be a sequence of strings", names=names))
     m = len(estimates)
     within, between = variances.mean(axis=0), estimates.var(axis=0, ddof=1)
     from_missing = (1 + 1 / m) * between

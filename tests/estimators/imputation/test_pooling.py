@@ -45,6 +45,11 @@ def test_bad_input_is_refused(estimates, variances, message):
         pool(estimates, variances)
 
 
+def test_names_that_are_no_sequence_are_refused():
+    with pytest.raises(TypeError, match=r"^names must be a sequence of strings; got names=3"):
+        pool([1.0, 2.0], [1.0, 1.0], names=3)
+
+
 def test_complete_tables_give_the_usual_standard_errors():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 2))
