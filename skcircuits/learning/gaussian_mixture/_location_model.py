@@ -76,8 +76,8 @@ class Cells:
         """Categorical columns that do not span the cells."""
         return [j for j in range(len(self.associated)) if j not in self.columns]
 
-    def margins(self) -> list[IntArray]:
-        """Entry of each cell in the one-way margins, and in the two-way ones that matter."""
+    def marginal_entries(self) -> list[IntArray]:
+        """Entry of each cell in the one-way marginals, and in the two-way ones that matter."""
         latent = len(self.columns)
         result = list(self.levels.T)
         for a, b in combinations(range(latent + 1), 2):
@@ -85,7 +85,7 @@ class Cells:
                 result.append(self.levels[:, a] * self.sizes[b] + self.levels[:, b])
         return result
 
-    def outside_margins(self, column: int, size: int) -> list[IntArray]:
+    def outside_marginal_entries(self, column: int, size: int) -> list[IntArray]:
         """The same of the table (K, size), row by row, of a column that does not span cells."""
         n_cells = len(self.levels)
         own = np.tile(np.arange(size), n_cells)
@@ -177,18 +177,17 @@ class LocationCategories(Categories):
     def weights(self, counts: FloatArray, pseudo_count: float) -> FloatArray:
         """Probabilities of the cells, drawn towards independence."""
         smoothed = counts + self.cells.prior_rows * self.independent
-        table = fit_margins(smoothed, self.cells.margins(), self.independent, _N_SWEEPS)
+        table = fit_marginals(smoothed, self.cells.marginal_entries(), self.independent, _N_SWEEPS)
         return table / table.sum()
 
     def maximize(self, sums: Sums) -> Categories:
         """Fit the columns that do not span the cells."""
         tables = list(self.log_probabilities)
         for j in self.cells.outside:
-            marginal = self.marginals[j]
-            independent = np.outer(self.independent, marginal)
+            independent = np.outer(self.independent, self.marginals[j])
             smoothed = sums[j] + self.cells.prior_rows * independent
-            margins = self.cells.outside_margins(j, len(marginal))
-            table = fit_margins(smoothed.ravel(), margins, independent.ravel(), _N_SWEEPS)
+            entries = self.cells.outside_marginal_entries(j, independent.shape[1])
+            table = fit_marginals(smoothed.ravel(), entries, independent.ravel(), _N_SWEEPS)
             table = np.maximum(table.reshape(independent.shape), 1e-300)
             tables[j] = np.log(table / table.sum(axis=1, keepdims=True))
         return replace(self, log_probabilities=tuple(tables))
@@ -303,20 +302,20 @@ def dependence_gains(counts: FloatArray) -> FloatArray:
     return gains
 
 
-def fit_margins(
-    counts: FloatArray, margins: Sequence[IntArray], start: FloatArray, n_sweeps: int
+def fit_marginals(
+    counts: FloatArray, marginals: Sequence[IntArray], start: FloatArray, n_sweeps: int
 ) -> FloatArray:
-    """Give a table (n_cells,) the margins of some counts, one after the other, again and again.
+    """Give a table (n_cells,) the marginals of some counts, one after the other, again and again.
 
-    Each of `margins` names the entry of a margin that a cell (n_cells,) adds to. The table keeps
-    the interactions of `start` that no margin sees, so that a product of one-way tables ends as
-    the maximum likelihood estimate of the log-linear model with these margins; no step lowers
-    the likelihood (Bishop, Fienberg and Holland, 1975, "Discrete Multivariate Analysis").
+    Each of `marginals` (n_cells,) names the entry of a marginal that a cell adds to. The table
+    keeps the interactions of `start` that no marginal sees, so that a product of one-way tables
+    ends as the maximum likelihood estimate of the log-linear model with these marginals; no step
+    lowers the likelihood (Bishop, Fienberg and Holland, 1975, "Discrete Multivariate Analysis").
     """
     table = start * (counts.sum() / start.sum())
-    wanted = [np.bincount(margin, counts) for margin in margins]
+    wanted = [np.bincount(marginal, counts) for marginal in marginals]
     for _ in range(n_sweeps):
-        for margin, target in zip(margins, wanted, strict=True):
-            reached = np.bincount(margin, table)
-            table = table * (target / np.maximum(reached, 1e-300))[margin]
+        for marginal, target in zip(marginals, wanted, strict=True):
+            reached = np.bincount(marginal, table)
+            table = table * (target / np.maximum(reached, 1e-300))[marginal]
     return table

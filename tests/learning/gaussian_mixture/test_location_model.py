@@ -10,7 +10,7 @@ from skcircuits.learning.gaussian_mixture._location_model import (
     PRIOR_ROWS,
     Cells,
     dependence_gains,
-    fit_margins,
+    fit_marginals,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
@@ -96,10 +96,12 @@ def test_margins_are_fitted_as_the_likelihood_asks():
     rng = np.random.default_rng(0)
     levels = np.stack(np.unravel_index(np.arange(12), (2, 3, 2)), axis=1)
     counts = rng.integers(1, 9, 12).astype(float)
-    margins = [levels[:, 0] * 3 + levels[:, 1], levels[:, 1] * 2 + levels[:, 2]]
-    fitted = fit_margins(counts, margins, np.ones(12), 50)
+    marginals = [levels[:, 0] * 3 + levels[:, 1], levels[:, 1] * 2 + levels[:, 2]]
+    fitted = fit_marginals(counts, marginals, np.ones(12), 50)
 
-    design = np.hstack([(margin[:, None] == np.arange(6)).astype(float) for margin in margins])
+    design = np.hstack(
+        [(marginal[:, None] == np.arange(6)).astype(float) for marginal in marginals]
+    )
     best = minimize(lambda b: np.exp(design @ b).sum() - counts @ design @ b, np.zeros(12))
     assert fitted == pytest.approx(np.exp(design @ best.x), rel=1e-4)
 
@@ -145,5 +147,5 @@ def test_only_columns_that_depend_on_each_other_interact():
     X[:, 4] = X[:, 1] > 0.5
     cells = Cells.span(MixtureTable.prepare(X, CARDINALITIES), 1)
     assert cells.associated.tolist() == [[False, False, True], [False] * 3, [True, False, False]]
-    # three one-way margins, that of the only latent class, one for each column with it, one pair
-    assert len(cells.margins()) == 4 + 3 + 1
+    # three one-way marginals, that of the only latent class, one for each column with it, one pair
+    assert len(cells.marginal_entries()) == 4 + 3 + 1
