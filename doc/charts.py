@@ -1,49 +1,49 @@
-"""Draw the charts "from what you have to what to take": `python doc/charts.py`."""
+"""Draw the charts "which estimator to use": `python doc/charts.py`."""
 
 from html import escape
 from pathlib import Path
 
 IMAGES = Path(__file__).parent / "images"
 WHICH = {
-    "Rows to predict have gaps": [
+    "Predict from incomplete rows": [
         (
             "any classifier or regressor",
             "ExpectedPredictionClassifier, ExpectedPredictionRegressor",
         ),
         ("support vector regression", "ExpectedPredictionSVR"),
     ],
-    "A table has gaps": [
-        ("complete it, once or many times", "CircuitImputer"),
+    "Impute a table": [
+        ("one or several completed tables", "CircuitImputer"),
         ("analyse several completions", "pool, pool_models"),
     ],
-    "A table is to be asked": [
-        ("numbers, mixed columns", "GaussianMixtureDensity"),
+    "Query a table": [
+        ("numerical or mixed columns", "GaussianMixtureDensity"),
         ("mostly categories", "HiddenChowLiuDensity"),
         ("skewed, point masses, intervals", "WMISPNDensity"),
-        ("which columns depend?", "MoATDensity, ChowLiuDensity"),
+        ("dependence between columns", "MoATDensity, ChowLiuDensity"),
         ("exact most probable rows", "StrudelDensity"),
     ],
-    "Samples are biased": [("they get weights", "BBISWeighter")],
-    "A posterior has a graph": [("few particles that follow it", "GraphicalSVGDSampler")],
-    "A distribution is known": [
+    "Correct biased samples": [("importance weights", "BBISWeighter")],
+    "Sample a graphical posterior": [("few particles", "GraphicalSVGDSampler")],
+    "Build a known distribution": [
         ("units, sums, products", "skcircuits.circuits"),
         ("factors, a network file", "skcircuits.graphical"),
     ],
 }
 WHICH_DENSITY = {
-    "No wish to choose": [("a table, up to ten thousand rows", "AutomaticDensity")],
-    "Numbers, or numbers and categories": [
-        ("to impute, to predict, to draw", "GaussianMixtureDensity"),
+    "No preference": [("a table, up to ten thousand rows", "AutomaticDensity")],
+    "Numerical or mixed columns": [
+        ("imputation, prediction, sampling", "GaussianMixtureDensity"),
         ("few rows, many categories", "GaussianMixtureDensity(location_model=True)"),
         ("intervals over many columns", "WMISPNDensity"),
-        ("skewed numbers, point masses", "WMISPNDensity, HiddenChowLiuDensity"),
+        ("skewed columns, point masses", "WMISPNDensity, HiddenChowLiuDensity"),
     ],
-    "Categories, or integers of few values": [
+    "Categories or few distinct integers": [
         ("the highest likelihood, synthetic rows", "HiddenChowLiuDensity"),
         ("hundreds of binary columns", "ContinuousMixtureDensity"),
-        ("which columns depend on each other", "MoATDensity"),
+        ("dependence between columns", "MoATDensity"),
         ("exact most probable rows", "StrudelDensity"),
-        ("a first look, one tree to read", "ChowLiuDensity"),
+        ("an interpretable single tree", "ChowLiuDensity"),
     ],
 }
 # Pixels
@@ -62,7 +62,7 @@ def box(x, y, width, text, color, weight="normal"):
 
 
 def chart(tree):
-    """SVG of three columns: what you have, what you want, what to take."""
+    """SVG of three columns: the situation, the aim, the estimators."""
     texts = [
         list(tree),
         [case for cases in tree.values() for case, _ in cases],
