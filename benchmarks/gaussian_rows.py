@@ -18,7 +18,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.svm import SVR
 
 from skcircuits import GaussianMixtureDensity
-from skcircuits.circuits.inputs._gaussian_density import log_density
+from skcircuits.circuits.inputs._gaussian_integrals import log_density
 from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf
 from skcircuits.kernels.integrals._rules import log_expected_rbf_pairs
 from skcircuits.numerics._arrays import logsumexp

@@ -22,7 +22,7 @@ from skcircuits.circuits import Circuit, MultivariateGaussian
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import Hamming
 from skcircuits.stein import InverseMultiquadric
-from skcircuits.stein.goodness_of_fit import median_gamma
+from skcircuits.stein.discrepancy import median_gamma
 
 RIDGES = [0.001, 0.03, 0.3, 3.0]
 

@@ -12,8 +12,8 @@ import numpy as np
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.files import _formats as files
 from skcircuits.circuits.files._drawing import circuit_svg, describe, to_dot
-from skcircuits.circuits.queries import _conditioning as conditioning
 from skcircuits.circuits.queries._circuit_queries import CircuitQueries
+from skcircuits.circuits.queries._marginals import condition, marginalize
 from skcircuits.circuits.structure.units import (
     Sum,
     Unit,
@@ -123,7 +123,7 @@ class Circuit(CircuitQueries):
         """
         self._require("condition")
         row = self._table([x], "x")[0]
-        return _circuit_or_error(conditioning.condition(self.plan, row), "condition")
+        return _circuit_or_error(condition(self.plan, row), "condition")
 
     def marginalize(self, variables: Iterable[int]) -> Circuit:
         """Sum or integrate out variables.
@@ -156,7 +156,7 @@ class Circuit(CircuitQueries):
                     variables=sorted(unknown),
                 )
             )
-        return _circuit_or_error(conditioning.marginalize(self.plan, removed), "marginalize")
+        return _circuit_or_error(marginalize(self.plan, removed), "marginalize")
 
     def normalize(self) -> Circuit:
         """Divide by the partition function.
@@ -174,7 +174,7 @@ class Circuit(CircuitQueries):
         self._require("normalize")
         # Given nothing, a circuit is divided by its integral.
         nothing = np.full(self.plan.n_columns, np.nan)
-        return _circuit_or_error(conditioning.condition(self.plan, nothing), "normalize")
+        return _circuit_or_error(condition(self.plan, nothing), "normalize")
 
     # ------------------------------------------------------------------ files
 
@@ -265,7 +265,7 @@ def _circuit_or_error(root: Unit | None, operation: str) -> Circuit:
     if root is None:
         raise ValueError(
             must(
-                f"{operation}",
+                operation,
                 "leave at least one variable",
                 "Use log_prob for the probability of a whole row.",
             )

@@ -16,7 +16,7 @@ from skcircuits.numerics._random import as_generator
 from skcircuits.parallel import Parallel, delayed
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.stein._targets import own_columns
-from skcircuits.stein.goodness_of_fit import (
+from skcircuits.stein.discrepancy import (
     check_test_arguments,
     default_kernel,
     off_diagonal_means,

@@ -1,8 +1,7 @@
 """Continuous targets from log densities in JAX, PyTorch, numpyro, PyMC, Stan or NumPy."""
 
-from skcircuits.targets.functions import from_function, from_jax, from_torch
+from skcircuits.targets.functions import find_neighbors, from_function, from_jax, from_torch
 from skcircuits.targets.models import from_bridgestan, from_numpyro, from_pymc
-from skcircuits.targets.neighbors import find_neighbors
 
 __all__ = [
     "find_neighbors",

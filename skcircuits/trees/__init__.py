@@ -1,5 +1,14 @@
 """Distributions over spanning trees and mixtures of tree distributions."""
 
+from skcircuits.trees._spanning_trees import (
+    RowLaplacians,
+    invert_in_place,
+    log_partition_and_marginals,
+    log_partitions,
+    log_partitions_and_marginals,
+    reduced_laplacian,
+    sample_spanning_trees,
+)
 from skcircuits.trees.mixture_of_all_trees._conditionals import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
@@ -40,15 +49,6 @@ from skcircuits.trees.mixture_of_all_trees._parameters import (
     sum_contrasts,
     to_contrasts,
 )
-from skcircuits.trees.spanning._laplacian import (
-    RowLaplacians,
-    invert_in_place,
-    log_partition_and_marginals,
-    log_partitions,
-    log_partitions_and_marginals,
-    reduced_laplacian,
-)
-from skcircuits.trees.spanning._sampling import sample_spanning_trees
 from skcircuits.trees.tree._chow_liu import (
     ChowLiuTree,
     PairStatistics,
@@ -61,13 +61,15 @@ from skcircuits.trees.tree._chow_liu import (
     observed_tree,
     pair_statistics,
 )
-from skcircuits.trees.tree._inference import TreeInference, conditional_tables, tree_unit
-from skcircuits.trees.tree._layout import (
+from skcircuits.trees.tree._trees import (
     StateLayout,
+    TreeInference,
     children_of,
+    conditional_tables,
     edges_of,
     maximum_spanning_tree,
     top_down_order,
+    tree_unit,
     vertex_depths,
 )
 

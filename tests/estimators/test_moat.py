@@ -654,7 +654,7 @@ def test_random_state_decides_on_the_trees_that_score_rows_with_holes(X):
 def test_fits_and_scores_use_the_threads_asked_for(X, n_components, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "skcircuits.trees.spanning._laplacian.thread_map",
+        "skcircuits.trees._spanning_trees.thread_map",
         lambda function, items, n_jobs=None: asked.append(n_jobs) or thread_map(function, items),
     )
     density = make(n_components=n_components, max_iter=1, n_jobs=2).fit(X)

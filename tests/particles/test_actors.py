@@ -11,9 +11,8 @@ from scipy import sparse
 from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import GaussianMRF
 from skcircuits.parallel import dask_client
-from skcircuits.particles._actors import cut
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles._problem import SVGDProblem
+from skcircuits.particles._problem import SVGDProblem, cut
 from skcircuits.particles._steps import StepSchedule
 
 

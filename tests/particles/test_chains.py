@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles._chains import Chains
-from skcircuits.particles._diagnosis import diagnose
+from skcircuits.particles._diagnosis import Chains, diagnose
 from skcircuits.particles._metric import DiagonalMetric, Metric
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.particles._discrepancy import coordinate_discrepancies
+from skcircuits.particles._cloud import coordinate_discrepancies
 from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._neighborhoods import Neighborhoods
 

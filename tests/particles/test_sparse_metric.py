@@ -7,10 +7,9 @@ from scipy import sparse
 from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import GaussianMRF
 from skcircuits.particles._diagnosis import LOOKS, N_TUNED, diagnose
-from skcircuits.particles._metric import HessianProbe
+from skcircuits.particles._metric import HessianProbe, SparseMetric, fit_sparse_metric
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._sparse_metric import SparseMetric, fit_sparse_metric
 
 
 def chain_precision(n):

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcircuits.graphical import FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_discrepancy, stein_gram, stein_test, stein_thinning
-from skcircuits.stein.goodness_of_fit import median_gamma
+from skcircuits.stein.discrepancy import median_gamma
 
 
 @pytest.fixture

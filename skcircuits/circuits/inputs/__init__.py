@@ -10,7 +10,6 @@ from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussianLayer,
 )
 from skcircuits.circuits.inputs.poisson import Poisson, PoissonLayer
-from skcircuits.circuits.inputs.polynomial import _histogram_rules  # noqa: F401
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,
     PiecewisePolynomialLayer,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._gaussian_density import complete
+from skcircuits.circuits.inputs._gaussian_integrals import complete
 from skcircuits.circuits.inputs.base import (
     Box,
     BoxMasses,

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
-from skcircuits.circuits.inputs._gaussian_density import (
+from skcircuits.circuits.inputs._gaussian_integrals import (
     complete,
+    log_box_probability,
     log_density,
     log_peak,
     weighted_score,

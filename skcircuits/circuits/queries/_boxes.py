@@ -25,7 +25,7 @@ from skcircuits.circuits._policy import BATCH_ROWS, MANY_ROWS, MAX_EDGE_GROWTH, 
 from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import Box, BoxMasses
-from skcircuits.circuits.queries._conditioning import marginalize
+from skcircuits.circuits.queries._marginals import marginalize
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._patterns import distinct_patterns

@@ -36,7 +36,7 @@ from skcircuits.stein._ridge import (
     state_functions,
 )
 from skcircuits.stein._targets import is_continuous, meets_zeros, own_columns, state_counts
-from skcircuits.stein.goodness_of_fit import median_gamma
+from skcircuits.stein.discrepancy import median_gamma
 from skcircuits.stein.gram import distinct_gram
 
 # Ridge where the samples do not tell, before the fraction that is collapsed.

@@ -23,7 +23,7 @@ from skcircuits.trees import (
     mutual_information,
     pair_statistics,
 )
-from skcircuits.trees.tree._layout import root_at_center
+from skcircuits.trees.tree._trees import root_at_center
 
 Points = NDArray[np.floating[Any]]  # float32 is enough for clusters
 

@@ -30,7 +30,7 @@ from skcircuits.learning.strudel._structure import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import StateLayout, chow_liu_tree
-from skcircuits.trees.tree._layout import root_at_center
+from skcircuits.trees.tree._trees import root_at_center
 
 
 @dataclass(frozen=True)

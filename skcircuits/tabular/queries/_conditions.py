@@ -1,22 +1,34 @@
-"""Conditions on rows in all forms that `given` takes, as boxes with observed cells."""
+"""Queries and conditions of all forms, read as boxes with observed cells.
+
+Of texts that differ in their numbers alone one is parsed and the numbers of all are bound as
+arrays: conjunctions in which every number bounds one numerical column. All other texts are read
+one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from numbers import Real
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.tabular._columns import is_missing
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.tabular._columns import Column, is_missing, unknown_column
 from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
+from skcircuits.tabular.queries._binding import MIRRORED, Binder
 from skcircuits.tabular.queries._boxes import Boxes, boxes_of_cells
-from skcircuits.tabular.queries._reading import compile_queries, read_columns, read_mapping
-from skcircuits.tabular.queries._text import parse_text
+from skcircuits.tabular.queries._formulas import Cell, cells_of, join
+from skcircuits.tabular.queries._sets import CodeSet, Interval, NumberSet
+from skcircuits.tabular.queries._text import NUMBER, Slot, parse_text
 from skcircuits.tabular.queries.expressions import (
+    Comparison,
     Conjunction,
     Expression,
     Missing,
@@ -24,6 +36,12 @@ from skcircuits.tabular.queries.expressions import (
     Query,
     as_query,
 )
+
+# As many texts pay for looking for more of their kind
+MIN_ALIKE = 4
+# Beyond, the neighbour of a number may be infinite
+MAX_NUMBER = 1e308
+PLACES_OF_NUMBERS = re.compile(rf"(?<![\w.])({NUMBER})")
 
 
 @dataclass(frozen=True)
@@ -233,3 +251,257 @@ def _bounds_by_column(frame: Any) -> dict[Any, list[Any]] | None:
             for pair in zip(lower, upper)
         ]
     return intervals
+
+
+def group_alike(queries: Sequence[Any]) -> Iterator[_Alike]:
+    """Group texts that are the same but for their numbers, where that is worth it."""
+    if len(queries) < MIN_ALIKE:
+        return
+    groups: dict[tuple[str, ...], _Alike] = {}
+    for i, text in enumerate(queries):
+        if isinstance(text, str):
+            parts = PLACES_OF_NUMBERS.split(text)
+            group = groups.setdefault(tuple(parts[::2]), _Alike(text, [], []))
+            group.places.append(i)
+            group.numbers.append(parts[1::2])
+    yield from (group for group in groups.values() if len(group.places) >= MIN_ALIKE)
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Texts like the first one: their places among all queries, and their numbers."""
+
+    first: str
+    places: list[int]
+    numbers: list[list[str]]
+
+    def boxes(self, schema: TableSchema, n_queries: int) -> Boxes | None:
+        """Boxes of these of all queries; None where they have to be read one by one."""
+        try:
+            numbers = np.array(self.numbers, dtype=np.float64)
+        except ValueError:  # reading it alone says which text it is
+            return None
+        if not (np.abs(numbers) < MAX_NUMBER).all():
+            return None
+        bounds, others = [], []
+        for part in _conjuncts(parse_text(self.first, schema, with_slots=True)):
+            bound = _bound(part, schema)
+            if bound is None:
+                others.append(part)
+            else:
+                bounds.append(bound)
+        if len(bounds) < numbers.shape[1]:
+            return None  # some number is no bound of a column
+        lower, upper = self._intervals(bounds, numbers, len(schema.columns))
+        binder = Binder(schema)
+        rest = join([binder.formula(part) for part in others], union=False)
+        same = boxes_of_cells([(0, cell) for cell in cells_of(rest)], 1, schema)
+        own = Boxes(lower, upper, {}, np.array(self.places), n_queries)
+        mine, other = np.divmod(np.arange(len(own) * len(same)), max(1, len(same)))
+        return own.meet(mine, same, other)
+
+    def _intervals(
+        self, bounds: list[tuple[int, str, Slot]], numbers: FloatArray, width: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Closed bounds (n, width) of all columns, NaN where there is none."""
+        lower, upper = np.full((2, len(numbers), width), np.nan)
+        for column, op, slot in bounds:
+            value = slot.sign * numbers[:, slot.index]
+            if op in (">", ">=", "=="):
+                low = np.nextafter(value, np.inf) if op == ">" else value
+                lower[:, column] = np.fmax(lower[:, column], low)
+            if op in ("<", "<=", "=="):
+                high = np.nextafter(value, -np.inf) if op == "<" else value
+                upper[:, column] = np.fmin(upper[:, column], high)
+        return lower, upper
+
+
+def _conjuncts(query: Query) -> Iterator[Query]:
+    if isinstance(query, Conjunction):
+        for part in query.parts:
+            yield from _conjuncts(part)
+    else:
+        yield query
+
+
+def _bound(part: Query, schema: TableSchema) -> tuple[int, str, Slot] | None:
+    """Column, comparison and number of a query that bounds a numerical column."""
+    if not isinstance(part, Comparison) or part.op == "!=":
+        return None
+    left, op, right = part.left, part.op, part.right
+    if isinstance(left, Slot):
+        left, op, right = right, MIRRORED[op], left
+    if not isinstance(right, Slot) or left.column is None:
+        return None
+    index = left.column.index
+    column = schema.columns[index]
+    is_number = column.categories is None and column.dates is None
+    return (index, op, right) if is_number else None
+
+
+def compile_queries(queries: Sequence[Any], schema: TableSchema) -> Boxes:
+    """Turn queries (texts, mappings or `Query` objects) about a table into boxes."""
+    reader, parts, alone = _Reader(schema), [], set(range(len(queries)))
+    for group in group_alike(queries):
+        boxes = group.boxes(schema, len(queries))
+        if boxes is not None:
+            parts.append(boxes)
+            alone.difference_update(group.places)
+    cells = [(i, cell) for i in sorted(alone) for cell in reader.cells(queries[i])]
+    parts.append(boxes_of_cells(cells, len(queries), schema))
+    return Boxes.concatenate(parts)
+
+
+def read_mapping(query: Mapping[Any, Any], schema: TableSchema, *, missing_is_free: bool) -> Cell:
+    """Read a mapping from columns to constraints; missing ones may say nothing."""
+    index = schema.index_of
+    cell: Cell = {}
+    for key, constraint in query.items():
+        if key not in index:
+            raise unknown_column(key, schema.names)
+        column = schema.columns[index[key]]
+        if missing_is_free and _is_scalar(constraint) and is_missing(constraint):
+            continue
+        read = _read_interval if column.categories is None else _read_categories
+        cell[index[key]] = read(column, constraint)
+    return cell
+
+
+def read_columns(
+    cells: Mapping[Any, Sequence[Any]], n_rows: int, schema: TableSchema
+) -> Boxes | None:
+    """Read the constraints of many rows by column; None where some take more than one interval.
+
+    ``cells``: of each column those of all rows; missing ones are free.
+    """
+    shape = n_rows, len(schema.columns)
+    lower, upper = np.full((2, *shape), np.nan)
+    states = {}
+    for name, own in cells.items():
+        j = schema.index_of[name]
+        if schema.columns[j].categories is not None:
+            states[j] = _read_masks(schema.columns[j], own)
+            continue
+        ends = None if schema.columns[j].dates is not None else _read_ends(own)
+        if ends is None:
+            return None
+        lower[:, j], upper[:, j] = ends
+    return Boxes(lower, upper, states, np.arange(n_rows), n_rows).without_empty()
+
+
+def _read_ends(cells: Sequence[Any]) -> FloatArray | None:
+    """Ends (2, n) of intervals, NaN where open; None where a cell is no pair of finite numbers."""
+    pairs = [(None, None) if cell is None else cell for cell in cells]
+    if not all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
+        return None
+    flat = list(chain.from_iterable(pairs))
+    if not set(map(type, flat)) <= {int, float, np.int64, np.float64, NoneType}:
+        return None
+    try:
+        ends = np.array(flat, dtype=np.float64)
+    except OverflowError:  # reading it alone says what is wrong
+        return None
+    is_open = np.array([end is None for end in flat], dtype=bool)
+    sides: FloatArray = ends.reshape(-1, 2).T
+    is_plain = np.isfinite(ends[~is_open]).all() and not (sides[0] > sides[1]).any()
+    return sides if is_plain else None
+
+
+def _read_masks(column: Column, cells: Sequence[Any]) -> BoolArray:
+    """Allowed codes (n, k) of a categorical column; equal sets are read once."""
+    everything = np.ones(column.cardinality, dtype=bool)
+    known: dict[Any, BoolArray] = {}
+    masks = []
+    for cell in cells:
+        key = frozenset(cell) if isinstance(cell, set | frozenset) else None
+        if key in known:
+            masks.append(known[key])
+            continue
+        is_free = _is_scalar(cell) and is_missing(cell)
+        masks.append(everything if is_free else _read_categories(column, cell).mask)
+        if key is not None:
+            known[key] = masks[-1]
+    return np.array(masks)
+
+
+class _Reader:
+    """Reads queries of all forms about one table."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema, self._binder = schema, Binder(schema)
+
+    def cells(self, query: Any) -> list[Cell]:
+        """Disjoint cells of a query."""
+        if isinstance(query, Mapping):
+            cell = read_mapping(query, self._schema, missing_is_free=False)
+            return [] if any(values.is_empty for values in cell.values()) else [cell]
+        if isinstance(query, str):
+            query = parse_text(query, self._schema)
+        elif isinstance(query, Expression):
+            query = as_query(query)
+        if not isinstance(query, Query):
+            raise ValueError(
+                must(
+                    "A query",
+                    "be a dict from columns to intervals or categories, a text or made by col",
+                    "Write {'age': (30, 40), 'job': 'nurse'} or \"age >= 30 and job == 'nurse'\".",
+                    query=query,
+                )
+            )
+        return cells_of(self._binder.formula(query))
+
+
+def _read_interval(column: Column, constraint: Any) -> NumberSet:
+    """Read the constraint of a numerical column: a number, an interval, or a set of numbers."""
+    if isinstance(constraint, tuple | list):
+        if len(constraint) != 2:
+            raise _bad_interval(column, constraint, "Use None for a missing bound.")
+        low, high = constraint
+        lower = -np.inf if low is None else _read_number(column, low, constraint)
+        upper = np.inf if high is None else _read_number(column, high, constraint)
+        if lower > upper:
+            raise _bad_interval(column, constraint, "Its lower bound comes first.")
+        return NumberSet.union([Interval(lower, upper)])
+    if isinstance(constraint, set | frozenset):
+        return NumberSet.points([_read_number(column, value) for value in constraint])
+    if hasattr(constraint, "left") and hasattr(constraint, "closed"):
+        low, high = (_read_number(column, end) for end in (constraint.left, constraint.right))
+        is_closed = [constraint.closed in ("both", side) for side in ("left", "right")]
+        return NumberSet.union([Interval(low, high, *is_closed)])
+    point = _read_number(column, constraint)
+    return NumberSet.points([point])
+
+
+def _read_number(column: Column, value: Any, constraint: Any = None) -> float:
+    """Read one bound, as the float that the table is encoded to."""
+    if column.dates is not None:
+        return column.dates.read(column.name, value)
+    if type(value) is float and value == value:  # the way of most
+        return value
+    shown = value if constraint is None else constraint
+    if not isinstance(value, Real) or isinstance(value, bool) or value != value:
+        raise _bad_interval(column, shown, "Use None for a missing bound.")
+    try:
+        return float(value)
+    except OverflowError as error:
+        way_out = "Numbers are at most 1.8e+308 in magnitude."
+        raise _bad_interval(column, "a larger integer", way_out) from error
+
+
+def _bad_interval(column: Column, constraint: object, way_out: str) -> ValueError:
+    what = f"The query about column {column.name!r}"
+    condition = "be a number, an interval (lower, upper) or a set of numbers"
+    return ValueError(must(what, condition, way_out, query=constraint))
+
+
+def _read_categories(column: Column, constraint: Any) -> CodeSet:
+    """Read the allowed categories of a categorical column."""
+    # A string is a collection of letters, but means one category
+    categories = [constraint] if _is_scalar(constraint) else list(constraint)
+    mask = np.zeros(column.cardinality, dtype=bool)
+    mask[[column.code_of(category) for category in categories]] = True
+    return CodeSet(mask)
+
+
+def _is_scalar(constraint: Any) -> bool:
+    return isinstance(constraint, str | bytes) or not isinstance(constraint, Collection)

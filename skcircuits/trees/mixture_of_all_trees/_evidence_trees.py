@@ -19,11 +19,14 @@ from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees._spanning_trees import (
+    UniformSource,
+    log_partitions,
+    log_partitions_and_marginals,
+    sample_spanning_trees,
+)
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
-from skcircuits.trees.spanning._laplacian import log_partitions, log_partitions_and_marginals
-from skcircuits.trees.spanning._sampling import UniformSource, sample_spanning_trees
-from skcircuits.trees.tree._inference import TreeInference
-from skcircuits.trees.tree._layout import StateLayout, edges_of
+from skcircuits.trees.tree._trees import StateLayout, TreeInference, edges_of
 
 
 class WeightedMarginals(NamedTuple):

@@ -22,7 +22,7 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, distinct_rows
 from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
 from skcircuits.trees.tree._chow_liu import learn_tree_mixture, mutual_information, pair_statistics
-from skcircuits.trees.tree._layout import StateLayout
+from skcircuits.trees.tree._trees import StateLayout
 
 # Initial edge weights are powers of the mutual informations: the cube is closer to the best
 # trees than the informations themselves. The weakest are raised to a fraction of the strongest

@@ -12,15 +12,19 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.spanning._laplacian import RowLaplacians, log_partition_and_marginals
-from skcircuits.trees.spanning._sampling import sample_spanning_trees
-from skcircuits.trees.tree._inference import (
+from skcircuits.trees._spanning_trees import (
+    RowLaplacians,
+    log_partition_and_marginals,
+    sample_spanning_trees,
+)
+from skcircuits.trees.tree._trees import (
     InputMaker,
+    StateLayout,
     TreeInference,
     conditional_tables,
+    edges_of,
     tree_unit,
 )
-from skcircuits.trees.tree._layout import StateLayout, edges_of
 
 
 class MixtureOfAllTrees:

@@ -18,7 +18,7 @@ from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
 from skcircuits.trees.tree._chow_liu import PairStatistics
-from skcircuits.trees.tree._layout import StateLayout
+from skcircuits.trees.tree._trees import StateLayout
 
 _RELATIVE_TOLERANCE = 1e-14  # error of a column sum that counts as rounding, per added cell
 _ABSOLUTE_TOLERANCE = 1e-15  # rows and columns themselves add up to one no better than this

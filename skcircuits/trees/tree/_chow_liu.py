@@ -12,8 +12,14 @@ from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.tree._inference import TreeInference, conditional_tables, tree_unit
-from skcircuits.trees.tree._layout import StateLayout, maximum_spanning_tree, root_at_center
+from skcircuits.trees.tree._trees import (
+    StateLayout,
+    TreeInference,
+    conditional_tables,
+    maximum_spanning_tree,
+    root_at_center,
+    tree_unit,
+)
 
 _N_INDEPENDENT_STEPS = 10  # EM steps with independent variables before trees are learned
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from skcircuits.circuits.inputs._gaussian_boxes import log_box_probability
+from skcircuits.circuits.inputs._gaussian_integrals import log_box_probability
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.numerics._arrays import log_ndtr_difference
 from skcircuits.numerics._gaussian_stack import GaussianStack

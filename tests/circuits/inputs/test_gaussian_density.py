@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from skcircuits.circuits import Circuit, MultivariateGaussian, Sum
-from skcircuits.circuits.inputs._gaussian_density import complete, log_density, weighted_score
+from skcircuits.circuits.inputs._gaussian_integrals import complete, log_density, weighted_score
 from skcircuits.numerics._gaussian_stack import (
     GaussianStack,
     conditional_mean,

@@ -20,15 +20,16 @@ from skcircuits.circuits import (
     Sum,
 )
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._integration import (
+from skcircuits.circuits.queries._linear import (
     Atoms,
+    LinearBound,
+    LinearCircuit,
     Panels,
     Rules,
     Triangles,
     cut_plane,
     draw_from_nodes,
 )
-from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
 from skcircuits.circuits.queries._restricted import Evidence, Feature
 from skcircuits.exceptions import CircuitPropertyError
 

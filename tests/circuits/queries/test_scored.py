@@ -15,8 +15,7 @@ from skcircuits.circuits import (
 )
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
-from skcircuits.circuits.queries._score_polynomials import Scores
-from skcircuits.circuits.queries._scored import ScoredCircuit
+from skcircuits.circuits.queries._scored import ScoredCircuit, Scores
 from skcircuits.exceptions import CircuitPropertyError
 from tests.reference.enumeration import unit_values
 from tests.reference.random_circuits import RandomCircuit, random_cardinalities, random_circuit

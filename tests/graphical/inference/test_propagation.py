@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph
-from skcircuits.graphical.inference import _propagation, _relevance
+from skcircuits.graphical.inference import _exact_inference, _propagation
 from skcircuits.graphical.inference._elimination import build_tree, elimination_order
 from skcircuits.graphical.inference._propagation import backward_pass, forward_pass
 from skcircuits.graphical.inference._tables import contract, table_of_logs
@@ -50,12 +50,12 @@ def check_against_enumeration(model, row):
 @pytest.mark.parametrize("single_cells", [0, 10**9], ids=["parts", "whole"])
 def test_ways_through_a_network_agree(seed, direct_cells, single_cells, monkeypatch):
     monkeypatch.setattr(_propagation, "_MAX_DIRECT_CELLS", direct_cells)
-    monkeypatch.setattr(_relevance, "_MAX_SINGLE_CELLS", single_cells)
+    monkeypatch.setattr(_exact_inference, "_MAX_SINGLE_CELLS", single_cells)
     if not single_cells:
         # Every variable that no open one depends on gets a tree of its own.
-        monkeypatch.setattr(_relevance, "_MIN_SPLIT_CELLS", 0)
-        monkeypatch.setattr(_relevance, "_MIN_OWN_CELLS", 0)
-        monkeypatch.setattr(_relevance, "_TWO_PASSES", 1e9)
+        monkeypatch.setattr(_exact_inference, "_MIN_SPLIT_CELLS", 0)
+        monkeypatch.setattr(_exact_inference, "_MIN_OWN_CELLS", 0)
+        monkeypatch.setattr(_exact_inference, "_TWO_PASSES", 1e9)
     network = random_network(seed)
     rng = np.random.default_rng(seed)
     for _ in range(4):

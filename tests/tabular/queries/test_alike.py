@@ -6,7 +6,7 @@ import pytest
 
 from skcircuits.tabular import TableSchema, compile_queries
 from skcircuits.tabular._columns import INTEGERS, NUMBERS
-from skcircuits.tabular.queries import _reading
+from skcircuits.tabular.queries import _conditions
 from skcircuits.tabular.queries._conditions import read_conditions
 
 TEMPLATES = {
@@ -82,11 +82,11 @@ def test_texts_read_together_are_read_as_alone(schema, template, monkeypatch):
         template.format(*(number(rng, template) for _ in range(template.count("{}"))))
         for _ in range(30)
     ]
-    group = next(_reading.group_alike(texts))
+    group = next(_conditions.group_alike(texts))
     assert (group.boxes(schema, 30) is not None) == TEMPLATES[template]
     together = compile_queries(texts, schema)
     conditions = read_conditions(texts, schema).boxes
-    monkeypatch.setattr(_reading, "MIN_ALIKE", 100)
+    monkeypatch.setattr(_conditions, "MIN_ALIKE", 100)
     alone = compile_queries(texts, schema)
     same(together, alone, schema.is_integral)
     same(conditions, alone, schema.is_integral)
@@ -106,14 +106,14 @@ def test_several_groups_keep_their_places(schema, monkeypatch):
         )
     ]
     together = compile_queries(texts, schema)
-    monkeypatch.setattr(_reading, "MIN_ALIKE", 100)
+    monkeypatch.setattr(_conditions, "MIN_ALIKE", 100)
     same(together, compile_queries(texts, schema), schema.is_integral)
 
 
 @pytest.mark.parametrize("bad", ["1e999", "1__0", "9" * 5000])
 def test_numbers_that_need_care_are_read_alone(schema, bad):
     texts = [f"x > {value}" for value in ("1", "2", "3", "4", bad)]
-    assert next(_reading.group_alike(texts)).boxes(schema, 5) is None
+    assert next(_conditions.group_alike(texts)).boxes(schema, 5) is None
     if bad == "1e999":
         assert len(compile_queries(texts, schema)) == 4
     else:

@@ -9,7 +9,7 @@ from skcircuits.trees import (
     top_down_order,
     vertex_depths,
 )
-from skcircuits.trees.tree._layout import root_at_center
+from skcircuits.trees.tree._trees import root_at_center
 
 
 def _random_parents(n_trees, n_vertices, seed=0):

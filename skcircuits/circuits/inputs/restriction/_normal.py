@@ -14,7 +14,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.special import log_ndtr, ndtr, ndtri_exp
 
-from skcircuits.circuits.inputs._gaussian_boxes import (
+from skcircuits.circuits.inputs._gaussian_integrals import (
     clip_to_mass,
     find_support,
     first_coordinate,

@@ -15,8 +15,7 @@ from skcircuits.circuits.queries._linear import (
     integer_range,
 )
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
-from skcircuits.circuits.queries._score_polynomials import MAX_DEGREE, Scores
-from skcircuits.circuits.queries._scored import ScoredCircuit
+from skcircuits.circuits.queries._scored import MAX_DEGREE, ScoredCircuit, Scores
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.tabular.queries._sets import CodeSet, split_by_sets
 

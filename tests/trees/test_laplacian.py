@@ -9,7 +9,7 @@ from skcircuits.trees import (
     log_partitions_and_marginals,
     reduced_laplacian,
 )
-from skcircuits.trees.spanning import _laplacian as laplacian
+from skcircuits.trees import _spanning_trees as laplacian
 from tests.trees.conftest import all_spanning_trees, all_states, random_model
 
 

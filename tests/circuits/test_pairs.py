@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit, Indicator, Product, Sum
-from skcircuits.circuits.algebra.operations import fold_pairs
+from skcircuits.circuits.algebra import fold_pairs
 from skcircuits.circuits.inputs.registry import divergence, divide_inputs, entropy, multiply_inputs
 from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import compatible_circuits

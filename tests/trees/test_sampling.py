@@ -79,7 +79,7 @@ def test_same_seed_same_trees():
 @pytest.mark.parametrize("n_moves", [-100, 1000])
 def test_tied_pairs_and_trees_drawn_parent_by_parent(tie, n_moves, monkeypatch):
     # With -100 moves every tree is drawn parent by parent.
-    monkeypatch.setattr("skcircuits.trees.spanning._sampling._MOVES", n_moves)
+    monkeypatch.setattr("skcircuits.trees._spanning_trees._MOVES", n_moves)
     weights = random_model([2] * 5, seed=4).weights
     weights[[0, 1], [1, 0]] = weights[[2, 3], [3, 2]] = tie
     trees = all_spanning_trees(5)

@@ -1,1 +1,0 @@
-"""Circuits from pairs of circuits: products, quotients, shifts, divergences."""

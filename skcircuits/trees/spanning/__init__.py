@@ -1,1 +1,0 @@
-"""Spanning trees: counting, sampling."""
