@@ -13,6 +13,8 @@ from skcircuits.circuits import (
     Gaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
+    Product,
+    Sum,
 )
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
@@ -210,6 +212,51 @@ def test_joint_units_of_columns_that_are_left_out_count_by_density():
     np.testing.assert_allclose(best, [[1.0, 3.0]])
     # The second column is integrated out, where the wide component has more of the mass.
     assert heights[0] == pytest.approx(np.log(0.2) + stats.norm.logpdf(1.0, 1.0, 0.1))
+
+
+def best_term(unit, box, left_out):
+    """Value of a unit in one box: sums maximise, but over columns that are left out alone."""
+    if left_out.issuperset(unit.scope):
+        own = {variable: box.states[variable] for variable in unit.scope if variable in box.states}
+        return np.exp(Circuit(unit).log_prob_box(box.lower, box.upper, states=own))[0]
+    below = [best_term(child, box, left_out) for child in unit.children]
+    if isinstance(unit, Sum):
+        return np.max(unit.weights * below)
+    if isinstance(unit, Product):
+        return np.prod(below)
+    (variable,) = unit.scope
+    if isinstance(unit, Gaussian):
+        nearest = np.clip(unit.mean, box.lower[0, variable], box.upper[0, variable])
+        return stats.norm.pdf(nearest, unit.mean, unit.std)
+    return unit.probabilities[box.states[variable][0, : unit.n_states]].max(initial=0.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_over_columns_that_are_left_out_sum(seed):
+    rng = np.random.default_rng(seed)
+    cardinalities = random_cardinalities(seed)[-5:]
+    grower = RandomCircuit(seed, cardinalities, structured=seed % 2 == 0, joint=False, zeros=0.0)
+    p = grower.circuit()
+    n_rows, width = 3, len(cardinalities)
+    ends = np.sort(rng.normal(size=(2, n_rows, width)), axis=0)
+    lower, upper = ends * np.array([-2, 2])[:, None, None] ** (ends[0] * ends[1] < 0)
+    states = {}
+    for variable, n_states in p.cardinalities.items():
+        lower[:, variable] = upper[:, variable] = NAN
+        states[variable] = rng.random((n_rows, n_states)) < 0.7
+        states[variable][np.arange(n_rows), rng.integers(n_states, size=n_rows)] = True
+    left_out = np.flatnonzero(rng.random(width) < 0.5)
+    box = Box(lower, upper, "both", states)
+    known = Evidence(np.full(lower.shape, NAN), box)
+    best, heights = RestrictedCircuit(p.plan, known).mpe(left_out)
+    for row in range(n_rows):
+        own = Box(
+            lower[[row]], upper[[row]], "both", {v: mask[[row]] for v, mask in states.items()}
+        )
+        expected = best_term(p.root, own, set(left_out.tolist()))
+        assert heights[row] == pytest.approx(np.log(expected), abs=1e-9)
+        shown = {v: int(best[row, v]) for v in states if v not in left_out}
+        assert all(states[v][row, state] for v, state in shown.items())
 
 
 def test_impossible_and_unsupported_conditions():
