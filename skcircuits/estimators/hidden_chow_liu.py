@@ -174,6 +174,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         self.verbose = verbose
 
     _max_categories = FEW_VALUES
+    _has_integer_states = True  # not where others have to give the same numbers point masses
 
     def _fit_rows(self, rows, generator):
         layout = self._states.layout
@@ -270,7 +271,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     @property
     def _has_categories(self):
         """Mask of the columns with categorical emissions: categories, few even integers."""
-        if not self.point_masses:
+        if not (self.point_masses and self._has_integer_states):
             return self.is_categorical_
         values = self._states.discretizer.values
         return np.array([known is not None and _are_even(known) for known in values])

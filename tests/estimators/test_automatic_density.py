@@ -180,3 +180,23 @@ def test_one_column_with_a_shared_number():
     debts = shared_numbers(has_categories=False)[["debts"]]
     density = AutomaticDensity(random_state=0).fit(debts)
     assert density.probability("debts == 0") == pytest.approx((debts == 0).mean().item(), abs=0.03)
+
+
+@pytest.mark.parametrize("n_rows", [30, 200])
+def test_integers_and_constants_beside_shared_numbers(n_rows):
+    rng = np.random.default_rng(0)
+    debts = np.where(rng.random(n_rows) < 0.5, 0.0, rng.exponential(size=n_rows))
+    children = rng.integers(0, 4, n_rows)
+    scale = rng.integers(-2, 3, n_rows)
+    table = pd.DataFrame({"debts": debts, "children": children, "scale": scale, "one": 3})
+    density = AutomaticDensity(random_state=0).fit(table)
+    assert len(density.densities_) == 2
+    # What one density gives a mass and another a density has none
+    drawn = density.sample(2000, random_state=0)
+    assert np.isfinite(density.score_samples(drawn)).all()
+    for query, given in (("children == 2", "scale > 0"), ("scale <= -1", "debts <= 0")):
+        probability = density.probability(query, given=given)
+        rows = drawn.query(given)
+        frequency = len(rows.query(query)) / len(rows)
+        assert probability == pytest.approx(frequency, abs=5 / np.sqrt(len(rows)) / 2)
+    assert density.probability("one == 3") == pytest.approx(1.0)

@@ -120,7 +120,7 @@ class DiscreteLayer(DiscreteInputLayer):
         cells = X.T[self._columns]
         n_states = self.log_masses.shape[1]
         codes = np.fmin(cells, n_states)
-        no_state = (cells < 0) | (cells >= n_states) | (codes != np.floor(codes))
+        no_state = (cells < 0) | (codes != np.floor(codes))
         codes[no_state] = n_states
         codes[np.isnan(cells)] = n_states + 1
         return codes.astype(np.intp)

@@ -231,7 +231,9 @@ class Expert:
             return density
         if self.family == "wmispn":
             return WMISPNDensity(**parameters)
-        return HiddenChowLiuDensity(validation_fraction=None, **parameters)
+        density = HiddenChowLiuDensity(validation_fraction=None, **parameters)
+        density._has_integer_states = False  # sum-product networks take them for numbers
+        return density
 
     def described(self):
         """What it is, for users."""

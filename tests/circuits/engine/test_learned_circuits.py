@@ -87,7 +87,9 @@ def test_moments_and_completions_do_not_depend_on_the_number_of_rows(learned):
         scale[scale < 1e-25] = 1.0  # columns that are constant
         found = query(many)
         np.testing.assert_allclose(found[: len(rows)] / scale, expected / scale, atol=1e-9)
-        np.testing.assert_array_equal(found[-len(rows) :][-1], found[len(rows) - 1])
+        # Batches of other lengths may round otherwise
+        one, other = found[[-1, len(rows) - 1]] / scale
+        np.testing.assert_allclose(one, other, atol=1e-12)
     expected = circuit.mpe(rows, method="max_product")
     np.testing.assert_array_equal(circuit.mpe(many, method="max_product")[: len(rows)], expected)
 
