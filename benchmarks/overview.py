@@ -1,4 +1,4 @@
-"""One line per task of the guide, ours beside a named peer, and the page that shows them.
+"""Comparisons with named peers for each task of the guide, and the page that shows them.
 
     OMP_NUM_THREADS=1 python benchmarks/overview.py [name ...]     measures, a few minutes
     python benchmarks/overview.py --page                           redraws doc/benchmarks.md
@@ -65,7 +65,7 @@ def hidden(X, rate, seed):
     return np.where(np.random.default_rng(seed).random(X.shape) < rate, np.nan, X)
 
 
-# Predictions with missing values: models see complete rows in training, holes afterwards
+# Predictions with missing values: trained on complete rows, applied to incomplete ones
 
 
 def _forest_losses(data, seed):
@@ -107,7 +107,7 @@ def svr_diabetes(seed):
     return _errors(model, make_pipeline(IterativeImputer(random_state=seed), model), 0.5, seed)
 
 
-@case("predict", "boosting, diabetes, 30 % missing", "RMSE", "its own missing values")
+@case("predict", "boosting, diabetes, 30 % missing", "RMSE", "native missing values")
 def boosting_diabetes(seed):
     model = HistGradientBoostingRegressor(random_state=seed)
     return _errors(model, model, 0.3, seed)
@@ -221,7 +221,11 @@ def _clusters(rng, n_rows=10_000, n_columns=10):
 
 
 @case(
-    "density", "10,000 x 10, 8 components", "s to fit 10 steps", "scikit-learn GaussianMixture", 3
+    "density",
+    "10,000 x 10, 8 components",
+    "s to fit 10 iterations",
+    "scikit-learn GaussianMixture",
+    3,
 )
 def density_fit(seed):
     X = _clusters(np.random.default_rng(seed))
@@ -298,17 +302,17 @@ def _marginals(name):
     return ours_s, seconds(lambda: [query([v], show_progress=False) for v in theirs.nodes()])[0]
 
 
-@case("ask", "all marginals of mildew (first call)", "s", "pgmpy", 3)
+@case("query", "all marginals of mildew (first call)", "s", "pgmpy", 3)
 def marginals_mildew(seed):
     return _marginals("mildew")
 
 
-@case("ask", "all marginals of alarm (first call)", "s", "pgmpy", 3)
+@case("query", "all marginals of alarm (first call)", "s", "pgmpy", 3)
 def marginals_alarm(seed):
     return _marginals("alarm")
 
 
-@case("ask", "10,000 draws given an event of P = 0.01", "s", "plain draws, filtered", 3)
+@case("query", "10,000 draws given an event of P = 0.01", "s", "rejection sampling", 3)
 def conditional_draws(seed):
     rng = np.random.default_rng(seed)
     X = pd.DataFrame({"x": rng.normal(size=2000), "y": rng.normal(size=2000)})
@@ -333,7 +337,7 @@ def conditional_draws(seed):
     "correct",
     "Gibbs chain of 500 sweeps, 4 x 4 Ising grid",
     "mean error of marginals",
-    "the chain alone",
+    "unweighted chain",
 )
 def stein_weights(seed):
     from skcircuits.graphical import IsingModel
@@ -389,7 +393,7 @@ def measure(names):
 
 
 def machine():
-    """What the processor is called, and its architecture."""
+    """Name and architecture of the processor."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -440,7 +444,7 @@ def write_page():
     text = PAGE.read_text(encoding="utf-8")
     start, end = "<!-- table -->\n", "<!-- end of table -->"
     head, tail = text.split(start)[0], text.split(end)[1]
-    heading = "| task | what | measure | peer | ours | theirs | ratio | least - most | rounds |"
+    heading = "| task | what | measure | peer | ours | theirs | ratio | range | rounds |"
     table_text = (
         f"{heading}\n|{'---|' * 9}\n{body}\n\nMachine: {lines[-1]['machine']}. {packages}.\n"
     )
@@ -449,7 +453,7 @@ def write_page():
 
 
 def draw(table):
-    """Ratios with their spread on a logarithmic axis; left of 1 we are better."""
+    """Ratios with their range on a logarithmic axis; skcircuits is better on the left of 1."""
     import matplotlib.pyplot as plt
 
     plt.rcParams["axes.spines.right"] = plt.rcParams["axes.spines.top"] = False
@@ -463,7 +467,7 @@ def draw(table):
     ax.axvline(1.0, color="0.4", linewidth=1)
     ax.set_yticks(places, [f"{r.what}: {r.unit}\n{r.peer}" for r in table.itertuples()], fontsize=7)
     ax.set_xscale("log")
-    ax.set_xlabel("ours / theirs; left of 1 skcircuits is better", fontsize=9)
+    ax.set_xlabel("ours / theirs (skcircuits is better on the left of 1)", fontsize=9)
     figure.savefig(PICTURE, dpi=110)
 
 
