@@ -4,7 +4,8 @@ scikit-learn's tables, those of ``$SKCIRCUITS_DATA`` and simulated ones whose co
 another in ways that no single family of densities has by nature. ``random_7`` is the seventh of
 endlessly many tables: what is chosen by some of them is examined on others. So is ``process_7``,
 drawn from one of several processes: low-rank, tied clusters, nonlinear, counts, zero-inflated,
-categories that numbers depend on, regressions one after the other.
+categories that numbers depend on, regressions one after the other. ``keel_vehicle`` is a real
+table of `_keel`.
 """
 
 import json
@@ -12,9 +13,10 @@ import json
 import numpy as np
 import pandas as pd
 from _data import data_path
+from _keel import KEEL, load_keel
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
-__all__ = ["TABLES", "hide", "load"]
+__all__ = ["KEEL_TABLES", "TABLES", "hide", "load"]
 
 BUNDLED = {
     "iris": load_iris,
@@ -41,6 +43,8 @@ def load(name, max_rows):
         X, categorical = _process_table(
             np.random.default_rng([2, int(name.removeprefix("process_"))])
         )
+    elif name.startswith("keel_"):
+        X, categorical = _coded(load_keel(name.removeprefix("keel_")))
     elif name in SIMULATED:
         X, categorical = SIMULATED[name](np.random.default_rng(0))
     elif name in BUNDLED:
@@ -392,6 +396,7 @@ SIMULATED = {
     "simulated_zeros": _simulated_zeros,
 }
 TABLES = [*BUNDLED, *HYBRID, *INCOMPLETE, *REGRESSION, *SIMULATED]
+KEEL_TABLES = [f"keel_{name}" for name in KEEL]
 
 
 def hide(X, rate, mechanism, rng):

@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 from _data import data_path
+from _keel import KEEL, load_keel
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine, make_friedman1
 
-__all__ = ["TABLES", "hide", "load"]
+__all__ = ["KEEL_TABLES", "TABLES", "hide", "is_classification", "load"]
 
 # name: (folder, target, columns that hold categories); None: one of scikit-learn's
 CLASSES = {
@@ -30,14 +31,24 @@ NUMBERS = {
     "cars": ("hybrid", "MPG", ["brand"]),
     "cloud": ("hybrid", "vis_mean", []),
 }
-TABLES = {**dict.fromkeys(CLASSES, True), **dict.fromkeys(NUMBERS, False)}
+TABLES = [*CLASSES, *NUMBERS]
+KEEL_TABLES = [f"keel_{name}" for name in KEEL]
+_FEWEST_ROWS = 15  # of a class that calibration in three folds can do with
+
+
+def is_classification(name):
+    """Whether the target of a table holds classes."""
+    return name not in NUMBERS
 
 
 def load(name, seed, n_rows=900):
-    """Columns as a dataframe, target, and whether it holds classes; rows in random order."""
-    is_classes = TABLES[name]
-    source = (CLASSES if is_classes else NUMBERS)[name]
-    X, y = _bundled(name, seed) if source is None else _from_file(name, *source)
+    """Columns as a dataframe and target, rows in random order."""
+    is_classes = is_classification(name)
+    if name in KEEL_TABLES:
+        X, y = _from_keel(name.removeprefix("keel_"), seed, n_rows)
+    else:
+        source = (CLASSES if is_classes else NUMBERS)[name]
+        X, y = _bundled(name, seed) if source is None else _from_file(name, *source)
     order = np.random.default_rng(seed).permutation(len(y))[:n_rows]
     y = np.asarray(y)[order]
     return X.iloc[order].reset_index(drop=True), y if is_classes else y / y.std()
@@ -56,6 +67,16 @@ def _bundled(name, seed):
     else:
         X, y = make_friedman1(900, n_features=10, noise=1.0, random_state=seed)
     return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]), y
+
+
+def _from_keel(name, seed, n_rows):
+    """Some rows of a KEEL table, without classes of very few."""
+    table = load_keel(name)
+    table = table.sample(min(len(table), n_rows), random_state=seed)
+    n_rows_of_class = table.groupby("class", observed=True)["class"].transform("size").astype(int)
+    table = table[n_rows_of_class >= _FEWEST_ROWS].reset_index(drop=True)
+    X = table.drop(columns="class")
+    return X[[c for c in X if X[c].nunique() > 1]], table["class"].astype(str).to_numpy()
 
 
 def _from_file(name, folder, target, categories):

@@ -2,7 +2,8 @@
 
 Run with ``python benchmarks/expected_models.py [accuracy] [cost] [measuring]``; options
 restrict the tables. Errors of all methods come from the same splits and masks. What
-`benchmarks/results` has already is not computed again.
+`benchmarks/results` has already is not computed again. ``--tables keel`` takes the real tables of
+`_keel`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
-from _model_tables import TABLES, hide, load
+from _model_tables import KEEL_TABLES, TABLES, hide, is_classification, load
 from _results import Records
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -181,7 +182,7 @@ def _split(setting):
 
 
 def _compare(setting, options, records):
-    is_classes = TABLES[setting["table"]]
+    is_classes = is_classification(setting["table"])
     X, y, X_test, y_test = _split(setting)
     for model_name, model in models(is_classes).items():
         line = []
@@ -295,7 +296,7 @@ def measuring(options):
 
 def _errors_while_measuring(name, seed):
     """Errors after 0 to 3 measurements of 100 rows of a split, by the way of choosing."""
-    is_classes = TABLES[name]
+    is_classes = is_classification(name)
     X, y = load(name, seed)
     X = X.select_dtypes("number")
     cut = 2 * len(y) // 3
@@ -352,7 +353,7 @@ def main():
     """Run the named parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=["accuracy", "cost", "measuring"])
-    parser.add_argument("--tables", nargs="+", default=list(TABLES))
+    parser.add_argument("--tables", nargs="+", default=TABLES, help="keel: those of _keel")
     parser.add_argument("--rates", nargs="+", type=float, default=[0.1, 0.3, 0.5])
     parser.add_argument("--mechanisms", nargs="+", default=["MCAR", "MAR"])
     parser.add_argument("--where", nargs="+", default=["test", "train and test"])
@@ -361,6 +362,8 @@ def main():
     parser.add_argument("--indicators", action="store_true")
     parser.add_argument("--save", default="benchmarks/results/expected_models.jsonl")
     options = parser.parse_args()
+    if options.tables == ["keel"]:
+        options.tables = KEEL_TABLES
     for part in options.parts:
         globals()[part](options)
 

@@ -17,8 +17,8 @@ again. Cells come in random order, so that a part of them already tells about al
 
 With ``--processes 100 130`` the tables are those drawn by the seeds 100 to 129 from varied
 processes (`_imputation_tables`), with as many rows as drawn, and one mask and rate each; the
-imputers then include our fixed densities, whose names begin with "own". ``--errors-only`` leaves
-draws and downstream models out.
+imputers then include our fixed densities, whose names begin with "own". ``--tables keel`` takes
+the real tables of `_keel`. ``--errors-only`` leaves draws and downstream models out.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/imputation.py [--tables iris crx] [--rates .3]
      [--masks MCAR MAR] [--imputers ours iterative] [--seeds 2] [--max-rows 500]
@@ -34,7 +34,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from _imputation_tables import TABLES, hide, load
+from _imputation_tables import KEEL_TABLES, TABLES, hide, load
 from sklearn.base import clone
 from sklearn.ensemble import (
     ExtraTreesRegressor,
@@ -328,6 +328,8 @@ def main():
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.tables == ["keel"]:
+        options.tables = KEEL_TABLES
     options.results.parent.mkdir(parents=True, exist_ok=True)
     known = read(options.results)
     done = set(known[KEYS].itertuples(index=False, name=None))
