@@ -5,13 +5,7 @@ A circuit has a symbolic face (``structure``, ``inputs``) and a numeric one, the
 backward pass.
 """
 
-from skcircuits.circuits.algebra import (
-    cyclic_shift,
-    divide,
-    entropy,
-    kl_divergence,
-    multiply,
-)
+from skcircuits.circuits.algebra import cyclic_shift, divide, entropy, kl_divergence, multiply
 from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.inputs import (
     Bernoulli,

@@ -117,6 +117,7 @@ class _PairFold(Generic[Result]):
         stack = [(root, self._step(root))]
         while stack:
             pair, step = stack[-1]
+            # Pairs that several parents share are computed for the first one that asks
             waiting = [below for below in step.below if below not in self._results]
             if waiting:
                 stack.extend((below, self._step(below)) for below in waiting)
@@ -316,6 +317,7 @@ def cyclic_shift(
         )
     if isinstance(shift, bool) or not isinstance(shift, int | np.integer):
         raise ValueError(must("shift", "be an integer", shift=shift))
+    # The cycle may be longer than what any unit lists
     known = p.cardinalities[variable]
     n_states = known if n_states is None else n_states
     require_count(1, n_states=n_states)
@@ -501,15 +503,13 @@ class _Divergence:
         """Masses multiply; each log ratio is weighted by the masses of the other blocks."""
         mass, divergence = 1.0, 0.0
         for own_mass, own_divergence in factors:
+            # Product rule: KL of a product of measures, each term weighted by the other masses
             divergence = divergence * own_mass + mass * own_divergence
             mass *= own_mass
         return mass, divergence
 
     def mixture(
-        self,
-        left_weights: FloatArray,
-        right_weights: FloatArray,
-        terms: list[tuple[float, float]],
+        self, left_weights: FloatArray, right_weights: FloatArray, terms: list[tuple[float, float]]
     ) -> tuple[float, float]:
         """Add up disjoint supports; the weights join the log ratio."""
         masses, divergences = np.reshape(terms, (-1, 2)).T

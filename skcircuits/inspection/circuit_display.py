@@ -105,11 +105,7 @@ class CircuitDisplay:
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        *,
-        detail: Literal["auto", "units", "regions"] = "auto",
-        ax: Any = None,
+        cls, estimator: Any, *, detail: Literal["auto", "units", "regions"] = "auto", ax: Any = None
     ) -> CircuitDisplay:
         """Draw the circuit of a fitted density, with the names of its columns.
 

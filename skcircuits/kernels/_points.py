@@ -66,6 +66,7 @@ class Restriction:
         """Find the points that are equal on several scopes, at least one."""
         result = parts[0]
         for part in parts[1:]:
+            # Pairs of numbers as one number: numbers stay below the number of points squared
             result = cls.of(result.inverse * part.size + part.inverse)
         return result
 
@@ -130,6 +131,7 @@ class PointTables:
     def _add_products(self, layer: ProductLayer) -> None:
         """One step per way in which the products of a layer put scopes together."""
         units = self._plan.units
+        # Products that put the same scopes together gather the same columns
         groups: dict[tuple[Scope, ...], list[int]] = {}
         for i, children in enumerate(layer.children):
             groups.setdefault(tuple(units[child].scope for child in children), []).append(i)
@@ -234,6 +236,7 @@ class _SumStep:
         weights = posteriors[:, self.edges]
         if self.is_block:
             matrices = weights.reshape(len(X), len(self.index), -1)
+            # All sums of a block have the children of its first
             children = self.children[: matrices.shape[2]]
             table[:, self.index] = matrices @ table[:, children]
         else:
@@ -279,7 +282,7 @@ def multiply_by_kernel(circuit: Plan, structure: KernelStructure) -> PointPlan:
     expansion = _Expansion(structure)
     plan = compile_plan(expansion.expand(circuit.units[circuit.root]))
     groups = _input_groups(plan, [expansion.parts.get(id(unit), ()) for unit in plan.units])
-    first_edge = _first_edges(circuit)
+    first_edge = {id(unit): start for unit, start in zip(*_sums_and_edges(circuit))}
     sources = np.full(len(plan.weights.log), -1)
     for unit, start in zip(*_sums_and_edges(plan)):
         origin = expansion.origins.get(id(unit))
@@ -296,10 +299,6 @@ def _sums_and_edges(plan: Plan) -> tuple[list[Unit], list[int]]:
     return units, np.concatenate([*starts, np.empty(0, dtype=np.intp)]).tolist()
 
 
-def _first_edges(plan: Plan) -> dict[int, int]:
-    return {id(unit): start for unit, start in zip(*_sums_and_edges(plan))}
-
-
 def _input_groups(plan: Plan, parts: list[Part]) -> list[InputGroup]:
     """Group the input units of a plan by scope and part; joint ones get layers of their own."""
     groups = []
@@ -310,6 +309,7 @@ def _input_groups(plan: Plan, parts: list[Part]) -> list[InputGroup]:
             members.setdefault(key, []).append(place)
         for (_, part), places in members.items():
             own, which = layer, np.array(places)
+            # Joint units are evaluated by the layer: each part of the kernel takes its own
             if layer.scopes.shape[1] > 1 and len(members) > 1:
                 own = type(layer).stack([plan.units[units.start + place] for place in places])
                 which = np.arange(len(places))

@@ -104,6 +104,7 @@ def mmd2(p: Circuit, q: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -
         delayed(expected_kernel)(*pair, kernel) for pair in ((p, p), (p, q), (q, q))
     )
     value: float = own - 2.0 * across + other
+    # Rounding may take a squared distance below zero; an indefinite kernel may mean it
     return max(value, 0.0) if kernel.is_positive_definite() else value
 
 
@@ -152,11 +153,7 @@ def _single(plan: Plan) -> CircuitBatch:
 
 
 def circuit_kernel_matrix(
-    circuits: Sequence[Circuit],
-    others: Any = None,
-    *,
-    kernel: Kernel,
-    n_jobs: int | None = None,
+    circuits: Sequence[Circuit], others: Any = None, *, kernel: Kernel, n_jobs: int | None = None
 ) -> FloatArray:
     """Expected kernels of all pairs of two lists of circuits, or of circuits and points.
 
@@ -223,6 +220,7 @@ def circuit_kernel_matrix(
     pairs = [
         (i, j) for i in range(len(own)) for j in range(len(other)) if others is not None or i <= j
     ]
+    # Before any work is begun: an error names the circuits, not a task
     for i, j in pairs:
         require_compatible(own[i].circuit, other[j].circuit)
     blocks = Parallel(n_jobs=n_jobs)(
@@ -274,6 +272,7 @@ def _groups(circuits: Sequence[Circuit]) -> list[_Group]:
                     kind=type(circuit).__name__,
                 )
             )
+        # Circuits of a conditional family differ in weights alone: one pass serves them all
         members.setdefault(_signature(circuit.plan), []).append(number)
     return [
         _Group(

@@ -124,6 +124,7 @@ def expected_kernel_dot(
     """Give ``expected_kernel_matrix(X, Y) @ coefficients`` without storing the matrix."""
     rows = _distinct_rows(_table(circuit, X, "X"), circuit)
     other = _distinct_rows(_table(circuit, Y, "Y"), circuit)
+    # Equal columns are computed once with the sum of their coefficients
     factors = np.bincount(other.inverse, weights=coefficients, minlength=len(other.X))
     result = np.zeros(len(rows.X))
     structure = structure_of(kernel, circuit.variables)
@@ -220,13 +221,8 @@ def _conditioned(plan: Plan, X: FloatArray) -> CircuitBatch:
     if np.isnan(X[:, list(plan.units[-1].scope)]).any():
         return CircuitBatch(plan, posterior_weights(plan, X), X, conditioned=True)
     # All units of a region agree about a point, so any weights that sum to one will do.
-    uniform = np.concatenate([np.full(n, -np.log(n)) for n in _sum_sizes(plan)] or [np.empty(0)])
-    return CircuitBatch(plan, SumWeights(uniform), X)
-
-
-def _sum_sizes(plan: Plan) -> list[int]:
-    """Number of edges of each sum, in the order of the plan's weights."""
-    return [int(length) for layer in plan.sum_layers for length in layer.lengths]
+    lengths = np.concatenate([np.empty(0, int), *(layer.lengths for layer in plan.sum_layers)])
+    return CircuitBatch(plan, SumWeights(np.repeat(-np.log(lengths), lengths)), X)
 
 
 def _tasks(
@@ -244,6 +240,7 @@ def _tasks(
     if has_points or has_turned:
         plan = multiply_by_kernel(circuit.plan, structure)
         tasks += _point_tasks(plan, rows, other) if has_points else []
+        # The kernel is symmetric: points on the left are rows of a block on the right
         turned = _point_tasks(plan, other, rows) if has_turned else []
         tasks += [task.transposed() for task in turned]
     if len(rows.incomplete) and len(other.incomplete):

@@ -70,10 +70,7 @@ def discrepancies_over(
 
 
 def coordinate_discrepancies(
-    rows: FloatArray,
-    scores: FloatArray,
-    neighborhoods: Neighborhoods,
-    bandwidths: FloatArray,
+    rows: FloatArray, scores: FloatArray, neighborhoods: Neighborhoods, bandwidths: FloatArray
 ) -> FloatArray:
     """Compute every coordinate's part of the squared Stein discrepancy."""
     discrepancies = np.empty(len(scores))

@@ -35,10 +35,7 @@ class KernelField:
     """SVGD with fixed scopes and bandwidths by the median rule."""
 
     def __init__(
-        self,
-        neighborhoods: Neighborhoods,
-        bandwidth_factor: float = 1.0,
-        n_jobs: int | None = None,
+        self, neighborhoods: Neighborhoods, bandwidth_factor: float = 1.0, n_jobs: int | None = None
     ) -> None:
         self._neighborhoods = neighborhoods
         self._bandwidth_factor = bandwidth_factor

@@ -116,9 +116,7 @@ class Neighborhoods:
         other.n_kernels = int(ends[-1])
         other.buckets = tuple(
             Bucket(
-                np.arange(end - len(bucket.kernels), end),
-                place[bucket.scopes],
-                place[bucket.owned],
+                np.arange(end - len(bucket.kernels), end), place[bucket.scopes], place[bucket.owned]
             )
             for bucket, end in zip(buckets, ends)
         )
@@ -210,12 +208,7 @@ def _incidence(arrays: list[IntArray], n_columns: int, name: str) -> sparse.csr_
     columns = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
     if columns.size and (columns.min() < 0 or columns.max() >= n_columns):
         raise ValueError(
-            must(
-                name,
-                f"lie in 0..{n_columns - 1}",
-                min=int(columns.min()),
-                max=int(columns.max()),
-            )
+            must(name, f"lie in 0..{n_columns - 1}", min=int(columns.min()), max=int(columns.max()))
         )
     # Built from the row lengths: a list per node, and nodes may be a hundred thousand.
     indptr = np.concatenate([[0], np.cumsum([array.size for array in arrays])])

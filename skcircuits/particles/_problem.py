@@ -390,10 +390,7 @@ class SVGDProblem:
         coordinates = np.ascontiguousarray(particles.T)
         scores = finite_scores(self.target.grad_log_prob, coordinates, np.float64)
         per_coordinate, bandwidths = discrepancies_over(self.graph, coordinates, scores)
-        return (
-            self.graph.sum_by_node(per_coordinate),
-            bandwidths[self.graph.kernel_of_node],
-        )
+        return (self.graph.sum_by_node(per_coordinate), bandwidths[self.graph.kernel_of_node])
 
     def _field(self, seed: int, n_jobs: int | None) -> Field:
         return make_field(

@@ -49,11 +49,7 @@ def _shown(known: Sequence[object]) -> str:
 
 
 def column_mask(
-    features: str | Sequence[Any] | None,
-    names: Sequence[Any],
-    *,
-    parameter: str,
-    keyword: str,
+    features: str | Sequence[Any] | None, names: Sequence[Any], *, parameter: str, keyword: str
 ) -> BoolArray:
     """Read a choice of columns as a mask."""
     mask = np.zeros(len(names), dtype=bool)

@@ -52,9 +52,11 @@ def dense_log_sum(log_values: FloatArray, weights: FloatArray) -> FloatArray:
     (n_blocks, n_sums, n_children): linear weights. Returns (n_blocks, n_sums, n): log sums.
     """
     peak = finite_peaks(log_values.max(axis=1, keepdims=True))
+    # The largest child becomes one, so that no exponential overflows
     scaled = log_values - peak
     np.exp(scaled, out=scaled)
     total = weights @ scaled
+    # A sum that gives the largest child no weight may have lost its terms
     lost = np.any(total < TINY, axis=1)
     with np.errstate(divide="ignore"):
         np.log(total, out=total)
@@ -273,8 +275,10 @@ class SumLayer:
 
     def _max_in_blocks(self, values: FloatArray, weights: SumWeights) -> None:
         """Maximum over one shared child after the other; nothing has the size of all edges."""
+        # Zero weights are -inf here, which a maximum passes over
         matrices = weights.log[self.edges].reshape(self.block_shape)
         blocks = values[self.units].reshape(*matrices.shape[:2], -1)
+        # One buffer for all terms: allocating per child would cost more than the sums
         term = np.empty_like(blocks[0])
         for best, log_weights, children in zip(blocks, matrices, self.block_children):
             best[...] = -np.inf

@@ -21,11 +21,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from skcircuits.circuits._policy import (
-    LOOKUP_TABLES,
-    MAX_BATCH_VALUES,
-    MIN_ROWS_PER_STEP,
-)
+from skcircuits.circuits._policy import LOOKUP_TABLES, MAX_BATCH_VALUES, MIN_ROWS_PER_STEP
 from skcircuits.circuits.engine._layers import BlockLayer, ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.engine._passes import MIN_ROOT, can_be_linear, run_steps
 from skcircuits.circuits.engine._plan import Plan
@@ -128,6 +124,7 @@ class _Node:
 def _lower(plan: Plan) -> LoweredPlan:
     scopes: list[Scope] = []
     nodes = [*_input_nodes(plan, scopes), *_inner_nodes(plan)]
+    # Fused products have no node: their block makes them and nobody else reads them
     producer = {unit: node for node in nodes for unit in node.units}
     for node in nodes:
         # Each once, in the order of reading: a set would make the order of steps a matter of chance
@@ -155,6 +152,7 @@ def _input_nodes(plan: Plan, scopes: list[Scope]) -> Iterable[_Node]:
     """One node per layer of densities and per scope of discrete units, which are noted."""
     for span, layer in plan.inputs:
         units = range(span.start, span.stop)
+        # Densities have no codes to look up: they are computed row by row
         if not isinstance(layer, DiscreteInputLayer):
             yield _Node(units, [], partial(_densities, layer))
             continue
@@ -206,6 +204,7 @@ def _fused_products(plan: Plan) -> set[int]:
 
 def _product_nodes(layer: ProductLayer, fused: set[int]) -> Iterable[_Node]:
     """The products of a layer that are not fused."""
+    # Of one layer some products may be fused and others not
     units = [i for i in range(layer.units.start, layer.units.stop) if i not in fused]
     if not units:
         return

@@ -172,6 +172,7 @@ def backward(
     if move == "log":
         result[plan.root] = np.where(np.isneginf(root), 0.0, 1.0)
     else:
+        # d log(root) / d root, so that derivatives times values are flows of one row
         result[plan.root] = 1.0 / root
     if root_flow is not None:
         result[plan.root] *= root_flow
@@ -250,6 +251,7 @@ class PendingPairs:
             self._waiting[first].append((units, rows))
             return
         for layer in np.flatnonzero(np.bincount(layers)):
+            # Irregular circuits hand pairs to several layers, a few at most
             chosen = layers == layer
             self._waiting[layer].append((units[chosen], rows[chosen]))
 

@@ -124,6 +124,7 @@ class Plan:
         """Cut rows into batches that fit into cache and into the working memory."""
         # joint units hold some values per column of theirs, each for a short time
         scopes = max((layer.scopes.size for _, layer in self.inputs), default=0)
+        # Small plans take more rows at once: Python per batch would dominate
         at_most = max(BATCH_ROWS, MAX_BATCH_VALUES // max(self.n_units, scopes // 2))
         return memory_bound_chunks(n_rows, self.bytes_per_row * n_buffers, at_most=at_most)
 
@@ -132,6 +133,7 @@ def compile_plan(root: Unit, *, fold: bool = True) -> Plan:
     """Compile a symbolic circuit."""
     order = topological_order(root)
     builder = _PlanBuilder()
+    # All inputs come first in the buffer, so that inner layers are one run of rows
     leaves = [unit for unit in order if isinstance(unit, InputUnit)]
     builder.add_inputs(leaves)
     builder.require_common_measures()

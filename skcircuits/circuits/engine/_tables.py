@@ -119,6 +119,7 @@ class JointTable(InputUnit):
     def marginalize(self, variables: frozenset[int]) -> JointTable | None:
         removed = tuple(i for i, variable in enumerate(self.scope) if variable in variables)
         kept = [variable for variable in self.scope if variable not in variables]
+        # On the log scale: joint masses of many variables leave the range of floats
         return JointTable(kept, np.logaddexp.reduce(self.log_masses, removed)) if kept else None
 
 
@@ -133,6 +134,7 @@ class JointTableLayer(DiscreteInputLayer):
         self._shape = log_masses.shape[1:]
         self._states = joint_states(self._shape)
         self._strides = np.array(code_strides(self._shape))
+        # Tables of one scope share their codes, which are looked up once for all of them
         starts, counts = self._scope_runs
         self._runs = [slice(a, a + n) for a, n in zip(starts.tolist(), counts.tolist())]
         known = [dict(zip(scopes[start], self._shape)) for start in starts]
@@ -323,6 +325,7 @@ def tabulated(plan: Plan, move: Move = "log", budget: TableBudget = TRACE_TABLES
 
 
 def _tabulate(plan: Plan, move: Move, budget: TableBudget) -> Plan:
+    # Filling tables costs more than passes over a small plan save
     if plan.n_units < budget.min_units:
         return plan
     # Larger tables leave a smaller plan, so the largest that fits the budget is taken
@@ -464,10 +467,7 @@ def _max_tables(
 
 
 def _traced_modes(
-    plan: Plan,
-    values: FloatArray,
-    X: FloatArray,
-    tables: dict[Scope, tuple[list[int], int]],
+    plan: Plan, values: FloatArray, X: FloatArray, tables: dict[Scope, tuple[list[int], int]]
 ) -> dict[Scope, FloatArray]:
     """Completions of the first rows by units, shape (n_units * n_rows, len(scope)) per scope."""
     pairs = [np.array(np.meshgrid(u, np.arange(n), indexing="ij")) for u, n in tables.values()]

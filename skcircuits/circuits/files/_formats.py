@@ -32,11 +32,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs import Bernoulli, Indicator
 from skcircuits.circuits.inputs.base import InputUnit
-from skcircuits.circuits.inputs.registry import (
-    family_of_name,
-    registered_names,
-    require_registered,
-)
+from skcircuits.circuits.inputs.registry import family_of_name, registered_names, require_registered
 from skcircuits.circuits.structure.units import (
     INPUT,
     MAX_LOG_WEIGHT,
@@ -79,6 +75,7 @@ def save(root: Unit, path: str | PathLike[str]) -> None:
     for name in families:
         leaves = [unit for unit in inputs if type(unit).__name__ == name]
         arrays.update(_pack(name, [leaf.parameters() for leaf in leaves]))
+    # NumPy would add an extension to a name, not to a file
     with open(path, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
@@ -99,9 +96,7 @@ def load(path: str | PathLike[str]) -> Unit:
     """Read a circuit."""
     try:
         return _rebuild(*_read_arrays(path))
-    except FileNotFoundError:
-        raise
-    except CircuitFileError:
+    except (FileNotFoundError, CircuitFileError):
         raise
     # What zip, NumPy and the constructors raise on damaged bytes.
     except (
@@ -297,6 +292,7 @@ def _records(path: str | PathLike[str], header: str) -> Iterator[tuple[int, list
     """Numbered lines split into words, without comments and the header."""
     raw = Path(path).read_bytes()
     try:
+        # Compressed or not is told by the first bytes, not by the name
         text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise CircuitFileError(f"{path!s} must be a text file ({error}).") from error

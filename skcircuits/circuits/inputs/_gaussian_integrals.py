@@ -77,6 +77,7 @@ def _by_pattern(stack: GaussianStack, X: FloatArray) -> FloatArray:
         if n_missing == 0:
             result[:, group.rows] = _complete(stack, columns[:, group.rows])
         elif n_observed > 0:
+            # What rows alone would cost, each by the smaller of its two blocks
             lone = group.counts * (min(n_missing, n_observed) + 1) ** 3
             shared = lone > CHOLESKYS_PER_FACTOR * n_observed**3
             _write_shared(stack, columns, group.take(shared), result)
@@ -136,6 +137,7 @@ def complete(
     with np.errstate(over="ignore", invalid="ignore"):
         log_densities, offsets, blocks = center_rows(stack, X, groups)
     log_densities[np.isnan(log_densities)] = -np.inf
+    # Nothing observed: the integral over all cells is one
     log_densities[:, np.isnan(X).all(axis=1)] = 0.0
     if variances is not None:
         for block in blocks:
@@ -250,10 +252,7 @@ def _gather(matrices: FloatArray, index: IntArray, n_sides: int = 0) -> FloatArr
     """Submatrices of all components for each column of `index`, component-major cases."""
     n_components, n_cases = len(matrices), index.shape[1]
     return gather_symmetric(
-        matrices,
-        np.tile(index, n_components),
-        np.repeat(np.arange(n_components), n_cases),
-        n_sides,
+        matrices, np.tile(index, n_components), np.repeat(np.arange(n_components), n_cases), n_sides
     )
 
 
@@ -300,11 +299,7 @@ def log_box_probability(
 
 
 def _standardized_boxes(
-    stack: GaussianStack,
-    lower: FloatArray,
-    upper: FloatArray,
-    columns: IntArray,
-    least_mass: float,
+    stack: GaussianStack, lower: FloatArray, upper: FloatArray, columns: IntArray, least_mass: float
 ) -> FloatArray:
     """Log probabilities (K, n) of boxes that bound r columns (r, n) each."""
     n_bounded, n_rows = columns.shape
@@ -336,6 +331,7 @@ def log_standard_box(
     if len(low) == 1:
         return log_ndtr_difference(low[0], high[0])
     if len(low) == 2:
+        # The closed form first: an integral takes hundreds of evaluations of its integrand
         mass = rectangle_mass(low, high, correlations[0, 1])
         values = np.log(np.maximum(mass, np.finfo(np.float64).tiny))
         rest = np.flatnonzero(~(mass > least_mass))
@@ -443,6 +439,7 @@ def _log_integral(log_function: LogFunction, start: FloatArray, stop: FloatArray
     """
     peak, extents = find_support(log_function, start, stop)
     signs = np.array([-1.0, 1.0])[:, None]
+    # Nodes crowd at both ends of a side, where the integrand may be steep
     nodes, log_weights = _TANH_SINH
     # (side, node, n): nodes run from the peak to the end of the side
     steps = extents[:, None] * nodes[:, None]
@@ -466,6 +463,7 @@ def find_support(
 
 def _find_peak(log_function: LogFunction, start: FloatArray, stop: FloatArray) -> FloatArray:
     """Golden section for the peaks (n,) of log-concave functions."""
+    # Golden section keeps one of two inner points: one evaluation per step
     left, right = start.copy(), stop.copy()
     ends = log_function(np.stack([left, right]))
     inner = np.stack([right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)])

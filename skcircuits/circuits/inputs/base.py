@@ -67,6 +67,7 @@ class Box:
         upper = self.upper[:, variable, None]
         # Comparisons with NaN are false: an open side excludes nothing
         inside = codes < lower if self.closed in ("both", "left") else codes <= lower
+        # States are integers: whether an end belongs to the interval matters
         inside |= codes > upper if self.closed in ("both", "right") else codes >= upper
         np.logical_not(inside, out=inside)
         if variable in self.states:
@@ -498,6 +499,7 @@ def moments_of_columns(
     """Conditional moments (n_units, n, 1) of units of one variable with moments (n_units,)."""
     cells = X.T[layer.scopes[:, 0]]
     missing = np.isnan(cells)
+    # Observed cells are their own mean, with variance zero
     mean = np.where(missing, means[:, None], cells)
     return mean[..., None], np.where(missing, variances[:, None], 0.0)[..., None]
 
@@ -572,11 +574,7 @@ def check_variable(variable: object) -> int:
     """
     if isinstance(variable, bool) or not isinstance(variable, int | np.integer) or variable < 0:
         raise ValueError(
-            must(
-                "variable of an input unit",
-                "be a non-negative column number",
-                variable=variable,
-            )
+            must("variable of an input unit", "be a non-negative column number", variable=variable)
         )
     return int(variable)
 

@@ -60,6 +60,7 @@ class DiscreteLayer(DiscreteInputLayer):
         self.masses = np.exp(log_masses)
         self._n_parameters = n_parameters
         n_units = len(variables)
+        # One take per unit serves states, codes that are none, and missing cells
         self._lookup = np.column_stack([log_masses, np.full(n_units, -np.inf), np.zeros(n_units)])
         self._linear_lookup = np.exp(self._lookup)
         self._columns, column_of_unit = np.unique(variables, return_inverse=True)
@@ -73,6 +74,7 @@ class DiscreteLayer(DiscreteInputLayer):
     @classmethod
     def stack(cls, units: Sequence[DiscreteUnit]) -> DiscreteLayer:
         cardinalities = np.array([unit.n_states for unit in units])
+        # Units may list fewer states than others: those left out have no mass
         masses = np.zeros((len(units), cardinalities.max()))
         masses[np.arange(masses.shape[1]) < cardinalities[:, None]] = np.concatenate(
             [unit.probabilities for unit in units]
@@ -105,6 +107,7 @@ class DiscreteLayer(DiscreteInputLayer):
         for start, count in zip(*self._scope_runs):
             own, variable = slice(start, start + count), int(self.scopes[start, 0])
             n_states = cardinalities[variable]
+            # States, the missing one, and a column for what is no state
             table = np.zeros((count, n_states + 2))
             known = min(n_states, self.masses.shape[1])
             table[:, :known] = self.masses[own, :known]
@@ -128,6 +131,7 @@ class DiscreteLayer(DiscreteInputLayer):
     def _gather(self, lookup: FloatArray, X: FloatArray) -> FloatArray:
         """Look up one value per unit and row, shape (n_units, n)."""
         codes = self.codes(X)
+        # Few rows pay for calls, many for memory: one gather, or one per variable
         if len(X) < MIN_RUN_ROWS or self._runs is None:
             positions = codes[self._column_of_unit]
             positions += self._offsets[:, None]
@@ -329,6 +333,7 @@ def _multiply_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
 @divide_inputs.register(DiscreteUnit, DiscreteUnit)
 def _divide_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
     own, other = _log_padded(left, right)
+    # By convention 0 / 0 is 0: a quotient lives on the support of its divisor
     ratios = np.subtract(own, other, where=other > -np.inf, out=np.full_like(own, -np.inf))
     return _discrete(left.variable, ratios)
 

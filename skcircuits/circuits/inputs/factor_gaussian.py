@@ -209,6 +209,7 @@ class FactorGaussian(MultivariateGaussian):
         observed = self.loadings[~missing] / self.noise_variances[~missing, None]
         precision = np.eye(self.loadings.shape[1]) + observed.T @ self.loadings[~missing]
         lower = np.linalg.cholesky(precision)
+        # Woodbury: a system of n_factors unknowns instead of n_observed
         factors = np.linalg.solve(precision, observed.T @ (cells - self.mean)[~missing])
         own = self.loadings[missing]
         mean = self.mean[missing] + own @ factors

@@ -73,6 +73,7 @@ class GaussianLayer(DifferentiableLayer):
 
     def log_max(self, X: FloatArray) -> FloatArray:
         missing = np.isnan(X.T[self.scopes[:, 0]])
+        # The best completion is the mean, where the density is highest
         return np.where(missing, self._log_peak[:, None], self.log_prob(X))
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:

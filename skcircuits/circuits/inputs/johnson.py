@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs._gaussian_integrals import complete
-from skcircuits.circuits.inputs.base import (
-    Box,
-    BoxMasses,
-    Conditionals,
-    DensityLayer,
-    InputUnit,
-)
+from skcircuits.circuits.inputs.base import Box, BoxMasses, Conditionals, DensityLayer, InputUnit
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
@@ -52,6 +46,7 @@ class SinhMap:
     def normal(self, cells: FloatArray) -> FloatArray:
         """Map columns x to the normal variables z."""
         offsets = cells - self.centers
+        # Columns without curvature have the limit c -> 0, the identity
         bent = np.arcsinh(self.curvatures * offsets) / self._divisors
         return np.where(self.curvatures > 0.0, bent, offsets)
 
@@ -65,6 +60,7 @@ class SinhMap:
 
     def log_slopes(self, cells: FloatArray) -> FloatArray:
         """Sum of log dz / dx over the columns that are observed."""
+        # dx / dz = cosh(c z) = sqrt(1 + sinh²(c z)), without overflow of the square
         slopes = np.hypot(1.0, self.curvatures * (cells - self.centers))
         return -np.nansum(np.log(slopes), axis=-1)
 
@@ -79,6 +75,7 @@ class SinhMap:
         squares = variances * self.curvatures**2
         mean = self.mean(means, variances)
         doubled = np.cosh(np.clip(2.0 * self.curvatures * means, -_FARTHEST, _FARTHEST))
+        # (e^2v cosh 2m - 1) / 2 - e^v (cosh 2m - 1) / 2, factored so that nothing cancels
         bent = 0.5 * np.expm1(squares) * (np.exp(squares) * doubled + 1.0) / self._divisors**2
         return mean, np.where(self.curvatures > 0.0, bent, variances)
 
@@ -329,5 +326,6 @@ class JohnsonGaussian(InputUnit):
     def condition(self, x: FloatArray) -> JohnsonGaussian | None:
         row = np.array(x, dtype=np.float64)
         own = list(self.variables)
+        # The map is known and monotone: conditioning on x is conditioning on z
         row[own] = self.map.normal(row[own])
         return self._of(self.normal.condition(row))

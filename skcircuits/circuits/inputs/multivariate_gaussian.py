@@ -98,6 +98,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
     @property
     def bytes_per_row(self) -> int:
+        # A factorisation per row and unit, where patterns of missing cells are rare
         return 4 * 8 * self.scopes.size * self.scopes.shape[1]
 
     def cells(self, X: FloatArray) -> FloatArray:
@@ -193,6 +194,7 @@ class MultivariateGaussian(InputUnit):
         self.covariance = float_array(covariance, "covariance").copy()
         self._check_shapes()
         self.mean[:] = self.mean[order]
+        # Sorted once, so that layers can stack units of one scope
         self.covariance[:] = self.covariance[np.ix_(order, order)]
         self._check_positive_definite()
         self.mean.flags.writeable = self.covariance.flags.writeable = False
@@ -252,11 +254,7 @@ class MultivariateGaussian(InputUnit):
         return self.layer_type, self.variables
 
     def parameters(self) -> dict[str, Any]:
-        return {
-            "variables": list(self.variables),
-            "mean": self.mean,
-            "covariance": self.covariance,
-        }
+        return {"variables": list(self.variables), "mean": self.mean, "covariance": self.covariance}
 
     def marginalize(self, variables: frozenset[int]) -> MultivariateGaussian | None:
         kept = [i for i, variable in enumerate(self.variables) if variable not in variables]
@@ -384,6 +382,7 @@ def _univariate_product(left: InputUnit, right: InputUnit) -> Scaled:
 def _univariate_quotient(left: InputUnit, right: InputUnit) -> Scaled:
     """Divide Gaussian units of one variable without squares of standard deviations."""
     (mean, std), (other_mean, other_std) = _mean_and_std(left), _mean_and_std(right)
+    # A quotient of equal or narrower widths grows without bound
     if other_std <= std:
         raise _too_narrow(left, right)
     spread = float(np.sqrt(other_std - std) * np.sqrt(other_std + std))

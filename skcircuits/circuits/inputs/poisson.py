@@ -70,6 +70,7 @@ class PoissonLayer(NumericalLayer):
 
     def log_max(self, X: FloatArray) -> FloatArray:
         cells = X.T[self.scopes[:, 0]]
+        # An integer rate has two modes, rate and rate - 1: either will do
         modes = np.floor(self.rates)[:, None]
         return _log_mass(np.where(np.isnan(cells), modes, cells), self.rates[:, None])
 
@@ -144,6 +145,7 @@ def _log_interval(first: FloatArray, last: FloatArray, rates: FloatArray) -> Flo
     masses = np.where(last >= first, np.where(is_above, above, below), 0.0)
     with np.errstate(divide="ignore"):
         result = np.log(np.minimum(masses, 1.0))
+    # A difference of cumulative masses would lose digits of one mass
     single = (first == last) & np.isfinite(first)
     result[single] = _log_mass(np.where(single, first, 0.0), rates)[single]
     doubtful = (last > first) & (masses < MIN_DIFFERENCE) & (rates > 0)
@@ -164,6 +166,7 @@ def _log_sum(first: FloatArray, last: FloatArray, rates: FloatArray) -> FloatArr
     step = np.where(is_above, 1.0, -1.0)
     n_terms = last - first
     ratio, total, count = np.ones(len(rates)), np.ones(len(rates)), start.copy()
+    # Terms fall geometrically away from the rate: the sum ends soon
     while True:
         # Masses of neighbours: p(k + 1) / p(k) = rate / (k + 1)
         ratio = ratio * np.where(is_above, rates / (count + 1.0), count / rates)

@@ -59,6 +59,7 @@ def register_input_unit(family: _Family) -> _Family:
                 missing=missing or ["layer_type"],
             )
         )
+    # Files name families: two of one name could not be told apart
     if _FAMILIES.setdefault(family.__name__, family) is not family:
         raise ValueError(
             must("names of families", "differ", "Rename the class.", name=family.__name__)
@@ -113,6 +114,7 @@ class Rules:
 
     def __call__(self, *units: InputUnit) -> Any:
         """Apply the rule of the nearest base classes."""
+        # Nearest classes first, as method resolution does for one argument
         for families in product(*(type(unit).__mro__ for unit in units)):
             if families in self._rules:
                 return self._rules[families](*units)

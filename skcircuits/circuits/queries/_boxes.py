@@ -25,7 +25,7 @@ from skcircuits.circuits._policy import BATCH_ROWS, MANY_ROWS, MAX_EDGE_GROWTH, 
 from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import Box, BoxMasses
-from skcircuits.circuits.queries._marginals import marginalize
+from skcircuits.circuits.queries._marginals import log_partition, marginalize
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._patterns import distinct_patterns
@@ -69,6 +69,7 @@ class _Flattening:
         key = id(original)
         if key not in self._built:
             terms = self._terms[key]
+            # A product of one factor is that factor
             children = [part[0] if len(part) == 1 else Product(part) for _, part in terms]
             weights = np.array([weight for weight, _ in terms])
             if isinstance(original, Sum) or len(children) > 1 or weights[0] != 1.0:
@@ -133,13 +134,15 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
     probabilities.
     """
     patterns, pattern_of = distinct_patterns(_bounded(plan, box))
-    log_whole = plan.remember("log_whole", lambda: float(_log_pass(plan, _unbounded(plan))[0]))
+    # Variables without bounds integrate to one, whatever else the row says
+    log_whole = plan.remember("log_whole", lambda: log_partition(plan))
     result = np.full(len(box.lower), log_whole)
     for number, pattern in enumerate(patterns):
         if not pattern.any():
             continue
         rows = np.flatnonzero(pattern_of == number)
         part = plan
+        # A circuit of its own for a few rows would cost more than it saves
         if len(patterns) == 1 or len(rows) >= MANY_ROWS:
             part = _plan_over(plan, frozenset(np.flatnonzero(pattern).tolist()))
         own = box if len(rows) == len(result) else box.rows(rows)
@@ -186,6 +189,7 @@ def _bounded(plan: Plan, box: Box) -> BoolArray:
     """Tell which variables of the circuit each row bounds, shape (n, n_columns)."""
     bounded = ~(np.isnan(box.lower) & np.isnan(box.upper))
     for variable, allowed in box.states.items():
+        # A set of all states is no bound
         bounded[:, variable] |= ~allowed.all(axis=1)
     n_columns = bounded.shape[1]
     if n_columns > len(plan.units[-1].scope):
@@ -195,12 +199,6 @@ def _bounded(plan: Plan, box: Box) -> BoolArray:
         )
         bounded[:, outside] = False
     return bounded
-
-
-def _unbounded(plan: Plan) -> Box:
-    """One row without any bound."""
-    nothing = np.full((1, plan.n_columns), np.nan)
-    return Box(nothing, nothing)
 
 
 class _LinearPass:

@@ -110,7 +110,8 @@ class _Posterior:
             if layer.block_shape is None and len(layer.lengths) > 1:
                 return self._draw_in_segments(layer, own, at, uniform)
             # Whole rows have one place for each row and block: enough for one draw.
-            reads_rows = n_draws == 1 and PLACES_PER_DRAW * len(own) >= self._n_places(layer)
+            n_places = len(layer.block_children) * self._values.shape[1]
+            reads_rows = n_draws == 1 and PLACES_PER_DRAW * len(own) >= n_places
             draw = self._draw_in_rows if reads_rows else self._draw_in_blocks
             return draw(layer, own, at, uniform)
 
@@ -122,9 +123,6 @@ class _Posterior:
             posteriors = layer.posteriors(self._values, self._plan.weights)[:, 0]
             self._shared[layer.units.start] = InverseCdf(posteriors, layer.starts, layer.lengths)
         return self._shared[layer.units.start].draw(own, uniform)
-
-    def _n_places(self, layer: SumLayer) -> int:
-        return len(layer.block_children) * self._values.shape[1]
 
     def _draw_in_blocks(
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray

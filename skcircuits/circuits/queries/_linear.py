@@ -81,6 +81,7 @@ class LinearCircuit:
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Means and variances of all columns, both (1, n_columns); of codes where discrete."""
         means, variances = map(np.concatenate, zip(*(p.circuit.moments() for p in self._parts)))
+        # Law of total variance over the rows of evidence, around the known mean
         mean = self._average(means)
         with np.errstate(over="ignore"):  # a variance beyond floats is infinite
             variance = self._average(variances + (means - mean) ** 2)
@@ -249,6 +250,7 @@ def _integer_rows(
 ) -> _Exact | None:
     """Boxes around each integer of one variable, and what the bounds then leave of the other."""
     ranges = {v: integer_range(plan, known, v) for v in variables if v in integers}
+    # The variable of fewer integers is looked at one by one
     outer = min(ranges, key=lambda v: ranges[v][1] - ranges[v][0])
     first, last = ranges[outer]
     if last - first >= MAX_INTEGERS:
@@ -369,6 +371,7 @@ class _Slices:
         if n_grid > 4 * MAX_TRIANGLES:
             raise _too_many_triangles()
         corners = cut_plane(x_breaks, y_breaks, lines)
+        # Bounds do not change sign within a triangle: its centre speaks for it
         lower, upper, possible = self._ends(corners.mean(axis=1))
         corners = corners[possible & (lower < upper)]
         if len(corners) > MAX_TRIANGLES:
@@ -538,6 +541,7 @@ class Triangles:
         points, weights = leggauss(N_TRIANGLE_NODES)
         u, weights = (points + 1.0) / 2.0, weights / 2.0
         sides = corners[:, 1:] - corners[:, :1]
+        # Twice the area: the Jacobian for u = 1
         area = np.abs(sides[:, 0, 0] * sides[:, 1, 1] - sides[:, 0, 1] * sides[:, 1, 0])
         grid = np.stack(np.meshgrid(u, u, indexing="ij"), axis=-1).reshape(-1, 2)
         owners = np.repeat(np.arange(len(corners)), len(grid))
@@ -616,6 +620,7 @@ def cut_plane(x_edges: FloatArray, y_edges: FloatArray, lines: FloatArray) -> Fl
     )
     counts = np.full(len(cells), 4)
     for line in lines:
+        # A line divides each convex cell into at most two convex ones
         cells, counts = _cut_cells(cells, counts, line)
     corners = np.arange(1, cells.shape[1] - 1)
     fans = np.stack(

@@ -57,6 +57,7 @@ MIN_WEIGHT = float(np.finfo(np.float64).tiny)
 def log_probability(plan: Plan, X: FloatArray) -> FloatArray:
     """Log density of each row, shape (n,), NaN cells marginalised; -inf where impossible."""
     if len(X) >= MANY_ROWS:
+        # Tables are worth it by the edges they replace, not by rows alone
         tabulate = len(X) * plan.n_edges >= MIN_TABLE_EDGES * plan.n_units
         lowered = plan.remember(("lowered", tabulate), lambda: lower(plan, tabulate=tabulate))
         if lowered is not None:
@@ -131,67 +132,51 @@ def _gradient(plan: Plan, X: FloatArray) -> FloatArray:
 
 
 def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
-    """Fill NaN cells with E[x_j | observed cells].
+    """Fill NaN cells of rows (n, n_columns) with E[x_j | observed cells].
 
-    ``plan``: a smooth and decomposable circuit; ``X`` (n, n_columns): rows with NaN; columns that
-    are no variable of the circuit are returned as they are. Returns (n, n_columns): completed rows.
-
+    Columns that are no variable of the smooth and decomposable circuit are returned as they are.
     Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
     """
     result = X.copy()
-    compact = _compact(plan, len(X))
-    for rows, flows, evidence in _flows(compact, X):
-        block = X[rows]
-        states = _state_flows(compact, flows, block)
-        result[rows] = _means(compact, flows, block, states, evidence)
+    for batch in _batches(plan, X):
+        result[batch.rows] = batch.means()
     return result
 
 
 def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
-    """Var[x_j | observed cells] of every cell.
+    """Var[x_j | observed cells] of every cell of rows (n, n_columns), 0 where observed.
 
-    ``plan``: a smooth and decomposable circuit; ``X`` (n, n_columns): rows with NaN. Returns (n,
-    n_columns): variances, 0 where observed; NaN where a column is no variable of the circuit and
-    the cell is missing.
-
-    Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
+    NaN where a column is no variable of the smooth and decomposable circuit and the cell is
+    missing. Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
     """
     result = np.where(np.isnan(X), np.nan, 0.0)
-    compact = _compact(plan, len(X))
-    for rows, flows, evidence in _flows(compact, X):
-        block = X[rows]
-        states = _state_flows(compact, flows, block)
-        mean = _means(compact, flows, block, states, evidence).T
+    for batch in _batches(plan, X):
+        mean = batch.means().T
         total = np.zeros(mean.shape)
         # Law of total variance around the known mean: nothing cancels.
-        for variable, unknown, fractions in states:
+        for variable, unknown, fractions in batch.states:
             distance = np.arange(len(fractions))[:, None] - mean[variable, unknown]
             total[variable, unknown] += (fractions * distance**2).sum(axis=0)
-        for units, layer in _numerical(compact):
-            own_mean, own_variance = layer.conditional_moments(block)
+        for units, layer in batch.numerical():
+            own_mean, own_variance = layer.conditional_moments(batch.X)
             spread = own_variance + (own_mean - mean[layer.scopes].transpose(0, 2, 1)) ** 2
-            total += per_column(layer, flows[units][..., None] * spread, len(total))
-        unknown = np.isnan(block)
-        unknown[:, [v for v in range(block.shape[1]) if v not in plan.units[-1].scope]] = False
-        result[rows] = np.where(unknown, total.T, result[rows])
+            total += per_column(layer, batch.flows[units][..., None] * spread, len(total))
+        unknown = np.isnan(batch.X)
+        unknown[:, batch.outside()] = False
+        result[batch.rows] = np.where(unknown, total.T, result[batch.rows])
     return result
 
 
 def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
-    """Distribution of every discrete variable given the observed cells.
+    """Distributions (n, n_states) of all discrete variables given the observed cells of rows.
 
-    ``plan``: a smooth and decomposable circuit; ``X`` (n, n_columns): rows with NaN. Returns (n,
-    n_states): one entry per discrete variable; all mass on the observed state where there is one.
-
-    Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
+    All mass lies on the observed state where there is one. Raises ``ZeroProbabilityError`` if the
+    observed cells of a row are impossible under the smooth and decomposable circuit.
     """
-    result = _no_marginals(plan, len(X))
-    compact = _compact(plan, len(X))
-    for rows, flows, _ in _flows(compact, X, has_means=False):
-        _add_states(result, rows, _state_flows(compact, flows, X[rows]))
-    for variable, table in result.items():
-        _put_observed(table, X[:, variable])
-    return result
+    tables = _no_marginals(plan, len(X))
+    for batch in _batches(plan, X, has_means=False):
+        batch.add_marginals(tables)
+    return _with_observed(tables, X)
 
 
 def conditional_mean_and_marginals(
@@ -202,15 +187,10 @@ def conditional_mean_and_marginals(
     Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
     """
     means, tables = X.copy(), _no_marginals(plan, len(X))
-    compact = _compact(plan, len(X))
-    for rows, flows, evidence in _flows(compact, X):
-        block = X[rows]
-        states = _state_flows(compact, flows, block)
-        means[rows] = _means(compact, flows, block, states, evidence)
-        _add_states(tables, rows, states)
-    for variable, table in tables.items():
-        _put_observed(table, X[:, variable])
-    return means, tables
+    for batch in _batches(plan, X):
+        means[batch.rows] = batch.means()
+        batch.add_marginals(tables)
+    return means, _with_observed(tables, X)
 
 
 def _no_marginals(plan: Plan, n_rows: int) -> dict[int, FloatArray]:
@@ -218,10 +198,14 @@ def _no_marginals(plan: Plan, n_rows: int) -> dict[int, FloatArray]:
     return {variable: np.zeros((n_rows, n)) for variable, n in plan.cardinalities.items()}
 
 
-def _add_states(tables: dict[int, FloatArray], rows: slice, states: list[StateFlows]) -> None:
-    """Add the conditional probabilities of a batch of rows to the tables."""
-    for variable, unknown, fractions in states:
-        tables[variable][rows.start + unknown, : len(fractions)] += fractions.T
+def _with_observed(tables: dict[int, FloatArray], X: FloatArray) -> dict[int, FloatArray]:
+    """Put all mass on the observed states."""
+    for variable, table in tables.items():
+        cells = X[:, variable]
+        observed = np.flatnonzero(~np.isnan(cells))
+        table[observed] = 0.0
+        table[observed, cells[observed].astype(np.intp)] = 1.0
+    return tables
 
 
 def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int = 0) -> None:
@@ -246,61 +230,63 @@ def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int =
     )
 
 
-def _compact(plan: Plan, n_rows: int) -> Plan:
-    """Give the plan with tables where they pay."""
-    return tabulated(plan) if n_rows >= MANY_ROWS else plan
+class _Batch(NamedTuple):
+    """Some rows with the flows of all input units, and what these say of missing states."""
+
+    plan: Plan
+    rows: slice
+    X: FloatArray
+    flows: FloatArray
+    states: list[StateFlows]
+    evidence: Evidence
+
+    def numerical(self) -> list[tuple[slice, NumericalLayer]]:
+        """Give the layers of units over numbers."""
+        inputs = self.plan.inputs
+        return [(units, layer) for units, layer in inputs if isinstance(layer, NumericalLayer)]
+
+    def outside(self) -> list[int]:
+        """Columns that are no variables."""
+        return [v for v in range(self.X.shape[1]) if v not in self.plan.units[-1].scope]
+
+    def means(self) -> FloatArray:
+        """Conditional mean of each cell; cells of other columns are returned as they are."""
+        total = np.zeros(self.X.shape).T
+        for variable, unknown, fractions in self.states:
+            total[variable, unknown] += np.arange(len(fractions)) @ fractions
+        for units, layer in self.numerical():
+            self.evidence[layer].add_means(total, self.flows[units])
+        result = np.where(np.isnan(self.X), total.T, self.X)
+        outside = self.outside()
+        result[:, outside] = self.X[:, outside]
+        return result
+
+    def add_marginals(self, tables: dict[int, FloatArray]) -> None:
+        """Add the conditional probabilities of missing states to the tables of all rows."""
+        for variable, unknown, fractions in self.states:
+            tables[variable][self.rows.start + unknown, : len(fractions)] += fractions.T
 
 
-def _flows(
-    plan: Plan, X: FloatArray, *, has_means: bool = True
-) -> Iterator[tuple[slice, FloatArray, Evidence]]:
-    """Flows of all input units, batch by batch, and what means need; impossible rows raise."""
+def _batches(plan: Plan, X: FloatArray, *, has_means: bool = True) -> Iterator[_Batch]:
+    """Flows batch by batch, and the evidence that means need; impossible rows raise."""
+    plan = tabulated(plan) if len(X) >= MANY_ROWS else plan
     for rows in plan.batches(len(X), n_buffers=3):
-        evidence = given(plan, X[rows]) if has_means else {}
-        linear = linear_values(plan, X[rows], evidence)
+        block = X[rows]
+        evidence = given(plan, block) if has_means else {}
+        linear = linear_values(plan, block, evidence)
         if linear is not None:
-            yield rows, input_flows(plan, linear), evidence
-            continue
-        values = log_values(plan, X[rows], evidence)
-        require_possible(plan, values[plan.root], rows.start)
-        yield rows, backward(plan, values), evidence
-
-
-def _state_flows(plan: Plan, flows: FloatArray, X: FloatArray) -> list[StateFlows]:
-    """Conditional probability of each state of the unknown discrete cells."""
-    return [
-        part
-        for units, layer in plan.inputs
-        if isinstance(layer, DiscreteInputLayer)
-        for part in layer.state_flows(flows[units], X)
-    ]
-
-
-def _numerical(plan: Plan) -> list[tuple[slice, NumericalLayer]]:
-    """Give the layers of units over numbers."""
-    return [(units, layer) for units, layer in plan.inputs if isinstance(layer, NumericalLayer)]
-
-
-def _means(
-    plan: Plan, flows: FloatArray, X: FloatArray, states: list[StateFlows], evidence: Evidence
-) -> FloatArray:
-    """Conditional mean of each cell; cells of other columns are returned as they are."""
-    total = np.zeros(X.shape).T
-    for variable, unknown, fractions in states:
-        total[variable, unknown] += np.arange(len(fractions)) @ fractions
-    for units, layer in _numerical(plan):
-        evidence[layer].add_means(total, flows[units])
-    outside = [v for v in range(X.shape[1]) if v not in plan.units[-1].scope]
-    mean_cells = np.where(np.isnan(X), total.T, X)
-    mean_cells[:, outside] = X[:, outside]
-    return mean_cells
-
-
-def _put_observed(table: FloatArray, cells: FloatArray) -> None:
-    """Put all mass on the observed states."""
-    observed = np.flatnonzero(~np.isnan(cells))
-    table[observed] = 0.0
-    table[observed, cells[observed].astype(np.intp)] = 1.0
+            flows = input_flows(plan, linear)
+        else:
+            values = log_values(plan, block, evidence)
+            require_possible(plan, values[plan.root], rows.start)
+            flows = backward(plan, values)
+        states = [
+            part
+            for units, layer in plan.inputs
+            if isinstance(layer, DiscreteInputLayer)
+            for part in layer.state_flows(flows[units], block)
+        ]
+        yield _Batch(plan, rows, block, flows, states, evidence)
 
 
 def condition(plan: Plan, x: FloatArray) -> Unit | None:

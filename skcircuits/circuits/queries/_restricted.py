@@ -37,12 +37,7 @@ class RestrictedCircuit:
 
     def __init__(self, plan: Plan, evidence: Evidence, restrict: Restriction = restrict) -> None:
         """Take what restricts an input layer where that is not evidence alone."""
-        self._plan, self._evidence, self._restrict = plan, evidence, restrict
-
-    @property
-    def evidence(self) -> Evidence:
-        """What is known about each row."""
-        return self._evidence
+        self._plan, self.evidence, self._restrict = plan, evidence, restrict
 
     @property
     def cardinalities(self) -> dict[int, int]:
@@ -51,14 +46,14 @@ class RestrictedCircuit:
 
     def log_mass(self) -> FloatArray:
         """Log density of the observed cells times the probability of the box, shape (n,)."""
-        result = np.empty(len(self._evidence))
+        result = np.empty(len(self.evidence))
         for rows, batch in self._batches():
             result[rows] = batch.values[self._plan.root]
         return result
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Means and variances of all columns, both (n, n_columns); of codes where discrete."""
-        shape = self._evidence.X.shape
+        shape = self.evidence.X.shape
         means, variances = np.full(shape, np.nan), np.full(shape, np.nan)
         for rows, batch in self._batches():
             means[rows], variances[rows] = batch.moments()
@@ -72,13 +67,14 @@ class RestrictedCircuit:
             if values is None or variable not in states:
                 columns.append(means[:, variable])
                 continue
+            # Values may be known of fewer states than the circuit lists, or of more
             n_states = min(states[variable].shape[1], len(values))
             columns.append(states[variable][:, :n_states] @ values[:n_states])
         return np.stack(columns, axis=1)
 
     def state_probabilities(self) -> dict[int, FloatArray]:
         """Distribution of every discrete variable, (n, n_states) each."""
-        n_rows, known = len(self._evidence), self._plan.cardinalities
+        n_rows, known = len(self.evidence), self._plan.cardinalities
         result = {variable: np.zeros((n_rows, n)) for variable, n in known.items()}
         for rows, batch in self._batches():
             for variable, flows in batch.state_flows():
@@ -96,9 +92,10 @@ class RestrictedCircuit:
 
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (n,) rows given the evidence of each, one after the other."""
-        drawn = np.full((int(counts.sum()), self._evidence.X.shape[1]), np.nan)
+        drawn = np.full((int(counts.sum()), self.evidence.X.shape[1]), np.nan)
         ends = np.cumsum(counts)
         for rows, batch in self._batches():
+            # One draw per row: all rows are traced at once
             if rows.stop - rows.start > 1 and (counts[rows] == 1).all():
                 batch.draw_each(drawn[ends[rows.start] - 1 : ends[rows.stop - 1]], rng)
                 continue
@@ -113,14 +110,14 @@ class RestrictedCircuit:
 
         Columns `left_out` are summed or integrated out, and so are sums over them alone.
         """
-        rows_found, heights = np.empty(self._evidence.X.shape), np.empty(len(self._evidence))
+        rows_found, heights = np.empty(self.evidence.X.shape), np.empty(len(self.evidence))
         for rows, batch in self._batches():
             rows_found[rows], heights[rows] = batch.mpe(left_out)
         return rows_found, heights
 
     def _batches(self) -> Iterator[tuple[slice, _Batch]]:
-        for rows in self._plan.batches(len(self._evidence), n_buffers=4):
-            yield rows, _Batch(self._plan, self._evidence.rows(rows), rows.start, self._restrict)
+        for rows in self._plan.batches(len(self.evidence), n_buffers=4):
+            yield rows, _Batch(self._plan, self.evidence.rows(rows), rows.start, self._restrict)
 
 
 class _Batch:
@@ -253,6 +250,7 @@ class _Batch:
         plan = self._plan
         is_out = np.array([left_out.issuperset(unit.scope) for unit in plan.units])
         for step in plan.layers:
+            # Layer by layer: what is summed out must stand before the next layer reads it
             run_steps([step], values, "max", plan.weights)
             units = np.flatnonzero(is_out[step.units]) + step.units.start
             values[units] = self.values[units]

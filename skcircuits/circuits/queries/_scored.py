@@ -178,6 +178,7 @@ class ScoredCircuit:
         plan = self._plan
         adjoints = np.zeros_like(polynomials.values)
         shift = polynomials.scales[plan.root] - self._polynomials.scales[plan.root]
+        # Tilted polynomials may stand on another scale than the plain ones
         adjoints[plan.root] = self._is_accepted * np.exp(shift) / self._reached.sum()
         for step in reversed(plan.layers):
             above = adjoints[step.units]
@@ -299,6 +300,7 @@ class _Trace:
         factors = step.children.T
         left = collected[units, rows]
         powers = np.arange(values.shape[1])
+        # Given what the factors before it may add, the last factor's score has known weights
         for factor, before in zip(factors[:0:-1], self._polynomials.partial_products(step)[::-1]):
             rest = left[:, None] - powers
             other = np.take_along_axis(before[own], np.maximum(rest, 0), axis=1)
@@ -315,6 +317,7 @@ class _Trace:
         weights = self._polynomials.relative_weights(step, self._plan.weights.linear[step.edges])
         edges, first = step.edges_of(units - step.units.start)
         lengths = step.lengths[units - step.units.start]
+        # A sum passes its score on to the child that it chooses
         score = np.repeat(collected[units, rows], lengths)
         terms = self._polynomials.values[step.children[edges], score] * weights[edges]
         children = step.children[edges[self._choice.of_runs(terms, first, lengths)]]
@@ -509,6 +512,7 @@ class Polynomials:
         scales = self.scales[step.children]
         has_mass = self._has_mass(step, weights)
         peaks = finite_peaks(np.maximum.reduceat(np.where(has_mass, scales, -np.inf), step.starts))
+        # Children without mass have scales that mean nothing: they take no part in the peak
         relative = np.where(has_mass, scales - np.repeat(peaks, step.lengths), -np.inf)
         degree = np.maximum.reduceat(self.degrees[step.children], step.starts)
         width = int(degree.max()) + 1
@@ -534,6 +538,7 @@ class Polynomials:
 def correlate(above: FloatArray, other: FloatArray) -> FloatArray:
     """What a factor has to give: derivatives (n, width) of a product, with the other factor."""
     result = np.zeros_like(above)
+    # Most polynomials are sparse: a variable adds few different scores
     used = np.flatnonzero(other.any(axis=0)).tolist()
     for power in used:
         result[:, : above.shape[1] - power] += other[:, power, None] * above[:, power:]

@@ -28,6 +28,7 @@ def mask_of(variables: Iterable[int]) -> int:
 
 def variables_of(mask: int) -> Scope:
     """The variables of a set, ascending."""
+    # One pass over the binary digits: shifting a large integer bit by bit would be quadratic
     return tuple(i for i, bit in enumerate(reversed(f"{mask:b}")) if bit == "1")
 
 
@@ -61,6 +62,7 @@ def masks_are_laminar(masks: Iterable[int]) -> bool:
             parent[variable], variable = root, parent[variable]
         return root
 
+    # Smaller scopes first, so that whatever a scope contains is joined by then
     for mask in sorted(set(masks), key=int.bit_count):
         rest, roots = mask, []
         while rest:
@@ -83,6 +85,7 @@ def common_blocks(left: Sequence[int], right: Sequence[int]) -> list[tuple[list[
     Factors are given by the masks of their scopes; a block has their positions on both sides.
     """
     place = {mask: i for i, mask in enumerate(left)}
+    # Circuits of one structure split alike: their factors are paired without a search
     if all(mask in place for mask in right):
         return [([place[mask]], [j]) for j, mask in enumerate(right)]
     blocks = [(mask, [i], list[int]()) for i, mask in enumerate(left)]
@@ -152,6 +155,7 @@ class Supports:
         start, end = self._n_bits, self._n_bits + size
         self._field[kind, variable] = start, ((1 << size) - 1) << start
         self._lowest |= 1 << start
+        # A bit above each field that is always set: borrows of a subtraction end there
         self._guards |= 1 << end
         self._n_bits = end + 1
 
@@ -189,6 +193,7 @@ class Supports:
         opened, closed = (
             np.bincount(np.searchsorted(ends, side), minlength=len(ends)) for side in intervals.T
         )
+        # Intervals of one unit may touch or overlap: counts of open ones decide, not their order
         inside = np.cumsum(opened - closed)[:-1] > 0
         return self._only(INTERVALS, unit.scope[0], inside)
 

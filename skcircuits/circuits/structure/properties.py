@@ -123,6 +123,7 @@ def is_structured_decomposable(circuit: Rooted) -> bool:
     """
     require("root", "a circuit", circuit=circuit)
     masks = scope_masks(topological_order(circuit.root))
+    # Nested or disjoint scopes are the nodes of one vtree
     return is_decomposable(circuit) and masks_are_laminar(masks.values())
 
 
@@ -219,6 +220,7 @@ class _Disjointness:
                     return False
             return True
         for own_factor, other_factor in product(left.children, right.children):
+            # Two products are disjoint if factors over common variables are, one pair is enough
             meet = not set(own_factor.scope).isdisjoint(other_factor.scope)
             if meet and (yield own_factor, other_factor):
                 return True
@@ -285,6 +287,7 @@ def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
     left, right = _partitions(p), _partitions(q)
     sides = [partition for side in (left, right) for found in side.values() for partition in found]
     scopes = {scope for partition in sides for scope in partition}
+    # The usual case in linear time: if all scopes of both form one vtree, nothing can conflict
     only_products = all(len(partition) > 1 for partition in sides)
     if only_products and masks_are_laminar([*left, *right, *scopes]):
         return None
@@ -359,6 +362,7 @@ class _Search:
             for own in _splits(self._left, pair[0]):
                 for other in _splits(self._right, pair[1]):
                     blocks = common_blocks(own, other)
+                    # One block of several factors: no split of either side respects the other
                     if len(blocks) == 1 and len(own) + len(other) > 2:
                         return Conflict.of(own, other)
                     if len(blocks) > 1:

@@ -34,6 +34,7 @@ class Immutable:
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute that is not set yet; refuse to change one."""
+        # Setting once is allowed, so that cached properties work on immutable units
         if name in vars(self):
             raise AttributeError(
                 must(
@@ -127,6 +128,7 @@ class WeightedUnit:
 
 def _multiply(left: WeightedUnit, right: object) -> Unit | WeightedUnit:
     """Multiply a term with a number, a unit or a term; a factor of one is dropped."""
+    # True * unit would be a silent mistake: booleans are no weights
     if isinstance(right, int | float | np.integer | np.floating) and not isinstance(right, bool):
         return WeightedUnit(left.weight * float(right), left.unit)
     if not isinstance(right, WeightedUnit | Unit):
@@ -134,6 +136,7 @@ def _multiply(left: WeightedUnit, right: object) -> Unit | WeightedUnit:
     other = right if isinstance(right, WeightedUnit) else WeightedUnit(1.0, right)
     product = Product([*_factors(left.unit), *_factors(other.unit)])
     weight = left.weight * other.weight
+    # Sums of one child only where a factor needs one
     return product if weight == 1.0 else WeightedUnit(weight, product)
 
 
@@ -221,6 +224,7 @@ class Sum(Unit):
         self.children = _checked_children(children, "sum")
         self.scope = _union_of_scopes(self.children)
         values = np.ones(len(self.children)) if weights is None else weights
+        # A copy of one's own: the caller's array may change afterwards
         self.weights = float_array(values, "weights").copy()
         self.weights.flags.writeable = False
         if self.weights.shape != (len(self.children),):
@@ -244,6 +248,7 @@ class Sum(Unit):
 def linked_product(children: tuple[Unit, ...], scope: Scope) -> Product:
     """Build a product of units that are known to be right, without checks."""
     unit = Product.__new__(Product)
+    # Past the checks: learners build thousands of units from parts that they know
     unit.__dict__.update(children=children, scope=scope)
     return unit
 
@@ -368,6 +373,7 @@ class UnitList(NamedTuple):
         weights, inputs = iter(self.weights), iter(self.inputs)
         ends = np.cumsum(self.n_children).tolist()
         built: list[Unit] = []
+        # Children come first in the list, so that one sweep links everything
         for kind, size, end in zip(self.kinds.tolist(), self.n_children.tolist(), ends):
             below = [built[place] for place in self.children[end - size : end]]
             if kind == SUM:

@@ -170,10 +170,7 @@ def _categoricals(variable: int, weights: FloatArray) -> tuple[list[Unit], IntAr
 
 
 def _sums(
-    variable: int,
-    weights: FloatArray,
-    children: list[list[Unit]],
-    contexts: list[IntArray],
+    variable: int, weights: FloatArray, children: list[list[Unit]], contexts: list[IntArray]
 ) -> tuple[list[Unit], IntArray]:
     """Sum units ``sum_x weights[x] [X = x] prod(children[x])`` of the contexts, and their places.
 

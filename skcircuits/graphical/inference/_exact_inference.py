@@ -303,10 +303,7 @@ default="auto"
         return self._posteriors.all_hidden(checked)
 
     def sample(
-        self,
-        n_samples: int,
-        X: ArrayLike | None = None,
-        random_state: Any = None,
+        self, n_samples: int, X: ArrayLike | None = None, random_state: Any = None
     ) -> FloatArray:
         """Draw independent exact samples.
 
@@ -427,10 +424,7 @@ class Posteriors:
         return frozenset(found)
 
     def restricted(
-        self,
-        hidden: frozenset[int],
-        variables: frozenset[int],
-        order: Sequence[int] | str = "auto",
+        self, hidden: frozenset[int], variables: frozenset[int], order: Sequence[int] | str = "auto"
     ) -> Posterior:
         """Give the structure of the relevant variables alone."""
         if self.families is None:

@@ -213,8 +213,10 @@ class KernelStructure:
         if not node.mask & left:
             return {((), whole): 1.0}
         if node.function is not None:
+            # A product of functions of each variable is one on either side
             return {(whole, whole): 1.0}
         if not node.terms:
+            # (Σ_left + Σ_right)^i by the binomial theorem
             return {(whole[:k], whole[k:]): float(comb(power, k)) for k in range(power + 1)}
         opened: _Terms = {}
         for weight, part in node.terms:

@@ -46,6 +46,7 @@ class DistanceKernel(KernelFamily):
 
     def merge(self, other: UnivariateFunction) -> DistanceKernel | None:
         """Exponents add up."""
+        # exp(-a d) exp(-b d) = exp(-(a + b) d): a product stays within the family
         return type(self)(self.gamma + other.gamma) if isinstance(other, type(self)) else None
 
     def _gram(self, X: FloatArray, Y: FloatArray) -> FloatArray:

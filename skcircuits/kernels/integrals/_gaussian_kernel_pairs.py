@@ -57,6 +57,7 @@ def log_expected_rbf_pairs(
     left, right = _embed(stack, X, gammas), _embed(stack, Y, gammas)
     n_components, size = stack.n_components, len(left.means)
     result = np.empty((n_components, n_components, len(X), len(Y)))
+    # Factors of all columns of a block stay in the cache
     n_columns = max(2, BLOCK_BYTES // (8 * n_components * max(size, 1) ** 2))
     rows_of_patterns = left.rows_of_patterns()
     for columns in right.column_blocks(n_columns):
@@ -195,6 +196,7 @@ def _observed_patterns(block: FactorBlock) -> BoolArray:
     """Which cells each pattern observes, shape (P, d)."""
     n_patterns = block.half_log_precisions.shape[1]
     first = np.empty(n_patterns, dtype=np.intp)
+    # Any row of a pattern will do: the last one written stays
     first[block.pattern] = np.arange(len(block.pattern))
     return block.observed[first]
 
@@ -217,6 +219,7 @@ def _smooth(
     half_log_ratio = log_diagonal(lower) - block.half_log_precisions[g]
     inverse = invert_lower(lower).transpose(2, 0, 1).reshape(n_patterns * n_factors, n_factors)
     roots = (inverse @ (loadings * scales[:, None]).T).reshape(n_patterns, n_factors, len(noise))
+    # Observed cells have a factor of their own, outside the integral
     roots *= ~patterns[:, None]
     constants = -0.5 * (~patterns @ np.log1p(2.0 * gammas * noise)) - half_log_ratio
     return _Smoothed(roots, constants)

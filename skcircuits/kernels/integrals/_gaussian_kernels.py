@@ -161,6 +161,7 @@ def _complete_rows(
     stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Complete rows: the plain kernel, the same under every component."""
+    # Differences are expanded into products: centred, they lose no digits
     centre = points.mean(axis=0)
     complete, points = X[rows] - centre, points - centre
     scaled = gammas * points
@@ -396,6 +397,7 @@ def _coefficients(group: PatternGroup, roots: FloatArray, n_columns: int) -> Flo
     size, _, n_components, n_patterns = roots.shape
     i, j = np.tril_indices(size)
     inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
+    # 2 t' P^-1 t: entries beside the diagonal count for both sides
     inverses *= np.where(i == j, 2.0, 4.0)[:, None]
     result = np.zeros((n_components, n_patterns, n_columns * (n_columns + 1) // 2 + 1))
     result[:, :, -1] = -1.0
@@ -426,6 +428,7 @@ def _write_complement(
     numbers = len(forms) * (len(observed) + 1) * forms.shape[2]
     for patterns, block in _pattern_blocks(group, numbers):
         squares = _squared_lower_products(left[:, patterns], points.turned[:, block.observed])
+        # t' P^-1 t = t' H t - |W (H t)_o|², the block inverse by its complement
         np.subtract(points.norms[:, None], squares, out=forms[:, patterns])
 
 

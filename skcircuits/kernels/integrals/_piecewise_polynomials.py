@@ -48,6 +48,7 @@ def _pairs(
 ) -> FloatArray:
     left_atoms, _ = _atoms(left, left_units)
     right_atoms, masses = _atoms(right, right_units)
+    # The expectation over the left unit bends at these, as a function of the right one
     kinks = [left_atoms, *(left.pieces.breakpoints[i] for i in left_units)]
     nodes, weights = _quadrature(right.pieces, right_units, np.concatenate(kinks), kernel)
     expected = _points(left, left_units, kernel, np.concatenate([nodes, right_atoms]))
@@ -145,9 +146,11 @@ def _tail(kernel: RBF | Laplacian, rates: FloatArray, distance: FloatArray) -> F
     if isinstance(kernel, Laplacian):
         inside = r / (r + gamma) * np.exp(-gamma * np.maximum(-d, 0.0) - r * outside)
         gap = np.abs(r - gamma) * outside
+        # (1 - e^-x) / x tends to 1 where both rates agree
         safe = divisors(gap)
         mean_decay = np.where(gap > 0, -np.expm1(-safe) / safe, 1.0)
         return inside + r * outside * np.exp(-np.minimum(r, gamma) * outside) * mean_decay
+    # The square is completed: erfc, scaled where its argument is large
     z = (r - 2 * gamma * d) / (2 * np.sqrt(gamma))
     with np.errstate(over="ignore", under="ignore"):
         near = np.exp(-gamma * d**2) * erfcx(np.maximum(z, 0.0))
@@ -165,6 +168,7 @@ def _raw_moments(layer: PiecewisePolynomialLayer, units: IntArray, order: int) -
         density = np.polynomial.polynomial.polyval(u, pieces.coefficients[:, own])
         x = pieces.starts[own] + pieces.widths[own] * u
         np.add.at(moments, place, weight / 2 * density * x**order)
+    # E[(e ± Y)^m] of an exponential Y: moments are k! scale^k
     for tails, sign in ((pieces.first[units], -1.0), (pieces.last[units], 1.0)):
         edge, scale = pieces.starts[tails], sign / pieces.rates[tails]
         powers = [
@@ -176,10 +180,7 @@ def _raw_moments(layer: PiecewisePolynomialLayer, units: IntArray, order: int) -
 
 
 def _quadrature(
-    right: PolynomialPieces,
-    right_units: IntArray,
-    kinks: FloatArray,
-    kernel: RBF | Laplacian,
+    right: PolynomialPieces, right_units: IntArray, kinks: FloatArray, kernel: RBF | Laplacian
 ) -> tuple[FloatArray, FloatArray]:
     """Nodes (q,) and weights (n_right, q) that integrate E[f(X, y)] over the right units.
 

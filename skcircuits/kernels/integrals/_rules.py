@@ -19,10 +19,7 @@ from skcircuits.circuits.inputs import (
 from skcircuits.kernels.families._structure import Monomial, UnivariateFunction
 from skcircuits.kernels.families.product import RBF, Laplacian
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
-from skcircuits.kernels.integrals._gaussian_kernels import (
-    log_expected_rbf,
-    log_expected_rbf_blocks,
-)
+from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf, log_expected_rbf_blocks
 from skcircuits.kernels.integrals.registry import register_expectation
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
 from skcircuits.protocols import FloatArray, IntArray
@@ -67,10 +64,7 @@ def _monomial_pairs(
 ) -> FloatArray:
     sides = (
         (left.means[left_units], left.stds[left_units]),
-        (
-            right.means[right_units],
-            right.stds[right_units],
-        ),
+        (right.means[right_units], right.stds[right_units]),
     )
     return np.outer(*(_gaussian_moment(*side, function.degree) for side in sides))
 
@@ -235,7 +229,9 @@ def inner_product_moments(
     left, right = _Cases(stack, X, columns), _Cases(stack, Y, columns)
     series = _log_series(left, right, degree)
     shape = stack.n_components, len(X), stack.n_components, len(Y)
-    moments = _exponential(series) * _factorials(degree)[:, None, None]
+    # Moments are the coefficients of exp times factorials
+    factorials = np.array([float(factorial(i)) for i in range(degree + 1)])
+    moments = _exponential(series) * factorials[:, None, None]
     return moments.reshape(degree + 1, *shape).transpose(0, 1, 3, 2, 4)
 
 
@@ -311,16 +307,8 @@ def _exponential(series: FloatArray) -> FloatArray:
     return result
 
 
-def _factorials(degree: int) -> FloatArray:
-    return np.array([float(factorial(i)) for i in range(degree + 1)])
-
-
 register_expectation(
-    MultivariateGaussian,
-    RBF,
-    points=_rbf_points,
-    pairs=_rbf_pairs,
-    log_blocks=_rbf_log_blocks,
+    MultivariateGaussian, RBF, points=_rbf_points, pairs=_rbf_pairs, log_blocks=_rbf_log_blocks
 )
 register_expectation(
     MultivariateGaussian, Monomial, points=_inner_product_points, pairs=_inner_product_pairs

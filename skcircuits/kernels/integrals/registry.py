@@ -104,6 +104,7 @@ def rules_of(layer: InputLayer, kernel: type) -> Rules:
 
 def _rules_of_family(families: Sequence[type], kernel: type) -> Rules:
     """Rules of the first of some classes of layers that has any for a kernel class."""
+    # Families first: a rule for the units themselves is nearer than one for any kernel
     for family in families:
         for base in kernel.__mro__:
             if (family, base) in _RULES:

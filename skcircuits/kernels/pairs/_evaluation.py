@@ -186,6 +186,7 @@ class _Block:
         parts = [self._pairing(region, *each) for each in zip(region.pairings, splits, strict=True)]
         if len(parts) == 1:
             return parts[0]
+        # A part without evidence has one circuit that stands for all: it is broadcast
         n_left = max(part.shape[-4] for part in parts)
         n_right = max(part.shape[-2] for part in parts)
         shape = n_left, region.left.n_bases, n_right, region.right.n_bases

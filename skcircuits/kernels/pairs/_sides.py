@@ -19,14 +19,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.kernels._policy import TABLE_STATES
-from skcircuits.kernels.pairs._plan import (
-    BasePairing,
-    KernelPlan,
-    Level,
-    Mixing,
-    PairPlan,
-    Region,
-)
+from skcircuits.kernels.pairs._plan import BasePairing, KernelPlan, Level, Mixing, PairPlan, Region
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -160,6 +153,7 @@ def _base_tables(
     parts = {}
     for pairing in region.pairings:
         numbers: IntArray = getattr(pairing, side)
+        # The same bases may meet several partners: their values are tabulated once
         if numbers.tobytes() not in parts:
             if pairing.inputs is not None:
                 table = _input_table(region, pairing.inputs, batch, side)
@@ -185,6 +179,7 @@ def _input_table(
     assert isinstance(layer, DiscreteLayer)
     states = np.arange(region.states[0])
     masses = np.zeros((1, len(units), len(states)))
+    # The other circuit may know more states: this one gives them no mass
     own = layer.masses[units][:, : len(states)]
     masses[0, :, : own.shape[1]] = own
     cells = batch.X[:, region.scope[0]]
@@ -242,6 +237,7 @@ def _mix(
     """Append level after level of sums to the nodes along an axis and choose the keys."""
     for matrix in matrices:
         sums = sums_of(matrix, nodes)
+        # Most regions are one level of sums that all are keys: nothing is appended
         if mixing.keys_are_sums:
             return sums
         shape = list(sums.shape)

@@ -70,10 +70,7 @@ def apply_tables(vectors: FloatArray, tables: Sequence[FloatArray]) -> FloatArra
 
 
 def _embedded(
-    tree: EliminationTree,
-    left: Sequence[FloatArray],
-    right: Sequence[FloatArray],
-    tables: Tables,
+    tree: EliminationTree, left: Sequence[FloatArray], right: Sequence[FloatArray], tables: Tables
 ) -> FloatArray:
     # One side carries the kernel: K is symmetric.
     weighted = apply_tables(joint_table(tree, left), [tables[v] for v in tree.variables])
@@ -82,10 +79,7 @@ def _embedded(
 
 
 def _paired(
-    tree: EliminationTree,
-    left: Sequence[FloatArray],
-    right: Sequence[FloatArray],
-    tables: Tables,
+    tree: EliminationTree, left: Sequence[FloatArray], right: Sequence[FloatArray], tables: Tables
 ) -> FloatArray:
     """Pass over pairs of buckets, for blocks of pairs that fit into memory."""
     n_left, n_right = max(map(len, left)), max(map(len, right))
@@ -99,10 +93,7 @@ def _paired(
 
 
 def _pair_pass(
-    tree: EliminationTree,
-    left: Sequence[FloatArray],
-    right: Sequence[FloatArray],
-    tables: Tables,
+    tree: EliminationTree, left: Sequence[FloatArray], right: Sequence[FloatArray], tables: Tables
 ) -> FloatArray:
     """Expected kernel below every pair of contexts, leaves first.
 

@@ -12,12 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from skcircuits.exceptions import must
-from skcircuits.tabular.queries._sets import (
-    ColumnSet,
-    intersect_sets,
-    split_by_sets,
-    unite_sets,
-)
+from skcircuits.tabular.queries._sets import ColumnSet, intersect_sets, split_by_sets, unite_sets
 
 # Disjoint cells into which a query may fall before it is refused.
 MAX_CELLS = 50_000

@@ -194,11 +194,7 @@ def _ascend(
 
 
 def conditional_marginals(
-    mixture: AllTreesMixture,
-    codes: IntArray,
-    method: str,
-    n_samples: int,
-    rng: np.random.Generator,
+    mixture: AllTreesMixture, codes: IntArray, method: str, n_samples: int, rng: np.random.Generator
 ) -> WeightedMarginals:
     """Distribution of every variable given the observed cells of each row.
 

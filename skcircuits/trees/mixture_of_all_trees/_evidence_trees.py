@@ -119,11 +119,7 @@ class _EvidenceTrees:
     """
 
     def __init__(
-        self,
-        mixture: AllTreesMixture,
-        evidence: FloatArray,
-        n_trees: int,
-        rng: UniformSource,
+        self, mixture: AllTreesMixture, evidence: FloatArray, n_trees: int, rng: UniformSource
     ) -> None:
         self.layout = mixture.layout
         self.mixture = mixture

@@ -304,12 +304,7 @@ class _Assignment:
         self.log_likelihood: float | None = None  # of a mixture, at the latest refresh
 
     def refresh(
-        self,
-        training: Training,
-        rows: IntArray,
-        totals: FloatArray,
-        epoch: int,
-        n_jobs: int | None,
+        self, training: Training, rows: IntArray, totals: FloatArray, epoch: int, n_jobs: int | None
     ) -> None:
         """Evaluate the components (every few epochs all of them) and reweight them."""
         if self.log_joint.shape[1] == 1:

@@ -13,12 +13,7 @@ from math import comb
 
 import numpy as np
 
-from skcircuits.circuits._policy import (
-    MANY_NUMBERS,
-    MANY_POINTS,
-    MAX_COLLISIONS,
-    MAX_MASS_TABLE,
-)
+from skcircuits.circuits._policy import MANY_NUMBERS, MANY_POINTS, MAX_COLLISIONS, MAX_MASS_TABLE
 from skcircuits.circuits.inputs.base import MIN_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial._pieces import FAR_AWAY, PieceLocator, PolynomialPieces
 from skcircuits.numerics._arrays import Rows, divisors
@@ -75,6 +70,7 @@ class CumulativeTable:
         ``x`` (n,): points, infinite ones included. Returns (n, k): mass of each function left of
         each point.
         """
+        # One search serves all functions: the intervals are common to them
         interval = np.searchsorted(self._merged, x, side="right")
         # Infinite points times slopes of zero would be NaN.
         x = np.clip(x, -FAR_AWAY, FAR_AWAY)
@@ -112,6 +108,7 @@ class PolynomialGroup:
         self.variable, self.units, self.pieces = variable, units, pieces
         self.locate = PieceLocator(pieces, units)
         self._known_table: CumulativeTable | None = None
+        # A mass of one unit takes the density of all others at that point
         self.atoms = np.unique(np.concatenate([points for points, _ in atoms]))
         self.atom_masses = np.zeros((len(units), len(self.atoms)))
         for own, (points, masses) in zip(self.atom_masses, atoms):
@@ -172,6 +169,7 @@ class PolynomialGroup:
             sides = np.nextafter(points[taken], [[-np.inf], [np.inf]])
             heights_beside = [self.log_density(side)[taken, every] for side in sides]
             points[taken] = sides[np.argmax(heights_beside, axis=0), every]
+            # A mass and a density are compared as they stand: both are values of the unit there
             best = self.atom_masses.argmax(axis=1)
             with np.errstate(divide="ignore"):
                 log_mass = np.log(self.atom_masses.max(axis=1))
@@ -184,6 +182,7 @@ class PolynomialGroup:
         places, is_own = self.pieces.places(self.units)
         stop = np.where(self.pieces.is_tail[places], np.inf, 1.0)
         masses = np.where(is_own, self.pieces.masses[places], 0.0)
+        # Atoms are drawn as further pieces, after the last
         masses = np.hstack([masses, self.atom_masses])
         return self.draw_parts(places, np.zeros(stop.shape), stop, masses, rows, uniform)
 
@@ -225,10 +224,7 @@ class ManyIntervals(BoxMasses):
 
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
         self._parts = [
-            (
-                slice(group.units[0], group.units[-1] + 1),
-                _GroupIntervals(group, own, closed),
-            )
+            (slice(group.units[0], group.units[-1] + 1), _GroupIntervals(group, own, closed))
             for group, own in zip(groups, bounds)
         ]
 

@@ -52,6 +52,7 @@ class PolynomialPieces:
         self.breakpoints = tuple(breakpoints)
         self.first = np.cumsum(counts) - counts
         self.last = self.first + counts - 1
+        # Polynomials are evaluated within it only: beyond, powers would overflow
         self.range = float(min(map(min, breakpoints))), float(max(map(max, breakpoints)))
         n_pieces = int(counts.sum())
         n_powers = max(len(w) - len(ends) + 2 for w, ends in zip(weights, breakpoints))
@@ -84,6 +85,7 @@ class PolynomialPieces:
         after = np.concatenate(
             [np.cumsum(own[::-1])[::-1] - own for own in np.split(self.masses, self.first[1:])]
         )
+        # The smaller of the two masses has more digits
         is_far = ((self.before >= after) | self.is_right) & ~self.is_left
         self._far = np.where(is_far, self.before + self.masses + after, 0.0)
         near = np.where(is_far, -(after + self.masses * ~self.is_tail), self.before)
@@ -176,6 +178,7 @@ class PolynomialPieces:
     def peaks(self) -> tuple[FloatArray, FloatArray]:
         """Point of the highest density of each function and its log density, both (U,)."""
         pieces = np.arange(len(self.widths))
+        # Tails fall from their edge: u = 0 is their highest point
         ends = (~self.is_tail).astype(np.float64)
         u, values = self.highest_points(pieces, np.zeros(len(pieces)), ends)
         with np.errstate(divide="ignore"):

@@ -225,6 +225,7 @@ class PiecewisePolynomial(InputUnit):
         self.atom_masses = _masses("atom_masses", atom_masses[massive])
         self.tail_masses = _masses("tail_masses", tail_masses)
         if tail_scales is None:
+            # Any positive scale will do where tails have no mass
             tail_scales = [self.knots[-1] - self.knots[0]] * 2
         self.tail_scales = _masses("tail_scales", tail_scales)
         self._check_shapes()
@@ -278,6 +279,7 @@ class PiecewisePolynomial(InputUnit):
             Of the basis functions by their knots (see
             :func:`skcircuits.numerics._bsplines.knot_windows`), of tails and atoms directly.
         """
+        # A normalised B-spline is the density of a random convex combination of its knots
         windows = knot_windows(self.knots[None], self.degree)[0]
         edges = self.knots[[0, -1]] + np.array([-1.0, 1.0]) * self.tail_scales
         points = np.concatenate([windows.mean(axis=1), edges, self.atoms])

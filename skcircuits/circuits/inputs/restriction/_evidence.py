@@ -180,6 +180,7 @@ def _with_tails(knots: FloatArray, tails: list[tuple[float, float, float]]) -> F
     points = [ends]
     for low, high in pairwise(ends):
         steps = scales[(starts < high) & (stops > low)]
+        # The fastest of the tails that reach into a gap decides how finely it is cut
         n = 1 if len(steps) == 0 else int(np.ceil((high - low) / (TAIL_STEP * steps.min())))
         points.append(np.linspace(low, high, n + 1)[1:-1])
     return np.sort(np.concatenate(points))

@@ -112,6 +112,7 @@ class RestrictedGaussians(RestrictedLayer):
 
     def _group(self, bounds: _Bounds) -> _Group:
         """Condition the Gaussians on what is observed in one group of rows."""
+        # One pattern per group: the first row speaks for all
         is_observed = ~np.isnan(self._cells[bounds.rows[0]])
         observed, free = np.flatnonzero(is_observed), np.flatnonzero(~is_observed)
         stack = self.layer.gaussians
@@ -233,6 +234,7 @@ class RestrictedGaussians(RestrictedLayer):
             best = _best_in_box(group.centres, precisions, low, high)
             pull = np.einsum("kfr,knr->knf", group.gains, best - group.centres)
             own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
+            # Free variables follow the forms by regression, at the mode as in the mean
             modes[own] = group.means + pull
         ends = [self._evidence.bounds(v) for v in self.layer.variables.tolist()]
         return np.clip(modes, *np.transpose(ends, (1, 2, 0)))
@@ -262,6 +264,7 @@ def _restrict_gaussians(
     """Intervals of variables, for each set of observed and bounded ones."""
     ends = np.stack([evidence.ends(variable) for variable in layer.variables.tolist()], axis=-1)
     kind = np.where(np.isnan(layer.cells(evidence.X)), 0, 1)
+    # 0 free, 1 observed, 2 bounded: rows of one kind share their factorisations
     kind[~np.isinf(ends).all(axis=0)] = 2
     kinds, kind_of = np.unique(kind, axis=0, return_inverse=True)
     most = int((kinds == 2).sum(axis=1).max(initial=0))
@@ -350,6 +353,7 @@ class RestrictedJohnson(RestrictedLayer):
         return self._inside(mean), np.maximum(variance, 0.0)
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
+        # One row is one pattern: there is one group
         (group,) = self._one_row(row)
         places = self.layer.variables.tolist()
         size, n_units = len(places), len(self.layer)
@@ -439,6 +443,7 @@ def _tilt(group: _Group, power: FloatArray) -> tuple[FloatArray, _Group]:
 
 def _sinh_and_square(group: _Group, power: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Means (K, n) of sinh(power · z) and of its square."""
+    # sinh a = (e^a - e^-a) / 2, sinh² a = (e^2a + e^-2a - 2) / 4
     once = [_tilt(group, sign * power)[0] for sign in (1.0, -1.0)]
     twice = [_tilt(group, 2.0 * sign * power)[0] for sign in (1.0, -1.0)]
     return 0.5 * (once[0] - once[1]), 0.25 * (twice[0] + twice[1]) - 0.5
@@ -458,6 +463,7 @@ def _sinh_moments(group: _Group, curvatures: FloatArray) -> tuple[FloatArray, Fl
             second[:, i, flat] = second[:, flat, i] = (up - down) / (2.0 * curvatures[i])
         for j in bent[: bent.index(i) + 1]:
             total = np.zeros_like(group.means[..., 0])
+            # sinh a sinh b = (e^(a+b) - e^(a-b) - e^(b-a) + e^(-a-b)) / 4
             for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
                 total += a * b * _tilt(group, a * powers[i] + b * powers[j])[0]
             product = total[:, 0] / (4.0 * curvatures[i] * curvatures[j])

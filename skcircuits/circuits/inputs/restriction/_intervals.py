@@ -135,13 +135,12 @@ class RestrictedDiscrete(RestrictedLayer):
         variables = self.layer.scopes[units, 0]
         for variable in np.unique(variables).tolist():
             own = np.flatnonzero(variables == variable)
+            # Variables have sets of their own: pairs are masked one variable at a time
             weights[own] *= self._allowed[variable][rows[own]]
         return weights
 
 
-@restrict.register
-def _restrict_discrete(layer: DiscreteLayer, evidence: Evidence) -> RestrictedDiscrete:
-    return RestrictedDiscrete(layer, evidence)
+restrict.register(DiscreteLayer, RestrictedDiscrete)
 
 
 class RestrictedIntervals(RestrictedLayer):
@@ -212,12 +211,8 @@ class RestrictedIntervals(RestrictedLayer):
         X = np.full((n_rows, self._evidence.X.shape[1]), np.nan)
         for unit, variable in enumerate(self._variables.tolist()):
             X[:, variable] = points[unit]
-            values[unit] = self._one_log_prob(unit, X)
+            values[unit] = self.layer.log_prob(X)[unit]
         values[self._evidence.outside(self._variables)] = -np.inf
-        return values
-
-    def _one_log_prob(self, unit: int, X: FloatArray) -> FloatArray:
-        values: FloatArray = self.layer.log_prob(X)[unit]
         return values
 
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
@@ -304,6 +299,7 @@ class _PolynomialIntervals(RestrictedIntervals):
         pieces = self.layer.pieces
         starts, widths = pieces.starts[places], pieces.widths[places]
         is_left, is_tail = pieces.is_left[places], pieces.is_tail[places]
+        # A left tail runs away from its edge: its ends change places
         start = np.where(is_left, starts - high, (low - starts) / widths)
         stop = np.where(is_left, starts - low, (high - starts) / widths)
         ends = np.where(is_tail, np.inf, 1.0)
@@ -378,6 +374,7 @@ class _PolynomialIntervals(RestrictedIntervals):
         total = _merge(total, (np.where(last > first, mass, 0.0), mean, variance))
         n_between = np.maximum(last - first - 1, 0)
         for digit, run in enumerate(self._runs):
+            # The binary digits of the number of pieces between the first and the last
             is_used = (n_between >> digit) & 1
             mass, mean, variance = (moments[first + is_used] for moments in run)
             total = _merge(total, (mass * is_used, mean, variance))
@@ -467,9 +464,7 @@ def _truncated_exponential(length: FloatArray) -> tuple[FloatArray, FloatArray]:
     return mean, np.where(is_short, finite**2 / 12 - finite**4 / 240, variance)
 
 
-@restrict.register
-def _restrict_gaussian(layer: GaussianLayer, evidence: Evidence) -> RestrictedIntervals:
-    return _GaussianIntervals(layer, evidence)
+restrict.register(GaussianLayer, _GaussianIntervals)
 
 
 @restrict.register
