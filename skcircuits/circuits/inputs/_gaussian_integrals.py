@@ -510,7 +510,7 @@ def _tanh_sinh() -> tuple[FloatArray, FloatArray]:
     # the distance from the left end without cancellation
     nodes = 1.0 / (1.0 + np.exp(-2.0 * inner))
     weights = 0.25 * np.pi * step * np.cosh(u) / np.cosh(inner) ** 2
-    return nodes, np.log(weights / weights.sum())
+    return nodes, np.log(weights)
 
 
 _TANH_SINH = _tanh_sinh()

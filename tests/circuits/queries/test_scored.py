@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
 
 from skcircuits.circuits import (
     Bernoulli,
@@ -165,6 +166,26 @@ def test_parts_without_mass_change_nothing(far):
     assert covariance[0, 1] < 0.0
     for narrow, wide in zip(*found):
         assert_allclose(wide, narrow, rtol=1e-12)
+
+
+def test_edges_of_weight_zero_set_no_scale():
+    # Of two columns beyond 30 deviations the second, impossible, component has all the mass
+    circuit = Circuit(
+        Sum(
+            [
+                Product([Gaussian(v, 0.0, 1.0) for v in (0, 1)]),
+                Product([Gaussian(v, 40.0, 1.0) for v in (0, 1)]),
+            ],
+            weights=[1.0, 0.0],
+        )
+    )
+    free = np.full((1, 2), np.nan)
+    far = Scores(np.array([0, 1]), np.array([np.nan, 30.0]), np.array([-30.0, np.nan]))
+    known = Evidence(free, Box(free, free.copy()))
+    scored = ScoredCircuit(circuit.plan, known, {0: far, 1: far}, np.array([False, False, True]))
+    expected = 2 * stats.norm.logsf(30.0)
+    assert_allclose(scored.log_mass(), expected, rtol=1e-12)
+    assert_allclose(scored.moments()[0][0], [stats.truncnorm(30.0, np.inf).mean()] * 2, rtol=1e-6)
 
 
 @pytest.mark.slow

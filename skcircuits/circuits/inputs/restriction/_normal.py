@@ -26,7 +26,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 _DROP = 80.0  # twice the nats below its peak from where on a density is left out
 _NODES, _WEIGHTS = leggauss(32)
-_NODES, _WEIGHTS = (_NODES + 1.0) / 2.0, _WEIGHTS / 2.0
+_NODES = (_NODES + 1.0) / 2.0
 _MAX_TRIALS = 12
 # Rectangles whose moments lose few digits in closed form: width, variance by squared mean
 _LEAST_LOG_MASS, _LEAST_WIDTH, _LEAST_SPREAD = np.log(1e-12), 0.3, 1e-3
