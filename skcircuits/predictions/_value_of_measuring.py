@@ -100,18 +100,35 @@ class ExpectedResponse:
         self, rows: IncompleteRows, with_variance: bool
     ) -> Iterator[tuple[BoolArray, Callable[[IncompleteRows], Expectation]]]:
         """Yield which rows go which way, and the way."""
-        left: BoolArray = np.ones(len(rows), dtype=bool)
+        left: BoolArray = np.asarray(np.isnan(rows.cells).any(axis=1))
+        yield ~left, self._of_complete_rows
         form = self.closed_form
         if form is not None and not self.draws_only:
-            chosen = form.covers(rows, with_variance=with_variance)
+            chosen = left & form.covers(rows, with_variance=with_variance)
             yield chosen, partial(_in_chunks, form, with_variance=with_variance)
             left &= ~chosen
         if not self.draws_only:
             chosen = left & has_few_completions(self.circuit, rows)
             yield chosen, partial(expectation_by_enumeration, self.response, self.circuit)
             left &= ~chosen
-        draw = partial(expectation_by_draws, self.response, self.circuit)
-        yield left, partial(draw, budget=self.budget)
+        if form is not None and not self.draws_only and with_variance:
+            chosen = left & form.covers(rows, with_variance=False)
+            yield chosen, partial(self._with_drawn_variance, form)
+            left &= ~chosen
+        yield left, self._by_draws
+
+    def _of_complete_rows(self, rows: IncompleteRows) -> Expectation:
+        """Answer as the models do; nothing varies."""
+        answers = self.response(rows.cells)
+        return Expectation.exact(answers, np.zeros_like(answers))
+
+    def _with_drawn_variance(self, form: ClosedForm, rows: IncompleteRows) -> Expectation:
+        """Draw the variance only: the mean is the one that is given without it."""
+        mean = _in_chunks(form, rows, with_variance=False)
+        return replace(mean, variance=self._by_draws(rows).variance)
+
+    def _by_draws(self, rows: IncompleteRows) -> Expectation:
+        return expectation_by_draws(self.response, self.circuit, rows, self.budget)
 
 
 def _in_chunks(form: ClosedForm, rows: IncompleteRows, with_variance: bool) -> Expectation:

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVR
 
-from skcircuits.circuits import Circuit, MultivariateGaussian
+from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._any_model import DrawBudget
 from skcircuits.predictions._closed_forms import Problem
@@ -51,6 +53,36 @@ def test_linear_models_under_a_gaussian():
     given = COVARIANCE[1:, 1:] - np.outer(COVARIANCE[1:, 0], COVARIANCE[0, 1:]) / 2.0
     expected = (given @ coefficients[1:]) ** 2 / np.diag(given)
     np.testing.assert_allclose(found[1], [0.0, *expected], rtol=1e-9)
+
+
+def test_squares_of_numbers_with_a_category_known():
+    # One value missing: knowing it leaves nothing, and the whole variance is its value
+    circuit = Circuit(
+        0.5 * Gaussian(0, 1.0, 2.0) * Bernoulli(1, 0.3)
+        + 0.5 * Gaussian(0, 3.0, 1.0) * Bernoulli(1, 0.6)
+    )
+    X = circuit.sample(200, random_state=0)
+    model = make_pipeline(PolynomialFeatures(2), LinearRegression())
+    expected = expected_of(model.fit(X, X[:, 0] ** 2 + X[:, 1]), circuit)
+    assert expected.closed_form.name == "polynomial of degree two"
+    rows = rows_of([[NAN, 0.0], [NAN, 1.0]])
+    found = value_of_measuring(expected, rows, VARIANCE, 0)
+    drawn = circuit.sample(10**5, X=rows.cells, random_state=0)[:, :, 0] ** 2
+    np.testing.assert_allclose(found[:, 0], drawn.var(axis=0), rtol=0.03)
+    np.testing.assert_array_equal(found[:, 1], 0.0)
+
+
+def test_the_mean_is_the_same_where_the_variance_is_drawn():
+    model = make_pipeline(PolynomialFeatures(2), LinearRegression())
+    X = NORMAL.sample(200, random_state=0)
+    expected = expected_of(model.fit(X, X[:, 0] * X[:, 1]), NORMAL)
+    rows = rows_of([[NAN, NAN, 0.5], [1.0, 2.0, 0.0]])
+    both = expected(rows, with_variance=True)
+    np.testing.assert_array_equal(both.mean, expected(rows).mean)
+    np.testing.assert_array_equal(both.error, 0.0)
+    assert both.variance[0, 0] > 0.1
+    assert both.variance[1, 0] == 0.0
+    np.testing.assert_array_equal(both.mean[1], model.predict([[1.0, 2.0, 0.0]]))
 
 
 @pytest.mark.parametrize("kind", ["linear", "kernel"])

@@ -195,6 +195,33 @@ class Delta(MismatchKernel):
         return 0.0
 
 
+class StateKernel(KernelFamily):
+    """exp(-‖φ(x) - φ(y)‖²) of one column whose states are points in space.
+
+    Parameters
+    ----------
+    distances : array-like of shape (n_states, n_states)
+        Squared distances of the points φ(0), φ(1), ...
+    variables : sequence of int
+        The column.
+    """
+
+    _is_certified = True
+    _parameters = ("distances", "variables")
+
+    def __init__(self, distances: Sequence[Sequence[float]], variables: Sequence[int]) -> None:
+        super().__init__(variables)
+        self.distances = tuple(tuple(float(d) for d in row) for row in distances)
+        self._values = np.exp(-np.array(self.distances))
+
+    def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Value between states, given by their codes."""
+        # Tables of several columns have room for the states of the largest: these weigh nothing
+        last = len(self._values) - 1.0
+        rows, columns = (np.minimum(codes, last).astype(np.intp) for codes in (x, y))
+        return np.asarray(self._values[rows, columns])
+
+
 class Polynomial(KernelFamily):
     """(x·y + c)^degree.
 

@@ -22,7 +22,7 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.kernels._points import expected_kernels_at_points, multiply_by_kernel
 from skcircuits.kernels.families._structure import KernelStructure, UnivariateFunction
 from skcircuits.kernels.families.base import Kernel, structure_of
-from skcircuits.kernels.families.product import RBF, MismatchKernel
+from skcircuits.kernels.families.product import RBF, MismatchKernel, StateKernel
 from skcircuits.kernels.matrix import expected_kernel_dot, expected_kernel_matrix
 from skcircuits.parallel import (
     Parallel,
@@ -35,7 +35,8 @@ from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions.models._mercer import MixtureExpansion
 from skcircuits.protocols import FloatArray, IntArray
 
-Functions = dict[int, RBF | MismatchKernel]
+OfStates = MismatchKernel | StateKernel
+Functions = dict[int, RBF | OfStates]
 
 _ROWS = 64  # per task where pairs are integrated one by one
 _PATTERN_ROWS = 512  # per task where rows have equal patterns
@@ -123,9 +124,7 @@ def _single_term(kernel: Kernel, circuit: Circuit) -> tuple[float, Functions]:
     if terms is not None and len(terms) == 1:
         weight, combinations = terms[0]
         functions = {
-            v: f
-            for v, each in combinations.items()
-            if isinstance(f := each[0][1], RBF | MismatchKernel)
+            v: f for v, each in combinations.items() if isinstance(f := each[0][1], RBF | OfStates)
         }
         simple = all(len(each) == 1 and each[0][0] == 1.0 for each in combinations.values())
         if simple and all(v in functions or c == [(1.0, None)] for v, c in combinations.items()):
@@ -150,7 +149,7 @@ def _mixture_expansion(
         return None
     weight, functions = term
     of_numbers = {v: f for v, f in functions.items() if isinstance(f, RBF)}
-    of_labels = {v: f for v, f in functions.items() if isinstance(f, MismatchKernel)}
+    of_labels = {v: f for v, f in functions.items() if isinstance(f, OfStates)}
     if not (
         of_numbers.keys() <= set(components.columns)
         and of_labels.keys() <= components.tables.keys()

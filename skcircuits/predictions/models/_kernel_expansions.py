@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce, singledispatch
+from functools import cached_property, reduce, singledispatch
 from operator import mul
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.kernels.families.base import Kernel
+from skcircuits.kernels.families.product import StateKernel
 from skcircuits.kernels.matrix import expected_kernel_dot
 from skcircuits.predictions._closed_forms import (
     AverageForm,
@@ -32,6 +33,7 @@ from skcircuits.predictions._closed_forms import (
     last_step,
     steps_of,
 )
+from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.predictions.models._expansion_variance import expansion_variance
@@ -39,6 +41,10 @@ from skcircuits.protocols import BoolArray, FloatArray
 
 # Cosine of the angle below which columns count as orthogonal in the space of the features
 ORTHOGONAL = 1e-12
+# Their pairs take about as many expected kernels as a row has draws
+MAX_PAIRED_POINTS = 64
+# Relative difference of the distances of states that count as one
+EQUAL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +77,9 @@ class KernelExpansion:
     bytes_per_row: int = 0  # blocks of rows are cut further down
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
-        """All rows."""
+        """All rows; their variance where it need not be integrated for very many pairs."""
+        if with_variance and len(self.points) > MAX_PAIRED_POINTS and not self._is_of_mixture:
+            return np.zeros(len(rows), dtype=bool)
         return is_plainly_missing(rows)
 
     def mean(self, X: FloatArray) -> FloatArray:
@@ -81,6 +89,15 @@ class KernelExpansion:
     def variance(self, X: FloatArray) -> FloatArray:
         """Variance given the observed cells, shape (n, k); the work grows with m²."""
         return self._of_outputs(expansion_variance, X)
+
+    @cached_property
+    def _is_of_mixture(self) -> bool:
+        """Whether Mercer's expansion gives variances."""
+        try:
+            GaussianComponents.of(self.circuit)
+        except NoClosedFormError:
+            return False
+        return True
 
     def _of_outputs(self, function: Callable[..., FloatArray], X: FloatArray) -> FloatArray:
         """Columns of what a function of rows, points and coefficients gives per output."""
@@ -239,11 +256,15 @@ def _kernel_of(features: AdditiveFunction, gamma: float) -> Kernel:
         scale = float(gamma * np.square(features.slopes[j]).sum())
         scales.setdefault(scale, []).append(j)
     factors: list[Kernel] = [RBF(gamma=scale, variables=own) for scale, own in scales.items()]
-    distances: dict[float, list[int]] = {}
-    for j in directions.keys() & features.tables.keys():
-        distance = _mismatch_distance(features.tables[j], j)
-        distances.setdefault(float(gamma * distance), []).append(j)
-    factors += [Hamming(1.0 / cost, variables=sorted(own)) for cost, own in distances.items()]
+    mismatches: dict[float, list[int]] = {}
+    for j in sorted(directions.keys() & features.tables.keys()):
+        distances = gamma * _squared_distances(features.tables[j])
+        apart = distances[~np.eye(len(distances), dtype=bool)]
+        if apart.max() - apart.min() <= EQUAL * apart.max():
+            mismatches.setdefault(float(apart.mean()), []).append(j)
+        else:
+            factors.append(StateKernel(distances.tolist(), variables=[j]))
+    factors += [Hamming(1.0 / cost, variables=own) for cost, own in mismatches.items()]
     if not factors:
         raise NoClosedFormError("the model does not depend on any column")
     return reduce(mul, factors)
@@ -259,13 +280,9 @@ def _require_orthogonal(directions: list[FloatArray]) -> None:
         raise NoClosedFormError("the features mix columns, so that the kernel is no product")
 
 
-def _mismatch_distance(table: FloatArray, column: int) -> float:
-    """Squared distance between the features of two states, the same for all pairs."""
-    squared = np.square(table[:, None] - table).sum(axis=2)
-    apart = squared[~np.eye(len(table), dtype=bool)]
-    if apart.max() - apart.min() > 1e-12 * apart.max():
-        raise NoClosedFormError(f"mismatches in column {column} cost differently")
-    return float(apart.mean())
+def _squared_distances(table: FloatArray) -> FloatArray:
+    """Squared distances between the features (n_states, k) of the states of a column."""
+    return np.asarray(np.square(table[:, None] - table).sum(axis=2))
 
 
 def _encoded_points(features: AdditiveFunction, points: FloatArray) -> FloatArray:

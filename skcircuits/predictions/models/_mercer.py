@@ -16,7 +16,7 @@ direction, whose eigenfunctions are those of a small matrix.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import factorial, prod
@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from skcircuits.kernels.families.product import MismatchKernel
+from skcircuits.kernels.families._structure import UnivariateFunction
 from skcircuits.numerics._gaussian_stack import ConditionalBlock
 from skcircuits.parallel import row_slices, single_threaded_blas
 from skcircuits.predictions._components import ConditionedRows, GaussianComponents
@@ -61,7 +61,7 @@ class MixtureExpansion:
 
     components: GaussianComponents
     scales: FloatArray
-    functions: dict[int, MismatchKernel]
+    functions: Mapping[int, UnivariateFunction]
     points: FloatArray
     coefficients: FloatArray
 
