@@ -57,102 +57,104 @@ _FEW_EQUIVALENT = 4.0
 class BBISWeighter(
     KernelParametersMixin, OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstimator
 ):
-    """Black-box importance sampling: weight samples by what is known of the target.
+    """Black-box importance sampling: weights of samples that minimise a Stein discrepancy.
 
-    The weights minimise the Stein discrepancy between the weighted samples and the
-    target. Where the samples came from does not matter, and the normaliser of the target
-    is not needed.
+    The weights minimise the Stein discrepancy between the weighted samples and the target. The
+    samples may come from any distribution, and the normalising constant of the target is not
+    needed.
 
     Parameters
     ----------
     target : object, default=None
-        The distribution the samples should represent: a categorical target
-        (``log_prob_unnormalized`` and ``cardinalities``), a continuous one
-        (``grad_log_prob``), a circuit over variables of one of these kinds, or a density
-        estimator, which is cloned and fitted on the samples, or kept where it comes in a
-        ``FrozenEstimator``. Circuits over numbers need Gaussian input units, as those of
-        `GaussianMixtureDensity`. None learns one from the samples: a sparse Gaussian field
-        of numeric columns, a Chow-Liu tree of categorical ones. Of a density and of a learned
-        field any kernel compares standardised columns, so that weights do not depend on units.
+        The distribution that the samples should represent: a categorical target (with
+        ``log_prob_unnormalized`` and ``cardinalities``), a continuous target (with
+        ``grad_log_prob``), a circuit whose variables are all of one of these types, or a density
+        estimator. A density estimator is cloned and fitted to the samples, unless it is passed in a
+        ``FrozenEstimator``. Circuits over continuous variables need Gaussian input units, such as
+        those of `GaussianMixtureDensity`. None learns a target from the samples: a sparse Gaussian
+        Markov random field for numerical columns, or a Chow-Liu tree for categorical ones. For
+        densities and learned targets, all kernels compare standardised columns, so that the weights
+        do not depend on the units.
     kernel : "auto" or kernel object, default="auto"
-        Base kernel. ``"auto"``: for continuous targets ``InverseMultiquadric`` with the median
-        heuristic in coordinates where the samples have unit covariance, so that neither units
-        nor correlations matter, together with Stein's identities for the first two moments; modes
-        that valleys of the density separate keep their fractions of the samples; for
-        categorical ones ``Hamming`` with 16 times the number of variables as scale, with the
-        Barker operator together with the identity for the log probability, which a kernel that
-        wide hardly sees.
+        Base kernel. For continuous targets, ``"auto"`` is ``InverseMultiquadric`` with the median
+        heuristic, in coordinates in which the samples have unit covariance, so that units and
+        correlations do not matter. It is combined with Stein's identities for the first two
+        moments, and the fractions of the samples in modes that are separated by valleys of the
+        density are preserved. For categorical targets, ``"auto"`` is ``Hamming`` with a scale of 16
+        times the number of variables. With the Barker operator, it is combined with the identity
+        for the log probability, to which such a wide kernel is hardly sensitive.
     operator : {"auto", "barker", "difference", "langevin"}, default="auto"
-        The Stein operator. ``"auto"`` is "barker" for categorical and "langevin" for
-        continuous targets; "difference" is the published one, whose unbounded ratios make
-        weights worse than none on rugged targets.
+        The Stein operator. ``"auto"`` is "barker" for categorical and "langevin" for continuous
+        targets. "difference" is the published operator. Its ratios are unbounded, so that its
+        weights are worse than uniform ones for targets whose probabilities vary strongly between
+        neighbouring states.
     regularization : "auto" or float, default="auto"
-        Ridge of the weights on the scale of the mean diagonal, divided by the number of
-        equal samples. ``"auto"``: marginals of one and two variables (coordinates and their
-        products) are predicted at each sample from the others, by kriging with the Stein kernel;
-        of states the errors are to be least, of numbers the likelihood largest; as large as it
-        takes where the target has zeros that break it into parts, so that the weights approach
-        uniform ones. Where that does not tell, 0.3 times the fourth power of the fraction of
-        variables that are not collapsed.
-        Weights of numbers are then averaged with uniform ones, by the errors expected of both, and
-        so are those of states where the target has zeros and the weighted samples remain further
-        from it than as many independent ones would be.
+        Ridge penalty of the weights, relative to the mean diagonal and divided by the number of
+        equal samples. ``"auto"`` predicts single and pairwise marginals (coordinates and their
+        products) at each sample from the others by kriging with the Stein kernel. For categorical
+        targets it minimises the errors, and for continuous targets it maximises the likelihood. If
+        zero probabilities divide the support of the target into parts, the ridge is increased as
+        far as necessary, so that the weights approach uniform ones. If the predictions do not
+        determine it, the ridge is 0.3 times the fourth power of the fraction of variables that are
+        not collapsed. For continuous targets, the weights are then averaged with uniform ones
+        according to the expected errors of both. The same is done for categorical targets with
+        zeros if the discrepancy of the weighted samples exceeds that of as many independent ones.
     collapse : None, float or array-like of int, default=None
-        Variables that are summed out exactly: up to a fraction of them, drawn at random (fewer
-        where that would take long), or their indices. The target must be a factor graph.
+        Variables that are summed out exactly: a fraction of all variables, which are drawn at
+        random (fewer if this would take long), or their indices. The target must be a factor graph.
     shared_subset : bool, default=True
-        Whether a fraction is drawn once for all samples or for each sample anew.
+        Whether the random subset of variables is drawn once for all samples, or for each sample.
     n_components : "auto", int or None, default="auto"
-        Rank of an approximation of the Gram matrix, for samples too many for all pairs; None
-        takes all pairs. ``"auto"``: 300 for more than 5000 different samples.
+        Rank of an approximation of the Gram matrix, for large numbers of samples. None computes the
+        complete Gram matrix. ``"auto"`` is 300 for more than 5000 distinct samples.
     n_jobs : int, default=None
-        Number of parallel jobs for the Gram matrix; the result is the same for any.
+        Number of parallel jobs for the Gram matrix; the result does not depend on it.
     random_state : int, RandomState or None, default=None
-        Seed of the collapsed variables.
+        Controls the choice of the collapsed variables.
     verbose : int, default=0
-        Whether to print what the weights achieve.
+        Whether to print the discrepancy that the weights achieve.
 
     Attributes
     ----------
     weights_ : ndarray of shape (n_samples,)
-        Non-negative, sum to one; equal samples have equal weights.
+        Non-negative weights that sum to one. Equal samples have equal weights.
     stein_discrepancy_ : float
-        Squared Stein discrepancy of the weighted samples, in the coordinates of the kernel. An
-        unbiased estimate where the Gram matrix is approximated.
+        Squared Stein discrepancy of the weighted samples, in the coordinates of the kernel. It is
+        an unbiased estimate if the Gram matrix is approximated.
     effective_sample_size_ : float
         ``1 / sum(weights_ ** 2)``.
     target_ : object
-        The target: the one given, or what was learned.
+        The given or learned target.
     kernel_ : kernel object
-        The base kernel in use.
+        The base kernel that was used.
     regularization_ : float
-        The ridge in use.
+        The ridge penalty that was used.
     uniform_fraction_ : float
-        How much of uniform weights was mixed in: more where few samples are close to the target,
-        or where the weights change means no more than the noise of independent samples would.
-        For states more where parts of a target with zeros have no samples. Zero where
-        `regularization` is a number.
+        Weight of the uniform weights in the average. It is larger if few samples are close to the
+        target, or if the weights change means by no more than the noise of independent samples. For
+        categorical targets, it is larger if parts of the support of a target with zeros have no
+        samples. It is zero if `regularization` is a number.
     samples_ : ndarray of shape (n_samples, n_features)
-        The samples as numbers, NaN where collapsed.
+        The encoded samples, NaN for collapsed variables.
     categories_ : list of ndarray or None
-        Labels per column in the order of their codes, None for numbers.
+        Categories of each column in the order of their codes, None for numerical columns.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
-    GraphicalSVGDSampler : Moves particles instead of weighting them.
+    GraphicalSVGDSampler : Moves particles instead of weighting samples.
 
     Notes
     -----
-    Samples of probability zero get no weight. Where a categorical target has zeros, parts
-    of its support that moves of one variable do not connect cannot be weighed against each
-    other; fit warns of it. ``soften()`` of the target, or collapsing the variables that are
-    functions of others, helps.
+    Samples of probability zero get weight zero. If a categorical target has zeros, the relative
+    probability of parts of its support that are not connected by changes of a single variable
+    cannot be estimated, and `fit` issues a warning. Use ``soften()`` of the target, or collapse the
+    variables that are functions of others.
 
     References
     ----------
@@ -212,21 +214,22 @@ class BBISWeighter(
 
     @fit_context
     def fit(self, X, y=None, *, gradients=None):
-        """Weight the samples.
+        """Compute the weights of the samples.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
-            Complete samples: numbers of states, or the names of the states of a target
-            that has ``state_names``. Other labels count in the order of ``categories_`` and
-            must then be as many as there are states. Or ``InferenceData`` or ``DataTree`` of
-            ArviZ with a posterior: targets of models take its sites by name, others its
-            variables as columns in their order.
+            Complete samples, given by the indices of states, or by the names of states if the
+            target has ``state_names``. Other categories are matched to states in the order of
+            ``categories_``; there must be as many as there are states. X may also be
+            ``InferenceData`` or ``DataTree`` of ArviZ with a posterior, whose sites are matched by
+            name if the target is a model, and whose variables become columns in their order
+            otherwise.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
         gradients : array-like of shape (n_samples, n_features), default=None
-            Gradients of the log density of the target at the samples, in place of a `target`:
-            what a sampler of gradients has computed anyway.
+            Gradients of the log density of the target at the samples, instead of a `target`.
+            Gradient-based samplers compute them anyway.
 
         Returns
         -------
@@ -236,9 +239,9 @@ class BBISWeighter(
         Warns
         -----
         UserWarning
-            If the target has zeros next to the samples, if few samples carry nearly all weight
-            or would without uniform ones, or if weights hardly bring the samples closer to the
-            target.
+            If the target has zeros next to the samples, if few samples carry nearly all of the
+            weight (or would do so without the uniform weights), or if the weights hardly bring the
+            samples closer to the target.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -274,7 +277,7 @@ class BBISWeighter(
         )
 
     def summary(self, quantiles=(0.05, 0.5, 0.95)):
-        """Compare weighted estimates with those of the samples as they came.
+        """Compare weighted estimates with those of the unweighted samples.
 
         Parameters
         ----------
@@ -284,21 +287,22 @@ class BBISWeighter(
         Returns
         -------
         DataFrame
-            A row for every number of every site of the model (else for every column of X), with
-            the columns "mean", "sd", "5%", ... and, without weights, "raw_mean", "raw_sd",
-            "raw_5%", ...
+            A row for every element of every site of the model (or for every column of X), with the
+            columns "mean", "sd", "5%", ... and, without weights, "raw_mean", "raw_sd", "raw_5%",
+            ...
         """
         check_is_fitted(self)
         return summarize(self._site_draws(), self.weights_, quantiles)
 
     def to_arviz(self):
-        """Give the samples and their weights to ArviZ.
+        """Export the samples and their weights to ArviZ.
 
         Returns
         -------
         InferenceData or DataTree
-            What the installed ArviZ has: the group "posterior" with the sites of the model, and
-            the weights, which sum to one over all chains, as "weight" in "sample_stats".
+            The container of the installed version of ArviZ, with the sites of the model in the
+            group "posterior". The weights, which sum to one over all chains, are "weight" in
+            "sample_stats".
         """
         check_is_fitted(self)
         return to_inference_data(
@@ -323,7 +327,7 @@ class BBISWeighter(
         return draws_of_rows(self.target_, self.samples_, self.get_feature_names_out())
 
     def transform(self, X):
-        """Give the samples back, so that a pipeline can go on.
+        """Return the samples unchanged, for use in a pipeline.
 
         Parameters
         ----------
@@ -333,8 +337,8 @@ class BBISWeighter(
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            The cells of X, checked; where ``set_output`` asks for a dataframe, it gets the
-            dtypes of the fitted one.
+            The checked cells of X, or a dataframe with the dtypes of the fitted one if requested by
+            ``set_output``.
         """
         samples = self._read_samples(X)
         names = self.get_feature_names_out()
@@ -349,13 +353,13 @@ class BBISWeighter(
         Parameters
         ----------
         weights : array-like of shape (n_samples,), default=None
-            Other weights than ``weights_``: non-negative, they sum to one.
+            Non-negative weights that sum to one, to be used instead of ``weights_``.
 
         Returns
         -------
         list of ndarray of shape (k_j,)
-            Weighted mean of the samples' indicators, or of the exact conditional
-            distributions where collapsed.
+            Weighted means of the indicators of the samples, or of the exact conditional
+            distributions of collapsed variables.
         """
         weights = self._weights_or(weights)
         if is_continuous(self.target_):
@@ -377,38 +381,38 @@ class BBISWeighter(
         Parameters
         ----------
         f : callable
-            Maps complete rows of numbers, shape (m, n_features), to values of shape
-            (m,) or (m, ...).
+            Function from complete encoded rows of shape (m, n_features) to values of shape (m,) or
+            (m, ...).
         weights : array-like of shape (n_samples,), default=None
-            Other weights than ``weights_``: non-negative, they sum to one.
+            Non-negative weights that sum to one, to be used instead of ``weights_``.
 
         Returns
         -------
         float or ndarray
-            The weighted mean; collapsed variables are summed out exactly.
+            The weighted mean, with collapsed variables summed out exactly.
         """
         weights = self._weights_or(weights)
         rows, probabilities = complete_rows(self.target_, self.samples_, weights)
         return np.tensordot(probabilities, function_values(f, rows), axes=1)[()]
 
     def thin(self, n_samples, *, regularized=False, batch_size=None):
-        """Keep the few samples that represent the target best.
+        """Select the few samples that represent the target best.
 
         Parameters
         ----------
         n_samples : int
-            How many; a sample may be kept more than once.
+            Number of samples to select. A sample may be selected more than once.
         regularized : bool, default=False
-            Whether probable samples are preferred and valleys of the density avoided, as plain
-            thinning drifts to places of low probability where scores vanish. The target must be
-            continuous and have ``log_prob_unnormalized``.
+            Whether to prefer probable samples and to avoid valleys of the density, because thinning
+            without regularisation selects points of low probability where scores vanish. The target
+            must be continuous and have ``log_prob_unnormalized``.
         batch_size : int, default=None
-            Samples drawn without replacement that each step looks at; all by default.
+            Number of samples, drawn without replacement, that each step considers; all by default.
 
         Returns
         -------
         ndarray of int of shape (n_samples,)
-            Row numbers in the X of fit, chosen greedily by the Stein discrepancy.
+            Indices of rows of the X of `fit`, chosen greedily by the Stein discrepancy.
 
         References
         ----------
@@ -439,28 +443,28 @@ class BBISWeighter(
         return problem.possible[first_positions(gram.which)[chosen]]
 
     def fit_resample(self, X, y=None, *, method="systematic", n_samples=None, gradients=None):
-        """Weight the samples and give some of them, each with the same weight.
+        """Compute the weights and resample to equally weighted samples.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Samples, as in `fit`.
         y : array-like of shape (n_samples,), default=None
-            What belongs to each sample and goes with it.
+            Values that belong to the samples and are resampled with them.
         method : {"systematic", "thinning", "regularized_thinning"}, default="systematic"
-            Draws by the weights, with one random number from `random_state`; or the choice of
-            `thin`, plain or regularised.
+            Systematic resampling according to the weights, with one random number from
+            `random_state`, or the selection of `thin`, without or with regularisation.
         n_samples : int, default=None
-            How many; as many as X has by default.
+            Number of samples; that of X by default.
         gradients : array-like of shape (n_samples, n_features), default=None
             As in `fit`.
 
         Returns
         -------
         X_resampled : dataframe or ndarray of shape (n_samples, n_features)
-            Rows of X, of its type.
+            Rows of X, with the type of X.
         y_resampled : ndarray of shape (n_samples,)
-            Where y is given.
+            The resampled values of y, if y is given.
         """
         check_method(method)
         X = self._read_draws(X)[0]
@@ -478,7 +482,7 @@ class BBISWeighter(
         return _safe_indexing(X, rows), _safe_indexing(y, rows)
 
     def score_samples(self, X):
-        """Evaluate the target.
+        """Evaluate the unnormalised log density of the target.
 
         Parameters
         ----------
@@ -506,26 +510,26 @@ class BBISWeighter(
         return self.target_.log_prob_unnormalized(samples)
 
     def score(self, X, y=None):
-        """Measure how well samples represent the target when weighted as `fit` would.
+        """Measure how well the weighted samples represent the target.
 
-        The kernel of the discrepancy is the same whatever `kernel`, `regularization` and
-        `collapse` are (the one that ``kernel="auto"`` means), so that a search may choose them.
-        Collapsed samples count as the mixture of their completions, of which there may be so many
-        that the score is an unbiased estimate from draws. For numbers the discrepancy includes
-        Stein's identities for the first two moments, and what noise that the kernel does not
-        explain adds to a mean under the weights.
+        The samples are weighted as in `fit`. The kernel of the discrepancy is always that of
+        ``kernel="auto"`` and does not depend on `kernel`, `regularization` and `collapse`, so that
+        these can be tuned. Collapsed samples are treated as the mixture of their completions. If
+        there are too many of these, the score is an unbiased estimate from draws. For continuous
+        targets, the discrepancy includes Stein's identities for the first two moments, and the
+        variance of weighted means that is due to noise that the kernel does not explain.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Samples.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         float
-            Minus the squared Stein discrepancy of the weighted samples.
+            The negative squared Stein discrepancy of the weighted samples.
         """
         other = copy(self)
         other.verbose = 0

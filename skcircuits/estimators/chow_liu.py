@@ -19,68 +19,68 @@ from skcircuits.trees import (
 
 
 class ChowLiuDensity(DiscreteDensity):
-    """Chow-Liu tree: the most likely tree distribution, or a mixture of trees.
+    """Chow-Liu tree (the tree distribution of largest likelihood), or a mixture of such trees.
 
     Parameters
     ----------
     n_components : int, default=1
-        Number of trees. Several are learned by expectation maximisation, each with its own
+        Number of trees. Several trees are learned by expectation maximisation, each with its own
         structure.
     pseudo_count : float, default=1.0
         Weight of the uniform rows added to the tables of each tree.
     max_iter : int, default=100
-        Most steps of expectation maximisation.
+        Maximum number of iterations of expectation maximisation.
     tol : float, default=1e-3
-        Stop when a step improves the mean log probability by less.
+        Iterations stop when the mean log probability improves by less than this value.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns are categorical: by dtype, none, or a mask, indices or names.
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a category that fit has not seen counts as.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
-        Source of randomness of mixtures, and where cells are missing.
+        Controls the randomness of mixtures and of completions of missing cells.
     verbose : int, default=0
         Print progress.
 
     Attributes
     ----------
     circuit_ : Circuit
-        In original units; deterministic and structured-decomposable for one tree.
+        The density in original units; deterministic and structured-decomposable for one tree.
     parents_ : ndarray of shape (n_components, n_features_in_)
         Parent of each column in each tree, -1 at the root.
     weights_ : ndarray of shape (n_components,)
         Mixture weights.
     log_likelihood_ : float
-        Mean log likelihood of the training rows, of 1000 of them where there are more.
+        Mean log likelihood of the training rows (of 1000 of them, if there are more).
     n_iter_ : int
-        Number of steps.
+        Number of iterations.
     bin_edges_ : tuple of ndarray or None
-        Bins of numerical columns, around a point mass the floats beside it; None where the
-        values themselves are the states.
+        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
+        columns whose values are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numbers.
+        Categories of each column in the order of their codes, None for numerical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
-    HiddenChowLiuDensity : With a latent variable above each column.
+    HiddenChowLiuDensity : Tree over latent variables, one for each column.
     MoATDensity : The mixture of all trees.
 
     Notes
     -----
-    Columns of integers with few distinct values are states, other numbers are cut into
-    quantile bins with uniform density inside, so scores are densities in original units.
-    A number that many rows share, such as the zero of a column of debts, is a state among the
-    bins: a point mass, whose probability scores count where other numbers have a density.
-    Integers that are no state in fit count as missing.
+    In columns of integers with few distinct values, every value is a state. Other numerical columns
+    are divided into quantile bins with a uniform density, so that scores are densities in the
+    original units. A value that many rows share, such as zero in a column of debts, is a further
+    state: a point mass, which enters scores with its probability instead of a density. Integers
+    that did not occur in `fit` are treated as missing.
 
-    Where cells are missing, the tree is learned from the pairs of cells that are observed
-    together and its tables by expectation maximisation; a mixture takes its trees from rows
-    completed by a Chow-Liu tree, then learns all tables from the rows as they are.
+    If cells are missing, the tree is learned from the pairs of cells that are observed together,
+    and its tables are learned by expectation maximisation. The trees of a mixture are learned from
+    rows that are completed by a Chow-Liu tree, and all tables from the incomplete rows themselves.
 
     References
     ----------

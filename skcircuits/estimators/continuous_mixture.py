@@ -21,51 +21,53 @@ from skcircuits.learning._continuous_mixture import (
 
 
 class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
-    """Continuous mixture of trees: a small network turns latent points into tree distributions.
+    """Continuous mixture of trees, with tables that a network computes from latent points.
 
-    All components share the Chow-Liu tree of the columns. Their tables are not learned one by
-    one: a decoder maps a normally distributed point to the tables of a tree, and the
-    distribution is the integral over the points, taken at `n_components` quasi-random ones
-    [1]_. What comes out is an ordinary mixture circuit, which needs no decoder. Hundreds of
-    components follow smooth variation of rows that a handful of free ones cannot.
+    All components share the Chow-Liu tree of the columns. Their tables are not learned separately.
+    Instead, a decoder maps a normally distributed latent point to the tables of the tree, and the
+    density is the integral over the latent points, approximated by `n_components` quasi-random
+    points [1]_. The result is an ordinary mixture circuit, which does not need the decoder. Its
+    hundreds of components can represent smooth variation between rows that a few components with
+    free parameters cannot.
 
-    With `n_latent_states` a tree of latent variables is learned from the same rows and mixed in:
-    it follows the dependence of neighbouring columns where the shared points follow what all
-    columns have in common, so that both together are often likelier than either.
+    With `n_latent_states`, a latent tree is learned from the same rows and added to the mixture. It
+    represents the dependence between neighbouring columns, whereas the shared latent points
+    represent what all columns have in common, so that both together often have a higher likelihood
+    than either.
 
     Parameters
     ----------
     n_components : int, default=256
-        Number of points of the integral, best a power of two. More are more likely: thousands
-        cost little in fit, whose steps take at most 512, and scores; the circuit of other
-        queries grows in proportion.
+        Number of points of the integral, preferably a power of two. More points give a higher
+        likelihood. Even thousands of points cost little in `fit`, whose steps use at most 512, and
+        in scores; the size of the circuit for other queries is proportional to this number.
     n_latent_dimensions : int, default=4
-        Dimensions of the latent points.
+        Dimension of the latent points.
     n_latent_states : int, default=None
-        Also learn a latent Chow-Liu tree with that many states per variable, as
-        `HiddenChowLiuDensity` does. Its weight is the one that makes the validation rows
-        likeliest. None: no such tree.
+        If given, a latent Chow-Liu tree with this number of states per variable is learned as well,
+        as in `HiddenChowLiuDensity`. Its weight maximises the likelihood of the validation rows.
     n_hidden_units : int, default=128
-        Units in each of the two hidden layers of the decoder.
+        Number of units in each of the two hidden layers of the decoder.
     learning_rate : float, default=0.003
-        Learning rate of Adam at the start. It falls along half a cosine over `max_iter`.
+        Initial learning rate of Adam, which follows a cosine schedule over `max_iter` iterations.
     batch_size : int, default=256
-        Rows per step.
+        Number of rows per step.
     pseudo_count : float, default=1.0
-        Weight of the uniform rows added before the tree is estimated.
+        Weight of uniform pseudo-counts for the estimation of the tree.
     max_iter : int, default=60
-        Number of passes over the rows.
+        Maximum number of iterations over the rows.
     tol : float, default=1e-4
-        Least improvement of the validation score that counts for `n_iter_no_change`.
+        Minimum improvement of the validation score that counts for `n_iter_no_change`.
     n_iter_no_change : int, default=10
-        Stop after that many passes without improvement.
+        Number of iterations without improvement after which the fit is stopped.
     validation_fraction : float or None, default=0.1
-        Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
-        gets validation rows. None, and tables too small to spare a row: the training rows.
+        Fraction of the rows that are held out to choose the best iteration and for early stopping,
+        unless validation rows are passed to `fit`. If None, or if the table is too small, the
+        training rows are used instead.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns are categorical: by dtype, none, or a mask, indices or names.
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a category that fit has not seen counts as.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
@@ -74,46 +76,46 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     Attributes
     ----------
     circuit_ : Circuit
-        The mixture, smooth and (without latent tree) structured-decomposable, in original
-        units; built when first asked for.
+        The mixture in original units; smooth and (without latent tree) structured-decomposable. It
+        is built on first access.
     latent_tree_weight_ : float
-        Weight of the latent tree; 0 without.
+        Weight of the latent tree; 0 if there is none.
     parents_ : ndarray of shape (n_features_in_,)
         The tree: parent of each column, -1 at the root.
     validation_scores_ : list of float
-        Mean log probability of the validation rows after each pass, in states, before a latent
-        tree is mixed in.
+        Mean log probability of the states of the validation rows after each iteration, without the
+        latent tree.
     n_iter_ : int
-        Number of passes.
+        Number of iterations.
     bin_edges_ : tuple of ndarray or None
-        Bins of numerical columns, around a point mass the floats beside it; None where the
-        values themselves are the states.
+        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
+        columns whose values are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numbers.
+        Categories of each column in the order of their codes, None for numerical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
-    HiddenChowLiuDensity : Latent variables with few states, one above each column.
-    ChowLiuDensity : Few trees, each with tables of its own.
+    HiddenChowLiuDensity : Latent variables with few states, one for each column.
+    ChowLiuDensity : Few trees with separate tables.
 
     Notes
     -----
-    Columns of integers with few distinct values are states, other numbers are cut into
-    quantile bins with uniform density inside, so scores are densities in original units.
-    A number that many rows share, such as the zero of a column of debts, is a state among the
-    bins: a point mass, whose probability scores count where other numbers have a density.
-    Missing cells of training and validation rows are completed by draws from a latent tree;
-    those of training rows are drawn again from the mixture after a third and two thirds of the
-    passes. The learned circuit marginalises missing cells exactly.
+    In columns of integers with few distinct values, every value is a state. Other numerical columns
+    are divided into quantile bins with a uniform density, so that scores are densities in the
+    original units. A value that many rows share, such as zero in a column of debts, is a further
+    state: a point mass, which enters scores with its probability instead of a density. Missing
+    cells of training and validation rows are completed by draws from a latent tree. Those of
+    training rows are drawn again from the mixture after one third and two thirds of the iterations.
+    The learned circuit marginalises missing cells exactly.
 
-    The learning rate is annealed over `max_iter` passes, so running all of them is the planned
-    end of a fit and no reason for a warning.
+    Since the learning rate is annealed over `max_iter` iterations, running all of them is the
+    regular end of a fit, and does not issue a warning.
 
     References
     ----------
@@ -266,7 +268,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
 
     @cached_property
     def circuit_(self):
-        """The mixture as a circuit, built when first asked for: scores of rows do not need it."""
+        """The mixture as a circuit. It is built on first access, because scores do not need it."""
         circuit = self._mixture.circuit()
         if self._latent_tree is not None:
             weights = [1.0 - self.latent_tree_weight_, self.latent_tree_weight_]

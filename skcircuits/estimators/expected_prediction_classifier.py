@@ -40,28 +40,27 @@ def _model_has(method):
 class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     """Expected predictions of any classifier on rows with missing values.
 
-    For a row with missing values the probabilities of the classes are E[P(y | x) | observed
-    values] under a density of the rows, P(y | x) being those of the fitted classifier; for a
-    complete row they are P(y | x). Where values are missing at random that is exactly
-    P(y | observed values), by the tower property, for a classifier that is right about complete
-    rows. As few are, expected probabilities are stacked by default with those that models of
-    incomplete rows give, and the mean, which is less sure than its parts, is made surer by a
-    power [2]_.
+    For a row with missing values, the probabilities of the classes are E[P(y | x) | observed
+    values] under a density of the rows, where P(y | x) is the probability given by the fitted
+    classifier. For a complete row they are P(y | x). If values are missing at random and the
+    classifier is correct on complete rows, this is exactly P(y | observed values) by the tower
+    property. Since few classifiers are correct on complete rows, the expected probabilities are by
+    default stacked with those of models of incomplete rows. The weighted mean, which is less
+    confident than its components, is sharpened by a power [2]_.
 
     Parameters
     ----------
     estimator : estimator, default=None
-        The model whose predictions are expected. A clone is fitted; a
-        `sklearn.frozen.FrozenEstimator` is used as it is, so that only the density is learned.
-        None takes kernel logistic regression (`Nystroem`) on standardised and one-hot encoded
-        columns.
+        The model whose expected predictions are computed. A clone of it is fitted. A
+        `sklearn.frozen.FrozenEstimator` is used as it is, so that only the density is learned. None
+        uses kernel logistic regression (`Nystroem`) on standardised and one-hot encoded columns.
     tol : float, default=0.03
-        Standard error at which drawing stops, in units of the answer.
+        Standard error at which drawing stops, in units of the prediction.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,) or list of such arrays
-        The classes, per target where there are several.
+        The classes, or a list of the classes of each target if there are several.
 
     See Also
     --------
@@ -70,13 +69,14 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
 
     Notes
     -----
-    Rows with missing values are given the class of the largest expected probability; without
-    `predict_proba`, that of the largest expected decision function, and without either the
-    class that the classifier predicts with the largest probability.
+    The predicted class of a row with missing values is the one with the largest expected
+    probability. For a classifier without `predict_proba`, it is the one with the largest expected
+    decision function. For a classifier with neither, it is the class that the classifier predicts
+    with the largest probability.
 
-    `decision_function` and `value_of_measuring` are those of the expected prediction alone.
-    Complete rows get the classifier's own probabilities with stacking, too, so that what one
-    more cell tells is not continuous.
+    `decision_function` and `value_of_measuring` are those of the expected prediction alone. With
+    stacking, complete rows also get the probabilities of the classifier, so that predictions may
+    change abruptly when the last missing cell of a row is observed.
 
     References
     ----------
@@ -108,7 +108,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         X : dataframe or array-like of shape (n_samples, n_features)
             Training rows; values may be missing.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Classes; may be None for a frozen estimator.
+            Classes. May be None for a frozen estimator.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, for the classifier and the density.
         **fit_params : dict
@@ -134,8 +134,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            The class of the largest expected answer; for complete rows what the classifier
-            itself predicts.
+            The class with the largest expected probability; for complete rows, the prediction of
+            the classifier.
         """
         encoded = self._read_table(X)
         complete = ~np.isnan(encoded).any(axis=1)
@@ -158,7 +158,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
 
     @available_if(_model_has("predict_proba"))
     def predict_proba(self, X):
-        """Give the probability of each class.
+        """Predict the probability of each class.
 
         Parameters
         ----------
@@ -168,13 +168,13 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         Returns
         -------
         ndarray of shape (n_samples, n_classes), or list of such arrays
-            E[P(y | x) | observed values], stacked where rows miss values if `stacking`; a list
-            where there are several targets.
+            E[P(y | x) | observed values], stacked for incomplete rows if `stacking`. A list of such
+            arrays if there are several targets.
 
         Warns
         -----
         ConvergenceWarning
-            If `n_draws` draws leave a standard error above `tol`.
+            If the standard error is above `tol` after `n_draws` draws.
         """
         answers = self._respond(X, "predict_proba").mean
         if isinstance(self.classes_, list):
@@ -183,7 +183,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
 
     @available_if(_model_has("decision_function"))
     def decision_function(self, X):
-        """Give the expected decision function.
+        """Compute the expected decision function.
 
         Parameters
         ----------
@@ -193,25 +193,25 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
-            E[f(x) | observed values], f being the decision function of the classifier.
+            E[f(x) | observed values], where f is the decision function of the classifier.
 
         Warns
         -----
         ConvergenceWarning
-            If `n_draws` draws leave a standard error above `tol`.
+            If the standard error is above `tol` after `n_draws` draws.
         """
         answers = self._respond(X, "decision_function").mean
         return answers[:, 0] if answers.shape[1] == 1 else answers
 
     def score(self, X, y, sample_weight=None):
-        """Give the accuracy: the fraction of rows whose classes are predicted, all of them.
+        """Compute the accuracy: the fraction of rows with correct classes of all targets.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; values may be missing.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Their classes.
+            True classes.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 

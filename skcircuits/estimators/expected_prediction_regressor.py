@@ -24,36 +24,36 @@ SCALE_ROWS = 512  # draws that tell the scale of a frozen model's answers
 class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
     """Expected predictions of any regressor on rows with missing values.
 
-    For a row with missing values the prediction is E[f(x) | observed values] under a density
-    of the rows, f being the fitted regressor; for a complete row it is f(x). That is
-    E[y | observed values] for a regressor that is right about complete rows. As few are,
-    expectations are stacked by default with the means that models of incomplete rows give.
+    For a row with missing values, the prediction is E[f(x) | observed values] under a density of
+    the rows, where f is the fitted regressor. For a complete row it is f(x). If the regressor is
+    correct on complete rows, this is E[y | observed values]. Since few regressors are correct,
+    expectations are by default stacked with the predictions of models of incomplete rows.
 
     Parameters
     ----------
     estimator : estimator, default=None
-        The model whose predictions are expected. A clone is fitted; a
-        `sklearn.frozen.FrozenEstimator` is used as it is, so that only the density is learned.
-        None takes support vector regression of the standardised target on standardised and
-        one-hot encoded columns.
+        The model whose expected predictions are computed. A clone of it is fitted. A
+        `sklearn.frozen.FrozenEstimator` is used as it is, so that only the density is learned. None
+        uses support vector regression of the standardised target on standardised and one-hot
+        encoded columns.
     tol : float, default=0.03
         Standard error at which drawing stops, in standard deviations of the target.
 
     See Also
     --------
     ExpectedPredictionClassifier : The same for classifiers.
-    ExpectedPredictionSVR : Support vector regression that learns from the kernel mean
-        embeddings of incomplete rows.
+    ExpectedPredictionSVR : Support vector regression that learns from the kernel mean embeddings
+        of incomplete rows.
     CircuitImputer : Completes the missing values instead.
 
     Notes
     -----
-    The expectation assumes that values are missing at random given the observed ones; it is as
-    good as the density.
+    The expectation assumes that values are missing at random given the observed ones, and is only
+    as accurate as the density.
 
     Standard deviations, `standard_error` and `value_of_measuring` are those of the expected
-    prediction. Complete rows get the regressor's own prediction with stacking, too, so that what
-    one more value tells is not continuous.
+    prediction. With stacking, complete rows also get the prediction of the regressor, so that
+    predictions may change abruptly when the last missing value of a row is observed.
 
     References
     ----------
@@ -85,7 +85,7 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
         X : dataframe or array-like of shape (n_samples, n_features)
             Training rows; values may be missing.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Target; may be None for a frozen estimator.
+            Target. May be None for a frozen estimator.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, for the regressor and the density.
         **fit_params : dict
@@ -107,21 +107,21 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; values may be missing.
         return_std : bool, default=False
-            Also return the standard deviation of the prediction that the missing values
-            cause, noise excluded.
+            Whether to also return the standard deviation of the prediction that is due to the
+            missing values. It does not include the noise of the target.
 
         Returns
         -------
         mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            E[f(x) | observed values], stacked where rows miss values if `stacking`.
+            E[f(x) | observed values], stacked for incomplete rows if `stacking`.
         std : ndarray of the same shape
-            Standard deviation of f(x) given the observed values, 0 for complete rows; only
+            Standard deviation of f(x) given the observed values, 0 for complete rows. Returned only
             with ``return_std=True``.
 
         Warns
         -----
         ConvergenceWarning
-            If `n_draws` draws leave a standard error above `tol`.
+            If the standard error is above `tol` after `n_draws` draws.
         """
         moments = self._respond(X, "predict", with_variance=return_std)
         mean = self._in_shape_of_target(moments.mean)

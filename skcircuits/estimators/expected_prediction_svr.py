@@ -35,41 +35,41 @@ _MAX_ITER = 10**7
 class ExpectedPredictionSVR(
     KernelParametersMixin, InnerDensityMixin, RegressorMixin, BaseEstimator
 ):
-    """Support vector regression whose predictions are expectations over missing cells.
+    """Support vector regression whose predictions are expectations over the missing values.
 
-    For an incomplete row the prediction is E[f(x) | observed cells], computed exactly under
-    a circuit learned from the training rows: no imputation, no sampling. For a complete row
-    it is the prediction of an ordinary `sklearn.svm.SVR`.
+    For an incomplete row, the prediction is E[f(x) | observed cells]. It is computed exactly under
+    a circuit that is learned from the training rows, without imputation or sampling. For a complete
+    row, it is the prediction of an ordinary `sklearn.svm.SVR`.
 
     Parameters
     ----------
     kernel : {"rbf", "laplacian", "hamming"} or Kernel, default="rbf"
-        The kernel between complete rows. The strings treat a categorical column as its
-        one-hot columns: each mismatch costs ``exp(-2 * gamma)``. ``"hamming"`` needs a
-        table of categorical columns only. A kernel object is used as it is (``gamma`` must
-        then stay at its default); its variables are column numbers. Searches set the
-        parameters of a single kernel object by names such as ``kernel__gamma``.
+        The kernel between complete rows. With a string, categorical columns are treated like their
+        one-hot encoding, so that each mismatch multiplies the kernel by ``exp(-2 * gamma)``.
+        ``"hamming"`` requires that all columns are categorical. A kernel object is used as it is
+        (``gamma`` must then have its default value); its variables are indices of columns. The
+        parameters of a single kernel object can be tuned by names such as ``kernel__gamma``.
     gamma : {"scale", "auto"} or float, default="scale"
-        Kernel coefficient. ``"scale"``: 1 / (n_columns * variance of all cells) over the
-        observed cells of the numeric and one-hot columns; ``"auto"``: 1 / n_columns.
+        Kernel coefficient. ``"scale"`` is 1 / (n_columns * variance of all cells) over the observed
+        cells of the numerical and one-hot columns, and ``"auto"`` is 1 / n_columns.
     C : float, default=1.0
         Inverse strength of the regularisation.
     epsilon : float, default=0.1
-        Half width of the tube without penalty, in units of y.
+        Half width of the tube in which errors have no penalty, in units of y.
     density : "auto", density estimator or Circuit, default="auto"
-        Distribution of the rows. ``"auto"``: `HiddenChowLiuDensity` for tables of categories
-        and of few (at most ten) often repeated integers; for any other a
-        `GaussianMixtureDensity` chosen by held-out cells (with diagonal covariances for
-        ``kernel="laplacian"``, which has no closed form under joint ones), from at most 200,000
-        rows; see ``density_``.
-        An estimator is cloned and fitted on X. A circuit is used as it is, one variable per column.
+        Distribution of the rows. ``"auto"`` is a `HiddenChowLiuDensity` if all columns hold
+        categories or few (at most ten) frequent integers. For any other table it is a
+        `GaussianMixtureDensity` that is chosen by the errors on hidden cells, from at most 200,000
+        rows (with diagonal covariances for ``kernel="laplacian"``, which has no closed form for
+        other covariances); see ``density_``. An estimator is cloned and fitted to X. A circuit with
+        one variable per column is used as it is.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: strings, booleans, categories and enumerations of a dataframe
-        or object array, or a mask, indices or names.
+        Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
+        of a dataframe or object array; otherwise none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that fit has not seen counts as a missing cell or is refused.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     memory : str or object with the joblib.Memory interface, default=None
-        Caches the fitted density, so that a grid search over ``C`` learns it once.
+        Cache for the fitted density, so that a grid search over ``C`` learns it only once.
     tol : float, default=1e-3
         Tolerance of the solver.
     shrinking : bool, default=True
@@ -77,8 +77,8 @@ class ExpectedPredictionSVR(
     cache_size : float, default=200
         Size of the solver's kernel cache in MB.
     max_iter : int, default=-1
-        Limit on the solver's iterations; -1 means that of LIBSVM, the larger of 10 million and
-        100 per row.
+        Maximum number of iterations of the solver. -1 is the limit of LIBSVM, the larger of 10
+        million and 100 per row.
     n_jobs : int, default=None
         Number of parallel jobs for kernel matrices; results do not depend on it.
     random_state : int, RandomState or None, default=None
@@ -89,17 +89,17 @@ class ExpectedPredictionSVR(
     Attributes
     ----------
     density_ : density estimator or None
-        The fitted density, None where a circuit was given.
+        The fitted density, None if a circuit was given.
     circuit_ : Circuit
-        Its circuit, in original units and codes into ``categories_``.
+        The circuit of the density, over the original units and the codes of ``categories_``.
     kernel_ : Kernel
         The kernel between complete rows.
     gamma_ : float or None
-        Kernel coefficient, None where a kernel object was given.
+        Kernel coefficient, None if a kernel object was given.
     support_ : ndarray of shape (n_SV,)
-        Positions of the support vectors in the training rows.
+        Indices of the support vectors in the training rows.
     support_vectors_ : ndarray of shape (n_SV, n_features)
-        Encoded support vectors, NaN where cells are missing.
+        Encoded support vectors, with NaN for missing cells.
     dual_coef_ : ndarray of shape (1, n_SV)
         Coefficients of the support vectors.
     intercept_ : ndarray of shape (1,)
@@ -107,18 +107,18 @@ class ExpectedPredictionSVR(
     n_iter_ : int
         Iterations of the solver.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numerical columns.
+        Categories of each column in the order of their codes, None for numerical columns.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
-    CircuitImputer : Completes the missing cells instead.
-    sklearn.svm.SVR : The model behind it for complete rows.
+    CircuitImputer : Imputes the missing cells instead.
+    sklearn.svm.SVR : The model for complete rows.
 
     Notes
     -----
@@ -127,10 +127,10 @@ class ExpectedPredictionSVR(
     Kernels", UAI 2021, Prop. 4.1). Incomplete training rows enter through the Gram matrix
     of their kernel mean embeddings (`skcircuits.kernels.expected_kernel_matrix`).
 
-    The expectation is exact under the learned density; it is as good as that density, and
-    it assumes that cells are missing at random given the observed ones.
+    The expectation is exact under the learned density, and is only as accurate as that density. It
+    assumes that cells are missing at random given the observed ones.
 
-    Rows whose observed cells have probability zero under the circuit are predicted as rows
+    Rows whose observed cells have probability zero under the circuit are predicted like rows
     without any observed cell, with a warning.
 
     Examples
@@ -201,7 +201,7 @@ class ExpectedPredictionSVR(
 
     @fit_context
     def fit(self, X, y, sample_weight=None):
-        """Learn the density of the rows and the regression on them.
+        """Learn the density of the rows and fit the regression.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class ExpectedPredictionSVR(
         y : array-like of shape (n_samples,)
             Target.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, in the density and in the regression.
+            Weights of the rows, for the density and the regression.
 
         Returns
         -------
@@ -238,17 +238,17 @@ class ExpectedPredictionSVR(
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; cells may be missing.
         return_std : bool, default=False
-            Also return the standard deviation of the prediction that the missing cells
-            cause, noise excluded. Exact, up to a certified relative error of 1e-5, for kernels
-            made of RBF and Hamming; estimated from draws, with a warning, where support vectors
-            have missing cells.
+            Whether to also return the standard deviation of the prediction that is due to the
+            missing cells. It does not include the noise of the target. It is exact, up to a
+            certified relative error of 1e-5, for kernels that consist of RBF and Hamming kernels.
+            If support vectors have missing cells, it is estimated from draws, with a warning.
 
         Returns
         -------
         mean : ndarray of shape (n_samples,)
             E[f(x) | observed cells].
         std : ndarray of shape (n_samples,)
-            Standard deviation of f(x) given the observed cells, 0 for complete rows; only
+            Standard deviation of f(x) given the observed cells, 0 for complete rows. Returned only
             with ``return_std=True``.
 
         Warns

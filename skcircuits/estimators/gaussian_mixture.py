@@ -54,127 +54,129 @@ _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
 
 
 class GaussianMixtureDensity(CircuitDensity):
-    """Mixture of Gaussians learned from mixed tables with missing values.
+    """Gaussian mixture for mixed tables with missing values.
 
-    Each component is a Gaussian over the numerical columns times a table for each categorical
-    column. EM learns it from the observed cells: missing ones are marginalised exactly, in fit
-    and ever after. By default the covariances, the number of factors and components, and how
-    many restarts are pooled into one mixture are chosen by how well candidates predict held-out
-    rows; see ``selection_``.
+    Each component is the product of a Gaussian over the numerical columns and a categorical
+    distribution for each categorical column. It is learned by EM from the observed cells; missing
+    cells are marginalised exactly, in `fit` and in all queries. By default, the type of the
+    covariances, the numbers of factors and components, and the number of restarts that are pooled
+    into one mixture are chosen by how well candidates predict held-out rows; see ``selection_``.
 
     Parameters
     ----------
     n_components : "auto", "bic", "rows" or int, default="auto"
-        Number of components of each mixture. ``"auto"``: by held-out rows. ``"bic"``: tries
-        1, 2, ... up to `max_components` and takes the one with the lowest Bayesian information
-        criterion, stopping when that has risen twice in a row. ``"rows"``: one per training row,
-        a kernel density. All components have one covariance, and the chance that a category is
-        another than that of the row; both are learned by how well rows explain one another
-        without themselves [4]_. It follows bends that few components miss, on small tables.
+        Number of components of each mixture. ``"auto"`` chooses it on held-out rows. ``"bic"``
+        tries 1, 2, ... up to `max_components` and selects the number with the lowest Bayesian
+        information criterion, stopping when the criterion has increased twice in a row. ``"rows"``
+        is a kernel density estimate with one component per training row. All its components share
+        one covariance and, for each categorical column, the probability that a category differs
+        from that of the row; both maximise the leave-one-out likelihood [4]_. On small tables, it
+        follows curved structure that few components cannot represent.
     covariance_type : {"auto", "full", "shrunk", "tied", "factor", "diag"}, default="auto"
-        What the numerical columns of a component have in common.
+        Type of the covariances of the numerical columns.
 
-        - ``"full"``: covariances of their own, drawn towards that of a single component at an
-          equal fraction of its volume [1]_.
-        - ``"shrunk"``: covariances of their own, drawn towards one for all.
-        - ``"tied"``: one covariance for all, drawn towards its diagonal.
-        - ``"factor"``: one covariance of low rank plus a diagonal for all (factor analysis
-          [2]_), which wide tables can teach.
+        - ``"full"``: one covariance per component, shrunk towards the covariance of a single
+          component, scaled to an equal fraction of its volume [1]_.
+        - ``"shrunk"``: one covariance per component, shrunk towards a common one.
+        - ``"tied"``: one covariance for all components, shrunk towards its diagonal.
+        - ``"factor"``: one covariance of low rank plus a diagonal for all components (factor
+          analysis [2]_), which can be learned from wide tables.
         - ``"diag"``: independent columns within each component.
 
-        How strongly covariances are drawn is learned from the rows.
+        The amount of shrinkage is learned from the rows.
     n_factors : "auto" or int, default="auto"
         Number of factors of ``covariance_type="factor"``.
     max_components : int, default=32
-        Most components of one mixture that are tried.
+        Maximum number of components of one mixture that is tried.
     location_model : "auto" or bool, default="auto"
-        Whether components are the combinations of categories of the columns that matter most,
-        with means that are sums of one effect per category and one covariance for all (the
-        general location model [3]_), `n_components` of them for each combination. Few rows
-        teach it how numbers depend on many categories. ``"auto"``: where held-out rows favour
-        it.
+        Whether the components are the combinations of categories of the most relevant columns, with
+        means that are sums of one effect per category and one covariance for all components (the
+        general location model [3]_). There are `n_components` components for each combination. It
+        needs few rows to learn how numerical columns depend on many categories. ``"auto"`` uses it
+        if it is better on held-out rows.
     transformation : None or "johnson", default=None
-        How columns are seen. ``"johnson"``: skewed and heavy-tailed ones as hyperbolic sines of
-        normal variables (Johnson's unbounded system [5]_), which bends relations between columns
-        as it straightens each; units are `JohnsonGaussian`.
+        Transformation of the columns. ``"johnson"`` models skewed and heavy-tailed columns as
+        hyperbolic sines of normal variables (Johnson's unbounded system [5]_). This makes each
+        column more nearly normal, but linear relations between columns become curved. The input
+        units are `JohnsonGaussian`.
     pool : "auto" or int, default="auto"
-        Number of restarts that are pooled, with equal weights, into one mixture; the worst of a
-        few more are left out. Where the numbers of factors and components and the type are given,
-        ``"auto"`` is 1.
+        Number of restarts that are pooled with equal weights into one mixture; the worst of a few
+        further restarts are discarded. If the numbers of factors and components and the type are
+        given, ``"auto"`` is 1.
     selection : {"log_likelihood", "cells"}, default="log_likelihood"
-        What candidates are compared by in held-out rows: their log density, or how well
-        hidden cells are predicted (squared errors and log losses, each relative to a column's
-        own mean and frequencies).
+        Criterion that compares candidates on held-out rows: the log density, or the errors of
+        predicted hidden cells (squared errors and log losses, relative to those of the mean and the
+        frequencies of the column).
     pseudo_count : float, default=1.0
-        Rows that the prior of each component weighs: so many at the mean of the table, half as
-        many with its frequencies of categories.
+        Weight of the prior of each component, in rows: this number of rows at the mean of the
+        table, and half as many with its frequencies of categories.
     n_init : int, default=1
-        Number of starts of each restart; the best after ten iterations goes on.
+        Number of initialisations of each restart; the best one after ten iterations is continued.
     max_iter : int, default=200
-        Most iterations of one mixture.
+        Maximum number of iterations of one mixture.
     tol : float, default=1e-3
-        Least gain of the lower bound, in nats per row, that an iteration must make.
+        Iterations stop when the gain of the lower bound is below this value, in nats per row.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns are categorical: by dtype, none, or a mask, indices or names.
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a category that fit has not seen counts as.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
-        Source of the starts and of the held-out rows.
+        Controls the randomness of the initialisations and of the held-out rows.
     verbose : int, default=0
         Print progress.
 
     Attributes
     ----------
     circuit_ : Circuit
-        The mixture, in original units and codes of categories.
+        The mixture, over the original units and the codes of ``categories_``.
     weights_ : ndarray of shape (n_components_,)
         Mixture weights.
     means_ : ndarray of shape (n_components_, n_numeric)
-        Means of the numerical columns, in original units; of the normal variables behind them
-        with a `transformation`.
+        Means of the numerical columns in original units, or of the underlying normal variables with
+        a `transformation`.
     covariances_ : ndarray of shape (n_components_, n_numeric, n_numeric) or \
             (n_components_, n_numeric)
-        Covariances, or variances where all components have independent columns.
+        Covariances, or variances if all components have independent columns.
     category_log_probs_ : list of ndarray of shape (n_components_, n_categories_j) or None
-        Per column the log probabilities of its categories in each component, None for
-        numerical ones.
+        For each column, the log probabilities of its categories in each component; None for
+        numerical columns.
     n_components_ : int
-        Number of components, over all that are pooled.
+        Total number of components of the pooled mixtures.
     selection_ : list of dict
-        One row per candidate that was tried, the chosen ones first: ``family``,
-        ``covariance_type``,
+        One entry for each candidate, with the chosen ones first: ``family``, ``covariance_type``,
         ``location_model``, ``n_factors``, ``n_components``, the mean held-out ``loss`` with its
         ``standard_error``, and the number of restarts in the ``pool``.
     bic_ : dict of int to float
-        With ``n_components="bic"``: the criterion of the training rows for each number of
-        components tried.
+        With ``n_components="bic"``, the criterion on the training rows for each number of
+        components that was tried.
     lower_bound_ : float
-        Log posterior per row, up to a constant, of the last mixture before its last iteration.
+        Log posterior per row, up to a constant, of the last mixture before its final iteration.
     n_iter_ : int
-        Iterations of the last mixture since its start.
+        Number of iterations of the last mixture.
     converged_ : bool
-        Whether all mixtures ended by themselves.
+        Whether all mixtures converged.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numerical ones.
+        Categories of each column in the order of their codes, None for numerical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
-    sklearn.mixture.GaussianMixture : For complete tables of numbers.
-    CircuitImputer : Completes missing cells by such a density.
+    sklearn.mixture.GaussianMixture : For complete numerical tables.
+    CircuitImputer : Imputes missing cells by such a density.
 
     Notes
     -----
-    A column without any observed cell has a standard normal distribution. Rows without any
-    observed cell say nothing and are left out. A numerical column that repeats few values is
-    taken to be measured to their distance: a component cannot shrink onto one of them. A constant
-    one has a narrow density, by which scores tell new numbers; queries and draws take all numbers
-    near the constant for it, so that `x <= c` and `x == c` have probability one.
+    A column without any observed cell has a standard normal distribution. Rows without any observed
+    cell are ignored. A numerical column with few distinct values is assumed to be recorded with a
+    resolution equal to their distance, so that a component cannot collapse onto one of them. A
+    constant column has a narrow density, so that scores detect new values. Queries and draws treat
+    all numbers close to the constant as equal to it, so that `x <= c` and `x == c` have probability
+    one.
 
     References
     ----------
@@ -267,22 +269,22 @@ class GaussianMixtureDensity(CircuitDensity):
 
     @fit_context
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Learn from some rows of a table that need not fit into memory.
+        """Update the mixture by a batch of rows.
 
-        The first rows, at least ten for each component, are fitted as by `fit`: they decide
-        which columns are categorical, the number and kind of components, their prior and the
-        probability of new categories. Later ones, and those that come after a `fit`, are read
-        once, by one iteration of on-line expectation maximisation [4]_.
+        The first batch, with at least ten rows for each component, is fitted as by `fit`. It
+        determines which columns are categorical, the number and the type of the components, their
+        prior and the probability of new categories. Later batches, and batches after a `fit`, are
+        used once, for one iteration of on-line expectation maximisation [4]_.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
-            Rows; cells may be missing. Batches should be as like one another as rows in random
-            order are, and hold many rows for each component.
+            Rows; cells may be missing. Batches should be random samples of the rows, with many rows
+            for each component.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; None gives all the same.
+            Weights of the rows. None gives equal weights.
 
         Returns
         -------
@@ -292,8 +294,8 @@ class GaussianMixtureDensity(CircuitDensity):
         Raises
         ------
         ValueError
-            If the first rows are too few, or a cell of later ones lies so far from them, in
-            standard deviations, that floats would keep nothing of the covariances.
+            If the first batch has too few rows, or if a cell of a later batch is so many standard
+            deviations away from it that the covariances would be lost to rounding.
 
         References
         ----------

@@ -61,130 +61,137 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     """Approximate a continuous graphical model by particles, with one kernel per node.
 
     Stein variational gradient descent moves particles along the steepest descent of the
-    Kullback-Leibler divergence. One kernel over all coordinates loses the variances as
-    the dimension grows; here the kernel of each node sees its Markov blanket only, and a
-    linear kernel on the blanket corrects the first two moments.
+    Kullback-Leibler divergence. With one kernel over all coordinates, the variances collapse as the
+    dimension grows. Here, the kernel of each node depends only on its Markov blanket, and a linear
+    kernel on the blanket corrects the first two moments.
 
-    The particles approach a distribution whose *conditionals* given the blankets are
-    those of the target. That does not imply the same joint distribution; expectations of
-    functions of a node and its neighbours are what to trust.
+    The particles approach a distribution whose *conditionals* given the blankets are those of the
+    target. This does not imply that the joint distributions are the same. Only expectations of
+    functions of a node and its neighbours can be trusted.
 
     Parameters
     ----------
     target : object, default=None
-        A continuous target: ``grad_log_prob(X)`` and, where a graph is known,
-        ``neighbors`` (per node the indices of its blanket) and ``blocks`` (per node its
-        coordinates; default one each). Without a graph every coordinate is every other's
-        neighbour. A density estimator is cloned and fitted on X, or kept where it comes in a
-        ``FrozenEstimator``; those whose circuit has Gaussian input units alone, as
-        `GaussianMixtureDensity` of numbers, have a score function then. None: a sparse
-        Gaussian field learned from X by the graphical lasso.
+        A continuous target with ``grad_log_prob(X)`` and, if the graph is known, ``neighbors`` (for
+        each node, the indices of its blanket) and ``blocks`` (for each node, its coordinates; by
+        default one). Without a graph, all coordinates are neighbours of each other. A density
+        estimator is cloned and fitted to X, unless it is passed in a ``FrozenEstimator``. Its
+        circuit must have Gaussian input units only, such as that of `GaussianMixtureDensity` for
+        numerical columns, so that it has a score function. None learns a sparse Gaussian Markov
+        random field from X by the graphical lasso.
     n_particles : int, default=100
-        Number of particles, where `fit` is not given the particles to start from.
+        Number of particles, if no starting particles are passed to `fit`.
     kernel : {"auto", "graphical", "global", "combine", "random"}, default="auto"
-        RBF kernels over the blankets; one over everything (vanilla SVGD); over
-        `n_neighbors` nodes drawn from the blanket at every iteration, for dense graphs; or a
-        weighted sum of random and global. ``"auto"``: over everything in preconditioned
-        coordinates, else over the blankets.
+        ``"graphical"`` uses RBF kernels over the blankets, ``"global"`` one kernel over all
+        coordinates (vanilla SVGD), ``"random"`` kernels over `n_neighbors` nodes that are drawn
+        from the blanket at every iteration, for dense graphs, and ``"combine"`` a weighted sum of
+        ``"random"`` and ``"global"``. ``"auto"`` is ``"global"`` in preconditioned coordinates, and
+        ``"graphical"`` otherwise.
     preconditioner : {"auto", "hessian", "covariance"}, None or array, default="auto"
-        Coordinates in which the particles move, with a matrix Q as metric. ``"hessian"``: Q is
-        the negative Hessian of the log density averaged under the Gaussian that satisfies
-        Stein's identity for linear functions, found by Newton steps (differences of scores give
-        the Hessians, as few as a colouring of the graph allows); the starting particles,
-        standardised, are carried there. ``"covariance"``: Q is the inverse covariance of the
-        starting particles. An array: Q itself, of shape (n_features, n_features). None: the
-        published method. ``"auto"``: ``"hessian"`` for 2 to 1000 coordinates and at least 20
-        particles, where the kernel is "auto" or "global", there is no annealing, a few
-        particles that ascend the density arrive at one mode, and the density is log-concave or
-        its coordinates are strongly correlated; else None. Beyond 1000 coordinates, where the
-        graph is sparse and the density log-concave, particles start from the Gaussian of
-        ``"hessian"`` and then move in units of its standard deviations.
+        Metric Q of the coordinates in which the particles move. With ``"hessian"``, Q is the
+        negative Hessian of the log density, averaged under the Gaussian that satisfies Stein's
+        identity for linear functions. It is found by Newton's method, with Hessians from
+        differences of scores, as few as a colouring of the graph allows. The starting particles are
+        standardised and mapped to this Gaussian. With ``"covariance"``, Q is the inverse covariance
+        of the starting particles. An array of shape (n_features, n_features) is Q itself. None is
+        the published method. ``"auto"`` is ``"hessian"`` if there are 2 to 1000 coordinates and at
+        least 20 particles, the kernel is "auto" or "global", there is no annealing, an ascent of
+        the density from a few particles leads to a single mode, and the density is log-concave or
+        its coordinates are strongly correlated. Otherwise it is None. For more than 1000
+        coordinates, if the graph is sparse and the density is log-concave, ``"auto"`` starts the
+        particles from the Gaussian of ``"hessian"`` and then moves them in units of its standard
+        deviations.
     bandwidth_factor : float, default=1.0
-        Bandwidths are this factor times the squared median distance of the particles.
-        More spreads unimodal targets better, less keeps modes apart.
+        Bandwidths are this factor times the squared median distance of the particles. A larger
+        factor represents the spread of unimodal targets better, and a smaller one keeps modes
+        apart.
     linear_weight : "auto" or float, default="auto"
-        Weight of the linear kernel on the blankets (in "random" and "combine" on the random
-        neighbourhoods, in preconditioned coordinates on those that correlate most).
-        ``"auto"``: 1 where the particles are preconditioned and the target is log-concave, as
-        nearly Gaussian ones are; else 0.1.
-        More gives better variances on nearly Gaussian targets; 0 is the published method.
+        Weight of the linear kernel on the blankets (for "random" and "combine", on the random
+        neighbourhoods; in preconditioned coordinates, on the most correlated coordinates).
+        ``"auto"`` is 1 if the particles are preconditioned and the target is log-concave (as nearly
+        Gaussian targets are), and 0.1 otherwise. Larger weights give more accurate variances on
+        nearly Gaussian targets; 0 is the published method.
     n_neighbors : int, default=5
-        Nodes that a kernel sees in "random" and "combine", its own included.
+        Number of nodes of each kernel in "random" and "combine", including its own.
     local_weight : float, default=0.5
-        Weight of the random neighbourhoods in "combine"; the global kernel has the rest.
+        Weight of the random neighbourhoods in "combine"; the global kernel has the remaining
+        weight.
     max_iter : int, default=1000
-        Number of iterations; the step size is constant for 60 % of them, then shrinks
-        to a hundredth. Preconditioned runs stop when the discrepancy to the target does not
-        fall further, usually within a hundred.
+        Maximum number of iterations. The step size is constant for 60 % of them and then decreases
+        to a hundredth. Preconditioned runs stop when the discrepancy to the target stops
+        decreasing, usually within a hundred iterations.
     step_size : float, default=0.05
-        Length of the long steps. Steps that lead away from the target are taken back and
+        Length of the initial steps. Steps that increase the distance from the target are undone and
         shortened.
     tol : float, default=1e-4
-        Stop when the root mean square of the direction, each coordinate in units of
-        one over the particles' standard deviation, is at most this. After `max_iter` a force of
-        up to 0.05 counts as converged too.
+        The run stops when the root mean square of the direction, with each coordinate in units of
+        one over the standard deviation of the particles, is at most this value. After `max_iter`
+        iterations, a value of up to 0.05 also counts as convergence.
     optimizer : {"rmsprop", "adam", "adagrad", "sgd"}, default="rmsprop"
-        Rule that turns directions into steps; "sgd" follows the direction itself.
+        Rule that computes steps from directions; "sgd" uses the direction itself.
     annealing : float, default=0.0
-        Fraction of the iterations over which the target is raised from a hundredth of its exponent
-        to its own, so that particles cross between modes before they settle.
+        Fraction of the iterations in which the exponent of the target density increases from a
+        hundredth to one, so that particles can move between modes at first.
     correction : {"auto"} or bool, default="auto"
-        Whether the particles give way to states of Hamiltonian Monte Carlo chains, one from every
-        particle, where their means or variances clearly differ from what the chains find; these
-        states are scaled to the means and variances over the whole chains. ``"auto"``: unless a
-        kernel is named or `preconditioner` is None, so that the published method stays itself.
-        Without correction there is a warning.
+        Whether to replace the particles by states of Hamiltonian Monte Carlo chains, one of which
+        starts from every particle, if their means or variances clearly differ from those of the
+        chains. The states are scaled to the means and variances over the whole chains. ``"auto"``
+        corrects the particles unless a kernel is given or `preconditioner` is None, which keeps the
+        published method unchanged. Without correction, a warning is issued.
     n_init : int, default=1
-        Number of independent runs; the particles with the least Stein discrepancy stay.
-        Given starting particles are run once.
+        Number of independent runs, of which the particles with the smallest Stein discrepancy are
+        kept. If starting particles are given, there is a single run.
     warm_start : bool, default=False
-        Whether a further `fit` starts from the particles of the last one.
+        Whether `fit` starts from the particles of the previous fit.
     dtype : {"float64", "float32"}, default="float64"
-        Precision of the particles; float32 is about three times as fast.
+        Precision of the particles. float32 is about three times as fast.
     n_jobs : int, default=None
-        Threads over nodes in one run; joblib workers over runs where `n_init` > 1. Results do not
-        depend on it. Under ``joblib.parallel_config("dask")`` particles of at least a million
-        numbers that move by kernels over the blankets are cut into a block per worker.
+        Number of threads over nodes in one run, or of joblib workers over runs if `n_init` > 1.
+        Results do not depend on it. Under ``joblib.parallel_config("dask")``, particles with at
+        least a million numbers in total that are moved by kernels over the blankets are divided
+        into one block per worker.
     random_state : int, RandomState or None, default=None
-        Source of starting particles and random neighbourhoods.
+        Controls the randomness of the starting particles and the random neighbourhoods.
     verbose : int, default=0
-        Print about twenty progress lines at 1, one per iteration above.
+        Print about twenty progress messages if 1, and one per iteration if larger.
 
     Attributes
     ----------
     particles_ : ndarray of shape (n_particles, n_features)
         The particles.
     target_ : object
-        The target that they approximate.
+        The target that the particles approximate.
     stein_discrepancy_ : float
-        Squared Stein discrepancy to the target, kernels over the blankets whatever kernel moved
-        the particles. To a target learned from X it is measured in standardised coordinates.
+        Squared Stein discrepancy to the target, with kernels over the blankets for any `kernel`. If
+        the target is learned from X, it is measured in standardised coordinates.
     stein_discrepancy_per_node_ : ndarray of shape (n_nodes,)
-        Its parts: how well the conditional of each node is matched.
+        Contributions of the nodes to the discrepancy, which measure how well the conditional
+        distribution of each node is matched.
     bandwidths_ : ndarray of shape (n_nodes,)
-        Bandwidths under which the discrepancy was measured.
+        Bandwidths of the kernels of the discrepancy.
     force_ : float
-        Relative size of the last direction, what `tol` is compared with.
+        Relative size of the last direction, which is compared with `tol`.
     variance_change_ : float
         Largest relative change of a variance in the last iteration.
     n_iter_ : int
         Number of iterations.
     preconditioner_ : ndarray of shape (n_features, n_features) or None
-        The matrix Q in use, for a learned target in standardised coordinates.
+        The matrix Q that was used (in standardised coordinates for a learned target).
     mean_shift_, variance_ratio_ : ndarray of shape (n_features,)
-        For at least 20 particles, what Hamiltonian Monte Carlo chains from the particles of SVGD
-        say about their moments: distance of the means in standard deviations, and variance over
-        that of the target. Exact for Gaussian targets whose precision `preconditioner_` is.
+        For at least 20 particles, the comparison of the moments of the SVGD particles with those of
+        Hamiltonian Monte Carlo chains that start from them: the distance of the means in standard
+        deviations, and the variance divided by that of the target. It is exact for Gaussian targets
+        whose precision is `preconditioner_`.
     corrected_ : bool
-        Whether that was mended; see `correction`.
+        Whether the particles were corrected; see `correction`.
     n_features_in_ : int
         Number of coordinates.
     feature_names_in_ : ndarray of shape (n_features,)
-        Column names, where `fit` was given a dataframe.
+        Names of the columns, if `fit` was called with a dataframe.
 
     See Also
     --------
-    BBISWeighter : Weights that make any sample fit a target.
+    BBISWeighter : Weights that adapt samples to a target.
 
     Examples
     --------
@@ -271,15 +278,15 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
     @fit_context
     def fit(self, X=None, y=None):
-        """Move particles to the target.
+        """Move the particles towards the target.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), default=None
-            With a target: the particles to start from; None draws them. Without one, or
-            with a density estimator: the data to learn the target from.
+            If a target is given, the starting particles, which are drawn if X is None. Without a
+            target, or with a density estimator, the data from which the target is learned.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
@@ -289,13 +296,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Warns
         -----
         ConvergenceWarning
-            If the directions have not become small in `max_iter` iterations, or if means or
-            variances of the particles contradict the target and are not corrected, or by chains
-            that have not mixed; it names the coordinates. Also if ascents from around the
-            particles find modes without any.
+            If the directions have not become small within `max_iter` iterations, or if the means or
+            variances of some coordinates, which are named, are wrong and were not corrected, or
+            were corrected by chains that have not mixed. Also if ascents of the density from points
+            around the particles find modes without particles.
         UserWarning
-            If a score depends on more than its blanket, or if the particles are too few
-            for the kernels so that variances will come out too small.
+            If a score depends on more than its blanket, or if there are so few particles for the
+            kernels that variances will be too small.
         """
         if X is not None:
             X = self._read_points(X, reset=True)
@@ -341,7 +348,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            Copies of particles.
+            Copies of the drawn particles.
         """
         check_is_fitted(self)
         require_count(1, n_samples=n_samples)
@@ -354,7 +361,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Parameters
         ----------
         f : callable
-            Maps points of shape (n, n_features) to values of shape (n,) or (n, ...).
+            Function from points of shape (n, n_features) to values of shape (n,) or (n, ...).
 
         Returns
         -------
@@ -365,13 +372,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         return function_values(f, self.particles_).mean(axis=0)
 
     def to_arviz(self):
-        """Give the particles to ArviZ.
+        """Export the particles to ArviZ.
 
         Returns
         -------
         InferenceData or DataTree
-            What the installed ArviZ has, with the particles as one chain of the group
-            "posterior": by site name where the target is a model, else by column.
+            The container of the installed version of ArviZ, with the particles as one chain of the
+            group "posterior", by site name if the target is a model, and by column otherwise.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
@@ -383,20 +390,20 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     def score(self, X=None, y=None):
         """Measure how well the particles represent the target.
 
-        The kernels of the discrepancy, over the blankets with bandwidths by the median rule, do
-        not depend on the options of the run.
+        The kernels of the discrepancy are those over the blankets with bandwidths by the median
+        heuristic. They do not depend on the parameters of the run.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), default=None
-            Checked, but not used: the score is that of the particles.
+            Checked, but not used, because the score is that of the particles.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         float
-            Minus `stein_discrepancy_`.
+            The negative `stein_discrepancy_`.
         """
         check_is_fitted(self)
         if X is not None:

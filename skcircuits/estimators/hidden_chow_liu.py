@@ -23,49 +23,53 @@ _BOX_COLUMNS = 3
 
 
 class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
-    """Hidden Chow-Liu tree (HCLT): a tree of latent variables, one above each column.
+    """Hidden Chow-Liu tree (HCLT): a tree of latent variables, one for each column.
 
-    The tree is the Chow-Liu tree of the columns; each of its vertices becomes a hidden
-    variable with `n_latent_states` states that emits the column. Online expectation
-    maximisation starts from clusters of the rows. The circuit is dense: a few matrix
-    products per column answer any query, so these models are fast for their size.
+    The tree is the Chow-Liu tree of the columns. Each of its vertices is replaced by a latent
+    variable with `n_latent_states` states that emits the column. The parameters are learned by
+    on-line expectation maximisation, initialised by clusters of the rows. The circuit is dense:
+    every query takes a few matrix products per column, so that these models are fast for their
+    size.
 
     Parameters
     ----------
     n_latent_states : "auto" or int, default="auto"
-        States of each latent variable. ``"auto"`` doubles them, from 16 to 256, as long as the
-        validation rows become more likely, learning from at most 10,000 rows; 16 where no rows
-        are held out.
+        Number of states of each latent variable. ``"auto"`` doubles it, from 16 to 256, as long as
+        the likelihood of the validation rows increases, learning from at most 10,000 rows. It is 16
+        if no rows are held out.
     pseudo_count : float, default=0.5
-        Weight of the prior on every transition and emission. Where a number decides a category,
+        Weight of the prior of every transition and emission. If a number determines a category,
         0.05 follows the threshold more closely.
     max_iter : int, default=60
-        Number of passes over the rows. Steps fall along the way; the last three passes use
-        all rows at once.
+        Maximum number of iterations over the rows. The step size decreases, and the last three
+        iterations use all rows at once.
     tol : float, default=1e-4
-        Least improvement of the validation score that counts for `n_iter_no_change`.
+        Minimum improvement of the validation score that counts for `n_iter_no_change`.
     n_iter_no_change : int, default=8
-        Stop after that many passes without improvement.
+        Number of iterations without improvement after which the fit is stopped.
     validation_fraction : float or None, default=0.1
-        Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
-        gets validation rows. None, and tables too small to spare a row: the training rows.
+        Fraction of the rows that are held out to choose the best iteration and for early stopping,
+        unless validation rows are passed to `fit`. If None, or if the table is too small, the
+        training rows are used instead.
     max_joint_columns : int, default=8
-        Numbers that explain at least half of each other's variance may share a latent variable,
-        so many at most, and have a joint normal distribution in each of its states: validation
-        rows decide between such groups, groups of at most three and none. Probabilities of boxes
-        are exact as long as no more than three columns of a group are bounded; with 3 all are. 1:
-        no groups. Columns of which some numbers have a probability of their own stay apart, but
-        for fine grids, which then have densities.
+        Maximum number of numerical columns that share a latent variable and have a joint normal
+        distribution in each of its states. Such groups consist of columns that explain at least
+        half of each other's variance. The likelihood of the validation rows decides between such
+        groups, groups of at most three columns, and no groups. Probabilities of boxes are exact if
+        at most three columns of a group are bounded, which always holds for 3. With 1 there are no
+        groups. Columns with point masses are not grouped, except for columns on fine grids, which
+        then have densities.
     point_masses : bool, default=True
-        Whether numbers may have a probability of their own: those of columns of a few evenly
-        spaced integers, which then count as categories, all points of the grid that a column
-        was recorded on (integers, multiples of .005) where there are at most 256, with ten
-        rows each on average, and elsewhere those that repeat heavily. With False every number
-        has a density, as a Gaussian mixture gives it, and the two can be compared and mixed.
+        Whether single numbers may have a positive probability. These are the values of columns of
+        few evenly spaced integers (which are treated as categories), all points of the grid on
+        which a column was recorded (integers, multiples of .005) if there are at most 256 points
+        with at least ten rows each on average, and values of other columns that are repeated very
+        often. If False, every number has a density, as in a Gaussian mixture, so that the two can
+        be compared and mixed.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns are categorical: by dtype, none, or a mask, indices or names.
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a category that fit has not seen counts as.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
@@ -74,30 +78,30 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     Attributes
     ----------
     circuit_ : Circuit
-        Smooth and structured-decomposable, in original units.
+        The density in original units; smooth and structured-decomposable.
     parents_ : ndarray of shape (n_features_in_,)
         The tree: parent of each column, -1 at the root.
     joint_columns_ : tuple of tuple of int
-        Groups of columns with joint normal distributions. Their first column stands for all in
-        the tree; it is the parent of the others.
+        Groups of columns with joint normal distributions. The first column of a group represents it
+        in the tree and is the parent of the others.
     validation_scores_ : list of float
-        Mean log probability of the cells of the validation rows after each pass; of joint
-        columns the log density in standard units.
+        Mean log probability of the cells of the validation rows after each iteration (for joint
+        columns, the log density in standardised units).
     n_iter_ : int
-        Number of passes.
+        Number of iterations.
     n_latent_states_ : int
-        States of each latent variable.
+        Number of states of each latent variable.
     bin_edges_ : tuple of ndarray or None
-        Bins of numerical columns, which serve the tree and the start only; None where the
-        values themselves are states.
+        Bin edges of numerical columns, which are used only for the tree and the initialisation;
+        None for columns whose values are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numbers.
+        Categories of each column in the order of their codes, None for numerical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
@@ -106,13 +110,14 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     Notes
     -----
-    Categories, and up to twelve evenly spaced integers, have categorical emissions; integers
-    that are no state in fit count as missing. Other numerical columns have histograms on
-    quantiles of the column, with exponential tails and point masses where values repeat
-    heavily, or with their like joint normal distributions. Numbers count with the probability
-    of the interval that they were recorded in, so that values of many rows earn no unbounded
-    density; how far counts spread to neighbouring intervals is chosen by leaving out each row
-    of a latent state. Nothing spreads beyond numbers at which the frequencies of a category jump.
+    Categories, and up to twelve evenly spaced integers, have categorical emissions; integers that
+    did not occur in `fit` are treated as missing. Other numerical columns have histograms on
+    quantiles of the column, with exponential tails and with point masses at values that are
+    repeated very often, or joint normal distributions with similar columns. The likelihood of a
+    number is the probability of the interval in which it was recorded, so that frequent values do
+    not lead to an unbounded density. The smoothing of counts over neighbouring intervals is chosen
+    by leaving out each row of a latent state. Counts are not smoothed across values at which the
+    frequencies of a category change abruptly.
 
     References
     ----------

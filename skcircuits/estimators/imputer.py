@@ -31,56 +31,59 @@ CHUNK_ROWS = 8192
 
 
 class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
-    """Impute missing values by their exact conditional distribution.
+    """Impute missing values according to their exact conditional distribution.
 
-    A density is learned from incomplete rows; every missing value is then replaced according
-    to its distribution given all observed cells of the row.
+    A density is learned from incomplete rows. Every missing value is then imputed according to its
+    conditional distribution given all observed cells of the row.
 
     Parameters
     ----------
     density : "auto", name of a density, density estimator or Circuit, default="auto"
-        What is learned of the rows. ``"auto"`` compares families of densities by how well they
-        predict hidden cells, and learns from at most 200,000 rows; see ``density_``. An estimator
-        is cloned and fitted on X. A circuit is used as it is, one variable per column.
+        Distribution of the rows. ``"auto"`` compares families of densities by how well they predict
+        hidden cells, and learns from at most 200,000 rows; see ``density_``. An estimator is cloned
+        and fitted to X. A circuit with one variable per column is used as it is.
     strategy : {"mean", "mpe", "sample"}, default="mean"
-        What is imputed.
+        How missing values are imputed.
 
-        - ``"mean"``: conditional means; the most probable category in categorical columns. Where
-          ``density="auto"`` averages the answers of several densities, none may lie more than a
-          standard deviation outside what the column was seen to have.
-        - ``"mpe"``: the jointly most probable completion. Exact where the circuit is
-          deterministic; elsewhere the completion of the largest term of every sum, the
-          usual approximation.
-        - ``"sample"``: a draw from the conditional distribution. Draws are keyed by the
-          cells of the row: order, subset and repeated calls do not change them. Equal rows
-          have draws of their own, told apart by the order in which they come.
+        - ``"mean"``: the conditional mean, or the most probable category in categorical columns. If
+          ``density="auto"`` averages the means of several densities, each mean is restricted to the
+          observed range of the column, extended by one standard deviation.
+        - ``"mpe"``: the jointly most probable completion. It is exact if the circuit is
+          deterministic. Otherwise it is the usual approximation, which follows the largest term of
+          every sum.
+        - ``"sample"``: a draw from the conditional distribution. The draws of a row depend only on
+          its cells and on `random_state`, so that they do not change with the order or the
+          selection of the rows, or in repeated calls. Equal rows get different draws, in the order
+          in which they occur.
 
-        Draws and most probable values of a column whose numbers were all integers in fit are
-        integers; means are not, so that integers of a dataframe come back as floats under
+        Draws and most probable values of columns that held only integers in `fit` are integers.
+        Means are not, so that integer columns of a dataframe become columns of floats with
         ``"mean"`` (see `round_integers`).
     missing_values : number, str or None, default=nan
-        A cell that counts as missing, beside None, NaN and a library's own NA.
+        A value that denotes a missing cell, in addition to None, NaN and the NA values of dataframe
+        libraries.
     min_value, max_value : float, "observed", array-like of shape (n_features,), dict or None, \
             default=None
-        Bounds of what is imputed in numerical columns, for all of them, for each (NaN: none), or
-        by name (``{"age": 0}``).
-        ``"observed"`` takes the smallest and largest values of fit. None: no bounds.
+        Bounds of imputed values in numerical columns: one for all columns, one for each column (NaN
+        for no bound), or a dict by name (``{"age": 0}``). ``"observed"`` uses the smallest and
+        largest values in `fit`. None means no bounds.
     round_integers : bool, default=False
-        Round means in columns whose numbers were all integers in fit.
+        Whether to round means in columns that held only integers in `fit`.
     add_indicator : bool, default=False
-        Append one column per column that had missing values in fit: 1 where the cell was
-        missing.
+        Whether to append an indicator column for each column that had missing values in `fit`,
+        which is 1 if the cell was missing.
     keep_empty_features : bool, default=False
-        Keep columns without any observed cell in fit; they are imputed from the density's
-        prior. By default they are dropped.
+        Whether to keep columns without any observed cell in `fit`, which are imputed from the prior
+        of the density. By default they are dropped.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: strings, booleans, categories and enumerations of a dataframe
-        or object array, or a mask, indices or names.
+        Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
+        of a dataframe or object array; otherwise none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What an observed category that fit has not seen says about the missing values of its
-        row: nothing (the cell itself stays as it is), or an error.
+        How to treat an observed category that did not occur in `fit`: ``"missing"`` ignores it when
+        the other cells of its row are imputed (the cell itself is not changed), and ``"error"``
+        raises an error.
     random_state : int, RandomState or None, default=None
-        Seed of the density and of the draws.
+        Controls the randomness of the density and of the draws.
     n_jobs : int, default=None
         Number of parallel jobs; the result is the same for any.
     verbose : int, default=0
@@ -89,19 +92,19 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     Attributes
     ----------
     density_ : density estimator or None
-        The fitted density, None where a circuit was given.
+        The fitted density, None if a circuit was given.
     circuit_ : Circuit
-        Its circuit.
+        The circuit of the density.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numerical columns.
+        Categories of each column in the order of their codes, None for numerical columns.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     indicator_ : MissingIndicator or None
         Which cells were missing; None unless ``add_indicator=True``.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
@@ -110,14 +113,14 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    Observed cells are never changed. Where the observed cells of a row have probability zero,
-    its missing values are imputed from the marginal distribution, with a warning.
+    Observed cells are never changed. If the observed cells of a row have probability zero, its
+    missing values are imputed from the marginal distribution, with a warning.
 
-    Of an `AutomaticDensity`, the answers of its densities are averaged with its weights, the same
-    for all rows (draws come from each as often as it weighs); ``"mpe"`` and ``circuit_`` are those
-    of their mixture.
+    With an `AutomaticDensity`, the means of its densities are averaged with its weights, which are
+    the same for all rows, and draws come from each density with a probability equal to its weight.
+    ``"mpe"`` and ``circuit_`` refer to the mixture of these densities.
 
-    The training rows are kept: proper multiple imputation learns from them again.
+    The training rows are stored, because proper multiple imputation learns from them again.
 
     Examples
     --------
@@ -187,9 +190,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; cells may be missing.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; None gives all the same.
+            Weights of the rows. None gives equal weights.
 
         Returns
         -------
@@ -216,13 +219,13 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
-            Rows; observed cells stay as they are.
+            Rows. Observed cells are not changed.
 
         Returns
         -------
         ndarray or dataframe of shape (n_samples, n_features_out)
-            An array, of objects where categories are not numbers, unless ``set_output`` asks
-            for a dataframe, which gets the dtypes of the fitted one.
+            An array (of dtype object if categories are not numbers), or a dataframe with the dtypes
+            of the fitted one if requested by ``set_output``.
         """
         encoded, unseen = self._read_incomplete(X)
         completed = self._complete(self.density_, encoded, self.strategy)[0][:, self._kept]
@@ -244,17 +247,17 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         n_imputations : int, default=5
             Number of completed tables.
         proper : bool, default=True
-            Draw the parameters of the density as well: each table is drawn from a density
-            learned again from the training rows under random weights (the Bayesian bootstrap
-            [1]_), with as little shrinkage as they allow. Intervals pooled from improper
-            imputations, drawn from the one fitted density, are too short. A `Circuit` as
-            density has no parameters to learn: both are the same.
+            Whether to draw the parameters of the density as well. Each table is then drawn from a
+            density that is learned again from the training rows under random weights (the Bayesian
+            bootstrap [1]_), with as little shrinkage as they allow. Intervals that are pooled from
+            improper imputations, which are drawn from the one fitted density, are too short. If the
+            density is a `Circuit`, it has no parameters to learn and the two are the same.
 
         Returns
         -------
         ndarray of shape (n_imputations, n_samples, n_features), or list of dataframe
-            Completed tables, without columns that were empty in fit (unless kept); dataframes
-            where ``set_output`` asks for them. Observed cells are the same in all of them.
+            Completed tables, without columns that were empty in `fit` (unless they are kept), or
+            dataframes if requested by ``set_output``. Observed cells are the same in all tables.
 
         Raises
         ------
@@ -325,17 +328,17 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return {index_of[j]: cells for j, cells in unseen.items() if j in index_of}
 
     def get_feature_names_out(self, input_features=None):
-        """Names of the columns of the output.
+        """Get the names of the output columns.
 
         Parameters
         ----------
         input_features : array-like of str, default=None
-            Names of the input columns; None takes those of fit, or x0, x1, ...
+            Names of the input columns. None uses those seen during `fit`, or x0, x1, ...
 
         Returns
         -------
         ndarray of str
-            Names of the kept columns, then of the indicators.
+            Names of the kept columns, followed by those of the indicators.
         """
         check_is_fitted(self)
         names = feature_names(self, input_features)

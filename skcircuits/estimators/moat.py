@@ -38,63 +38,65 @@ from skcircuits.trees import (
 
 
 class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
-    """Mixture of all trees: a density of discrete rows with an exact likelihood.
+    """Mixture of all trees (MoAT): a discrete density with an exact likelihood.
 
-    One set of pair tables is shared by the tree distributions of all spanning trees, and one
-    weight per edge says how much each tree counts; a determinant sums over all of them [1]_.
-    The table of every pair of columns is free, whatever their numbers of states. With
-    ``n_components > 1`` a finite mixture of such models is learned.
+    The tree distributions of all spanning trees share one set of pairwise tables. The weight of a
+    tree is the product of the weights of its edges, and a determinant sums over all trees [1]_. The
+    table of every pair of columns is free, for any numbers of states. With ``n_components > 1``, a
+    finite mixture of such models is learned.
 
     Parameters
     ----------
     n_components : int, default=1
-        Number of mixtures of all trees, each with its own pair tables and edge weights.
+        Number of mixtures of all trees, each with its own pairwise tables and edge weights.
     init : {"mutual_information", "published", "random"}, default="mutual_information"
-        First parameters: observed pair tables with cubed mutual informations as edge weights
-        (of the groups that a mixture of Chow-Liu trees finds, with several components), the
-        same with the mutual informations themselves as in [1]_, or random numbers.
+        Initial parameters. ``"mutual_information"`` uses empirical pairwise tables, with the cubes
+        of the mutual information as edge weights (with several components, those of the groups of a
+        mixture of Chow-Liu trees). ``"published"`` uses the mutual information itself as edge
+        weights, as in [1]_. ``"random"`` uses random parameters.
     learning_rate : float, default=0.05
-        Learning rate of Adam at the start, at most 1: parameters are logarithms, and a step
-        changes each by about so much. It falls along half a cosine over `max_iter`.
+        Initial learning rate of Adam, at most 1. The parameters are logarithms, and a step changes
+        each of them by about this amount. The learning rate follows a cosine schedule over
+        `max_iter` iterations.
     batch_size : int, default=1024
-        Rows per step.
+        Number of rows per step.
     max_iter : int, default=50
-        Number of passes over the rows.
+        Maximum number of iterations over the rows.
     tol : float, default=1e-4
-        Least improvement of the validation score that counts for `n_iter_no_change`.
+        Minimum improvement of the validation score that counts for `n_iter_no_change`.
     n_iter_no_change : int, default=10
-        Stop after that many passes without improvement.
+        Number of iterations without improvement after which the fit is stopped.
     validation_fraction : float or None, default=0.1
-        Fraction of the rows held out to choose the best pass and to stop early, unless `fit`
-        gets validation rows. None, and tables too small to spare a row: the training rows.
+        Fraction of the rows that are held out to choose the best iteration and for early stopping,
+        unless validation rows are passed to `fit`. If None, or if the table is too small, the
+        training rows are used instead.
     pseudo_count : float, default=1.0
-        Weight of the uniform rows added before pair tables are estimated.
+        Weight of uniform pseudo-counts for the estimation of the pairwise tables.
     missing : {"estimate", "error"}, default="estimate"
-        Rows with missing cells. Their exact probability is NP-hard; ``"estimate"`` averages
-        over drawn completions or trees, and completes training rows by draws from a Chow-Liu
-        tree.
-        ``"error"`` refuses them.
+        How to treat rows with missing cells, whose exact probability is NP-hard to compute.
+        ``"estimate"`` averages over drawn completions or trees, and completes training rows by
+        draws from a Chow-Liu tree. ``"error"`` raises an error.
     n_tree_samples : int, default=256
-        Number of trees drawn per row with missing cells. Rows with at most that many
-        completions are enumerated instead, which is exact; rows whose missing cells hardly
-        depend on each other get a sixteenth as many completions (more below 100 columns),
-        which takes less time and reaches a smaller error. The relative standard error of an
-        estimated probability falls with the square root of the number; draws are fixed at
-        fit, so that scores repeat. Completions (``sample(X=...)``) and queries are exact up to
-        4096 completions; beyond, all completions of a row are drawn from that many trees,
-        which is exact in the limit of many.
+        Number of trees that are drawn for each row with missing cells. The completions of rows with
+        at most this many completions are enumerated instead, which is exact. For rows whose missing
+        cells hardly depend on each other, a sixteenth as many completions are drawn (more with less
+        than 100 columns), which is faster and more accurate. The relative standard error of an
+        estimated probability is inversely proportional to the square root of this number. The
+        random numbers are fixed in `fit`, so that scores are reproducible. Completions
+        (``sample(X=...)``) and queries are exact for up to 4096 completions. Otherwise, all
+        completions of a row are drawn from this many trees, which is exact in the limit.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns are categorical: by dtype, none, or a mask, indices or names.
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a category that fit has not seen counts as.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     warm_start : bool, default=False
-        Continue from the parameters of the previous fit, with its states and bins.
+        Whether to continue from the parameters of the previous fit, with its states and bins.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
         Print progress.
     n_jobs : int, default=None
-        Threads; results do not depend on their number.
+        Number of threads; results do not depend on it.
 
     Attributes
     ----------
@@ -103,28 +105,28 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     weights_ : ndarray of shape (n_components,)
         Mixture weights.
     edge_weights_ : ndarray of shape (n_components, n_features_in_, n_features_in_)
-        Edge weights; only their ratios within a component matter.
+        Edge weights. Only their ratios within a component matter.
     edge_marginals_ : ndarray of shape (n_components, n_features_in_, n_features_in_)
         Probability that a pair of columns is an edge of the tree.
     node_marginals_ : list of ndarray of shape (n_components, n_states_j)
-        Per column the probabilities of its states.
+        For each column, the probabilities of its states.
     loss_curve_ : list of float
-        Mean negative log-likelihood of the training rows during each pass, in states.
+        Mean negative log-likelihood of the states of the training rows during each iteration.
     validation_scores_ : list of float
-        Mean log-likelihood of the validation rows after each pass, in states.
+        Mean log-likelihood of the states of the validation rows after each iteration.
     n_iter_ : int
-        Number of passes.
+        Number of iterations.
     bin_edges_ : tuple of ndarray or None
-        Bins of numerical columns, around a point mass the floats beside it; None where the
-        values themselves are the states.
+        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
+        columns whose values are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numbers.
+        Categories of each column in the order of their codes, None for numerical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
@@ -132,13 +134,13 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     Notes
     -----
-    Columns of integers with few distinct values are states, other numbers are cut into
-    quantile bins with uniform density inside, so scores are densities in original units.
-    A number that many rows share, such as the zero of a column of debts, is a state among the
-    bins: a point mass, whose probability scores count where other numbers have a density.
+    In columns of integers with few distinct values, every value is a state. Other numerical columns
+    are divided into quantile bins with a uniform density, so that scores are densities in the
+    original units. A value that many rows share, such as zero in a column of debts, is a further
+    state: a point mass, which enters scores with its probability instead of a density.
 
-    The learning rate is annealed over `max_iter` passes, so running all of them is the planned
-    end of a fit and no reason for a warning.
+    Since the learning rate is annealed over `max_iter` iterations, running all of them is the
+    regular end of a fit, and does not issue a warning.
 
     References
     ----------
@@ -218,16 +220,16 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     @fit_context
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Learn from some rows: one pass over them, from the current parameters on.
+        """Update the parameters by one iteration over a batch of rows.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
-            Rows. Those of the first call also decide the states and bins of the columns.
+            Rows. Those of the first call also determine the states and bins of the columns.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; None gives all the same.
+            Weights of the rows. None gives equal weights.
 
         Returns
         -------

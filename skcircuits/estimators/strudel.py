@@ -16,38 +16,39 @@ from skcircuits.trees import complete_rows
 
 
 class StrudelDensity(ValidationMixin, DiscreteDensity):
-    """Strudel: a circuit grown from a Chow-Liu tree by splitting edges.
+    """Strudel: a deterministic circuit that is grown from a Chow-Liu tree by splitting edges.
 
-    Each split replaces one product of the circuit by a copy per state of a column: the
-    product that most rows use (eFLOW), on the column that knows most about the others there
-    (vMI). The circuit stays deterministic and structured-decomposable, so its weights are
-    counts, its most probable completions are exact, and products and divergences of such
-    circuits are tractable.
+    Each split replaces one product of the circuit by one copy per state of a column. It uses the
+    product that most rows use (eFLOW), and the column with the largest mutual information with the
+    other columns on these rows (vMI). The circuit remains deterministic and
+    structured-decomposable. Its weights are therefore relative counts, its most probable
+    completions are exact, and products and divergences of such circuits are tractable.
 
     Parameters
     ----------
     n_components : int, default=1
-        Number of components. Several share one structure; their weights are learned by
+        Number of components, which share one structure. Several components are learned by
         expectation maximisation. A mixture is not deterministic.
     max_iter : int, default=500
-        Most splits.
+        Maximum number of splits.
     patience : int, default=50
-        Stop after that many splits without improvement of the validation score.
+        Number of splits without improvement of the validation score after which the fit is stopped.
     max_parameters : int, default=100_000
-        Stop when the circuit has more free parameters.
+        The fit is stopped when the circuit has more free parameters than this number.
     pseudo_count : float, default=1.0
-        Weight of the prior at each sum: uniform for the single circuit, the single circuit
-        for each component of a mixture.
+        Weight of the prior at each sum unit. The prior of a single circuit is uniform, and the
+        prior of the components of a mixture is the single circuit.
     validation_fraction : float or None, default=0.1
-        Fraction of the rows held out to choose the number of splits, unless `fit` gets
-        validation rows. None, and tables too small to spare a row: the training rows.
+        Fraction of the rows that are held out to choose the number of splits, unless validation
+        rows are passed to `fit`. If None, or if the table is too small, the training rows are used
+        instead.
     warm_start : bool, default=False
-        Continue splitting where the previous fit on the same rows ended; the best model of
-        all these fits is kept. Keeps the rows.
+        Whether to continue splitting where the previous fit to the same rows ended. The best
+        circuit of all these fits is kept. The rows are stored.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns are categorical: by dtype, none, or a mask, indices or names.
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a category that fit has not seen counts as.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
         Source of randomness.
     verbose : int, default=0
@@ -56,41 +57,41 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     Attributes
     ----------
     circuit_ : Circuit
-        In original units.
+        The density in original units.
     n_splits_ : int
         Number of splits of the circuit.
     validation_scores_ : list of float
-        Mean log probability (of states) of the validation rows: for the Chow-Liu tree, after
-        each split, then after each step of the mixture.
+        Mean log probability of the states of the validation rows: that of the Chow-Liu tree, then
+        after each split, then after each iteration of the mixture.
     n_iter_ : int
-        Number of steps taken.
+        Number of iterations.
     bin_edges_ : tuple of ndarray or None
-        Bins of numerical columns, around a point mass the floats beside it; None where the
-        values themselves are the states.
+        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
+        columns whose values are the states.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numbers.
+        Categories of each column in the order of their codes, None for numerical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
-    HiddenChowLiuDensity : Usually more likely, not deterministic.
-    ChowLiuDensity : Where it starts.
+    HiddenChowLiuDensity : Usually has a higher likelihood; not deterministic.
+    ChowLiuDensity : The initial circuit.
 
     Notes
     -----
-    Columns of integers with few distinct values are states, other numbers are cut into
-    quantile bins with uniform density inside, so scores are densities in original units.
-    A number that many rows share, such as the zero of a column of debts, is a state among the
-    bins: a point mass, whose probability scores count where other numbers have a density.
-    Integers that are no state in fit count as missing.
+    In columns of integers with few distinct values, every value is a state. Other numerical columns
+    are divided into quantile bins with a uniform density, so that scores are densities in the
+    original units. A value that many rows share, such as zero in a column of debts, is a further
+    state: a point mass, which enters scores with its probability instead of a density. Integers
+    that did not occur in `fit` are treated as missing.
 
-    Missing cells of training rows are drawn from a Chow-Liu tree while the structure grows;
-    the parameters are then learned from the rows as they are, by expectation maximisation.
+    Missing cells of training rows are drawn from a Chow-Liu tree for the growth of the structure.
+    The parameters are then learned from the incomplete rows by expectation maximisation.
 
     References
     ----------

@@ -35,103 +35,105 @@ MIN_FRACTION = 0.0025
 class WMISPNDensity(CircuitDensity):
     """Sum-product network with piecewise polynomial leaves, for mixed tables.
 
-    LearnSPN [1]_ cuts the table into independent groups of columns and similar groups of
-    rows. Within a group numbers have piecewise polynomial densities (B-splines whose order
-    and intervals a criterion chooses, or a B-spline in small groups) with exponential tails and,
-    where values repeat heavily, point masses [2]_; categories have categorical distributions.
-    Missing cells are marginalised in fit and ever after; probabilities of intervals and sets
-    are exact.
+    LearnSPN [1]_ partitions the table into independent groups of columns and clusters of similar
+    rows. Within a cluster, numerical columns have piecewise polynomial densities (B-splines whose
+    order and intervals are chosen by an information criterion, or a single B-spline in small
+    clusters), with exponential tails and with point masses at values that are repeated very often
+    [2]_. Categories have categorical distributions. Missing cells are marginalised in `fit` and in
+    queries. Probabilities of intervals and sets are exact.
 
     Parameters
     ----------
     n_bins : "bic" or int, default="bic"
-        Number of polynomial pieces. ``"bic"`` chooses it per leaf by the Bayesian
-        information criterion, together with the degree.
+        Number of polynomial pieces. ``"bic"`` chooses it, together with the degree, for each leaf
+        by the Bayesian information criterion.
     binning : {"quantile", "uniform", "mean"}, default="quantile"
-        Pieces of equal weight, of equal width, or cut at means.
+        Whether the pieces have equal weight, equal width, or are split at means.
     max_degree : int, default=6
-        Highest degree of the polynomials; 0 gives histograms.
+        Maximum degree of the polynomials; 0 gives histograms.
     alpha : "auto" or float, default=0.01
-        Probability of finding any dependence among independent columns of a group: each of
-        its pairs is tested at alpha divided by their number. In tables of some hundred rows
-        a small value overlooks dependence. ``"auto"`` takes the one of 0.01, 0.1 and 0.5
-        under which the rows left out in three folds are most likely, and 0.01 for tables of
-        more than 2000 rows; the fit takes about six times as long.
+        Level of the independence tests: the probability of finding any dependence among independent
+        columns of a group. Each pair is tested at alpha divided by the number of pairs. In tables
+        of a few hundred rows, tests with a small value overlook dependence. ``"auto"`` chooses the
+        value among 0.01, 0.1 and 0.5 that maximises the likelihood of held-out rows in three-fold
+        cross-validation (0.01 for tables of more than 2000 rows); the fit takes about six times as
+        long.
     min_samples_split : "auto", int or float, default="auto"
-        Least number of rows, or fraction of all rows, that are cut further. ``"auto"``: a
-        quarter of a percent of all rows, at least 10.
+        Minimum number of rows, or fraction of all rows, of a group that is split further.
+        ``"auto"`` is a quarter of a per cent of all rows, at least 10.
     smoothing : float, default=1.0
-        Pseudo-rows in every leaf: for categories and point masses like the rows that its group
-        was cut from and, in part, all rows; uniform for densities. Categories take a twentieth to
-        four times as many, per column, whatever makes rows left out of their leaf likeliest: few
-        where a number decides the category.
+        Number of pseudo-counts in every leaf. For categories and point masses, they are distributed
+        like the rows from which the group was split and, in part, like all rows; for densities they
+        are uniform. For each categorical column, the number is multiplied by a factor between a
+        twentieth and four that maximises the leave-one-out likelihood of the leaves; it is small if
+        a number determines the category.
     leaf : {"polynomial", "histogram", "gaussian", "multivariate"}, default="polynomial"
-        Distribution of numbers in a leaf. ``"multivariate"`` gives the columns of a leaf a
-        joint normal distribution (and cuts rows only where the information criterion gains);
-        columns with point masses keep polynomials in any case.
+        Distribution of numerical columns in a leaf. ``"multivariate"`` uses a joint normal
+        distribution of the columns of a leaf (and splits rows only if the information criterion
+        improves); columns with point masses always have polynomial densities.
     independence : {"g_test", "rdc"}, default="g_test"
         Test of independence: a G-test on categories and levels of numbers, with the degrees of
-        freedom of the levels observed (rank correlation for pairs of numbers with few rows),
-        or random features of ranks.
+        freedom of the observed levels (or rank correlation for pairs of numerical columns with few
+        rows), or a test on random features of ranks.
     point_masses : bool, default=True
-        Whether numbers that repeat heavily have a probability of their own, and so have all
-        points of the grid that a column was recorded on (integers, multiples of .005) where
-        there are at most 256, with ten rows each on average. Draws are points of that grid then.
-        With False every number has a density, as a Gaussian mixture gives it, and the two can
-        be compared and mixed.
+        Whether single numbers may have a positive probability. These are values that are repeated
+        very often, and all points of the grid on which a column was recorded (integers, multiples
+        of .005) if there are at most 256 points with at least ten rows each on average. Draws are
+        then points of that grid. If False, every number has a density, as in a Gaussian mixture, so
+        that the two can be compared and mixed.
     integer_features : "auto", None or array-like, default="auto"
-        Which numerical columns are whole by nature: those that were in fit, none, or a
-        mask, indices or names. Draws of them are whole, and queries about them mean whole
-        numbers: an interval covers what rounds to those inside.
+        Numerical columns that are integer-valued: those with only integers in `fit`, none, or a
+        mask, indices or names. Their draws are integers, and queries refer to integers: an interval
+        contains all values that round to the integers inside.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns hold categories: by dtype, none, or a mask, indices or names.
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a category that fit has not seen counts as.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
-        Source of the features of ``independence="rdc"``.
+        Controls the random features of ``independence="rdc"``.
     verbose : int, default=0
         Print progress.
 
     Attributes
     ----------
     circuit_ : Circuit
-        The density, in original units and codes of categories.
+        The density, over the original units and the codes of ``categories_``.
     point_masses_ : list of ndarray
-        Per column the numbers that have a probability of their own.
+        For each column, the numbers with a positive probability.
     alpha_ : float
         The level of the tests.
     log_likelihood_ : float
-        Mean log likelihood of the training rows, of 1000 of them where there are more.
+        Mean log likelihood of the training rows (of 1000 of them, if there are more).
     resolutions_ : ndarray of shape (n_features_in_,)
-        How finely each numerical column was recorded, 0 for categories.
+        Resolution with which each numerical column was recorded; 0 for categorical columns.
     is_integer_ : ndarray of shape (n_features_in_,)
         Mask of the columns of integers.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numbers.
+        Categories of each column in the order of their codes, None for numerical columns.
     n_iter_ : int
-        Groups that were examined.
+        Number of groups that were examined.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
-    GaussianMixtureDensity : Where numerical columns depend linearly.
+    GaussianMixtureDensity : For numerical columns with linear dependence.
 
     Notes
     -----
-    ``score_samples`` adds log densities of numbers and log masses of categories and point masses;
-    `score_components` tells them apart. A column without any observed cell is uniform on
-    [-0.5, 0.5], with tails.
+    ``score_samples`` adds log densities of numbers and log probabilities of categories and point
+    masses; `score_components` returns them separately. A column without any observed cell has a
+    uniform distribution on [-0.5, 0.5] with tails.
 
-    Where cells are missing, the structure is learned from the observed ones, then all
-    parameters by expectation maximisation.
+    If cells are missing, the structure is learned from the observed ones, and then all parameters
+    by expectation maximisation.
 
-    Ctrl-C during the fit keeps the groups found so far; numbers then have histograms where
-    they would have polynomials.
+    Ctrl-C during the fit keeps the groups that have been found so far; numerical columns then have
+    histograms instead of polynomials.
 
     References
     ----------
@@ -291,7 +293,7 @@ class WMISPNDensity(CircuitDensity):
         return SplitSettings(alpha, float(least), self.independence, is_joint)
 
     def score_components(self, X):
-        """Log density of numbers and log mass of categories, apart.
+        """Compute log densities of numbers and log probabilities of categories separately.
 
         Parameters
         ----------
@@ -301,7 +303,7 @@ class WMISPNDensity(CircuitDensity):
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            Log density of the numbers that are no point mass, given the other cells.
+            Log density of the numbers without point mass, given the other cells.
         log_mass : ndarray of shape (n_samples,)
             Log probability of the categories and of the numbers that are point masses. The two
             add up to ``score_samples(X)``.

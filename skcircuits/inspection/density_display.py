@@ -88,7 +88,7 @@ class DensityDisplay:
             Rows that set the range, and the histogram behind a single curve; draws of the
             density by default.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
         columns : str, int or list
             One or two columns.
         given : str, dict, Query or row, default=None

@@ -105,7 +105,7 @@ class SteinDiagnosisDisplay:
         X : array-like of shape (n, d), default=None
             Other samples, as numbers.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
         parts : dict, default=None
             Names of parts and the variables of each; every variable by default.
         ax : matplotlib Axes, default=None

@@ -32,74 +32,76 @@ _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gauss
 
 
 class AutomaticDensity(CircuitDensity):
-    """Density that chooses itself: Gaussian mixtures, latent trees and sum-product networks.
+    """Automatic choice and mixture of Gaussian mixtures, latent trees and sum-product networks.
 
-    Candidates of three families are fitted to a part of the rows and asked for the others:
-    Gaussian mixtures of several shapes and sizes (`GaussianMixtureDensity`), latent Chow-Liu
-    trees (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`). Weights with which
-    they answer best together are learned by stacking [1]_, drawn towards equal ones; those that
-    matter are fitted to all rows and become one mixture, whose every query is exact. Tables of
-    numbers that one Gaussian describes, and large ones, are left to Gaussian mixtures.
+    Candidates of three families are fitted to a subset of the rows and evaluated on the others:
+    Gaussian mixtures of several types and sizes (`GaussianMixtureDensity`), latent Chow-Liu trees
+    (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`). The weights that are best
+    for the candidates together are learned by stacking [1]_ and shrunk towards equal weights. The
+    candidates with relevant weights are fitted to all rows and combined into one mixture, whose
+    queries are exact. For numerical tables that are described by a single Gaussian, and for large
+    tables, only Gaussian mixtures are used.
 
-    A number that many rows share, such as the zero of a column of debts, has a probability that
-    Gaussian mixtures spread over its neighbours. In small tables with such columns they are left
-    out where log densities are compared, and the other families have point masses; elsewhere all
-    families have densities alone, and a warning names the columns.
+    Gaussian mixtures spread the probability of a value that many rows share, such as zero in a
+    column of debts, over neighbouring values. If log densities are compared, they are therefore
+    excluded on small tables with such columns, and the other families use point masses. Otherwise,
+    all families use densities only, and a warning names the columns.
 
     Parameters
     ----------
     families : "all" or list of {"gaussian_mixture", "latent_tree", "wmispn"}, default="all"
         The families to choose from.
     selection : {"log_likelihood", "cells"}, default="log_likelihood"
-        What candidates are compared by in held-out rows: their log density and how often
-        categories come with quarters of the numerical columns, or how well
-        hidden cells are predicted (squared errors and log losses, each relative to a column's
-        own mean and frequencies). With ``"cells"`` an imputer averages what the densities
-        answer, with these weights for all rows: which of them explains the observed cells of a
-        row best says little about which predicts the hidden ones. Their means are confined to
-        what a column was seen to have, and a standard deviation beyond. Candidates then include
-        mixtures of transformed columns and, on small tables, of one component per row.
+        Criterion that compares candidates on held-out rows: the log density together with the joint
+        frequencies of categories and quarters of the numerical columns, or the errors of predicted
+        hidden cells (squared errors and log losses, relative to those of the mean and the
+        frequencies of the column). With ``"cells"``, an imputer averages the predictions of the
+        densities with the same weights for all rows, because the density that explains the observed
+        cells of a row best is not necessarily the one that predicts the hidden cells best. Means
+        are restricted to the observed range of a column, extended by one standard deviation. The
+        candidates then include mixtures with transformed columns and, on small tables, mixtures
+        with one component per row.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Which columns are categorical: by dtype, none, or a mask, indices or names.
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        What a category that fit has not seen counts as.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
-        Source of the starts and of the held-out rows.
+        Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
-        Number of parallel jobs over candidates; the result is the same for any.
+        Number of parallel jobs over candidates; the result does not depend on it.
     verbose : int, default=0
         Print progress.
 
     Attributes
     ----------
     circuit_ : Circuit
-        The mixture, in original units and codes of categories.
+        The mixture, over the original units and the codes of ``categories_``.
     densities_ : list of density
-        What was fitted to all rows.
+        The densities that were fitted to all rows.
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
     log_likelihood_ : float
-        Mean log likelihood of the training rows, of 1000 of them where there are more.
+        Mean log likelihood of the training rows (of 1000 of them, if there are more).
     selection_ : list of dict
-        One row per candidate that was tried, the chosen ones first: its ``family`` and what
-        differs from the defaults of its density; its mean held-out ``loss`` with
-        ``standard_error``; its ``weight`` in the mixture, 0 where it was not chosen. With
-        ``selection="log_likelihood"`` also ``misfit``: by how much the frequency of a category
-        together with a quarter of a numerical column, in held-out rows, differs from its
-        probability at most.
+        One entry for each candidate, with the chosen ones first: its ``family`` and the parameters
+        that differ from the defaults of its density, its mean held-out ``loss`` with
+        ``standard_error``, and its ``weight`` in the mixture (0 if it was not chosen). With
+        ``selection="log_likelihood"`` also ``misfit``: the largest difference in held-out rows
+        between the joint frequency of a category and a quarter of a numerical column and its
+        probability.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numerical ones.
+        Categories of each column in the order of their codes, None for numerical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------
     GaussianMixtureDensity : Gaussian mixtures alone.
-    CircuitImputer : Completes missing cells by such a density, with ``density="auto"``.
+    CircuitImputer : Imputes missing cells by such a density.
 
     References
     ----------

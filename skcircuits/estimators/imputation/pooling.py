@@ -12,7 +12,7 @@ from skcircuits.numerics._arrays import float_array, listed
 
 @dataclass(frozen=True)
 class PooledEstimate:
-    """An estimate pooled over imputed tables, as `pool` and `pool_models` give it.
+    """An estimate that is pooled over imputed tables, as returned by `pool` and `pool_models`.
 
     Attributes
     ----------
@@ -23,11 +23,12 @@ class PooledEstimate:
     within, between : ndarray of shape (k,)
         Mean of the variances, and variance of the estimates.
     degrees_of_freedom : ndarray of shape (k,)
-        Of the t distribution of the estimate; infinite where the imputations agree.
+        Degrees of freedom of the t distribution of the estimate; infinite if the imputations agree.
     fraction_missing_information : ndarray of shape (k,)
-        Fraction of the information about each estimate that the missing values took.
+        Fraction of the information about each estimate that is missing because of the missing
+        values.
     names : tuple of str
-        Names of the estimates; empty where none are known.
+        Names of the estimates; empty if none are known.
 
     Examples
     --------
@@ -50,7 +51,7 @@ class PooledEstimate:
         return np.sqrt(self.variance)
 
     def interval(self, level=0.95):
-        """Confidence intervals.
+        """Compute confidence intervals.
 
         Parameters
         ----------
@@ -68,23 +69,23 @@ class PooledEstimate:
         return np.stack([self.estimate - half, self.estimate + half], axis=1)
 
     def p_value(self, null=0.0):
-        """Two-sided p-values of a value of the estimates.
+        """Compute two-sided p-values of a null hypothesis.
 
         Parameters
         ----------
         null : float or array-like of shape (k,), default=0.0
-            Value under the null hypothesis.
+            Value of the estimate under the null hypothesis.
 
         Returns
         -------
         ndarray of shape (k,)
-            Probabilities of an estimate at least as far away.
+            Probabilities of an estimate that is at least as far from this value.
         """
         distance = np.abs(self.estimate - null) / self.standard_error
         return 2 * stats.t.sf(distance, self.degrees_of_freedom)
 
     def summary(self, level=0.95):
-        """Show all estimates in a table.
+        """Summarise the estimates in a table.
 
         Parameters
         ----------
@@ -94,8 +95,9 @@ class PooledEstimate:
         Returns
         -------
         DataFrame
-            A row for each estimate: itself, its standard error, the ends of its interval, the
-            p-value of zero, and the fraction of missing information.
+            A row for each estimate with its value, its standard error, the ends of its confidence
+            interval, the p-value of the null hypothesis that it is zero, and the fraction of
+            missing information.
         """
         import pandas as pd
 
@@ -121,8 +123,9 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     variances : array-like of the same shape
         Their squared standard errors.
     complete_degrees_of_freedom : float, default=None
-        Degrees of freedom that the analysis of a complete table has, n - k for a linear
-        regression: t intervals are then those of Barnard and Rubin [2]_. None: large samples.
+        Degrees of freedom of the analysis of a complete table, such as n - k for a linear
+        regression. The t intervals are then those of Barnard and Rubin [2]_. None assumes large
+        samples.
     names : sequence of str, default=()
         Names of the k estimates.
 
@@ -136,7 +139,7 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     ValueError
         If there are fewer than two tables, shapes differ, or a variance is not positive.
     TypeError
-        If the names are no sequence.
+        If the names are not a sequence.
 
     References
     ----------
@@ -184,26 +187,27 @@ def pool_models(models, X, y):
     Parameters
     ----------
     models : sequence of LinearRegression or binary LogisticRegression
-        One fitted model per imputed table, without penalty.
+        One fitted model without penalty for each imputed table.
     X : sequence of array-like of shape (n, d)
-        The imputed tables that they were fitted on.
+        The imputed tables to which the models were fitted.
     y : array-like of shape (n,), or sequence of such
-        The target, common to all tables or one for each.
+        The target, which is common to all tables, or one target for each table.
 
     Returns
     -------
     PooledEstimate
-        Intercept (where fitted) and coefficients, with their names.
+        Intercept (if fitted) and coefficients, with their names.
 
     Raises
     ------
     ValueError
-        If a model is of another kind, penalised, or numbers of models and tables differ.
+        If a model has another type or is penalised, or if the numbers of models and tables differ.
 
     Notes
     -----
-    Variances are those of ordinary least squares, and of maximum likelihood (the inverse
-    Fisher information), with the degrees of freedom of Barnard and Rubin.
+    Variances are those of ordinary least squares for linear regression and of maximum likelihood
+    (the inverse Fisher information) for logistic regression, with the degrees of freedom of Barnard
+    and Rubin.
 
     Examples
     --------

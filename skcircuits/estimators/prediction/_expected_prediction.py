@@ -65,50 +65,52 @@ BLOCK_ROWS = 2**15  # incomplete ones that are answered at once
 class ExpectedPredictionMixin(
     StackedAnswersMixin, IndicatorMixin, MetaEstimatorMixin, InnerDensityMixin, BaseEstimator
 ):
-    """Fit clones of a model beside a density of the rows; take expectations of its answers.
+    """Fit clones of a model and a density of the rows; compute expectations of the predictions.
 
-    A subclass gives ``_default_estimator(y)``, ``_check_targets(y, X)`` (the target as columns
+    A subclass defines ``_default_estimator(y)``, ``_check_targets(y, X)`` (the target as columns
     (n, k) of numbers or codes, and a mask of the columns of codes), ``_answer_scale(models, y)``
-    (what an error of one is, per output), and ``_responses``, what the model can be asked, the
-    best first.
+    (the unit of errors for each output), and ``_responses`` (the methods of the model that can be
+    used, in order of preference).
 
     Parameters
     ----------
     density : "auto", density estimator or Circuit, default="auto"
-        Distribution of the rows. ``"auto"`` chooses one for the table, by at most 200,000 rows, an
-        estimator is cloned and fitted on X, a circuit is used as it is, one variable per column.
+        Distribution of the rows. ``"auto"`` chooses a density from at most 200,000 rows of the
+        table. An estimator is cloned and fitted to X. A circuit with one variable per column is
+        used as it is.
     stacking : bool, default=True
-        Whether the answers for rows with missing values are a weighted mean of the expected ones
-        and of what two Gaussian mixtures of rows and targets, and boosted trees that are grown on
-        rows with missing cells, say of the target themselves. The weights are learned from
-        training rows held out of the model [1]_, which is therefore fitted up to two times
-        more, to parts of at most 3000 rows. Only where ``density`` is ``"auto"`` or a name, and
-        the model is not frozen and predicts one target, a classifier its probabilities;
-        `explain_method` tells. ``False``: the expectation alone.
+        Whether the predictions for rows with missing values are a weighted mean of the expected
+        predictions, the predictions of two Gaussian mixtures of rows and targets, and those of
+        boosted trees that are grown on rows with missing cells. The weights are learned from
+        held-out training rows [1]_. This requires up to two further fits of the model, to subsets
+        of at most 3000 rows. Stacking is used only if ``density`` is ``"auto"`` or a name, the
+        model is not frozen, there is a single target, and a classifier has `predict_proba`; see
+        `explain_method`. ``False`` uses the expectation alone.
     method : {"auto", "exact", "draws"}, default="auto"
-        ``"auto"`` computes expectations in closed form where model and density have one (see
-        `method_`), enumerates the completions of rows that miss few categories, and draws
-        elsewhere. ``"exact"`` refuses models without closed form, ``"draws"`` always draws.
+        ``"auto"`` computes expectations in closed form if there is one for the model and the
+        density (see `method_`), enumerates the completions of rows with few missing categories, and
+        estimates the expectation from draws otherwise. With ``"exact"``, models without a closed
+        form raise an error. ``"draws"`` always uses draws.
     n_draws : int, default=2000
-        Most draws per row.
+        Maximum number of draws per row.
     n_completions : int, default=5
-        Number of completed copies of training rows with missing values, each for one clone of
-        the estimator. Missing values are drawn given the observed ones of the row and its
-        target. 0 hands the rows to the estimator as they are.
+        Number of completed copies of the training rows if these have missing values. One clone of
+        the estimator is fitted to each copy. Missing values are drawn given the observed values of
+        the row and its target. With 0, the estimator is fitted to the incomplete rows.
     add_indicator : bool, default=False
-        Give the model one more column per column with missing values in fit: 1 where the
-        value is missing. The density is learned over these columns, too. For tables whose
-        missing values tell something.
+        Whether to add an indicator column to the rows of the model for each column with missing
+        values in `fit`, which is 1 if the value is missing. The density is learned over these
+        columns, too. Use it for tables in which missingness is informative.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: strings, booleans, categories and enumerations of a dataframe
-        or object array, or a mask, indices or names.
+        Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
+        of a dataframe or object array; otherwise none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that fit has not seen counts as a missing value or is refused.
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     n_jobs : int, default=None
         Number of parallel jobs for draws; results do not depend on it.
     random_state : int, RandomState or None, default=None
-        Seed of the density and of the draws. Draws are keyed by the values of the row, so
-        that predictions do not depend on other rows.
+        Controls the randomness of the density and of the draws. The draws of a row depend only on
+        this seed and on the values of the row, so that predictions do not depend on other rows.
     verbose : int, default=0
         Verbosity of the density.
 
@@ -118,24 +120,24 @@ class ExpectedPredictionMixin(
         The fitted models, one per completed copy of the training rows; their predictions are
         averaged.
     estimator_ : estimator
-        The first of them, and the only one where the training rows were complete.
+        The first of them, which is the only one if the training rows were complete.
     density_ : density estimator or None
-        The fitted density, None where a circuit was given.
+        The fitted density, None if a circuit was given.
     circuit_ : Circuit
-        Its circuit, in original units and codes into ``categories_``.
+        The circuit of the density, over the original units and the codes of ``categories_``.
     stacking_weights_ : ndarray of shape (1,) or (n_members,)
-        Weight of the expected answers, those of the mixtures of rows and targets, and that of the
-        trees, in the mean that is then raised to a power; ``[1.0]`` without stacking.
+        Weights of the expected predictions, of the mixtures of rows and targets, and of the trees
+        in the mean that is then raised to a power; ``[1.0]`` without stacking.
     method_ : str
-        How rows with missing values are predicted, and why not in closed form.
+        How rows with missing values are predicted, with the reason if there is no closed form.
     categories_ : list of ndarray or None
-        Categories per column in the order of their codes, None for numbers.
+        Categories of each column in the order of their codes, None for numerical columns.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
     n_features_in_ : int
-        Number of columns in fit.
+        Number of columns seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns in fit, where all are strings.
+        Names of the columns seen during `fit`, if all of them are strings.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class ExpectedPredictionMixin(
         self.verbose = verbose
 
     def standard_error(self, X):
-        """Standard error of each answer, where it is an average over draws.
+        """Standard error of each prediction that is an average over draws.
 
         Parameters
         ----------
@@ -180,20 +182,22 @@ class ExpectedPredictionMixin(
         Returns
         -------
         ndarray of shape (n_samples,)
-            In units of `tol`, the largest of all outputs; 0 where the answer is exact.
+            Standard errors in units of `tol`, the largest over all outputs; 0 for exact
+            predictions.
         """
         return self._respond(X, self._responses[0]).error
 
     def explain_method(self):
-        """Tell for each answer of the model which way leads to its expectation, and why.
+        """Explain how the expectation of each output of the model is computed, and why.
 
         Returns
         -------
         dict of str to str
-            By the name of a method: ``"exact: <closed form>"``, or ``"draws: <reason>"``
-            with the reason why there is no closed form; also with which weight the expectation is
-            stacked, or why it is not. Rows that miss categories only, with few ways to complete
-            them, are exact in any case: all completions are weighed.
+            For the name of each method of the model, ``"exact: <closed form>"``, or ``"draws:
+            <reason>"`` with the reason why there is no closed form, followed by the weight of the
+            expectation in the stack, or the reason why it is not stacked. Rows in which only
+            categories are missing, with few completions, are exact in any case, by summation over
+            all completions.
         """
         check_is_fitted(self)
         ways = {method: self._way_of(method) for method in self._responses}
@@ -203,24 +207,25 @@ class ExpectedPredictionMixin(
         return ways
 
     def value_of_measuring(self, X, costs=None):
-        """Tell by how much knowing each missing value would make the answer more certain.
+        """Compute by how much measuring each missing value would reduce the uncertainty.
 
-        Sorting by it tells what to measure next: active feature acquisition.
+        The value with the largest result is the best one to measure next (active feature
+        acquisition).
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; values may be missing.
         costs : array-like of shape (n_features,), default=None
-            Cost of measuring each column; the value is given per unit of it.
+            Cost of measuring each column. The result is divided by it.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            Expected drop of the variance of the prediction (regressors, in squared standard
-            deviations of the target, summed over several targets), or of the entropy of the
-            class in nats (classifiers); 0 where a value is observed. Exact for predictions in
-            closed form under Gaussian mixtures, from 1024 draws elsewhere.
+            Expected reduction of the variance of the prediction (regressors, in squared standard
+            deviations of the target, summed over the targets), or of the entropy of the class in
+            nats (classifiers); 0 for observed values. It is exact for predictions in closed form
+            under Gaussian mixtures, and estimated from 1024 draws otherwise.
         """
         check_is_fitted(self)
         encoded = self._read_table(X)
@@ -362,12 +367,12 @@ class ExpectedPredictionMixin(
             yield self._schema.decode(rows.completed(copy.astype(np.float64)))
 
     def get_metadata_routing(self):
-        """Tell what metadata are passed on.
+        """Get the metadata routing of this estimator.
 
         Returns
         -------
         MetadataRouter
-            The weights and parameters of `fit` that the inner estimator asks for.
+            The weights and parameters of `fit` that the inner estimator requests.
         """
         mapping = MethodMapping().add(caller="fit", callee="fit")
         inner = self._default_estimator(None) if self.estimator is None else self.estimator

@@ -41,7 +41,7 @@ _MAX_SCORED_ROWS = 1000
 
 
 def fitted_html(density):
-    """Give the model in words, and a table of its columns with their types."""
+    """Describe the model in words, and by a table of its columns with their types."""
     columns = density._schema.columns
     rows = [f"<tr><td>{escape(c.text_name)}</td><td>{escape(_type(c))}</td></tr>" for c in columns]
     if len(rows) > MAX_COLUMNS:
@@ -97,26 +97,26 @@ class BaseDensity(
 ):
     """Base class of densities on mixed tables with missing values.
 
-    A subclass defines its parameters with ``_parameter_constraints`` and these hooks, which
-    speak float arrays (numbers and codes of categories, NaN where missing):
+    A subclass defines its parameters, ``_parameter_constraints`` and the following hooks, whose
+    arguments are float arrays (numbers and codes of categories, NaN for missing cells):
 
     ``_fit_rows(rows, generator)``
-        Learn from `TrainingRows`, with validation rows where the density uses them.
+        Learn from `TrainingRows`, which include validation rows if the density uses them.
     ``_log_density(X)``
-        Log density of rows, shape (n,), missing cells marginalised.
+        Log density of rows, shape (n,), with missing cells marginalised.
     ``_draw(n_samples, X, generator)``
-        Draws of shape (n_samples, d) where X is None, else completions of its rows, of shape
+        Draws of shape (n_samples, d) if X is None, otherwise completions of its rows, of shape
         (n_samples, n, d).
     ``_log_evidence(boxes, observed)``
-        Log probability of each box and the cells observed with it, shape (n_boxes,); see
+        Log probability of each box together with the observed cells, shape (n_boxes,); see
         `skcircuits.tabular.Boxes`.
     ``_restricted(boxes, observed)``
         The model restricted to each box, a `RestrictedCircuit`.
     ``_n_parameters()``
         Number of free parameters.
     ``_target()``
-        The fitted model over encoded rows: what Stein methods ask, with
-        ``log_prob_unnormalized`` and ``cardinalities``.
+        The fitted model over encoded rows for Stein methods, with ``log_prob_unnormalized`` and
+        ``cardinalities``.
     """
 
     _is_draw = False
@@ -140,9 +140,9 @@ class BaseDensity(
         X : dataframe or array-like of shape (n_samples, n_features)
             Training rows; cells may be missing.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; None gives all the same.
+            Weights of the rows. None gives equal weights.
 
         Returns
         -------
@@ -211,27 +211,27 @@ class BaseDensity(
         return make_generator(getattr(self, "random_state", None))
 
     def score_samples(self, X):
-        """Log density of each row.
+        """Compute the log density of each row.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
-            Rows; missing cells are marginalised, so that a row without any observed cell has
-            log density 0.
+            Rows. Missing cells are marginalised, so that a row without any observed cell has log
+            density 0.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Log density; ``-inf`` where the row is impossible.
+            Log density; ``-inf`` if the row is impossible.
 
         Notes
         -----
-        A category that fit has not seen is no missing cell: with ``handle_unknown="missing"`` it
-        tells nothing about the other cells, and has itself the probability that the next row
-        brings a new category of its column, (s + 1/2) / (n + 1) where s of the n observed cells
-        were the only ones of their category (Good, 1953, "The Population Frequencies of Species
-        and the Estimation of Population Parameters"). Known categories keep their probabilities
-        given that they are known.
+        With ``handle_unknown="missing"``, a category that did not occur in `fit` is ignored for the
+        other cells of its row, but its own probability enters the score. It is the probability that
+        the next row contains a new category of its column, (s + 1/2) / (n + 1), where s of the n
+        observed cells were the only ones with their category (Good, 1953, "The Population
+        Frequencies of Species and the Estimation of Population Parameters"). The probabilities of
+        known categories are conditional on the category being known.
         """
         log_density = self._log_density(self._read_table(X))
         if self.is_categorical_.any():
@@ -241,50 +241,51 @@ class BaseDensity(
         return log_density
 
     def score(self, X, y=None):
-        """Mean log density of the rows.
+        """Compute the mean log density of the rows.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; missing cells are marginalised.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         float
-            The mean, not the sum, so that it does not grow with the number of rows.
+            The mean and not the sum, so that it does not grow with the number of rows.
         """
         return float(self.score_samples(X).mean())
 
     def log_prob_unnormalized(self, X):
-        """Log density of each row, as Stein methods ask it of a target.
+        """Compute the log density of each row, for Stein methods.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows of numbers, labels as codes into ``categories_``. A number that is no state
-            of its column is impossible here, while `score_samples` takes it for missing.
+            Encoded rows, with categories given by their codes in ``categories_``. A number that is
+            not a state of its column has probability zero here, whereas `score_samples` treats it
+            as missing.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Log density; ``-inf`` where the row is impossible.
+            Log density; ``-inf`` if the row is impossible.
         """
         check_is_fitted(self)
         return self._target().log_prob_unnormalized(float_array(X, "X"))
 
     @property
     def cardinalities(self):
-        """Number of states of each column, shape (n_features,), as of a target.
+        """Number of states of each column, shape (n_features,), for Stein methods.
 
-        Stein methods move a column through the states 0, 1, ... k - 1.
+        Stein methods change the states of a column within 0, 1, ..., k - 1.
 
         Raises
         ------
         CircuitPropertyError
-            If a column has no such states. It is an AttributeError too: a density of numbers
-            does not have this attribute.
+            If a column has no such states. It is also an AttributeError, because a density of
+            numerical columns does not have this attribute.
         """
         check_is_fitted(self)
         try:
@@ -293,7 +294,7 @@ class BaseDensity(
             raise _NoStatesError(str(error)) from error
 
     def bic(self, X):
-        """Bayesian information criterion on given rows; lower is better.
+        """Compute the Bayesian information criterion on given rows; lower is better.
 
         Parameters
         ----------
@@ -309,7 +310,7 @@ class BaseDensity(
         return float(-2 * log_density.sum() + self._n_parameters() * np.log(len(log_density)))
 
     def aic(self, X):
-        """Akaike information criterion on given rows; lower is better.
+        """Compute the Akaike information criterion on given rows; lower is better.
 
         Parameters
         ----------
@@ -355,12 +356,12 @@ def _is_over_numbers(density):
 class CircuitDensity(BaseDensity):
     """Base class of densities whose ``_fit_rows`` sets ``circuit_``.
 
-    The circuit speaks original units, labels as codes into ``categories_[j]``.
+    The circuit is over original units, with categories given by their codes in ``categories_[j]``.
     """
 
     @available_if(_is_over_numbers)
     def grad_log_prob(self, X):
-        """Gradient of the log density, as Stein methods ask it of a continuous target.
+        """Compute the gradient of the log density, for Stein methods of continuous targets.
 
         Parameters
         ----------
@@ -370,12 +371,12 @@ class CircuitDensity(BaseDensity):
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            Derivatives by the observed cells, NaN where a cell is missing.
+            Derivatives with respect to the observed cells, NaN for missing cells.
 
         Raises
         ------
         CircuitPropertyError
-            If a column has another density than mixtures of Gaussians.
+            If the density of a column is not a mixture of Gaussians.
         """
         return self.circuit_.grad_log_prob(X)
 
@@ -459,7 +460,7 @@ def _log_unseen_mass(rows, cardinalities):
 
 
 def check_observed(X, sample_weight=None):
-    """Refuse encoded rows (n, d) of which none of positive weight has an observed cell."""
+    """Raise an error if no encoded row (n, d) of positive weight has an observed cell."""
     observed = ~np.isnan(X)
     if not (observed if sample_weight is None else observed[sample_weight > 0]).any():
         what = "X" if sample_weight is None else "rows of positive weight"

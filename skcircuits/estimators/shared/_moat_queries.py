@@ -15,7 +15,7 @@ _METHODS = {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"
 
 
 class TreeQueriesMixin:
-    """Trees, conditional marginals and circuits of a density with a ``mixture_``."""
+    """Draw trees, conditional marginals and circuits of a density with a ``mixture_``."""
 
     def _point_masses(self, column):
         points = self._states.discretizer.points[column]
@@ -45,7 +45,7 @@ class TreeQueriesMixin:
     def conditional_marginals(
         self, X, method="auto", n_samples=1000, random_state=None, return_errors=False
     ):
-        """Distribution of every column given the observed cells of each row.
+        """Compute the distribution of every column given the observed cells of each row.
 
         Parameters
         ----------
@@ -53,29 +53,30 @@ class TreeQueriesMixin:
             Rows with missing cells.
         method : {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
                 default="auto"
-            How the marginals are found. ``"auto"``: exactly where a row has at most 4096
-            completions; where enough else is observed by weighted completions, drawn from what a
-            mean field believes of each cell; else collapsed. The others for all rows: weighted
-            averages of the exact answers of drawn trees (collapsed) or of the distributions met
-            while drawing a row from each of them (importance), Markov chains that alternate
-            between tree and row (blocked Gibbs) or move one cell at a time (Gibbs), or exact
-            enumeration for few missing cells.
+            Method to compute the marginals. ``"auto"`` enumerates the completions of rows with at
+            most 4096 completions. For other rows, it uses weighted completions that are drawn from
+            a mean field if enough cells are observed, and ``"collapsed"`` otherwise. The other
+            methods are used for all rows. ``"collapsed"`` is a weighted average of the exact
+            marginals of drawn trees, and ``"importance"`` of the conditional distributions that
+            occur when a row is drawn from each tree. ``"blocked_gibbs"`` uses Markov chains that
+            alternate between tree and row, and ``"gibbs"`` chains that draw one cell at a time.
+            ``"exact"`` enumerates all completions, for few missing cells.
         n_samples : int, default=1000
             Number of draws; ignored by ``"exact"``.
         random_state : int, RandomState or None, default=None
             Source of randomness.
         return_errors : bool, default=False
-            Also return standard errors and effective sample sizes.
+            Whether to also return standard errors and effective sample sizes.
 
         Returns
         -------
         marginals : list of ndarray of shape (n_rows, n_states_j)
-            Per column the probabilities of its states; 0 and 1 where observed.
+            For each column, the probabilities of its states; 0 and 1 for observed cells.
         standard_errors : list of ndarray of shape (n_rows, n_states_j)
-            Their standard errors, with ``return_errors=True``; infinite where a single draw
-            counts.
+            Standard errors of the marginals, with ``return_errors=True``; infinite if a single draw
+            has all of the weight.
         effective_sample_sizes : ndarray of shape (n_rows,)
-            Independent draws that would estimate equally well, with ``return_errors=True``.
+            Number of independent draws with the same accuracy, with ``return_errors=True``.
         """
         if not isinstance(method, str) or method not in _METHODS:
             raise ValueError(must("method", f"be one of {sorted(_METHODS)}", method=method))
@@ -90,20 +91,20 @@ class TreeQueriesMixin:
         return marginals, errors, answer.effective_sample_size
 
     def to_circuit(self, n_trees=256, random_state=None):
-        """Write a mixture of drawn trees as a circuit, for queries that need one.
+        """Approximate the density by a mixture of drawn trees, as a circuit.
 
         Parameters
         ----------
         n_trees : int, default=256
-            Number of trees, drawn from their prior. A circuit of few trees fits less well
-            than the mixture of all of them: compare their scores.
+            Number of trees, which are drawn from their prior. A circuit of few trees fits less well
+            than the mixture of all trees, so compare their scores.
         random_state : int, RandomState or None, default=None
             Source of randomness.
 
         Returns
         -------
         Circuit
-            Over the columns in original units.
+            A circuit over the columns in original units.
         """
         check_is_fitted(self)
         require_count(1, n_trees=n_trees)
@@ -116,25 +117,26 @@ class TreeQueriesMixin:
         Parameters
         ----------
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition or conditions, as in `probability`: rows to complete among them.
+            One or several conditions, as in `probability`, including rows to complete.
         n_starts : int, default=16
-            Where a row has more than 131072 completions, to find the most probable one is
-            NP-hard. Then so many completions are drawn and each is changed one cell at a time
-            until no change makes it more probable; the best one is given and a
-            ``UserWarning`` says for how many rows it may not be the most probable one.
+            Number of starts of a local search, which is used for rows with more than 131072
+            completions, because finding the most probable completion is NP-hard. It draws this
+            number of completions and changes each of them one cell at a time until no change
+            increases its probability. The best one is returned, and a ``UserWarning`` reports the
+            number of rows for which it may not be the most probable one.
         random_state : int, RandomState or None, default=None
-            Source of randomness of the search.
+            Controls the randomness of the search.
 
         Returns
         -------
         ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
-            The row of highest density under each condition; of bins of numerical columns the
-            middles of what the condition leaves of them.
+            The row of highest density under each condition. For bins of numerical columns, it holds
+            the midpoint of the part of the bin that satisfies the condition.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
         """
         require_count(1, n_starts=n_starts)
         weighed = self._ask(given)
@@ -188,7 +190,7 @@ class RestrictedTrees:
         return {j: masses[j] for j in self.cardinalities}
 
     def sample(self, counts, rng):
-        """Draw counts (n_boxes,) rows, one box after the other."""
+        """Draw counts (n_boxes,) rows for each box, in the order of the boxes."""
         drawn = []
         for box, count in enumerate(counts.tolist()):
             if count == 0:

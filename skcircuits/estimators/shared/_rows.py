@@ -83,9 +83,9 @@ class ValidationMixin:
         X : dataframe or array-like of shape (n_samples, n_features)
             Training rows; cells may be missing.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; None gives all the same.
+            Weights of the rows. None gives equal weights.
         X_val : dataframe or array-like of shape (n_validation, n_features), default=None
             Validation rows; None holds out a `validation_fraction` of X.
 

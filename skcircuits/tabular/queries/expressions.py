@@ -14,7 +14,7 @@ from skcircuits.exceptions import must
 
 
 class Query:
-    """A condition on the rows of a table; join them by ``&``, ``|`` and ``~``."""
+    """A condition on the rows of a table; conditions are combined by ``&``, ``|`` and ``~``."""
 
     def __and__(self, other: Any) -> Query:
         return Conjunction((self, as_query(other)))
@@ -117,7 +117,7 @@ Term = ColumnName | Absolute | Count
 class Expression:
     """A weighted sum of columns, absolute values and counts, plus a constant.
 
-    Comparing it gives a :class:`Query`; made by `col` and `count`.
+    A comparison of expressions is a :class:`Query`. Expressions are made by `col` and `count`.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -207,14 +207,14 @@ class Expression:
         return bool(as_query(self))
 
     def between(self, lower: Any, upper: Any, closed: str = "both") -> Query:
-        """Query that the value lies in an interval.
+        """Make the query that the value lies in an interval.
 
         Parameters
         ----------
         lower, upper : number, category or date
-            Bounds; None leaves a side open.
+            Bounds; None means no bound.
         closed : {"both", "left", "right", "neither"}, default="both"
-            Which ends belong to the interval.
+            Ends that belong to the interval.
 
         Returns
         -------
@@ -230,7 +230,7 @@ class Expression:
         return Conjunction(tuple(part for part, bound in given if bound is not None))
 
     def isin(self, values: Collection[Any]) -> Query:
-        """Query that the value is one of some constants.
+        """Make the query that the value is one of some constants.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class Expression:
         return Membership(self, tuple(values))
 
     def is_missing(self) -> Query:
-        """Query that the cell is missing.
+        """Make the query that the cell is missing.
 
         Returns
         -------
@@ -262,7 +262,7 @@ class Expression:
 
 
 def col(name: str | int) -> Expression:
-    """Name a column, to ask about it.
+    """Refer to a column in a query.
 
     Parameters
     ----------
@@ -272,10 +272,10 @@ def col(name: str | int) -> Expression:
     Returns
     -------
     Expression
-        Compare it (``<``, ``<=``, ``>``, ``>=``, ``==``, ``!=``, ``between``, ``isin``,
-        ``is_missing``), compute with it (``+``, ``-``, multiples, ``abs``), and join comparisons
-        by ``&``, ``|`` and ``~``. Densities answer what comes out: see
-        :meth:`skcircuits.GaussianMixtureDensity.probability`.
+        The column as an expression. It supports comparisons (``<``, ``<=``, ``>``, ``>=``, ``==``,
+        ``!=``, ``between``, ``isin``, ``is_missing``) and arithmetic (``+``, ``-``, multiples,
+        ``abs``). Comparisons are combined by ``&``, ``|`` and ``~``. The results are queries of
+        densities; see :meth:`skcircuits.GaussianMixtureDensity.probability`.
 
     Examples
     --------
@@ -293,17 +293,17 @@ def col(name: str | int) -> Expression:
 
 
 def count(*queries: Any) -> Expression:
-    """Count how many of some queries hold.
+    """Count how many of several queries hold.
 
     Parameters
     ----------
     *queries : Query or Expression
-        Queries about one column each; a column of truth values stands for itself.
+        Queries about one column each. A column of truth values is a query itself.
 
     Returns
     -------
     Expression
-        Compare it with a number.
+        The count, to be compared with a number.
 
     Examples
     --------

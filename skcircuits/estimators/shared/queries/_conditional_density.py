@@ -16,16 +16,16 @@ from skcircuits.tabular.queries._conditions import read_conditions
 
 
 class ConditionalDensity(QueriesMixin):
-    """What `marginal` gives: the density of some columns under a condition.
+    """Density of some columns under a condition, as returned by `marginal`.
 
     Parameters
     ----------
     parent : density
         A fitted density.
     weighed : Weighed
-        Its condition, a single one.
+        A single condition.
     columns : ndarray of int
-        Columns of the parent's table that are left.
+        Columns of the table of the parent that are kept.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class ConditionalDensity(QueriesMixin):
         self.feature_names_in_ = np.array(self._schema.names, dtype=object)
 
     def score_samples(self, X):
-        """Log density of each row of these columns.
+        """Compute the log density of each row of these columns.
 
         Parameters
         ----------
@@ -55,7 +55,7 @@ class ConditionalDensity(QueriesMixin):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Log density; ``-inf`` where the condition excludes the row.
+            Log density; ``-inf`` if the condition excludes the row.
         """
         conditions = self._to_parent(self._encoded_conditions(X))
         boxes = conditions.boxes
@@ -63,14 +63,14 @@ class ConditionalDensity(QueriesMixin):
         return log_totals(boxes, log_mass) - self._log_base
 
     def score(self, X, y=None):
-        """Mean log density of the rows.
+        """Compute the mean log density of the rows.
 
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; missing cells are marginalised.
         y : Ignored
-            Present by convention.
+            Not used, present for API consistency by convention.
 
         Returns
         -------

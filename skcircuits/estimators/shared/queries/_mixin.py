@@ -30,57 +30,58 @@ from skcircuits.tabular import compile_queries
 
 
 class QueriesMixin(ModelUnderConditions):
-    """Answer queries given conditions of all forms."""
+    """Answer queries given conditions in all supported forms."""
 
     _is_conditional = False
 
     def probability(
         self, query, given=None, method="exact", *, n_samples=100_000, random_state=None, tol=0.01
     ):
-        """Probability that a row satisfies a query.
+        """Compute the probability that a row satisfies a query.
 
         Parameters
         ----------
         query : str, dict or Query
-            Text such as ``"30 <= age < 40 and not job in ('nurse', 'cook')"``; a dict from
-            columns to a number, an interval ``(lower, upper)`` (closed, None is unbounded) or a
-            set of numbers, to a category or a set of categories; or an object made by
-            :func:`skcircuits.col`. In a column whose numbers were all integers in fit, an
-            integer stands for what rounds to it, and an interval for what rounds to the
-            integers inside; in a constant column, numbers near the constant count as it.
-            Columns have their index as name (in texts ``x0``, ``x1``, ...) where the density was
-            fitted on an array. The grammar is in the user guide.
+            A text such as ``"30 <= age < 40 and not job in ('nurse', 'cook')"``, a dict, or an
+            object that is made by :func:`skcircuits.col`. A dict maps columns to a number, a closed
+            interval ``(lower, upper)`` (None is unbounded), a set of numbers, a category or a set
+            of categories. In a column that held only integers in `fit`, an integer stands for all
+            values that round to it, and an interval for all values that round to the integers
+            inside. In a constant column, numbers close to the constant count as equal to it. If the
+            density was fitted to an array, columns are named by their index (``x0``, ``x1``, ... in
+            texts). The grammar is described in the user guide.
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition. One: any form of a query (a single number of a continuous column is an
-            observed value there), or a row of cells, those that are missing free and the others
-            observed: they count by their density, those of integer columns too. Several: a
-            dataframe of rows, whose cells may also be intervals or sets, or with two levels of
-            column names bounds (``("age", "lower")``, ``("age", "upper")``); or a list.
+            One or several conditions. A single condition is any form of a query (in which a single
+            number of a continuous column is an observed value), or a row of cells. Missing cells of
+            a row are unconstrained, and the other cells are observed values that enter through
+            their density, also in integer columns. Several conditions are given by a list, or by a
+            dataframe of rows, whose cells may also be intervals or sets, or bounds with two levels
+            of column names (``("age", "lower")``, ``("age", "upper")``).
         method : {"exact", "bounds", "estimate"}, default="exact"
-            For queries without an exact answer, such as linear comparisons of many columns:
-            "bounds" gives certified ones, refined until they differ by `tol`, under one
-            condition; "estimate" averages over draws under the condition.
+            For queries without an exact answer, such as linear comparisons of many columns,
+            "bounds" gives certified bounds under one condition, which are refined until they differ
+            by `tol`, and "estimate" averages over draws under the condition.
         n_samples : int, default=100_000
             Number of draws of an estimate.
         random_state : int, RandomState or None, default=None
             Source of randomness of an estimate.
         tol : float, default=0.01
-            By how much bounds may differ.
+            Maximum difference of the bounds.
 
         Returns
         -------
         float, or ndarray of shape (n_conditions,)
-            The probability, under each of several conditions. A pair of probability and
-            standard error with ``method="estimate"``, of lower and upper bound with
-            ``method="bounds"``.
+            The probability, or the probability under each of several conditions. With
+            ``method="estimate"`` a pair of the probability and its standard error, and with
+            ``method="bounds"`` a pair of the lower and the upper bound.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
         ValueError
-            If the query is malformed, names an unknown column or category, or falls into too
-            many boxes.
+            If the query is malformed, names an unknown column or category, or is decomposed into
+            too many boxes.
         CircuitPropertyError
             If the model has no exact answer to the query.
         """
@@ -93,24 +94,24 @@ class QueriesMixin(ModelUnderConditions):
         return float(answer[0]) if answer.ndim == 1 else answer[:, 0]
 
     def probabilities(self, queries, given=None):
-        """Probabilities that a row satisfies each of several queries.
+        """Compute the probability of each of several queries.
 
         Parameters
         ----------
         queries : sequence of str, dict or Query
             Queries as in `probability`.
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition or conditions for all of them, as in `probability`.
+            One or several conditions for all queries, as in `probability`.
 
         Returns
         -------
         ndarray of shape (n_queries,), or (n_conditions, n_queries)
-            The probabilities, under each of several conditions.
+            The probabilities of the queries under each condition.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
         """
         self._require_fitted()
         is_scalar = getattr(queries, "ndim", 1) == 0  # arrays of one number iterate over nothing
@@ -141,27 +142,27 @@ class QueriesMixin(ModelUnderConditions):
         return answer[0] if conditions.is_single else answer
 
     def expectation(self, given=None, columns=None):
-        """Expected values of columns.
+        """Compute expected values of columns.
 
         Parameters
         ----------
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition or conditions, as in `probability`.
+            One or several conditions, as in `probability`.
         columns : column or list of columns, default=None
-            Which columns, by name or index; None takes all numerical ones. A column whose
-            categories are no numbers gives the probability of each category, in columns named
-            like ``job_cook``.
+            Columns by name or index; None selects all numerical columns. For a column whose
+            categories are not numbers, the result contains the probability of each category, in
+            columns with names such as ``job_cook``.
 
         Returns
         -------
         ndarray of shape (n_values,) or (n_conditions, n_values), or dataframe
-            Expected values; a dataframe with a row per condition where the density was fitted
-            on one.
+            Expected values. The result is a dataframe with a row per condition if the density was
+            fitted to a dataframe.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
 
         Examples
         --------
@@ -178,24 +179,25 @@ class QueriesMixin(ModelUnderConditions):
         return self._labelled(values, wanted.names, weighed.conditions)
 
     def covariance(self, given=None, columns=None):
-        """Covariances of columns.
+        """Compute covariances of columns.
 
         Parameters
         ----------
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition or conditions, as in `probability`.
+            One or several conditions, as in `probability`.
         columns : column or list of columns, default=None
-            Which columns, as in `expectation`.
+            Columns, as in `expectation`.
 
         Returns
         -------
         ndarray of shape (n_values, n_values) or (n_conditions, n_values, n_values), or dataframe
-            Covariances; a dataframe under one condition where the density was fitted on one.
+            Covariances. The result under a single condition is a dataframe if the density was
+            fitted to a dataframe.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
         """
         weighed = self._ask(given)
         wanted = self._features(columns)
@@ -212,28 +214,28 @@ class QueriesMixin(ModelUnderConditions):
         return in_frame(dict(zip(wanted.names, values[0])), self._schema, index=wanted.names)
 
     def quantile(self, q, column, given=None):
-        """Quantiles of a column.
+        """Compute quantiles of a column.
 
         Parameters
         ----------
         q : float or array-like of shape (n_levels,)
             Levels between 0 and 1.
         column : str or int
-            A numerical column, or one of ordered categories.
+            A numerical column, or a column of ordered categories.
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition or conditions, as in `probability`.
+            One or several conditions, as in `probability`.
 
         Returns
         -------
         float or category, ndarray of shape (n_levels,), (n_conditions,) or \
                 (n_conditions, n_levels)
-            The smallest values that leave a fraction q of the rows at most there; integers in
-            integer columns.
+            The smallest values at which the distribution function reaches q; integers in integer
+            columns.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
         """
         levels = np.atleast_1d(float_array(q, "q"))
         if levels.ndim != 1 or len(levels) == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
@@ -244,30 +246,31 @@ class QueriesMixin(ModelUnderConditions):
         return values[0] if weighed.conditions.is_single else values
 
     def interval(self, level, column, given=None, kind="central"):
-        """Interval that holds a fraction of a column's values.
+        """Compute an interval that contains a given fraction of the values of a column.
 
         Parameters
         ----------
         level : float
-            The fraction, between 0 and 1.
+            Probability of the interval, between 0 and 1.
         column : str or int
             A numerical column.
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition or conditions, as in `probability`.
+            One or several conditions, as in `probability`.
         kind : {"central", "highest_density"}, default="central"
-            Equal probabilities on both sides, or the shortest interval, which is where the
-            density is highest (of two peaks apart, it spans both or holds one).
+            The central interval leaves equal probabilities on both sides. The highest-density
+            interval is the shortest one (for two separate peaks, it spans both or contains one of
+            them).
 
         Returns
         -------
         ndarray of shape (2,) or (n_conditions, 2), or dataframe
-            Lower and upper ends; for conditions in a dataframe one with the columns ``lower``
-            and ``upper``.
+            Lower and upper ends. For conditions in a dataframe, the result is a dataframe with the
+            columns ``lower`` and ``upper``.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
         """
         check_scalar(level, "level", Real, min_val=0.0, max_val=1.0, include_boundaries="neither")
         _require_choice("kind", kind, "central", "highest_density")
@@ -283,24 +286,24 @@ class QueriesMixin(ModelUnderConditions):
         return ends[0] if weighed.conditions.is_single else ends
 
     def marginal(self, columns=None, given=None):
-        """Density of some columns, the others summed or integrated out.
+        """Get the density of some columns, with the others summed or integrated out.
 
         Parameters
         ----------
         columns : column or list of columns, default=None
-            Which columns, by name or index; None keeps all.
+            Columns by name or index; None keeps all.
         given : str, dict, Query or row, default=None
-            One condition, as in `probability`.
+            A single condition, as in `probability`.
 
         Returns
         -------
         ConditionalDensity
-            With the methods of densities: ``score_samples``, ``sample`` and all queries.
+            An object with the methods of densities: ``score_samples``, ``sample`` and all queries.
 
         Raises
         ------
         ZeroProbabilityError
-            If the condition is impossible.
+            If the condition has probability zero.
         """
         weighed = self._ask(given)
         if not weighed.conditions.is_single:
@@ -312,25 +315,26 @@ class QueriesMixin(ModelUnderConditions):
         return self._make_conditional(weighed, chosen)
 
     def mpe(self, given=None):
-        """Most probable rows.
+        """Find the most probable rows.
 
         Parameters
         ----------
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition or conditions, as in `probability`.
+            One or several conditions, as in `probability`.
 
         Returns
         -------
         ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
-            The most probable row under each condition; integers in integer columns. Exact for
-            deterministic circuits, else by max-product: the best row of the most probable
-            choice of components. Of a `marginal` exact where its columns are categories or few
-            integers, up to 2^20 joint states, else by max-product.
+            The most probable row under each condition; integers in integer columns. It is exact for
+            deterministic circuits. For other circuits it is computed by max-product: the best row
+            for the most probable choice of components. For a `marginal`, it is exact if the columns
+            are categories or few integers, up to 2^20 joint states, and computed by max-product
+            otherwise.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
         """
         weighed = self._ask(given)
         return self._most_probable(weighed)
@@ -338,18 +342,19 @@ class QueriesMixin(ModelUnderConditions):
     def mutual_information(
         self, columns, others, given=None, method="exact", *, n_samples=10_000, random_state=None
     ):
-        """Mutual information of two groups of columns, in nats.
+        """Compute the mutual information of two groups of columns, in nats.
 
         Parameters
         ----------
         columns, others : column or list of columns
             Disjoint groups of columns.
         given : str, dict, Query or row, default=None
-            One condition, as in `probability`.
+            A single condition, as in `probability`.
         method : {"exact", "estimate"}, default="exact"
-            "exact" sums over all joint states of categories and of integers that the model knows
-            one by one, and has a closed form for continuous columns of a single Gaussian;
-            "estimate" averages the log ratio of densities over draws, for all others.
+            "exact" sums over all joint states of categories and of integers that have separate
+            probabilities in the model, and uses a closed form for continuous columns of a single
+            Gaussian. "estimate" averages the log ratio of densities over draws, for all other
+            columns.
         n_samples : int, default=10_000
             Number of draws of an estimate.
         random_state : int, RandomState or None, default=None
@@ -358,15 +363,15 @@ class QueriesMixin(ModelUnderConditions):
         Returns
         -------
         float
-            The mutual information. A pair of it and its standard error with
+            The mutual information, or a pair of an estimate and its standard error with
             ``method="estimate"``.
 
         Raises
         ------
         CircuitPropertyError
-            If it has no exact answer, or there are too many joint states.
+            If there is no exact answer, or if there are too many joint states.
         ZeroProbabilityError
-            If the condition is impossible.
+            If the condition has probability zero.
 
         Examples
         --------
@@ -404,7 +409,7 @@ class QueriesMixin(ModelUnderConditions):
         return mutual_information(weighed, groups, cardinalities, self._log_evidence)
 
     def sample(self, n_samples=1, random_state=None, X=None, given=None):
-        """Draw rows, also under conditions, or complete given rows.
+        """Draw rows, rows under conditions, or completions of given rows.
 
         Parameters
         ----------
@@ -413,24 +418,25 @@ class QueriesMixin(ModelUnderConditions):
         random_state : int, RandomState or None, default=None
             Source of randomness.
         X : dataframe or array-like of shape (n, n_features), default=None
-            Rows to complete: their missing cells are drawn given the observed ones.
+            Rows to complete. Their missing cells are drawn given the observed ones.
         given : str, dict, Query, row, dataframe or list, default=None
-            Condition or conditions, as in `probability`. Draws are exact whatever the
-            probability of the condition: a box is drawn, then a row inside; none is rejected.
+            One or several conditions, as in `probability`. Draws are exact for any probability of
+            the condition and need no rejection: a box is drawn first, and then a row inside it.
 
         Returns
         -------
         ndarray or dataframe of shape (n_samples, n_features), or \
                 ndarray of shape (n_samples, n, n_features)
-            Draws: a dataframe with the fitted columns and dtypes when fitted on one (floats
-            where draws leave the range of an integer dtype). With `X`: its completions, one
-            set of rows per draw; with several conditions likewise. Draws of a column whose
-            numbers were all integers in fit are rounded, as queries about it are understood.
+            Draws, as a dataframe with the fitted columns and dtypes if the density was fitted to a
+            dataframe (floats if draws leave the range of an integer dtype). With `X` or with
+            several conditions, the first axis is over the draws and the second over the rows or
+            conditions. Draws of columns that held only integers in `fit` are rounded, in the same
+            way as in queries.
 
         Raises
         ------
         ZeroProbabilityError
-            If a condition is impossible.
+            If a condition has probability zero.
         """
         self._require_fitted()
         require_count(1, n_samples=n_samples)

@@ -85,7 +85,7 @@ class BoxesWithTotals:
         return self._gathered(rows), self._gathered(heights)
 
     def sample(self, counts, rng):
-        """Draw counts (n_boxes,) rows, one box after the other."""
+        """Draw counts (n_boxes,) rows for each box, in the order of the boxes."""
         box_of = np.repeat(np.arange(self._n), counts)
         drawn = None
         for boxes, part in self._parts:
