@@ -193,7 +193,7 @@ def multiply(p: Circuit, q: Circuit) -> Circuit:
     Parameters
     ----------
     p, q : Circuit
-        Smooth, decomposable circuits over the same variables that decompose them alike.
+        Smooth, decomposable and compatible circuits over the same variables.
 
     Returns
     -------
@@ -205,14 +205,14 @@ def multiply(p: Circuit, q: Circuit) -> Circuit:
     Raises
     ------
     IncompatibleCircuitsError
-        If the circuits decompose a scope differently; both partitions are named.
+        If the circuits decompose a scope differently. The message names both partitions.
     CircuitPropertyError
-        If two input units that meet have no product within their families, or a state of
-        their product has a mass that no float can hold.
+        If two input units to be multiplied have no product within their families, or if the mass of
+        a state of their product exceeds the range of floating-point numbers.
 
     Notes
     -----
-    Terms of a sum that weigh less than e^-10000 of the largest one are left out.
+    Terms of a sum with a weight below e^-10000 times the largest weight are omitted.
 
     Examples
     --------
@@ -235,25 +235,25 @@ def divide(p: Circuit, q: Circuit) -> Circuit:
     p : Circuit
         Smooth and decomposable.
     q : Circuit
-        Deterministic, over the same variables, compatible with p. Its Gaussian units must
-        be wider than those of p they meet.
+        A deterministic circuit over the same variables that is compatible with p. Its Gaussian
+        units must be wider than the corresponding units of p.
 
     Returns
     -------
     Circuit
-        The function p(x) / q(x), and 0 where q(x) is: smooth, decomposable, compatible with
-        p and q, and deterministic if p is. It is not normalised.
+        The function p(x) / q(x), which is 0 where q(x) is 0. It is smooth, decomposable, compatible
+        with p and q, and deterministic if p is. It is not normalised.
 
     Raises
     ------
     IncompatibleCircuitsError
-        If the circuits decompose a scope differently; both partitions are named.
+        If the circuits decompose a scope differently. The message names both partitions.
     CircuitPropertyError
-        If q is not provably deterministic, or two input units that meet have no quotient.
+        If q is not provably deterministic, or if two input units to be divided have no quotient.
 
     Notes
     -----
-    Terms of a sum that weigh less than e^-10000 of the largest one are left out.
+    Terms of a sum with a weight below e^-10000 times the largest weight are omitted.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def divide(p: Circuit, q: Circuit) -> Circuit:
 def cyclic_shift(
     p: Circuit, variable: int, shift: int = 1, *, n_states: int | None = None
 ) -> Circuit:
-    """Move the states of a discrete variable around the cycle before evaluating.
+    """Shift the states of a discrete variable cyclically.
 
     Parameters
     ----------
@@ -281,22 +281,22 @@ def cyclic_shift(
     variable : int
         A discrete variable with k states.
     shift : int, default=1
-        How far; negative to move back.
+        Number of states by which the variable is shifted; may be negative.
     n_states : int, default=None
-        Length k of the cycle, where the variable has states that p does not know: at least as
-        many as p knows, which is the default.
+        Length k of the cycle, if the variable has more states than in p. The default is the number
+        of states in p.
 
     Returns
     -------
     Circuit
-        The function p(x_1, ..., (x_i + shift) mod k, ..., x_d), p∘¬_i for a shift of one. It
-        has the structure of p and all its properties.
+        The function p(x_1, ..., (x_i + shift) mod k, ..., x_d), which is p∘¬_i for a shift of one.
+        It has the structure and all properties of p.
 
     Raises
     ------
     ValueError
-        If the variable is not a discrete variable of the circuit or has more states, or the
-        shift is no integer.
+        If the variable is not a discrete variable of the circuit or has more than `n_states`
+        states, or if the shift is not an integer.
 
     Examples
     --------
@@ -406,12 +406,12 @@ def _circuit(result: _Result, p: Circuit) -> Circuit:
 
 
 def entropy(p: Circuit) -> float:
-    """Entropy of a deterministic circuit.
+    """Compute the entropy of a deterministic circuit.
 
     Parameters
     ----------
     p : Circuit
-        Smooth, decomposable, deterministic; normalised first.
+        A smooth, decomposable and deterministic circuit, which is normalised first.
 
     Returns
     -------
@@ -454,12 +454,12 @@ def entropy(p: Circuit) -> float:
 
 
 def kl_divergence(p: Circuit, q: Circuit) -> float:
-    """Kullback-Leibler divergence between two compatible deterministic circuits.
+    """Compute the Kullback-Leibler divergence between two compatible deterministic circuits.
 
     Parameters
     ----------
     p, q : Circuit
-        Smooth, decomposable, deterministic and compatible; normalised first.
+        Smooth, decomposable, deterministic and compatible circuits, which are normalised first.
 
     Returns
     -------
@@ -469,9 +469,10 @@ def kl_divergence(p: Circuit, q: Circuit) -> float:
     Raises
     ------
     IncompatibleCircuitsError
-        If the circuits decompose a scope differently; both partitions are named.
+        If the circuits decompose a scope differently. The message names both partitions.
     CircuitPropertyError
-        If one is not provably deterministic or two input units have no closed form.
+        If a circuit is not provably deterministic, or if there is no closed form for two input
+        units.
 
     Examples
     --------

@@ -27,18 +27,19 @@ from skcircuits.numerics._arrays import integers
 
 
 class Circuit(CircuitQueries):
-    """A probabilistic circuit: a function of a table's columns that answers queries exactly.
+    """A probabilistic circuit: a function of the columns of a table with exact queries.
 
     Parameters
     ----------
     root : Unit or WeightedUnit
-        The root; an expression of units with ``+`` and ``*``.
+        The root unit, or an expression of units with ``+`` and ``*``.
 
     Notes
     -----
-    Columns of ``X`` are always the original variable numbers: after ``marginalize`` or
-    ``condition``, X keeps its width and the columns of absent variables are ignored. NaN
-    means unknown. Circuits are immutable; scikit-learn's ``clone`` returns them unchanged.
+    The columns of ``X`` are always indexed by the original variables: after ``marginalize`` or
+    ``condition``, X has the same number of columns, and the columns of absent variables are
+    ignored. NaN denotes a missing value. Circuits are immutable, and scikit-learn's ``clone``
+    returns them unchanged.
 
     Examples
     --------
@@ -85,14 +86,14 @@ class Circuit(CircuitQueries):
 
     @cached_property
     def n_parameters(self) -> int:
-        """Number of free parameters: weights (one less than children per sum) and inputs."""
+        """Number of free parameters of sum units (one less than their children) and input units."""
         # The last weight of a sum follows from the others.
         weights = sum(len(u.children) - 1 for u in self.plan.units if isinstance(u, Sum))
         return weights + sum(layer.n_parameters for _, layer in self.plan.inputs)
 
     @cached_property
     def size_in_bytes(self) -> int:
-        """Memory the plan's arrays take."""
+        """Memory of the arrays of the plan, in bytes."""
         inner = sum(layer.children.nbytes for layer in self.plan.layers)
         inputs = sum(layer.size_in_bytes for _, layer in self.plan.inputs)
         return inner + inputs + self.plan.weights.log.nbytes
@@ -100,12 +101,12 @@ class Circuit(CircuitQueries):
     # ------------------------------------------------------- derived circuits
 
     def condition(self, x: Any) -> Circuit:
-        """Fix the observed cells of a row.
+        """Condition on the observed cells of a row.
 
         Parameters
         ----------
         x : array-like of shape (n_columns,)
-            One row; NaN for the variables that stay.
+            One row, with NaN for the variables that remain.
 
         Returns
         -------
@@ -115,11 +116,11 @@ class Circuit(CircuitQueries):
         Raises
         ------
         ZeroProbabilityError
-            If the observed cells are impossible.
+            If the observed cells have probability zero.
 
         Notes
         -----
-        Terms of a sum that weigh less than e^-10000 given the observed cells are left out.
+        Terms of a sum with a weight below e^-10000 given the observed cells are omitted.
         """
         self._require("condition")
         row = self._table([x], "x")[0]
@@ -136,12 +137,12 @@ class Circuit(CircuitQueries):
         Returns
         -------
         Circuit
-            The circuit without them.
+            The circuit without these variables.
 
         Raises
         ------
         ValueError
-            If a variable is not one of the circuit's, or none would remain.
+            If a variable is not a variable of the circuit, or if no variable would remain.
         ZeroProbabilityError
             If the circuit is zero everywhere.
         """
@@ -164,7 +165,7 @@ class Circuit(CircuitQueries):
         Returns
         -------
         Circuit
-            A circuit whose every unit is normalised.
+            A circuit in which every unit is normalised.
 
         Raises
         ------
@@ -190,7 +191,7 @@ class Circuit(CircuitQueries):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Circuit:
-        """Read a circuit that ``save`` wrote; no code of the file is run.
+        """Read a circuit that was written by ``save``, without executing code of the file.
 
         Parameters
         ----------
@@ -205,7 +206,7 @@ class Circuit(CircuitQueries):
         Raises
         ------
         CircuitFileError
-            If the file is no circuit, damaged, or of a newer version.
+            If the file is not a circuit, is damaged, or was written by a newer version.
         """
         return cls(files.load(path))
 
@@ -218,9 +219,9 @@ class Circuit(CircuitQueries):
         Parameters
         ----------
         psdd_path : str or path-like
-            Text file in the PSDD format, or the same compressed with gzip.
+            Text file in the PSDD format, optionally compressed with gzip.
         vtree_path : str or path-like, default=None
-            Its vtree; when given, the file is checked against it.
+            File of the vtree. If it is given, the PSDD is checked against it.
 
         Returns
         -------

@@ -25,12 +25,13 @@ from skcircuits.protocols import FloatArray, IntArray
 
 
 def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
-    """M_k(p, q) = E[k(X, Y)] for independent X ~ p and Y ~ q, exactly.
+    """Compute M_k(p, q) = E[k(X, Y)] for independent X ~ p and Y ~ q exactly.
 
     Parameters
     ----------
     p, q : Circuit
-        Compatible circuits over the same variables; unnormalised ones give the integral.
+        Compatible circuits over the same variables. For unnormalised circuits, the result is the
+        integral.
     kernel : Kernel
         The kernel.
 
@@ -42,16 +43,17 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     Raises
     ------
     IncompatibleCircuitsError
-        If the circuits do not decompose their variables alike; the message names two
-        products that do not fit.
+        If the circuits are not compatible. The message names two products with different
+        decompositions.
     CircuitPropertyError
         If a pair of input units has no closed-form expectation of the kernel.
 
     Notes
     -----
     Li, Zeng, Vergari, Van den Broeck, "Tractable Computation of Expected Kernels", UAI 2021,
-    Theorem 4.3 and Algorithm 1: one pass over pairs of units with the same scope and the parts
-    of the kernel there. The cost is the product of the sizes of p, of q and of the kernel.
+    Theorem 4.3 and Algorithm 1. The algorithm is one pass over pairs of units with the same scope
+    and the corresponding parts of the kernel. The cost is the product of the sizes of p, of q and
+    of the kernel.
 
     Examples
     --------
@@ -70,7 +72,7 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
 
 
 def mmd2(p: Circuit, q: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -> float:
-    """Squared maximum mean discrepancy M(p, p) - 2 M(p, q) + M(q, q), exactly.
+    """Compute the squared maximum mean discrepancy M(p, p) - 2 M(p, q) + M(q, q) exactly.
 
     Parameters
     ----------
@@ -79,18 +81,18 @@ def mmd2(p: Circuit, q: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -
     kernel : Kernel
         The kernel.
     n_jobs : int, default=None
-        Number of parallel jobs (see joblib). The result does not depend on it.
+        Number of parallel jobs (see joblib); the result does not depend on it.
 
     Returns
     -------
     float
-        Zero for equal distributions; rounding errors below zero are cut off for kernels
-        that are certified to be positive definite.
+        Squared distance, zero for equal distributions. Negative rounding errors are set to zero for
+        kernels that are certified to be positive definite.
 
     Raises
     ------
     IncompatibleCircuitsError
-        If the circuits do not decompose their variables alike.
+        If the circuits are not compatible.
 
     Examples
     --------
@@ -109,11 +111,11 @@ def mmd2(p: Circuit, q: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -
 
 
 def is_kernel_compatible(kernel: Kernel, p: Circuit, q: Circuit) -> bool:
-    """Tell whether the expected kernel of two circuits can be computed exactly.
+    """Check whether the expected kernel of two circuits can be computed exactly.
 
-    Decided from the structure, without computing it: the circuits must be compatible, the kernel
-    must not fall into too many terms where they split their variables, and every pair of input
-    units must have a closed form.
+    The check uses only the structure. The circuits must be compatible, the kernel must not expand
+    into too many terms when the variables are split, and every pair of input units must have a
+    closed form.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ def is_kernel_compatible(kernel: Kernel, p: Circuit, q: Circuit) -> bool:
     Returns
     -------
     bool
-        True if ``expected_kernel(p, q, kernel)`` works.
+        True if ``expected_kernel(p, q, kernel)`` can be computed.
 
     Examples
     --------
@@ -155,36 +157,36 @@ def _single(plan: Plan) -> CircuitBatch:
 def circuit_kernel_matrix(
     circuits: Sequence[Circuit], others: Any = None, *, kernel: Kernel, n_jobs: int | None = None
 ) -> FloatArray:
-    """Expected kernels of all pairs of two lists of circuits, or of circuits and points.
+    """Compute expected kernels of all pairs of two lists of circuits, or of circuits and points.
 
-    Circuits that differ in the weights of their sums alone, such as conditional distributions
-    or the components of a mixture, are computed together in a few matrix products.
+    Circuits that differ only in the weights of their sums, such as conditional distributions or the
+    components of a mixture, are evaluated together by a few matrix products.
 
     Parameters
     ----------
     circuits : sequence of Circuit
-        n circuits over the same variables; unnormalised ones give integrals.
+        n circuits over the same variables. For unnormalised circuits, the results are integrals.
     others : sequence of Circuit or array-like of shape (m, n_columns), default=None
         Circuits over the same variables, or complete rows; None for ``circuits``.
     kernel : Kernel
         The kernel.
     n_jobs : int, default=None
-        Number of parallel jobs (see joblib). The result does not depend on it.
+        Number of parallel jobs (see joblib); the result does not depend on it.
 
     Returns
     -------
     ndarray of shape (n, m)
-        E[k(X, Y)] for independent X and Y from the two circuits, E[k(X, s)] for points s.
+        E[k(X, Y)] for independent X and Y from the two circuits, or E[k(X, s)] for points s.
 
     Raises
     ------
     IncompatibleCircuitsError
-        If two circuits that meet do not decompose their variables alike; points meet any
-        smooth and decomposable circuit.
+        If two circuits to be compared are not compatible. Points can be compared with any smooth
+        and decomposable circuit.
     CircuitPropertyError
         If an input unit has no closed-form expectation of the kernel.
     ValueError
-        If points are incomplete, or lack columns.
+        If points are incomplete or have too few columns.
 
     Notes
     -----

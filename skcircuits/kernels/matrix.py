@@ -46,24 +46,25 @@ from skcircuits.protocols import MAX_CELL, FloatArray, IntArray
 def expected_kernel_matrix(
     X: Any, Y: Any = None, *, circuit: Circuit, kernel: Kernel, n_jobs: int | None = None
 ) -> FloatArray:
-    """Kernel matrix of incomplete rows: to them what ``rbf_kernel`` is to complete ones.
+    """Compute the Gram matrix of a kernel between incomplete rows.
 
-    Entry (i, j) is the inner product of the kernel mean embeddings of the two rows under
-    p(. | observed cells), on the diagonal too: a true Gram matrix, K(X) == K(X, X), equal
-    rows have equal entries. It serves ``kernel="precomputed"`` of every kernel method.
+    Entry (i, j) is the inner product of the kernel mean embeddings of the two rows under p(. |
+    observed cells). This also holds on the diagonal, so that the result is a Gram matrix: K(X) ==
+    K(X, X), and equal rows have equal entries. It can be used with ``kernel="precomputed"`` of
+    every kernel method.
 
     Parameters
     ----------
     X : array-like of shape (n, n_columns)
         Rows, NaN for missing values.
     Y : array-like of shape (m, n_columns), default=None
-        Other rows; X itself when None.
+        Other rows; X itself if None.
     circuit : Circuit
         The distribution of the rows.
     kernel : Kernel
-        Its value at complete rows.
+        The kernel between complete rows.
     n_jobs : int, default=None
-        Number of parallel jobs (see joblib). The result does not depend on it.
+        Number of parallel jobs (see joblib); the result does not depend on it.
 
     Returns
     -------
@@ -73,12 +74,12 @@ def expected_kernel_matrix(
     Raises
     ------
     IncompatibleCircuitsError
-        If both rows of a pair are incomplete and the circuit is neither structured-decomposable
-        nor a mixture of single units.
+        If both rows of a pair are incomplete and the circuit is neither structured-decomposable nor
+        a mixture of input units.
     CircuitPropertyError
         If an input unit has no closed-form expectation of the kernel.
     ZeroProbabilityError
-        If the observed cells of a row are impossible.
+        If the observed cells of a row have probability zero.
 
     Examples
     --------

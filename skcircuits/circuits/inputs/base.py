@@ -123,12 +123,12 @@ class InputUnit(LeafUnit, ABC):
 
     @property
     def layer_key(self) -> Hashable:
-        """Units with equal keys go into one layer; by default the whole family."""
+        """Key of the layer: units with equal keys form one layer. By default this is the family."""
         return self.layer_type
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild the unit.
+        """Get the constructor arguments of the unit.
 
         Returns
         -------
@@ -149,12 +149,12 @@ class InputUnit(LeafUnit, ABC):
         Returns
         -------
         InputUnit or None
-            The unit of the remaining variables; None when none remain.
+            The unit over the remaining variables; None if no variable remains.
 
         Raises
         ------
         CircuitPropertyError
-            If some variables of a family remain that does not say how.
+            If some variables remain and the family does not define the marginals.
         """
         # A single variable is removed or stays: joint families alone need a rule.
         removed = variables.intersection(self.scope)
@@ -169,17 +169,17 @@ class InputUnit(LeafUnit, ABC):
         return None if removed else self
 
     def condition(self, x: FloatArray) -> InputUnit | None:
-        """Fix the observed variables of the scope at their values.
+        """Condition on the observed variables of the scope.
 
         Parameters
         ----------
         x : ndarray of shape (n_columns,)
-            One row, NaN for unknown.
+            One row, NaN for missing values.
 
         Returns
         -------
         InputUnit or None
-            The conditional distribution of the unknown variables; None when all are known.
+            The conditional distribution of the missing variables; None if all are observed.
         """
         observed = frozenset(v for v in self.scope if not np.isnan(x[v]))
         return self.marginalize(observed)
@@ -191,7 +191,7 @@ class InputUnit(LeafUnit, ABC):
 
 
 class InputLayer(ABC):
-    """Base class of the layers: the stacked parameters of many input units of one family.
+    """Base class of layers: the stacked parameters of many input units of one family.
 
     Values are arrays of shape (n_units, n_rows), *units first*. NaN cells of ``X`` are
     marginalised. Observed cells of a completion stay as they are.
@@ -228,17 +228,17 @@ class InputLayer(ABC):
         Parameters
         ----------
         units : sequence of InputUnit
-            Units of the family with one ``layer_key``, in a plan sorted by scope.
+            Units of the family with the same ``layer_key``; in a plan, they are sorted by scope.
 
         Returns
         -------
         InputLayer
-            Their layer.
+            The layer of the units.
         """
 
     @abstractmethod
     def log_prob(self, X: FloatArray) -> FloatArray:
-        """Log density (or mass) of each unit at each row.
+        """Compute the log density (or log mass) of each unit at each row.
 
         Parameters
         ----------
@@ -248,11 +248,11 @@ class InputLayer(ABC):
         Returns
         -------
         ndarray of shape (n_units, n)
-            Log values; 0 where all variables of a unit are missing.
+            Log values; 0 if all variables of a unit are missing.
         """
 
     def scaled_prob(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Densities on the linear scale, divided by the largest of each scope.
+        """Compute densities on the linear scale, divided by the largest of each scope.
 
         Parameters
         ----------
@@ -264,24 +264,24 @@ class InputLayer(ABC):
         values : ndarray of shape (n_units, n)
             Numbers in [0, 1].
         log_scale : ndarray of shape (n,)
-            Log of the factor taken out of each row.
+            Logarithm of the factor by which each row is divided.
         """
         return self.scaled(self.log_prob(X))
 
     def scaled(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Bring log values to the linear scale, divided by the largest of each scope.
+        """Convert log values to the linear scale, divided by the largest of each scope.
 
         Parameters
         ----------
         values : ndarray of shape (n_units, n)
-            What ``log_prob`` gives; overwritten.
+            The result of ``log_prob``, which is overwritten.
 
         Returns
         -------
         values : ndarray of shape (n_units, n)
             Numbers in [0, 1].
         log_scale : ndarray of shape (n,)
-            Log of the factor taken out of each row.
+            Logarithm of the factor by which each row is divided.
         """
         # Masses are at most one as they are, and other families may hold masses of the variable
         if self.is_discrete:
@@ -300,22 +300,22 @@ class InputLayer(ABC):
 
     @abstractmethod
     def log_box(self, box: Box) -> FloatArray:
-        """Log probability of each row's box under each unit.
+        """Compute the log probability of the box of each row under each unit.
 
         Parameters
         ----------
         box : Box
-            One box per row: ``lower`` and ``upper``, (n, n_columns), where NaN leaves a side
-            open, and ``closed``, which says whether bounds belong to it.
+            One box per row: ``lower`` and ``upper``, (n, n_columns), where NaN means no bound, and
+            ``closed``, which determines whether the bounds belong to the box.
 
         Returns
         -------
         ndarray of shape (n_units, n)
-            Log probabilities to relative accuracy.
+            Log probabilities with small relative errors.
         """
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
-        """Do once for all rows what all batches need.
+        """Precompute what all batches of rows need.
 
         Parameters
         ----------
@@ -325,13 +325,13 @@ class InputLayer(ABC):
         Returns
         -------
         BoxMasses
-            Gives the probabilities of any rows.
+            An object that computes the probabilities of any rows.
         """
         return BoxMasses(self, box)
 
     @abstractmethod
     def log_max(self, X: FloatArray) -> FloatArray:
-        """Log density (or mass) of each unit at the best completion of each row.
+        """Compute the log density (or log mass) of each unit at the best completion of each row.
 
         Parameters
         ----------
@@ -341,19 +341,19 @@ class InputLayer(ABC):
         Returns
         -------
         ndarray of shape (n_units, n)
-            Log values of the rows that ``mode`` completes.
+            Log values of the rows that are completed by ``mode``.
         """
 
     @abstractmethod
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """Best completions.
+        """Compute the best completions.
 
         Parameters
         ----------
         units : ndarray of shape (m,)
-            Which unit completes which row of cells.
+            The unit that completes each row of cells.
         cells : ndarray of shape (m, scope_size)
-            The unit's own columns, NaN where to be completed.
+            The columns of the scope of the unit, NaN for cells to be completed.
 
         Returns
         -------
@@ -363,17 +363,17 @@ class InputLayer(ABC):
 
     @abstractmethod
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        """Draw the NaN cells given the unit's observed ones.
+        """Draw the NaN cells given the observed cells of each unit.
 
         Parameters
         ----------
         units : ndarray of shape (m,)
-            Which unit completes which row of cells.
+            The unit that completes each row of cells.
         cells : ndarray of shape (m, scope_size)
-            The unit's own columns, NaN where to be drawn.
+            The columns of the scope of the unit, NaN for cells to be drawn.
         rng : RandomNumbers
-            ``random(m)`` gives uniform, ``standard_normal(m)`` normal numbers, one per row of
-            cells.
+            Object with ``random(m)`` for uniform and ``standard_normal(m)`` for normal numbers, one
+            per row of cells.
 
         Returns
         -------
@@ -388,12 +388,12 @@ class InputLayer(ABC):
 
     @property
     def size_in_bytes(self) -> int:
-        """Memory the stacked parameters take."""
+        """Memory of the stacked parameters, in bytes."""
         return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
 
     @property
     def bytes_per_row(self) -> int:
-        """Temporary memory that evaluating one row takes."""
+        """Temporary memory for the evaluation of one row, in bytes."""
         # Values and three temporaries in double precision.
         return 4 * 8 * self.scopes.size
 
@@ -404,7 +404,7 @@ class InputLayer(ABC):
 
 
 class NumericalLayer(InputLayer):
-    """Base class of layers over numbers: continuous variables and counts, which have moments.
+    """Base class of layers over numerical variables (continuous variables and counts).
 
     Examples
     --------
@@ -416,7 +416,7 @@ class NumericalLayer(InputLayer):
 
     @abstractmethod
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of every cell given the unit's observed cells.
+        """Compute the mean and variance of every cell given the observed cells of each unit.
 
         Parameters
         ----------
@@ -426,18 +426,18 @@ class NumericalLayer(InputLayer):
         Returns
         -------
         mean, variance : ndarray of shape (n_units, n, scope_size)
-            Observed cells have themselves as mean and variance 0.
+            The mean of an observed cell is its value, and its variance is 0.
         """
 
     def add_means(self, total: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        """Add the units' conditional means of missing cells, each times the flow of the unit.
+        """Add the conditional means of missing cells, weighted by the flows of the units.
 
-        Override it where that is cheaper than the moments of every unit.
+        Override this method if it can be computed faster than from the moments of every unit.
 
         Parameters
         ----------
         total : ndarray of shape (n_columns, n)
-            Changed in place; what is added to observed cells is not read.
+            Changed in place; values that are added to observed cells are not read.
         flows : ndarray of shape (n_units, n)
             Flows.
         X : ndarray of shape (n, n_columns)
@@ -446,9 +446,9 @@ class NumericalLayer(InputLayer):
         total += per_column(self, flows[..., None] * self.conditional_moments(X)[0], len(total))
 
     def given(self, X: FloatArray) -> Conditionals:
-        """What the units say of rows whose densities and means are both asked for.
+        """Compute the log densities of rows and prepare their conditional means.
 
-        Override it where both need the same factorisations.
+        Override this method if both need the same factorisations.
 
         Parameters
         ----------
@@ -515,7 +515,7 @@ class DifferentiableLayer(DensityLayer):
 
     @abstractmethod
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        """Add the gradients of the units' log densities, each times the flow of the unit.
+        """Add the gradients of the log densities, weighted by the flows of the units.
 
         ``score`` (n_columns, n): changed in place; what a unit cannot see, or is NaN, receives
         nothing; ``flows`` (n_units, n): flows; ``X`` (n, n_columns): rows, NaN marginalised.

@@ -206,7 +206,7 @@ class DiscreteUnit(InputUnit):
 
     @property
     def n_free_parameters(self) -> int:
-        """Probabilities that can be chosen freely."""
+        """Number of free probabilities."""
         return self.n_states - 1
 
     def possible_states(self) -> BoolArray:
@@ -220,9 +220,9 @@ class Categorical(DiscreteUnit):
     Parameters
     ----------
     variable : int
-        Column number.
+        Index of the column.
     probabilities : sequence of float of shape (n_states,)
-        Mass of the states 0, 1, ...; non-negative, summing to one.
+        Non-negative masses of the states 0, 1, ..., which sum to one.
 
     Examples
     --------
@@ -262,7 +262,7 @@ class Bernoulli(DiscreteUnit):
     Parameters
     ----------
     variable : int
-        Column number.
+        Index of the column.
     p : float
         Probability of state 1.
 
@@ -285,12 +285,12 @@ class Bernoulli(DiscreteUnit):
 
 @register_input_unit
 class Indicator(DiscreteUnit):
-    """All mass on one state.
+    """A distribution with all mass on one state.
 
     Parameters
     ----------
     variable : int
-        Column number.
+        Index of the column.
     state : int
         The state with probability one.
     n_states : int
@@ -317,7 +317,7 @@ class Indicator(DiscreteUnit):
 
     @property
     def n_free_parameters(self) -> int:
-        """Probabilities that can be chosen freely: none."""
+        """Number of free probabilities, which is zero."""
         return 0
 
     def parameters(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units; a shared covariance counts once."""
+        """Number of free parameters of all units, with shared covariances counted once."""
         gaussians = self.gaussians
         # Rotated factors give the same covariance.
         rotations = gaussians.n_factors * (gaussians.n_factors - 1) // 2
@@ -85,19 +85,19 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
 class FactorGaussian(MultivariateGaussian):
     """A joint normal distribution with covariance ``loadings @ loadings.T + diag(noise)``.
 
-    The model of factor analysis: each row is the mean plus loadings times a few standard
-    normal factors plus independent noise. Log densities with any missing cells, marginals,
-    conditionals, moments, draws and expected RBF kernels cost O(d q²) per row of d columns
-    and q factors, where `MultivariateGaussian` pays O(d³).
+    This is the model of factor analysis: each row is the mean plus loadings times a few standard
+    normal factors plus independent noise. For d columns and q factors, log densities with any
+    missing cells, marginals, conditionals, moments, draws and expected RBF kernels cost O(d q²) per
+    row, compared with O(d³) for `MultivariateGaussian`.
 
     Parameters
     ----------
     variables : sequence of int
-        Distinct column numbers.
+        Distinct indices of columns.
     mean : array-like of shape (n_variables,)
         Mean, in the units of the columns.
     loadings : array-like of shape (n_variables, n_factors)
-        What one standard deviation of a factor adds to each column.
+        Change of each column for one standard deviation of each factor.
     noise_variances : array-like of shape (n_variables,)
         Positive variances of the independent noise.
 
@@ -109,7 +109,7 @@ class FactorGaussian(MultivariateGaussian):
     Raises
     ------
     ValueError
-        If shapes do not fit, a number is not finite or a noise variance is not positive.
+        If shapes do not match, a number is not finite, or a noise variance is not positive.
 
     See Also
     --------

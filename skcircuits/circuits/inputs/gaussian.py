@@ -108,7 +108,7 @@ class Gaussian(InputUnit):
     Parameters
     ----------
     variable : int
-        Column number.
+        Index of the column.
     mean : float
         Mean, in the unit of the column.
     std : float

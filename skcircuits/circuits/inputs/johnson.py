@@ -208,16 +208,16 @@ class _JohnsonConditionals(Conditionals):
 
 @register_input_unit
 class JohnsonGaussian(InputUnit):
-    """A joint normal distribution seen through hyperbolic sines: skewed, with heavy tails.
+    """A joint distribution of hyperbolic sines of normal variables: skewed, with heavy tails.
 
     The columns are ``x = center + sinh(curvature * z) / curvature`` of jointly normal variables z.
-    The larger a curvature, the heavier the tails; a center far below the mass of a column skews
-    it like a lognormal distribution; without curvature a column is normal.
+    Larger curvatures give heavier tails. A center far below most of the mass of a column gives a
+    skewed distribution similar to a lognormal one. A column with curvature zero is normal.
 
     Parameters
     ----------
     variables : sequence of int
-        Distinct column numbers.
+        Distinct indices of columns.
     mean : array-like of shape (n_variables,)
         Mean of z.
     covariance : array-like of shape (n_variables, n_variables)
@@ -225,12 +225,13 @@ class JohnsonGaussian(InputUnit):
     centers : array-like of shape (n_variables,)
         Values of the columns at z = 0.
     curvatures : array-like of shape (n_variables,)
-        At least 0, where a column is normal.
+        Non-negative curvatures; a column with curvature 0 is normal.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, the covariance is none, or moments are beyond floats.
+        If shapes do not match, the matrix is not a covariance, or moments exceed the range of
+        floating-point numbers.
 
     See Also
     --------
@@ -238,8 +239,8 @@ class JohnsonGaussian(InputUnit):
 
     Notes
     -----
-    Densities, marginals, conditionals, boxes, means, variances, draws and most probable
-    completions are exact, under intervals too. Products and kernels have no closed form.
+    Densities, marginals, conditionals, boxes, means, variances, draws and most probable completions
+    are exact, also under intervals. Products and kernels have no closed form.
 
     References
     ----------

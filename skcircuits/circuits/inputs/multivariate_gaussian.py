@@ -87,7 +87,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units; a shared covariance counts once."""
+        """Number of free parameters of all units, with shared covariances counted once."""
         n_units, n_variables = self.scopes.shape
         n_covariances = len(self.gaussians.distinct_covariances)
         return n_units * n_variables + n_covariances * n_variables * (n_variables + 1) // 2
@@ -167,7 +167,7 @@ class MultivariateGaussian(InputUnit):
     Parameters
     ----------
     variables : sequence of int
-        Distinct column numbers.
+        Distinct indices of columns.
     mean : array-like of shape (n_variables,)
         Mean, in the units of the columns.
     covariance : array-like of shape (n_variables, n_variables)

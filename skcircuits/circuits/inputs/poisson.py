@@ -92,9 +92,9 @@ class Poisson(InputUnit):
     Parameters
     ----------
     variable : int
-        Column number.
+        Index of the column.
     rate : float
-        Mean (and variance) of the counts; at least 0, at most 1e9.
+        Mean (and variance) of the counts, between 0 and 1e9.
 
     Examples
     --------

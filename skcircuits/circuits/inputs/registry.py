@@ -21,14 +21,14 @@ _FAMILIES: dict[str, type[InputUnit]] = {}
 
 
 def register_input_unit(family: _Family) -> _Family:
-    """Register a family of input units, so that files may hold them: a class decorator.
+    """Register a family of input units for use in files; a class decorator.
 
     Parameters
     ----------
     family : type
-        A concrete subclass of ``InputUnit`` with a ``layer_type``. Files name it by its class
-        name and rebuild units as ``family(**unit.parameters())``; parameters are numbers or
-        arrays of numbers.
+        A concrete subclass of ``InputUnit`` with a ``layer_type``. Files refer to it by the name of
+        the class and rebuild units as ``family(**unit.parameters())``. Parameters must be numbers
+        or arrays of numbers.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def register_input_unit(family: _Family) -> _Family:
     TypeError
         If the class is abstract or has no layer.
     ValueError
-        If another family has the name.
+        If another family has the same name.
 
     Examples
     --------

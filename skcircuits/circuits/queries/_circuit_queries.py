@@ -38,9 +38,9 @@ CLOSED = ("both", "left", "right", "neither")
 
 
 class CircuitQueries(Immutable, ABC):
-    """What can be asked of a circuit; :class:`Circuit` adds how circuits are made.
+    """Queries of a circuit; :class:`Circuit` adds the construction of circuits.
 
-    Columns of ``X`` are variable numbers, NaN means unknown.
+    The columns of ``X`` are indexed by the variables. NaN denotes a missing value.
     """
 
     root: Unit
@@ -52,7 +52,7 @@ class CircuitQueries(Immutable, ABC):
 
     @property
     def variables(self) -> tuple[int, ...]:
-        """Numbers of the variables, sorted."""
+        """Indices of the variables, sorted."""
         return self.plan.units[-1].scope
 
     @cached_property
@@ -63,12 +63,12 @@ class CircuitQueries(Immutable, ABC):
 
     @cached_property
     def log_partition(self) -> float:
-        """Log of the integral over all rows: 0 for a normalised circuit."""
+        """Logarithm of the integral over all rows; 0 for a normalised circuit."""
         self._require("log_partition")
         return log_partition(self.plan)
 
     def log_prob(self, X: Any) -> FloatArray:
-        """Log density of each row; NaN cells are marginalised.
+        """Compute the log density of each row; NaN cells are marginalised.
 
         Parameters
         ----------
@@ -78,8 +78,8 @@ class CircuitQueries(Immutable, ABC):
         Returns
         -------
         ndarray of shape (n,)
-            Log densities (log masses where all variables are discrete); ``-inf`` where
-            impossible.
+            Log densities (log probabilities if all variables are discrete); ``-inf`` for impossible
+            rows.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class CircuitQueries(Immutable, ABC):
     log_prob_unnormalized = log_prob
 
     def grad_log_prob(self, X: Any) -> FloatArray:
-        """Gradient of the log density at each row: the score function of continuous targets.
+        """Compute the gradient of the log density (the score function) at each row.
 
         Parameters
         ----------
@@ -104,9 +104,8 @@ class CircuitQueries(Immutable, ABC):
         Returns
         -------
         ndarray of shape (n, n_columns)
-            Derivatives by the observed cells, 0 for columns that are no variable of the
-            circuit; NaN where the cell is, and in rows whose density is too small for a
-            logarithm.
+            Derivatives with respect to the observed cells, 0 for columns that are not variables of
+            the circuit; NaN for missing cells, and for rows whose log density is not finite.
 
         Raises
         ------
@@ -116,9 +115,9 @@ class CircuitQueries(Immutable, ABC):
 
         Notes
         -----
-        The gradient is a sum over the input units: the gradient of the log density of a unit
-        times the derivative of the circuit's log density by it, which one backward pass gives
-        for all units [1]_.
+        The gradient is a sum over the input units. Each term is the gradient of the log density of
+        a unit times the derivative of the log density of the circuit with respect to it. One
+        backward pass computes these derivatives for all units [1]_.
 
         References
         ----------
@@ -146,14 +145,14 @@ class CircuitQueries(Immutable, ABC):
         closed: Literal["both", "left", "right", "neither"] = "both",
         states: Mapping[int, BoolArray] | None = None,
     ) -> FloatArray:
-        """Log probability that each variable lies in its interval or set.
+        """Compute the log probability that each variable lies in its interval or set.
 
         Parameters
         ----------
         lower, upper : array-like of shape (n, n_columns)
-            Bounds of each row's box; NaN leaves that side open.
+            Bounds of the box of each row; NaN means no bound.
         closed : {"both", "left", "right", "neither"}, default="both"
-            Which ends belong to the intervals; matters for discrete variables.
+            Ends that belong to the intervals, which matters for discrete variables.
         states : mapping of int to ndarray of bool of shape (n, n_states), default=None
             Allowed states of categorical variables, True where allowed.
 
@@ -165,8 +164,8 @@ class CircuitQueries(Immutable, ABC):
         Raises
         ------
         CircuitPropertyError
-            If the circuit is not smooth and decomposable, or if a joint input unit cannot
-            integrate the box exactly.
+            If the circuit is not smooth and decomposable, or if the integral of a joint input unit
+            over the box has no exact form.
         """
         self._require("log_prob_box")
         lower, upper = self._table(lower, "lower"), self._table(upper, "upper")
@@ -182,7 +181,7 @@ class CircuitQueries(Immutable, ABC):
         return log_box_probability(self.plan, Box(lower, upper, closed, masks))
 
     def expectation(self, X: Any) -> FloatArray:
-        """Replace NaN cells by E[x_j | observed cells].
+        """Replace NaN cells by their conditional expectations E[x_j | observed cells].
 
         Parameters
         ----------
@@ -192,18 +191,18 @@ class CircuitQueries(Immutable, ABC):
         Returns
         -------
         ndarray of shape (n, n_columns)
-            Completed rows; expected codes for discrete variables.
+            Completed rows, with expected codes for discrete variables.
 
         Raises
         ------
         ZeroProbabilityError
-            If the observed cells of a row are impossible.
+            If the observed cells of a row have probability zero.
         """
         self._require("expectation")
         return conditional_mean(self.plan, self._table(X))
 
     def variance(self, X: Any) -> FloatArray:
-        """Var[x_j | observed cells] of every cell, 0 where observed.
+        """Compute the conditional variance Var[x_j | observed cells] of every cell.
 
         Parameters
         ----------
@@ -213,18 +212,18 @@ class CircuitQueries(Immutable, ABC):
         Returns
         -------
         ndarray of shape (n, n_columns)
-            Variances.
+            Variances, 0 for observed cells.
 
         Raises
         ------
         ZeroProbabilityError
-            If the observed cells of a row are impossible.
+            If the observed cells of a row have probability zero.
         """
         self._require("variance")
         return conditional_variance(self.plan, self._table(X))
 
     def marginals(self, X: Any) -> dict[int, FloatArray]:
-        """Conditional distribution of every discrete variable given the observed cells.
+        """Compute the conditional distribution of every discrete variable given the observed cells.
 
         Parameters
         ----------
@@ -239,7 +238,7 @@ class CircuitQueries(Immutable, ABC):
         Raises
         ------
         ZeroProbabilityError
-            If the observed cells of a row are impossible.
+            If the observed cells of a row have probability zero.
         """
         self._require("marginals")
         return conditional_marginals(self.plan, self._table(X))
@@ -258,8 +257,8 @@ class CircuitQueries(Immutable, ABC):
         X : array-like of shape (n, n_columns)
             Rows with NaN.
         method : {"exact", "max_product"}, default="exact"
-            "exact" needs a deterministic circuit. "max_product" follows the largest term
-            of every sum: an approximation for other circuits.
+            "exact" requires a deterministic circuit. "max_product" is an approximation for other
+            circuits, which follows the largest term of every sum.
 
         Returns
         -------
@@ -271,7 +270,7 @@ class CircuitQueries(Immutable, ABC):
         CircuitPropertyError
             If ``method="exact"`` and the circuit is not provably deterministic.
         ZeroProbabilityError
-            If the observed cells of a row are impossible.
+            If the observed cells of a row have probability zero.
         """
         if not isinstance(method, str) or method not in ("exact", "max_product"):
             raise ValueError(must("method", "be 'exact' or 'max_product'", method=method))
@@ -297,18 +296,18 @@ class CircuitQueries(Immutable, ABC):
         X : array-like of shape (n, n_columns), default=None
             Rows to complete.
         random_state : int, Generator, RandomState, RowStreams or None, default=None
-            Source of randomness. `RowStreams`, one per row of X (one in all without X), make
-            the draws of a row independent of the other rows.
+            Source of randomness. With `RowStreams`, one per row of X (a single one without X), the
+            draws of a row do not depend on the other rows.
 
         Returns
         -------
         ndarray of shape (n_samples, n_columns), or (n_samples, n, n_columns) with X
-            Drawn rows; columns that are no variable of the circuit are NaN (or as in X).
+            Drawn rows. Columns that are not variables of the circuit are NaN (or as in X).
 
         Raises
         ------
         ZeroProbabilityError
-            If the observed cells of a row are impossible.
+            If the observed cells of a row have probability zero.
         """
         self._require("sample")
         require_count(0, n_samples=n_samples)

@@ -33,7 +33,7 @@ _Pair = tuple[Unit, Unit]
 
 
 def is_smooth(circuit: Rooted) -> bool:
-    """Tell whether all children of each sum unit have the same scope.
+    """Check whether all children of each sum unit have the same scope.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def is_smooth(circuit: Rooted) -> bool:
 
 
 def is_decomposable(circuit: Rooted) -> bool:
-    """Tell whether the factors of each product unit have disjoint scopes.
+    """Check whether the factors of each product unit have disjoint scopes.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _are_decomposable(units: Sequence[Unit]) -> bool:
 
 
 def is_structured_decomposable(circuit: Rooted) -> bool:
-    """Tell whether all products decompose their scopes along one hierarchy (a vtree).
+    """Check whether all products decompose their scopes according to one hierarchy (a vtree).
 
     Parameters
     ----------
@@ -128,15 +128,15 @@ def is_structured_decomposable(circuit: Rooted) -> bool:
 
 
 def is_deterministic(circuit: Rooted) -> bool:
-    """Tell whether at most one child of each sum unit is positive at any row.
+    """Check whether at most one child of each sum unit is positive for any row.
 
-    The check is a certificate: True means provably so. It finds disjoint supports by
-    comparing possible values variable by variable and, for units that decompose alike,
-    factor by factor; deciding determinism in general is intractable.
+    True means that the circuit is provably deterministic; deciding determinism in general is
+    intractable. Disjoint supports are found by comparing the possible values for each variable and,
+    for units with the same decomposition, for each factor.
 
-    Pieces of densities that only touch count as disjoint: the point between them has
-    probability zero, and most probable completions of a row observed there take the larger
-    of the limits from both sides. A point mass is not disjoint from a piece around it.
+    Pieces of densities that share only an end point count as disjoint, because the point has
+    probability zero. The most probable completion of a row that is observed there uses the larger
+    of the limits from both sides. A point mass is not disjoint from a piece that contains it.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def is_deterministic(circuit: Rooted) -> bool:
 
 
 def require_deterministic(circuit: Rooted, purpose: str, way_out: str = "") -> None:
-    """Refuse a circuit that is not provably deterministic.
+    """Raise an error for a circuit that is not provably deterministic.
 
     ``circuit``: the circuit; ``purpose``: what determinism is needed for, as it ends the sentence
     "must be deterministic"; ``way_out``: what to do instead.
@@ -249,7 +249,7 @@ class Conflict(NamedTuple):
 
 
 def are_compatible(p: Circuit, q: Circuit) -> bool:
-    """Tell whether two circuits decompose their variables in a way that fits together.
+    """Check whether two circuits have compatible decompositions of their variables.
 
     Compatible circuits can be multiplied and compared (products, expected kernels) in time
     proportional to the product of their sizes.
@@ -262,8 +262,8 @@ def are_compatible(p: Circuit, q: Circuit) -> bool:
     Returns
     -------
     bool
-        True if both are smooth and decomposable over the same variables and any two
-        products that meet can be split alike.
+        True if both circuits are smooth and decomposable over the same variables, and any two
+        products over the same scope can be split in the same way.
 
     Examples
     --------

@@ -91,7 +91,7 @@ class LeafUnit(Unit):
 
 
 class Rooted(Protocol):
-    """Anything that has a root unit, as circuits do."""
+    """An object with a root unit, such as a circuit."""
 
     @property
     def root(self) -> Unit:
@@ -99,7 +99,7 @@ class Rooted(Protocol):
 
 
 class WeightedUnit:
-    """A unit with a factor in front, ``0.3 * p``: the terms sums are made of.
+    """A unit with a factor, such as ``0.3 * p``: a term of a sum.
 
     ``weight``: non-negative factor; ``unit``: what is weighted.
     """
@@ -181,7 +181,7 @@ class Product(Unit):
     Parameters
     ----------
     children : sequence of Unit
-        The factors; at least one.
+        The factors, at least one.
 
     Examples
     --------
@@ -201,15 +201,15 @@ class Sum(Unit):
     Parameters
     ----------
     children : sequence of Unit
-        The terms; at least one.
+        The terms, at least one.
     weights : sequence of float, default=None
-        One non-negative weight per child; None means all ones. Weights that sum to one
-        make a mixture of normalised children normalised.
+        One non-negative weight per child; None means that all weights are one. A sum of normalised
+        children is normalised if the weights sum to one.
 
     Attributes
     ----------
     weights : ndarray of shape (n_children,)
-        Read-only.
+        The weights, as a read-only array.
 
     Examples
     --------

@@ -20,7 +20,7 @@ MAX_COEFFICIENT = 1e250
 
 
 class Kernel(ABC):
-    """A kernel function of two rows; immutable. Add, multiply and scale kernels freely."""
+    """An immutable kernel function of two rows. Kernels can be added, multiplied and scaled."""
 
     @abstractmethod
     def __call__(self, X: Any, Y: Any = None) -> FloatArray:
@@ -28,7 +28,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def is_positive_definite(self) -> bool:
-        """Certify that every Gram matrix is positive semidefinite; False means not proven."""
+        """Whether every Gram matrix is certified to be positive semidefinite."""
 
     @abstractmethod
     def _part(self, structure: KernelStructure) -> Part:
@@ -60,17 +60,16 @@ class Kernel(ABC):
 
 
 class KernelFamily(Kernel, UnivariateFunction):
-    """A kernel with parameters over chosen variables: the base class of kernels of your own.
+    """Base class of kernels with parameters over chosen variables, also of user-defined ones.
 
-    A subclass that is a product of one function of each variable defines ``univariate``, names
-    its constructor arguments in ``_parameters`` and, where it has faster ways, overrides
-    ``_gram``. What its expectation is under continuous input units is registered with
-    `register_expectation`.
+    A subclass that is a product of one function of each variable defines ``univariate`` and names
+    its constructor arguments in ``_parameters``. It may override ``_gram`` by a faster method.
+    Expectations under continuous input units are registered with `register_expectation`.
 
     Parameters
     ----------
     variables : sequence of int or None, default=None
-        Columns the kernel looks at; None for all.
+        Columns to which the kernel applies; None for all.
 
     Examples
     --------
@@ -113,7 +112,7 @@ class KernelFamily(Kernel, UnivariateFunction):
         return {name: getattr(self, name) for name in self._parameters}
 
     def with_params(self, **params: Any) -> KernelFamily:
-        """Make a kernel of the same family with some other parameters.
+        """Make a kernel of the same family with some parameters changed.
 
         Parameters
         ----------
@@ -123,12 +122,12 @@ class KernelFamily(Kernel, UnivariateFunction):
         Returns
         -------
         KernelFamily
-            The new kernel; this one stays as it is.
+            The new kernel; this one is not changed.
 
         Raises
         ------
         ValueError
-            If the family has no such parameter, or its value is not allowed.
+            If the family has no such parameter, or if its value is not allowed.
 
         Examples
         --------
@@ -153,13 +152,13 @@ class KernelFamily(Kernel, UnivariateFunction):
         Returns
         -------
         bool
-            True for all families of this package, whatever their (checked) parameters; False
-            for a class of your own unless it says otherwise.
+            True for all families of this package with any valid parameters; False for user-defined
+            classes unless they override this method.
         """
         return self._is_certified
 
     def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
-        """Value of a kernel over a single variable, which its products consist of.
+        """Compute the kernel over a single variable, of which the kernel is a product.
 
         Parameters
         ----------
@@ -169,7 +168,7 @@ class KernelFamily(Kernel, UnivariateFunction):
         Returns
         -------
         ndarray
-            The kernel between them.
+            The kernel between these points.
         """
         raise NotImplementedError  # families that are no product override ``_part``
 
@@ -270,12 +269,12 @@ class KernelUnit(LeafUnit):
 
 
 class KernelCircuit(Kernel):
-    """Sums and products of kernels: what ``+`` and ``*`` of kernels give.
+    """Sums and products of kernels, the results of ``+`` and ``*``.
 
     Parameters
     ----------
     root : Unit
-        Sum and product units over ``KernelUnit`` inputs. Subkernels may be shared.
+        Sum and product units over ``KernelUnit`` input units. Subkernels may be shared.
 
     Examples
     --------
@@ -307,8 +306,8 @@ class KernelCircuit(Kernel):
         Returns
         -------
         bool
-            True when all kernels involved are certified: sums with non-negative weights and
-            products (Schur) keep the property.
+            True if all kernels involved are certified. Sums with non-negative weights and products
+            preserve the property (Schur product theorem).
         """
         return all(
             unit.kernel.is_positive_definite()

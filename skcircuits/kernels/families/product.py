@@ -61,9 +61,9 @@ class RBF(DistanceKernel):
     Parameters
     ----------
     gamma : float, default=1.0
-        Positive; inverse squared units of the columns.
+        Positive coefficient, in inverse squared units of the columns.
     variables : sequence of int, default=None
-        Columns the kernel looks at; None for all.
+        Columns to which the kernel applies; None for all.
 
     Examples
     --------
@@ -98,9 +98,9 @@ class Laplacian(DistanceKernel):
     Parameters
     ----------
     gamma : float, default=1.0
-        Positive; inverse units of the columns.
+        Positive coefficient, in inverse units of the columns.
     variables : sequence of int, default=None
-        Columns the kernel looks at; None for all.
+        Columns to which the kernel applies; None for all.
 
     Examples
     --------
@@ -146,9 +146,9 @@ class Hamming(MismatchKernel):
     Parameters
     ----------
     scale : float, default=1.0
-        Positive; the number of mismatches that divides the value by e.
+        Positive number of mismatches by which the kernel decreases by a factor of e.
     variables : sequence of int, default=None
-        Columns the kernel looks at; None for all.
+        Columns to which the kernel applies; None for all.
 
     Examples
     --------
@@ -170,12 +170,12 @@ class Hamming(MismatchKernel):
 
 
 class Delta(MismatchKernel):
-    """One where two rows are equal, zero elsewhere.
+    """One if two rows are equal, zero otherwise.
 
     Parameters
     ----------
     variables : sequence of int, default=None
-        Columns the kernel looks at; None for all.
+        Columns to which the kernel applies; None for all.
 
     Examples
     --------
@@ -196,7 +196,7 @@ class Delta(MismatchKernel):
 
 
 class StateKernel(KernelFamily):
-    """exp(-‖φ(x) - φ(y)‖²) of one column whose states are points in space.
+    """exp(-‖φ(x) - φ(y)‖²) of one column whose states are represented by points φ.
 
     Parameters
     ----------
@@ -225,8 +225,9 @@ class StateKernel(KernelFamily):
 class Polynomial(KernelFamily):
     """(x·y + c)^degree.
 
-    Values may be negative. Over a scope the kernel is represented by the degree + 1 powers of
-    the scope's part of x·y (binomial splitting), so it fits to every way of decomposing.
+    Values may be negative. Over a scope, the kernel is represented by the degree + 1 powers of the
+    corresponding part of x·y (binomial expansion), so that it is compatible with every
+    decomposition.
 
     Parameters
     ----------
@@ -235,7 +236,7 @@ class Polynomial(KernelFamily):
     c : float, default=1.0
         Non-negative constant.
     variables : sequence of int, default=None
-        Columns the kernel looks at; None for all.
+        Columns to which the kernel applies; None for all.
 
     Examples
     --------
@@ -276,7 +277,7 @@ class Linear(Polynomial):
     Parameters
     ----------
     variables : sequence of int, default=None
-        Columns the kernel looks at; None for all.
+        Columns to which the kernel applies; None for all.
 
     Examples
     --------

@@ -42,32 +42,31 @@ def register_expectation(
     pairs: Callable[..., Any] | None = None,
     log_blocks: Callable[..., Any] | None = None,
 ) -> None:
-    """Register closed forms of a kernel's expectation under a family of input units.
+    """Register closed forms of the expectation of a kernel under a family of input units.
 
-    A later registration replaces an earlier one; one for a base class serves its subclasses
-    that have none of their own.
+    A later registration replaces an earlier one. A registration for a base class also applies to
+    subclasses without a registration of their own.
 
     Parameters
     ----------
     units : type
-        Class of the input units. All classes with one layer class share their rules.
+        Class of the input units. All classes with the same layer class share their rules.
     kernel : type
         Class of the kernel.
     points : callable, default=None
-        For units over one variable: ``points(layer, which, kernel, s)`` gives E[k(X, s)],
-        shape (n_units, n_points), of the units ``which`` (integers) of a layer at points
-        ``s``. For joint units: ``points(layer, kernels, X, S)`` gives E[k(X, s) | observed
-        cells], shape (n_units, n_rows, n_points), where ``kernels`` has an entry per
-        variable of their scope (None where the kernel does not look) and ``X`` and ``S``
-        hold the columns of the scope.
+        For units over one variable, ``points(layer, which, kernel, s)`` returns E[k(X, s)], shape
+        (n_units, n_points), for the units ``which`` (integers) of a layer at points ``s``. For
+        joint units, ``points(layer, kernels, X, S)`` returns E[k(X, s) | observed cells], shape
+        (n_units, n_rows, n_points), where ``kernels`` has an entry per variable of the scope (None
+        if the kernel does not apply to it), and ``X`` and ``S`` hold the columns of the scope.
     pairs : callable, default=None
-        ``pairs(left, left_which, right, right_which, kernel)`` gives E[k(X, Y)], shape
-        (n_left, n_right); for joint units ``pairs(left, right, kernels, X, Y)``, shape
-        (n_left, n_right, n_rows, m_rows).
+        ``pairs(left, left_which, right, right_which, kernel)`` returns E[k(X, Y)], shape (n_left,
+        n_right). For joint units, ``pairs(left, right, kernels, X, Y)`` has shape (n_left, n_right,
+        n_rows, m_rows).
     log_blocks : callable, default=None
-        For joint units that had better take many rows at once: an iterator
-        ``log_blocks(layer, kernels, X, S)`` over pairs of row numbers and the logarithms of
-        what ``points`` gives for these rows; the consumer may overwrite them.
+        For joint units that are faster for many rows at once, an iterator ``log_blocks(layer,
+        kernels, X, S)`` over pairs of indices of rows and the logarithms of the results of
+        ``points`` for these rows, which the consumer may overwrite.
 
     Examples
     --------

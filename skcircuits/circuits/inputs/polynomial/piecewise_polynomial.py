@@ -165,21 +165,21 @@ class PiecewisePolynomial(InputUnit):
     Parameters
     ----------
     variable : int
-        Column number.
+        Index of the column.
     knots : sequence of float of shape (n_intervals + 1,)
         Increasing ends of the polynomial pieces.
     weights : sequence of float of shape (n_intervals + degree,)
-        Non-negative weights of the B-spline basis functions on these knots, each with
-        integral one; their number sets the degree, ``n_intervals`` of them make a histogram.
+        Non-negative weights of the B-spline basis functions on these knots, each of which has
+        integral one. Their number determines the degree; ``n_intervals`` weights give a histogram.
     atoms : sequence of float of shape (n_atoms,), default=()
-        Increasing points with a mass of their own.
+        Increasing points with point masses.
     atom_masses : sequence of float of shape (n_atoms,), default=()
-        Their masses; points of mass zero are dropped.
+        Masses of these points; points of mass zero are dropped.
     tail_masses : sequence of float of shape (2,), default=(0, 0)
         Mass below the first and above the last knot.
     tail_scales : sequence of float of shape (2,), default=None
-        Mean distance from the knot of values in the exponential tails, by default the
-        distance between the first and the last knot.
+        Mean distance from the knot of values in the exponential tails; by default the distance
+        between the first and the last knot.
 
     Notes
     -----
@@ -267,17 +267,17 @@ class PiecewisePolynomial(InputUnit):
 
     @property
     def n_free_parameters(self) -> int:
-        """Weights and masses that can be chosen freely; the tails follow a rule."""
+        """Number of free weights and masses; the tails are determined by a rule."""
         return len(self.weights) + len(self.atoms) - 1
 
     def moments(self) -> tuple[float, float]:
-        """Mean and variance in closed form.
+        """Compute the mean and variance in closed form.
 
         Returns
         -------
         mean, variance : float
-            Of the basis functions by their knots (see
-            :func:`skcircuits.numerics._bsplines.knot_windows`), of tails and atoms directly.
+            The moments of the basis functions are computed from their knots (see
+            :func:`skcircuits.numerics._bsplines.knot_windows`), those of tails and atoms directly.
         """
         # A normalised B-spline is the density of a random convex combination of its knots
         windows = knot_windows(self.knots[None], self.degree)[0]
