@@ -12,10 +12,10 @@ MAX_COUNT = 2**31 - 1
 
 
 class CircuitPropertyError(ValueError):
-    """A query needs a structural property that the circuit does not have.
+    """A query requires a structural property that the circuit does not have.
 
-    Raised for example by an exact most probable explanation of a circuit that is
-    not deterministic. The message names the property and the way out.
+    It is raised, for example, by an exact most probable explanation of a circuit that is not
+    deterministic. The message names the property and suggests an alternative.
     """
 
 
@@ -24,7 +24,7 @@ class IncompatibleCircuitsError(CircuitPropertyError):
 
 
 class CircuitFileError(ValueError):
-    """A file does not hold a circuit this version can read."""
+    """A file does not contain a circuit that this version can read."""
 
 
 class ZeroProbabilityError(ValueError):
@@ -33,14 +33,14 @@ class ZeroProbabilityError(ValueError):
     Parameters
     ----------
     message : str
-        What was asked and what to do instead.
+        The error message, with a suggested alternative.
     rows : sequence of int
-        Positions of the rows whose evidence is impossible.
+        Indices of the rows whose evidence has probability zero.
 
     Attributes
     ----------
     rows : list of int
-        Positions of the rows whose evidence is impossible.
+        Indices of the rows whose evidence has probability zero.
     """
 
     def __init__(self, message: str, rows: Sequence[int] = ()) -> None:
@@ -53,7 +53,7 @@ class ZeroProbabilityError(ValueError):
 
 
 def must(thing: str, condition: str, way_out: str = "", **got: object) -> str:
-    """Word an error message: what must hold, what came instead, how to get out.
+    """Compose an error message: the requirement, the offending value, and a suggestion.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def must(thing: str, condition: str, way_out: str = "", **got: object) -> str:
     condition : str
         What must hold, without the word *must*: ``"be non-negative"``.
     way_out : str, default=""
-        One sentence that tells the user what to do.
+        One sentence with a suggestion for the user.
     **got : object
-        The offending value under its parameter name.
+        The offending value under the name of its parameter.
 
     Returns
     -------

@@ -21,66 +21,67 @@ MIN_RANGE = 1e-150
 
 @runtime_checkable
 class DiscreteTarget(Protocol):
-    """An unnormalised distribution over categorical variables: a target of Stein methods.
+    """An unnormalised distribution over categorical variables, as a target of Stein methods.
 
-    Rows hold codes 0, 1, ... of the states and are complete. Optional attributes:
-    ``log_full_conditionals(X)`` (per variable an array of shape (n, n_states), up to a
-    constant per row) saves evaluating every row at every state; `BBISWeighter` also reads
-    ``state_names`` (per variable the labels of its states) and ``variable_names``. An object
-    with ``grad_log_prob`` is taken for a `DifferentiableTarget`; a circuit for the one that
-    its variables make it.
+    Rows are complete and hold the codes 0, 1, ... of the states. With the optional method
+    ``log_full_conditionals(X)`` (for each variable, an array of shape (n, n_states), up to a
+    constant per row), rows need not be evaluated at every state. `BBISWeighter` also uses the
+    attributes ``state_names`` (for each variable, the names of its states) and ``variable_names``.
+    An object with ``grad_log_prob`` is treated as a `DifferentiableTarget`. A circuit is treated as
+    the type of target that its variables determine.
     """
 
     cardinalities: Any  # number of states per variable, shape (d,); of a circuit a dict
 
     def log_prob_unnormalized(self, X: FloatArray) -> FloatArray:
-        """Log of the unnormalised probability of each row, ``-inf`` where impossible."""
+        """Compute the log of the unnormalised probability of each row (it may be ``-inf``)."""
 
 
 @runtime_checkable
 class DifferentiableTarget(Protocol):
-    """A continuous distribution known through its score function.
+    """A continuous distribution that is given by its score function.
 
-    Circuits of Gaussian input units have one, and so have densities fitted with such circuits.
-    Optional attributes: ``neighbors`` (per node an index array without the node) and
-    ``blocks`` (per node its coordinates; default one coordinate each).
+    Circuits with Gaussian input units have a score function, and so have densities with such
+    circuits. Optional attributes are ``neighbors`` (for each node, an index array without the node)
+    and ``blocks`` (for each node, its coordinates; by default one coordinate each).
     """
 
     def grad_log_prob(self, X: FloatArray) -> FloatArray:
-        """Gradient of the log density at each row, shape (n, d)."""
+        """Compute the gradient of the log density at each row, shape (n, d)."""
 
 
 @runtime_checkable
 class Density(Protocol):
-    """A density estimator that `ExpectedPredictionSVR` and `CircuitImputer` learn rows with.
+    """A density estimator for `ExpectedPredictionSVR` and `CircuitImputer`.
 
-    They clone it, fit the clone and go on with its ``circuit_``; a search over densities has
-    that on its ``best_estimator_``. Deriving from ``sklearn.base.BaseEstimator`` gives what
-    cloning needs. Where the outer fit has sample weights, `fit` is given ``sample_weight``.
+    These estimators fit a clone of the density and use its ``circuit_`` (for a search over
+    densities, that of its ``best_estimator_``). A density that derives from
+    ``sklearn.base.BaseEstimator`` can be cloned. If the outer estimator is fitted with sample
+    weights, they are passed to `fit` as ``sample_weight``.
 
-    The columns of the table are the variables 0, 1, ... of the circuit. Numbers are in
-    original units, labels are codes: positions among the sorted labels of the column, or
-    among the labels that its dtype declares.
+    The columns of the table are the variables 0, 1, ... of the circuit. Numerical columns are in
+    original units. Categories are represented by codes, which are their indices among the sorted
+    categories of the column, or among the categories of its dtype.
     """
 
     circuit_: Any  # a Circuit over all columns; set by fit
 
     def fit(self, X: Any, y: Any = None) -> Any:
-        """Learn from the kind of table that the outer estimator got; return the density."""
+        """Learn from the table that was passed to the outer estimator; return the density."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; a ``random_state`` of None is filled in before fit."""
+        """Get parameters by name; a ``random_state`` of None is set before `fit`."""
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Log density of each row, shape (n,): what tells a density from other estimators."""
+        """Compute the log density of each row, shape (n,); this identifies density estimators."""
 
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A kernel function of two tables of rows: enough for Stein methods over categories.
+    """A kernel function of two tables of rows, for Stein methods over categorical variables.
 
-    Targets over numbers need a kernel with ``profile`` (`InverseMultiquadric` is one), exact
-    expectations one of `skcircuits.kernels`.
+    Continuous targets need a kernel with ``profile``, such as `InverseMultiquadric`. Exact
+    expectations need a kernel of `skcircuits.kernels`.
     """
 
     def __call__(self, X: FloatArray, Y: FloatArray) -> FloatArray:

@@ -32,8 +32,9 @@ class BayesianNetwork(FactorGraph):
     parents : sequence of sequence of int
         Parents of each variable.
     tables : sequence of array-like
-        Conditional tables: one axis per parent, then one of the states, along which they
-        sum to one. Rows that miss one by rounding, at most 0.005, are divided by their sum.
+        Conditional probability tables, with one axis per parent, followed by an axis of the states,
+        along which they sum to one. Rows whose sum differs from one by at most 0.005 (rounding) are
+        divided by their sum.
     variable_names : sequence of str, default=None
         Names of the variables.
     state_names : sequence of sequence of str, default=None
@@ -46,14 +47,14 @@ class BayesianNetwork(FactorGraph):
 
     See Also
     --------
-    FactorGraph : The methods both have, and how rows and evidence are written.
+    FactorGraph : The common methods, and the representation of rows and evidence.
 
     Notes
     -----
-    A variable below those asked for cannot change the answer, because its rows sum to one.
-    With rows that miss one by the last digit of a file it would, by as much, and marginals
-    would depend on which variables an algorithm leaves out. Rescaled rows make the network a
-    distribution: every query and every circuit then agree with one another.
+    A descendant of the queried variables does not change the answer, because its rows sum to one.
+    If the rows sum to one only up to the digits of a file, it would change the answer by as much,
+    and marginals would depend on the variables that an algorithm leaves out. With rescaled rows,
+    the network is a distribution, and the answers of all queries and circuits agree.
 
     Examples
     --------
@@ -127,7 +128,7 @@ class BayesianNetwork(FactorGraph):
         Parameters
         ----------
         path : path-like
-            The file. Variables without names are called x0, x1, ..., their states s0, s1, ...
+            The file. Variables without names are called x0, x1, ..., and their states s0, s1, ...
         """
         names = self.variable_names or [f"x{v}" for v in range(len(self.parents))]
         states = self.state_names or [[f"s{k}" for k in range(n)] for n in self.cardinalities]
@@ -146,13 +147,13 @@ class BayesianNetwork(FactorGraph):
         Parameters
         ----------
         model : pgmpy.models.DiscreteBayesianNetwork
-            Anything with ``get_cpds()`` that gives tables with ``variables``,
-            ``values`` and ``state_names``, the child first.
+            An object whose ``get_cpds()`` returns tables with ``variables``, ``values`` and
+            ``state_names``, with the child first.
 
         Returns
         -------
         BayesianNetwork
-            The same network; variables in the order of its tables.
+            The same network, with the variables in the order of its tables.
         """
         # Every variable is the child of one table, so it has the number of its table.
         names, states, tables = read_pgmpy_network(model)
@@ -174,7 +175,7 @@ class BayesianNetwork(FactorGraph):
         Returns
         -------
         BayesianNetwork
-            A positive network near this one.
+            A positive network that is close to this one.
         """
         if not (is_number(amount) and 0 < amount <= 1):
             raise ValueError(must("amount", "be in (0, 1]", amount=amount))

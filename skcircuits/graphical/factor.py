@@ -25,9 +25,9 @@ class Factor:
     Parameters
     ----------
     scope : tuple of int
-        The variables it depends on, one per axis of the table; none for a constant.
+        The variables of the factor, one per axis of the table; empty for a constant.
     log_table : ndarray
-        Logarithm of its values, ``-inf`` where it is zero.
+        Logarithms of its values, ``-inf`` for zeros.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Factor:
         Returns
         -------
         Factor
-            The factor that holds their logarithms.
+            The factor, which holds their logarithms.
         """
         scope, values = integers(scope, "scope"), float_array(table, "table")
         if np.any(values < 0):

@@ -35,9 +35,9 @@ from skcircuits.protocols import FloatArray, IntArray
 class FactorGraph(ExactInference):
     """An unnormalised distribution, the product of factors over categorical variables.
 
-    Variables are numbered from 0, and so are their states. Tables of rows are float
-    arrays of shape (n, d); NaN cells are summed out exactly. A factor graph is
-    immutable and a target of the Stein methods.
+    Variables and their states are indexed from 0. Tables of rows are float arrays of shape (n, d);
+    NaN cells are summed out exactly. A factor graph is immutable and can be used as a target of the
+    Stein methods.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class FactorGraph(ExactInference):
     cardinalities : array-like of int of shape (d,)
         Number of states of each variable.
     variable_names : sequence of str, default=None
-        Names of the variables, used by evidence given as a mapping.
+        Names of the variables, which can be used as keys of evidence.
     state_names : sequence of sequence of str, default=None
         Names of the states of each variable.
 
@@ -57,7 +57,7 @@ class FactorGraph(ExactInference):
     cardinalities : ndarray of int of shape (d,)
         Number of states of each variable.
     neighbors : tuple of ndarray of int
-        The Markov blanket of each variable, without itself.
+        The Markov blanket of each variable, without the variable itself.
 
     See Also
     --------
@@ -106,13 +106,13 @@ class FactorGraph(ExactInference):
         Returns
         -------
         FactorGraph
-            The model, its tables as factors.
+            The model, with its tables as factors.
         """
         factors, cardinalities = read_uai(path)
         return FactorGraph(factors, cardinalities)
 
     def to_uai(self, path: str | PathLike[str]) -> None:
-        """Write the model in the UAI format; names are not part of it.
+        """Write the model in the UAI format, which does not include names.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class FactorGraph(ExactInference):
         Parameters
         ----------
         model : pgmpy.models.DiscreteMarkovNetwork or FactorGraph
-            Anything with ``get_factors()``.
+            An object with ``get_factors()``.
 
         Returns
         -------
@@ -145,7 +145,7 @@ class FactorGraph(ExactInference):
         )
 
     def log_full_conditionals(self, X: ArrayLike) -> list[FloatArray]:
-        """Log of ``p(x_i | all others)`` of every variable, up to a constant per row.
+        """Compute log ``p(x_i | all others)`` for every variable, up to a constant per row.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class FactorGraph(ExactInference):
         Returns
         -------
         list of ndarray of shape (n, k_i)
-            One column per state of the variable; its own column of X is ignored.
+            One column per state of the variable. The column of the variable in X is ignored.
         """
         codes, missing = self._read_rows(X)
         if missing.any():
@@ -178,26 +178,26 @@ class FactorGraph(ExactInference):
         Parameters
         ----------
         evidence : mapping or array-like of shape (d,), default=None
-            Observed states; the circuit is over the other variables.
+            Observed states. The circuit is over the other variables.
         order : {"auto", "min_fill", "min_weight", "weighted_min_fill"} or sequence of int, \
 default="auto"
-            The elimination order; "auto" takes the cheapest of the others.
+            The elimination order; "auto" selects the cheapest of the other heuristics.
         max_edges : int, default=10_000_000
-            Largest size to build. The number of edges is known beforehand but for contexts
-            that turn out equal, which make the circuit smaller.
+            Maximum number of edges. The number of edges is computed in advance; the circuit is
+            smaller if different contexts have equal subcircuits.
         verbose : int, default=0
-            Whether to print the size to be expected and the progress.
+            Whether to print the expected size and the progress.
 
         Returns
         -------
         Circuit
-            Normalised, smooth, deterministic and structured-decomposable.
+            A normalised, smooth, deterministic and structured-decomposable circuit.
 
         Raises
         ------
         MemoryError
-            When the tables would not fit, or the circuit would have more edges; the message
-            gives the number.
+            If the tables would not fit into memory, or if the circuit would have more edges than
+            `max_edges`. The message contains the number.
         """
         require_count(0, max_edges=max_edges)
         row = self._evidence_row(evidence)
@@ -227,34 +227,34 @@ default="auto"
         Parameters
         ----------
         n_samples : int
-            Rows to return, the chains in turn.
+            Total number of rows of all chains.
         burn_in : int, default=1000
-            Full sweeps before the first state is kept.
+            Number of full sweeps before the first state is kept.
         thin : int, default=1
-            Full sweeps between kept states of a chain.
+            Number of full sweeps between kept states of a chain.
         n_chains : int, default=1
-            Independent chains that run side by side.
+            Number of independent chains, which are run in parallel.
         start : array-like of shape (n_chains, d), default=None
-            First states; drawn uniformly by default.
+            Initial states; drawn uniformly by default.
         random_state : int, Generator, RandomState or None, default=None
             Seed.
 
         Returns
         -------
         ndarray of shape (n_samples, d)
-            States; row ``t * n_chains + c`` is the t-th state kept of chain c.
+            States. Row ``t * n_chains + c`` is the t-th kept state of chain c.
 
         Raises
         ------
         ZeroProbabilityError
-            Where a chain finds no possible state during the burn-in.
+            If a chain finds no possible state during the burn-in.
 
         Notes
         -----
-        :meth:`marginalize` first, and this is the collapsed Gibbs sampler. Where factors
-        are zero, moves of one variable may not connect the possible states; then no
-        chain visits all of them. A warning says so where variables never move that should,
-        or where few enough states show it.
+        After :meth:`marginalize`, this is the collapsed Gibbs sampler. If factors are zero, changes
+        of single variables may not connect all possible states, and then no chain visits all of
+        them. A warning is issued if variables that should change never do, or if this can be
+        determined because there are few states.
         """
         check_schedule(n_samples=n_samples, burn_in=burn_in, thin=thin, n_chains=n_chains)
         rng = as_generator(random_state)
@@ -325,7 +325,7 @@ default="auto"
         Returns
         -------
         FactorGraph
-            Over the same columns; the summed-out variables have a single state left.
+            A model over the same columns, in which the summed-out variables have a single state.
         """
         gone = sorted(self.posterior(variables).hidden)
         # The columns stay, so that evidence and samples keep their numbering.
@@ -335,7 +335,7 @@ default="auto"
         return FactorGraph(factors, left, variable_names=self.variable_names)
 
     def soften(self, amount: float) -> FactorGraph:
-        """Mix every table with its mean, so that no state is impossible.
+        """Mix every table with its mean, so that no state has probability zero.
 
         Parameters
         ----------
@@ -345,7 +345,7 @@ default="auto"
         Returns
         -------
         FactorGraph
-            A positive model near this one.
+            A positive model that is close to this one.
         """
         if not (is_number(amount) and 0 < amount <= 1):
             raise ValueError(must("amount", "be in (0, 1]", amount=amount))

@@ -38,7 +38,7 @@ class IsingModel(FactorGraph):
 
     See Also
     --------
-    FactorGraph : The methods both have, and how rows and evidence are written.
+    FactorGraph : The common methods, and the representation of rows and evidence.
 
     Examples
     --------
@@ -80,11 +80,11 @@ class IsingModel(FactorGraph):
         Parameters
         ----------
         n_rows, n_columns : int
-            Size; variable ``r * n_columns + c`` sits in row r and column c.
+            Size of the grid. Variable ``r * n_columns + c`` is in row r and column c.
         couplings : float or array-like of shape (n_edges,), default=1.0
-            One for all edges, or one per edge in the order of :meth:`grid_edges`.
+            One coupling for all edges, or one per edge in the order of :meth:`grid_edges`.
         fields : float or array-like of shape (n_rows * n_columns,), default=0.0
-            One for all variables, or one each.
+            One field for all variables, or one per variable.
 
         Returns
         -------
@@ -132,9 +132,9 @@ class IsingModel(FactorGraph):
         graph : networkx.Graph
             Variables in the order of ``graph.nodes``; parallel edges of a multigraph add up.
         weight : str, default="weight"
-            Edge attribute with the coupling; 1 where absent.
+            Edge attribute with the coupling, which is 1 if absent.
         field : str, default="field"
-            Node attribute with the field; 0 where absent.
+            Node attribute with the field, which is 0 if absent.
 
         Returns
         -------

@@ -19,30 +19,30 @@ WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 
 
 class CircuitDisplay:
-    """Drawing of a circuit: its units, or its regions when there are many.
+    """Drawing of a circuit: its units, or its regions if there are many units.
 
-    A *region* is the set of all units with one scope. It is drawn as a disk whose area grows
-    with the number of its units, above the regions its products are made of.
+    A *region* is the set of all units with the same scope. It is drawn as a disk, whose area grows
+    with the number of its units, above the regions of the factors of its products.
 
-    Create one with :meth:`from_circuit` or, for a fitted density, :meth:`from_estimator`. On
-    axes that are too small for all labels, labels shrink; those that could not be read are left
-    out.
+    Create one with :meth:`from_circuit` or, for a fitted density, :meth:`from_estimator`. If the
+    axes are too small for all labels, the labels are shrunk, and labels that would not be readable
+    are omitted.
 
     Parameters
     ----------
     circuit : Circuit
-        What to draw.
+        The circuit to draw.
     detail : {"auto", "units", "regions"}, default="auto"
         "auto" draws the units of circuits with up to 60 units and the regions of larger ones.
     feature_names : sequence of str, default=None
-        Name of each variable; None writes x0, x1, ...
+        Name of each variable; x0, x1, ... by default.
 
     Attributes
     ----------
     ax_ : matplotlib.axes.Axes
         Axes with the drawing.
     figure_ : matplotlib.figure.Figure
-        Its figure.
+        Figure that contains the axes.
 
     Examples
     --------
@@ -88,18 +88,18 @@ class CircuitDisplay:
         Parameters
         ----------
         circuit : Circuit
-            What to draw.
+            The circuit to draw.
         detail : {"auto", "units", "regions"}, default="auto"
-            What the nodes of the drawing are.
+            Whether the nodes of the drawing are units or regions.
         feature_names : sequence of str, default=None
-            Name of each variable; None writes x0, x1, ...
+            Name of each variable; x0, x1, ... by default.
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; a new figure by default.
 
         Returns
         -------
         CircuitDisplay
-            The display, already plotted.
+            The display, after plotting.
         """
         return cls(circuit, detail=detail, feature_names=feature_names).plot(ax=ax)
 
@@ -112,16 +112,16 @@ class CircuitDisplay:
         Parameters
         ----------
         estimator : fitted density or imputer
-            One with ``circuit_``.
+            A fitted estimator with ``circuit_``.
         detail : {"auto", "units", "regions"}, default="auto"
-            What the nodes of the drawing are.
+            Whether the nodes of the drawing are units or regions.
         ax : matplotlib.axes.Axes, default=None
             Axes to draw on; a new figure by default.
 
         Returns
         -------
         CircuitDisplay
-            The display, already plotted.
+            The display, after plotting.
         """
         check_has(estimator, "circuit_", "Use a density that learns a circuit.")
         names = getattr(estimator, "feature_names_in_", None)
@@ -129,7 +129,7 @@ class CircuitDisplay:
         return cls.from_circuit(estimator.circuit_, detail=detail, feature_names=names, ax=ax)
 
     def plot(self, ax: Any = None) -> CircuitDisplay:
-        """Draw on axes.
+        """Draw the display on axes.
 
         Parameters
         ----------

@@ -19,28 +19,28 @@ N_LEVELS = 8
 class DensityDisplay:
     """Marginal or conditional density of one or two columns of a table.
 
-    One numerical column is a curve, with stems for point masses and, where rows are given,
-    over their histogram; one categorical column a bar chart. Two numerical columns are
-    contours, a categorical and a numerical one a curve per category, two categorical ones
-    a heat map.
+    The density of a numerical column is drawn as a curve, with stems for point masses and with a
+    histogram of the rows if these are given. A categorical column is a bar chart. Two numerical
+    columns are drawn by contours, a categorical and a numerical column by one curve per category,
+    and two categorical columns by a heat map.
 
     Parameters
     ----------
     density : fitted density
-        One of this package with ``circuit_``.
+        A density of this package with ``circuit_``.
     columns : str, int or list
         One or two columns.
     rows : dataframe or ndarray of shape (n, d), default=None
-        Rows that set the range, and the histogram behind a single curve.
+        Rows that determine the range, and the histogram behind a single curve.
     given : str, dict, Query or row, default=None
-        Condition on any columns, as of the density's ``probability``.
+        Condition on any columns, as in ``probability`` of the density.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
-        Where the drawing is.
+        Axes with the drawing.
     figure_ : matplotlib Figure
-        Its figure.
+        Figure that contains the axes.
 
     Examples
     --------
@@ -78,31 +78,31 @@ class DensityDisplay:
         ax: Any = None,
         **artist_kw: Any,
     ) -> DensityDisplay:
-        """Draw what a fitted density says.
+        """Draw a fitted density.
 
         Parameters
         ----------
         estimator : fitted density
-            One of this package with ``circuit_``.
+            A density of this package with ``circuit_``.
         X : dataframe or ndarray of shape (n, d), default=None
-            Rows that set the range, and the histogram behind a single curve; draws of the
-            density by default.
+            Rows that determine the range, and the histogram behind a single curve. By default, the
+            range is determined by draws from the density.
         y : Ignored
             Not used, present for API consistency by convention.
         columns : str, int or list
             One or two columns.
         given : str, dict, Query or row, default=None
-            Condition on any columns, as of the density's ``probability``.
+            Condition on any columns, as in ``probability`` of the density.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **artist_kw : object
-            Keywords of what is drawn, as of matplotlib's ``plot``, ``bar``, ``contourf`` or
+            Keyword arguments of the matplotlib artists, as for ``plot``, ``bar``, ``contourf`` or
             ``imshow``.
 
         Returns
         -------
         DensityDisplay
-            The display, drawn.
+            The display, after plotting.
         """
         return cls(estimator, columns, rows=X, given=given).plot(ax, **artist_kw)
 
@@ -112,9 +112,9 @@ class DensityDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **artist_kw : object
-            Keywords of what is drawn, as of matplotlib's ``plot``, ``bar``, ``contourf`` or
+            Keyword arguments of the matplotlib artists, as for ``plot``, ``bar``, ``contourf`` or
             ``imshow``.
 
         Returns
@@ -125,7 +125,7 @@ class DensityDisplay:
         Raises
         ------
         ValueError
-            If the density has no circuit, or not these columns.
+            If the density has no circuit, or does not have these columns.
         """
         self._prepare()
         self.ax_ = make_axes(ax)
@@ -246,13 +246,13 @@ def describe_density(density: Any) -> str:
     Parameters
     ----------
     density : fitted density
-        One of this package with ``circuit_``.
+        A density of this package with ``circuit_``.
 
     Returns
     -------
     str
-        Groups of independent columns, with the numbers of their parts, and the families of
-        input units.
+        Description of the groups of independent columns, with the numbers of their parts, and of
+        the families of input units.
 
     Raises
     ------

@@ -23,25 +23,25 @@ RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 class ExpectedPredictionDisplay:
-    """Curves of answers against how much is missing, with bands around them.
+    """Curves of predictions or scores against the amount of missing values, with bands.
 
     Parameters
     ----------
     x : sequence of float or str
-        Fractions of missing values, or what has been hidden so far.
+        Fractions of missing values, or the columns that have been hidden so far.
     curves : mapping of str to ndarray of shape (n,)
         Height of each curve.
     spreads : mapping of str to ndarray of shape (n,), default=None
-        Half width of the bands, of the curves that have one.
+        Half widths of the bands, for curves with a band.
     xlabel, ylabel : str
         Labels of the axes.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
-        Where the curves are.
+        Axes with the curves.
     figure_ : matplotlib Figure
-        Its figure.
+        Figure that contains the axes.
     lines_ : list of matplotlib Line2D
         The curves.
     bands_ : list of matplotlib collections
@@ -92,31 +92,31 @@ class ExpectedPredictionDisplay:
         ax: Any = None,
         **line_kw: Any,
     ) -> ExpectedPredictionDisplay:
-        """Draw the score against the fraction of values that are missing at random.
+        """Draw the score against the fraction of values that are hidden at random.
 
         Parameters
         ----------
         estimator : fitted estimator
-            One that predicts from rows with missing values, with `score`.
+            An estimator with `score` that predicts from rows with missing values.
         X : dataframe or array-like of shape (n_samples, n_features)
-            Rows, from which more values are hidden.
+            Rows, of which further values are hidden.
         y : array-like of shape (n_samples,)
-            Their targets.
+            Targets of the rows.
         rates : sequence of float, default=(0.0, 0.1, ..., 0.9)
             Fractions to hide.
         n_repeats : int, default=3
-            Masks per fraction; the band is one standard deviation of their scores.
+            Number of masks per fraction. The band is one standard deviation of their scores.
         random_state : int, RandomState or None, default=None
-            Source of the masks.
+            Controls the randomness of the masks.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **line_kw : object
-            Keywords of the curves, as of matplotlib's ``plot``.
+            Keyword arguments of the curves, as for matplotlib's ``plot``.
 
         Returns
         -------
         ExpectedPredictionDisplay
-            The display, drawn.
+            The display, after plotting.
         """
         check_is_fitted(estimator)
         _check_rates(rates)
@@ -143,7 +143,7 @@ class ExpectedPredictionDisplay:
         ax: Any = None,
         **line_kw: Any,
     ) -> ExpectedPredictionDisplay:
-        """Draw scores of predictions that were made before, of one model or of several.
+        """Draw scores of existing predictions of one or several models.
 
         Parameters
         ----------
@@ -151,21 +151,21 @@ class ExpectedPredictionDisplay:
             Targets.
         y_pred : array-like of shape (n_rates, n_samples) or (n_rates, n_repeats, n_samples), \
                 or dict of str to such arrays
-            Predictions at each fraction of missing values; a dict has a curve for each model.
+            Predictions at each fraction of missing values. A dict draws one curve per model.
         rates : sequence of float, default=(0.0, 0.1, ..., 0.9)
             The fractions.
         score : callable, default=None
-            ``score(y_true, y_pred)``; None takes R² where targets or predictions have fractional
-            parts, else the accuracy.
+            Function ``score(y_true, y_pred)``. None uses R² if targets or predictions are not all
+            integers, and the accuracy otherwise.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **line_kw : object
-            Keywords of the curves, as of matplotlib's ``plot``.
+            Keyword arguments of the curves, as for matplotlib's ``plot``.
 
         Returns
         -------
         ExpectedPredictionDisplay
-            The display, drawn.
+            The display, after plotting.
 
         Raises
         ------
@@ -218,22 +218,22 @@ class ExpectedPredictionDisplay:
         Parameters
         ----------
         estimator : ExpectedPredictionRegressor or ExpectedPredictionClassifier
-            A fitted one.
+            A fitted estimator.
         X : dataframe or array-like of shape (1, n_features)
             The row.
         order : sequence of str or int, default=None
-            Columns, by name or position, as they are hidden one after another; None takes them
-            from left to right.
+            Columns, by name or index, in the order in which they are hidden; from left to right by
+            default.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **line_kw : object
-            Keywords of the curves, as of matplotlib's ``plot``.
+            Keyword arguments of the curves, as for matplotlib's ``plot``.
 
         Returns
         -------
         ExpectedPredictionDisplay
-            The display, drawn: the expected prediction with a band of one standard deviation
-            that the missing values cause, or the probability of each class.
+            The display, after plotting: the expected prediction with a band of one standard
+            deviation due to the missing values, or the probability of each class.
         """
         check_is_fitted(estimator)
         schema = TableSchema.learn(X)
@@ -263,9 +263,9 @@ class ExpectedPredictionDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **line_kw : object
-            Keywords of the curves, as of matplotlib's ``plot``.
+            Keyword arguments of the curves, as for matplotlib's ``plot``.
 
         Returns
         -------

@@ -13,23 +13,23 @@ from skcircuits.protocols import FloatArray
 
 
 class LossCurveDisplay:
-    """Training and validation log-likelihood against the passes of a fit.
+    """Training and validation log-likelihood against the iterations of a fit.
 
     Parameters
     ----------
     loss_curve : sequence of float
-        Mean negative log-likelihood of the training rows in each pass.
+        Mean negative log-likelihood of the training rows in each iteration.
     validation_scores : sequence of float, default=()
-        Mean log-likelihood of the validation rows after each pass; may be empty.
+        Mean log-likelihood of the validation rows after each iteration; may be empty.
     step : str, default="pass over the rows"
-        What a fit does between two points of a curve.
+        Name of the step between two points of a curve.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
-        Where the curves are.
+        Axes with the curves.
     figure_ : matplotlib Figure
-        Its figure.
+        Figure that contains the axes.
     lines_ : list of matplotlib Line2D
         The curves.
 
@@ -61,17 +61,17 @@ class LossCurveDisplay:
         Parameters
         ----------
         estimator : fitted estimator
-            One with ``loss_curve_`` or ``validation_scores_``: `MoATDensity`,
+            An estimator with ``loss_curve_`` or ``validation_scores_``: `MoATDensity`,
             `HiddenChowLiuDensity`, `StrudelDensity`, `ContinuousMixtureDensity`.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **line_kw : object
-            Keywords of the curves, as of matplotlib's ``plot``.
+            Keyword arguments of the curves, as for matplotlib's ``plot``.
 
         Returns
         -------
         LossCurveDisplay
-            The display, drawn.
+            The display, after plotting.
         """
         curves = ("loss_curve_", "validation_scores_")
         known = next((name for name in curves if len(getattr(estimator, name, ()))), curves[0])
@@ -87,9 +87,9 @@ class LossCurveDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **line_kw : object
-            Keywords of the curves, as of matplotlib's ``plot``.
+            Keyword arguments of the curves, as for matplotlib's ``plot``.
 
         Returns
         -------
@@ -122,9 +122,9 @@ class EdgeMarginalsDisplay:
     Attributes
     ----------
     ax_ : matplotlib Axes
-        Where the picture is.
+        Axes with the heat map or graph.
     figure_ : matplotlib Figure
-        Its figure.
+        Figure that contains the axes.
 
     Examples
     --------
@@ -154,19 +154,19 @@ class EdgeMarginalsDisplay:
         Parameters
         ----------
         estimator : MoATDensity
-            Fitted density; several components are averaged by their weights.
+            A fitted density. Several components are averaged by their weights.
         kind : {"heatmap", "graph"}, default="heatmap"
             Kind of picture.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **artist_kw : object
-            Keywords of the heat map, as of matplotlib's ``imshow``, or of the lines, as of
-            ``plot``.
+            Keyword arguments of the heat map, as for matplotlib's ``imshow``, or of the lines, as
+            for ``plot``.
 
         Returns
         -------
         EdgeMarginalsDisplay
-            The display, drawn.
+            The display, after plotting.
         """
         _check_kind(kind)
         check_has(estimator, "edge_marginals_", "Use a MoATDensity, a mixture over all trees.")
@@ -181,13 +181,13 @@ class EdgeMarginalsDisplay:
         Parameters
         ----------
         kind : {"heatmap", "graph"}, default="heatmap"
-            A coloured matrix, or the columns on a circle joined by lines as wide as the edge
-            is probable.
+            A heat map, or the columns on a circle, connected by lines whose width is proportional
+            to the probability of the edge.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **artist_kw : object
-            Keywords of the heat map, as of matplotlib's ``imshow``, or of the lines, as of
-            ``plot``.
+            Keyword arguments of the heat map, as for matplotlib's ``imshow``, or of the lines, as
+            for ``plot``.
 
         Returns
         -------
@@ -197,7 +197,7 @@ class EdgeMarginalsDisplay:
         Raises
         ------
         ValueError
-            If there is no such kind.
+            If `kind` is not one of these.
         """
         _check_kind(kind)
         self.ax_ = make_axes(ax)

@@ -19,25 +19,26 @@ MAX_PARTS = 40
 
 
 class SteinDiagnosisDisplay:
-    """Excess of the Stein discrepancy of samples, part by part, and which p-values are small.
+    """Excess of the Stein discrepancy of samples for each part, with small p-values highlighted.
 
-    Bars are in standard deviations of a wild bootstrap under the hypothesis that the samples come
-    from the target; bars of parts whose adjusted p-value is below 0.05 stand out. Parts that no
-    sample can move in are named with a question mark: nothing is known of them.
+    The bars are in standard deviations of a wild bootstrap under the hypothesis that the samples
+    come from the target. Parts with an adjusted p-value below 0.05 are highlighted. Parts that
+    cannot change in any sample are marked by a question mark, because the test is not informative
+    about them.
 
     Parameters
     ----------
     diagnosis : SteinDiagnosis
-        What :func:`~skcircuits.stein.stein_diagnosis` gives.
+        The result of :func:`~skcircuits.stein.stein_diagnosis`.
 
     Attributes
     ----------
     ax_ : matplotlib Axes
-        Where the bars are.
+        Axes with the bars.
     figure_ : matplotlib Figure
-        Its figure.
+        Figure that contains the axes.
     bars_ : matplotlib BarContainer
-        The bars, parts of greatest excess first.
+        The bars, beginning with the part of largest excess.
 
     Examples
     --------
@@ -63,25 +64,25 @@ class SteinDiagnosisDisplay:
         ax: Any = None,
         **options: Any,
     ) -> SteinDiagnosisDisplay:
-        """Diagnose samples and draw.
+        """Diagnose samples and draw the result.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Samples.
         target : object
-            What they should represent.
+            The distribution that they should represent.
         parts : dict, default=None
-            Names of parts and the variables of each; every variable by default.
+            Names of parts and the variables of each part; by default, each variable is a part.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **options : object
             Further arguments of :func:`~skcircuits.stein.stein_diagnosis`.
 
         Returns
         -------
         SteinDiagnosisDisplay
-            The display, drawn.
+            The display, after plotting.
         """
         return cls(stein_diagnosis(X, target, parts=parts, **options)).plot(ax)
 
@@ -96,27 +97,27 @@ class SteinDiagnosisDisplay:
         ax: Any = None,
         **options: Any,
     ) -> SteinDiagnosisDisplay:
-        """Diagnose the samples of a fitted `BBISWeighter`, without weights, or particles.
+        """Diagnose the unweighted samples of a fitted `BBISWeighter`, or particles.
 
         Parameters
         ----------
         estimator : fitted estimator
-            With ``target_``, and ``samples_`` or ``particles_``.
+            An estimator with ``target_``, and ``samples_`` or ``particles_``.
         X : array-like of shape (n, d), default=None
-            Other samples, as numbers.
+            Other encoded samples.
         y : Ignored
             Not used, present for API consistency by convention.
         parts : dict, default=None
-            Names of parts and the variables of each; every variable by default.
+            Names of parts and the variables of each part; by default, each variable is a part.
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **options : object
             Further arguments of :func:`~skcircuits.stein.stein_diagnosis`.
 
         Returns
         -------
         SteinDiagnosisDisplay
-            The display, drawn.
+            The display, after plotting.
         """
         samples = X
         for name in ("samples_", "particles_"):
@@ -138,9 +139,9 @@ class SteinDiagnosisDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a new figure.
+            Axes to draw on; None creates a new figure.
         **bar_kw : object
-            Keywords of the bars, as of matplotlib's ``barh``.
+            Keyword arguments of the bars, as for matplotlib's ``barh``.
 
         Returns
         -------

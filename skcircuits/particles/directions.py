@@ -120,9 +120,10 @@ def svgd_direction(
     particles : array-like of shape (n_particles, n_coordinates)
         Current particles.
     grad_log_prob : array-like of shape (n_particles, n_coordinates) or callable
-        Score of the target at the particles, or the function that gives it.
+        Score of the target at the particles, or a function that computes it.
     neighborhoods : Neighborhoods or sequence of n_coordinates array-likes of int
-        The coordinates that the kernel of each coordinate sees (itself included or not).
+        The coordinates on which the kernel of each coordinate depends (with or without the
+        coordinate itself).
     bandwidths : float or array-like of shape (n_nodes,)
         h_i in ``exp(-|x_C - y_C|²/h_i)``, one per node.
 
@@ -134,7 +135,7 @@ def svgd_direction(
     Raises
     ------
     ValueError
-        If shapes disagree or a bandwidth is not positive.
+        If shapes do not match, or if a bandwidth is not positive.
 
     Examples
     --------

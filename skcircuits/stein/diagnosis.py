@@ -33,17 +33,17 @@ class SteinDiagnosis:
     Attributes
     ----------
     names : tuple of str
-        The parts.
+        Names of the parts.
     statistics : ndarray of shape (n_parts,)
-        Squared Stein discrepancy of the sample in moves of each part, U-statistics.
+        U-statistics of the squared Stein discrepancy of the sample for changes of each part.
     excess : ndarray of shape (n_parts,)
-        The same in standard deviations of the bootstrap.
+        The statistics in standard deviations of the bootstrap.
     pvalues : ndarray of shape (n_parts,)
-        Adjusted for the number of parts.
+        P-values, adjusted for the number of parts.
     pvalue : float
-        That of the model as a whole, all parts together.
+        P-value of the whole model, with all parts together.
     unmoved : tuple of str
-        Parts of which no sample has a possible move: their p-values say nothing.
+        Parts that cannot change in any sample. Their p-values are not informative.
 
     Examples
     --------
@@ -74,10 +74,10 @@ def stein_diagnosis(
     n_jobs: int | None = None,
     random_state: Any = None,
 ) -> SteinDiagnosis:
-    """Test Stein's identity for the moves of each variable, which fails where chains do not mix.
+    """Test Stein's identity for changes of each variable, to find variables that have not mixed.
 
-    The Stein kernel is a sum over the variables, and each term has mean zero under the target
-    by itself. P-values come from a wild bootstrap with the same signs for all parts, so that
+    The Stein kernel is a sum over the variables, and each term of the sum has mean zero under the
+    target. P-values are computed by a wild bootstrap with the same signs for all parts, so that
     they can be adjusted by the distribution of the largest excess (Westfall and Young 1993).
 
     Parameters
@@ -89,18 +89,19 @@ def stein_diagnosis(
     kernel : kernel object, default=None
         As in :func:`stein_test`.
     parts : dict, default=None
-        Names of parts and the variables of each, for example the sites of a probabilistic
-        program; by default every variable is a part, with the target's ``variable_names``.
+        Names of parts and the variables of each part, such as the sites of a probabilistic program.
+        By default, each variable is a part, named by ``variable_names`` of the target.
     operator : {"barker", "difference", "langevin"}, default=None
-        The Stein operator; by default "barker" or "langevin", by the kind of target.
+        The Stein operator; by default "barker" for categorical and "langevin" for continuous
+        targets.
     n_bootstrap : int, default=500
-        Bootstrap statistics.
+        Number of bootstrap statistics.
     change_probability : float, default=0.5
-        As in :func:`stein_test`: 0.5 for independent rows, less for states of a chain.
+        As in :func:`stein_test`: 0.5 for independent rows, less for states of a Markov chain.
     n_jobs : int, default=None
-        Workers over the parts; the result is the same for any.
+        Number of workers over the parts; the result does not depend on it.
     random_state : int, Generator, RandomState or None, default=None
-        Seed of the signs.
+        Controls the random signs of the bootstrap.
 
     Returns
     -------
@@ -109,8 +110,8 @@ def stein_diagnosis(
 
     Notes
     -----
-    All moves are local: that samples miss a mode, or a part of the support that no move of one
-    variable leads to, shows in none of these numbers.
+    All changes are local. These statistics do not detect that samples miss a mode, or a part of the
+    support that cannot be reached by changes of a single variable.
 
     References
     ----------

@@ -37,22 +37,22 @@ _MAX_WIDTH_ROWS = 1000
 def kdsd(q: Circuit, p: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -> float:
     """Compute the kernelized discrete Stein discrepancy of two circuits exactly.
 
-    With ``u_i = q r_i - q∘¬_i`` and ``r_i = (p∘¬_i) / p``, where ¬_i moves variable i to
-    its next state, it is ``sum_i <u_i, K u_i>``: the expectation of the Stein kernel of the
-    published difference operator under two independent draws of q (Li et al. 2021,
-    Corollary 4.7).
+    With ``u_i = q r_i - q∘¬_i`` and ``r_i = (p∘¬_i) / p``, where ¬_i shifts variable i to its next
+    state, the discrepancy is ``sum_i <u_i, K u_i>``. It is the expectation of the Stein kernel of
+    the published difference operator under two independent draws of q (Li et al. 2021, Corollary
+    4.7).
 
     Parameters
     ----------
     q : Circuit
-        The distribution that is compared.
+        The distribution that is compared with the target.
     p : Circuit
         The target: categorical, deterministic and positive everywhere, compatible with q
         and with itself.
     kernel : Kernel
         The base kernel.
     n_jobs : int, default=None
-        Workers over the variables; the result is the same for any.
+        Number of workers over the variables; the result does not depend on it.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -
     Raises
     ------
     CircuitPropertyError
-        Where p is not deterministic, has zeros, lacks states of q, or does not fit to q.
+        If p is not deterministic, has zeros, lacks states of q, or is not compatible with q.
 
     Examples
     --------
@@ -165,13 +165,12 @@ def stein_discrepancy(
 ) -> float:
     """Compute the squared Stein discrepancy of weighted samples.
 
-    It is the V-statistic ``sum_ij w_i w_j k_p(x_i, x_j)``: zero in expectation under the
-    target only, and never negative.
+    It is the V-statistic ``sum_ij w_i w_j k_p(x_i, x_j)``, which is never negative.
 
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Samples; NaN where collapsed.
+        Samples, with NaN for collapsed variables.
     target : object
         The target.
     kernel : kernel object
@@ -179,11 +178,12 @@ def stein_discrepancy(
     weights : array-like of shape (n,), default=None
         Weights of the samples; equal by default.
     operator : {"barker", "difference", "langevin"}, default=None
-        The Stein operator; by default "barker" or "langevin", by the kind of target.
+        The Stein operator; by default "barker" for categorical and "langevin" for continuous
+        targets.
     collapse : array-like, default=None
         Variables that are summed out, as in :func:`stein_gram`.
     n_jobs : int, default=None
-        Workers for blocks of the Gram matrix; the result is the same for any.
+        Number of workers for blocks of the Gram matrix; the result does not depend on it.
 
     Returns
     -------
@@ -221,10 +221,10 @@ class SteinTestResult(NamedTuple):
     Attributes
     ----------
     statistic : float
-        Squared Stein discrepancy of the sample, its U-statistic.
+        U-statistic of the squared Stein discrepancy of the sample.
     pvalue : float
-        Fraction of bootstrap statistics at least as large; small where X is not from p, and
-        zero where p excludes a sample.
+        Fraction of bootstrap statistics that are at least as large. It is small if X is not from p,
+        and zero if a sample has probability zero.
 
     Examples
     --------
@@ -247,10 +247,10 @@ def stein_test(
     n_jobs: int | None = None,
     random_state: Any = None,
 ) -> SteinTestResult:
-    """Test whether samples come from a target whose normaliser may be unknown.
+    """Test whether samples come from a target whose normalising constant may be unknown.
 
-    The U-statistic of the Stein kernel is degenerate under the null; its distribution is
-    found by multiplying the samples with random signs (Liu, Lee and Jordan 2016;
+    The U-statistic of the Stein kernel is degenerate under the null hypothesis. Its distribution is
+    approximated by multiplying the samples with random signs (Liu, Lee and Jordan 2016;
     Chwialkowski, Strathmann and Gretton 2016).
 
     Parameters
@@ -262,18 +262,19 @@ def stein_test(
     kernel : kernel object, default=None
         ``Hamming(scale=d)``, or ``RBF`` with the median heuristic.
     operator : {"barker", "difference", "langevin"}, default=None
-        The Stein operator; by default "barker" or "langevin", by the kind of target. P-values
-        of "difference" need hundreds of samples, more the more rugged the target is: its
-        kernel has heavy tails, and from too few the test rejects the target's own samples.
+        The Stein operator; by default "barker" for categorical and "langevin" for continuous
+        targets. P-values of "difference" need hundreds of samples, and more if probabilities vary
+        strongly between neighbouring states: its kernel has heavy tails, and with too few samples
+        the test rejects samples of the target itself.
     n_bootstrap : int, default=1000
-        Bootstrap statistics.
+        Number of bootstrap statistics.
     change_probability : float, default=0.5
-        Probability that the sign changes from one row to the next. 0.5 is right for
-        independent rows; take less for the successive states of a chain.
+        Probability that the sign changes from one row to the next. Use 0.5 for independent rows,
+        and a smaller value for the successive states of a Markov chain.
     n_jobs : int, default=None
-        Workers for the Gram matrix; the result is the same for any.
+        Number of workers for the Gram matrix; the result does not depend on it.
     random_state : int, Generator, RandomState or None, default=None
-        Seed of the signs.
+        Controls the random signs of the bootstrap.
 
     Returns
     -------
@@ -283,13 +284,15 @@ def stein_test(
     Warns
     -----
     UserWarning
-        Where the target is zero next to the samples: the test does not see what lies beyond.
+        If the target is zero next to the samples, because the test does not detect differences
+        beyond these zeros.
 
     Notes
     -----
-    A large p-value says that the samples are right where they are. Their number in each of several
-    modes, or parts of the support that moves of one variable do not connect, may be wrong, and
-    modes that no sample has visited are not missed: compare chains from different starts.
+    A large p-value means that the samples are consistent with the target locally. The fractions of
+    the samples in several modes, or in parts of the support that are not connected by changes of a
+    single variable, may still be wrong, and modes without samples are not detected. Compare chains
+    from different starts.
 
     Examples
     --------

@@ -66,7 +66,7 @@ def stein_gram(
     Parameters
     ----------
     X : array-like of shape (n, d)
-        Samples: states of a categorical target (NaN where collapsed), or points.
+        Samples: states of a categorical target (NaN for collapsed variables), or points.
     target : object
         A categorical target (``log_prob_unnormalized`` and ``cardinalities``) or a
         continuous one (``grad_log_prob``).
@@ -76,23 +76,21 @@ def stein_gram(
         The Stein operator; by default "barker" for categorical and "langevin" for
         continuous targets.
     collapse : array-like, default=None
-        Variables that are summed out: their indices for all rows, or a mask of shape
-        (n, d) for each row its own.
+        Variables that are summed out: indices that apply to all rows, or a mask of shape (n, d).
     n_jobs : int, default=None
-        Workers that compute blocks of the matrix.
+        Number of workers that compute blocks of the matrix.
 
     Returns
     -------
     ndarray of shape (n, n)
-        Symmetric, positive semi-definite. ``wᵀ K w`` is the squared Stein discrepancy of
-        the weighted samples.
+        Symmetric positive semi-definite matrix. ``wᵀ K w`` is the squared Stein discrepancy of the
+        weighted samples.
 
     Notes
     -----
-    With the difference operator the collapsed entries are the published conditional
-    kernel, the expectation of the Stein kernel under both conditional distributions.
-    With Barker they are the Stein kernel of the marginal ``p(x_s)`` for the base kernel
-    ``k_s(a, b) E[k_c]``.
+    With the difference operator, collapsed entries are the published conditional kernel, the
+    expectation of the Stein kernel under both conditional distributions. With the Barker operator,
+    they are the Stein kernel of the marginal ``p(x_s)`` for the base kernel ``k_s(a, b) E[k_c]``.
 
     Examples
     --------

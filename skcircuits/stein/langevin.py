@@ -24,15 +24,15 @@ Profile = Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
 class InverseMultiquadric:
     """The inverse multiquadric kernel ``(1 + |x - y|² / scale²)^exponent``.
 
-    Its tails are heavy, so that its Langevin Stein discrepancy controls convergence
-    (Gorham and Mackey 2017).
+    Because of its heavy tails, its Langevin Stein discrepancy controls convergence (Gorham and
+    Mackey 2017).
 
     Parameters
     ----------
     scale : float, default=1.0
         Length scale.
     exponent : float, default=-0.5
-        In (-1, 0).
+        Exponent in (-1, 0).
 
     Examples
     --------
@@ -71,7 +71,7 @@ class InverseMultiquadric:
         return self.profile(_squared_distances(X - center, Y - center))[0]
 
     def profile(self, squared: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Give the kernel and its derivatives in the squared distance.
+        """Compute the kernel and its derivatives with respect to the squared distance.
 
         Parameters
         ----------

@@ -33,28 +33,29 @@ def simplex_weights(
     Parameters
     ----------
     K : array-like of shape (n, n)
-        Symmetric positive semi-definite matrix; scaled by its mean diagonal.
+        Symmetric positive semi-definite matrix, which is scaled by its mean diagonal.
     counts : array-like of shape (n,), default=None
-        How many equal samples each row stands for; ones by default.
+        Number of equal samples that each row represents; ones by default.
     regularization : float, default=0.0
-        Ridge λ: adds ``λ / counts`` to the diagonal of the scaled matrix. It is the
-        variance of a weighted mean of independent samples, so it holds the weights back
-        where they follow noise.
+        Ridge penalty λ: ``λ / counts`` is added to the diagonal of the scaled matrix. The penalty
+        is the variance of a weighted mean of independent samples and prevents the weights from
+        fitting noise.
     solver : {"auto", "cvxopt", "nnls"}, default="auto"
-        Interior points of cvxopt, or the active sets of :func:`scipy.optimize.nnls`, which
-        take two to three times as long. ``"auto"``: cvxopt where it is installed. Beyond 3000
-        rows both give way to accelerated projected gradients.
+        The interior-point method of cvxopt, or the active-set method of
+        :func:`scipy.optimize.nnls`, which takes two to three times as long. ``"auto"`` uses cvxopt
+        if it is installed. For more than 3000 rows, accelerated projected gradients are used
+        instead.
 
     Returns
     -------
     ndarray of shape (n,)
-        Total weight of each row; proportional to ``counts`` when the solver finds
-        nothing better.
+        Total weight of each row. It is proportional to ``counts`` if the solver finds no better
+        solution.
 
     Warns
     -----
     RuntimeWarning
-        When the relative duality gap stays above 1e-6.
+        If the relative duality gap remains above 1e-6.
 
     Examples
     --------

@@ -23,31 +23,31 @@ def stein_thinning(
     log_prob: ArrayLike | None = None,
     curvature: ArrayLike | None = None,
 ) -> IntArray:
-    """Choose samples greedily so that their Stein discrepancy is small.
+    """Select samples greedily such that their Stein discrepancy is small.
 
-    Each step adds the sample that makes the discrepancy of the chosen ones, equally
-    weighted, smallest; a sample may be chosen again (Riabiz et al. 2022). With `log_prob` the
-    choice is regularised (Bénard, Staber and Da Veiga 2023): the discrepancy alone may prefer
-    saddle points and other places of low probability, where scores vanish, and cannot weigh
-    modes that lie far apart.
+    Each step adds the sample that minimises the discrepancy of the equally weighted selected
+    samples. A sample may be selected more than once (Riabiz et al. 2022). With `log_prob`, the
+    selection is regularised (Bénard, Staber and Da Veiga 2023), because the discrepancy alone may
+    prefer saddle points and other points of low probability where scores vanish, and does not
+    determine the relative probability of distant modes.
 
     Parameters
     ----------
     K : array-like of shape (n, n)
         Stein Gram matrix.
     n_samples : int
-        How many to choose.
+        Number of samples to select.
     log_prob : array-like of shape (n,), default=None
-        Log density of the samples up to a constant; its mean over the chosen ones is rewarded,
+        Log density of the samples up to a constant. Its mean over the selected samples is rewarded,
         with one over `n_samples` as weight.
     curvature : array-like of shape (n,), default=None
-        With `log_prob`: sum of the positive second derivatives of the log density, which
-        penalises its valleys. Zero by default.
+        With `log_prob`, the sum of the positive second derivatives of the log density, which
+        penalises its valleys; zero by default.
 
     Returns
     -------
     ndarray of int of shape (n_samples,)
-        Positions, in the order they were chosen.
+        Indices of the samples, in the order of their selection.
 
     Examples
     --------

@@ -22,30 +22,30 @@ _MAX_COORDINATES = 20_000
 def find_neighbors(target: Any, X: ArrayLike, *, tol: float = 1e-9) -> list[IntArray]:
     """Find the Markov blanket of every coordinate from the sparsity of the Hessian.
 
-    One coordinate moves at a time; the coordinates whose score changes are its neighbours. This
-    is repeated at row after row of X, with moves of other lengths, until two rows in succession
-    have shown no pair that was not known. It is an estimate: a dependence that vanishes, to
-    rounding, at all of these points is missed.
+    One coordinate is changed at a time, and the coordinates whose score changes are its neighbours.
+    This is repeated for the rows of X, with changes of different sizes, until two successive rows
+    reveal no new pairs. The result is an estimate: a dependence that vanishes up to rounding at all
+    of these points is not detected.
 
     Parameters
     ----------
     target : object
-        Has ``grad_log_prob(X)``.
+        An object with ``grad_log_prob(X)``.
     X : array-like of shape (n, d)
-        Points where the target has its mass, at least three.
+        At least three points in regions of high probability.
     tol : float, default=1e-9
-        Change of a score, relative to its size, that counts as rounding.
+        Relative change of a score up to which it is attributed to rounding.
 
     Returns
     -------
     list of ndarray of int
-        Neighbours of each coordinate, ascending; symmetric.
+        Neighbours of each coordinate in ascending order; the relation is symmetric.
 
     Raises
     ------
     ValueError
-        If there are fewer than three points, a score is not finite, or every point shows pairs
-        that those before did not.
+        If there are fewer than three points, if a score is not finite, or if every point reveals
+        new pairs.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def _finite(scores: ArrayLike, point: FloatArray) -> FloatArray:
 
 
 class FunctionTarget:
-    """A batched log density and its gradient, with a graph where one is known."""
+    """A batched log density and its gradient, with a graph if it is known."""
 
     def __init__(
         self,
@@ -129,17 +129,17 @@ class FunctionTarget:
         self.blocks = blocks
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
-        """Log density of rows up to a constant, (n,) of (n, d)."""
+        """Compute the log density of rows (n, d) up to a constant, (n,)."""
         rows = np.asarray(X, dtype=np.float64)
         return _checked(self._log_prob(rows), (len(rows),), "log density")
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
-        """Gradient of the log density at rows, (n, d) of (n, d)."""
+        """Compute the gradient of the log density at rows (n, d), (n, d)."""
         rows = np.asarray(X, dtype=np.float64)
         return _checked(self._grad_log_prob(rows), rows.shape, "gradient")
 
     def with_neighbors(self, X: ArrayLike, *, tol: float = 1e-9) -> FunctionTarget:
-        """Give the same target with the neighbours that `find_neighbors` finds near rows."""
+        """Get the same target with the neighbours that `find_neighbors` finds near rows."""
         other = copy(self)
         other.neighbors = find_neighbors(self, X, tol=tol)
         return other
@@ -150,7 +150,7 @@ class FunctionTarget:
 
 
 class SiteTarget(FunctionTarget):
-    """The posterior of a model in unconstrained coordinates, and the way to its sites and back."""
+    """The posterior of a model in unconstrained coordinates, with conversions of its sites."""
 
     def __init__(
         self,
@@ -170,14 +170,14 @@ class SiteTarget(FunctionTarget):
         return rng.uniform(-2.0, 2.0, (n_particles, self.n_coordinates))
 
     def to_sites(self, X: ArrayLike) -> dict[str, FloatArray]:
-        """Give rows as constrained values by site name, each of shape (n, ...)."""
+        """Convert rows to constrained values by site name, each of shape (n, ...)."""
         rows = np.asarray(X, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.n_coordinates:
             raise ValueError(must("X", f"have {self.n_coordinates} columns", shape=rows.shape))
         return {name: np.array(values) for name, values in self._constrain(rows).items()}
 
     def from_sites(self, values: Mapping[str, ArrayLike]) -> FloatArray:
-        """Give constrained values by site name as rows, (n, d); other names are left out."""
+        """Convert constrained values by site name to rows, (n, d); other names are ignored."""
         arrays = {name: np.asarray(value) for name, value in values.items()}
         try:
             rows = self._unconstrain(arrays)
@@ -215,21 +215,21 @@ def from_function(
     neighbors: Sequence[ArrayLike] | None = None,
     blocks: Sequence[ArrayLike] | None = None,
 ) -> FunctionTarget:
-    """Make a target of functions of rows.
+    """Make a target from functions of rows.
 
     Parameters
     ----------
     log_prob : callable
-        Log density up to a constant, values of shape (n,) of rows of shape (n, d).
+        Log density up to a constant: values of shape (n,) for rows of shape (n, d).
     grad_log_prob : callable, default=None
-        Its gradient, (n, d) of (n, d).
+        Gradient of the log density, of shape (n, d).
     finite_differences : bool, default=False
-        Whether central differences of `log_prob` may stand for a gradient that is not given:
-        2 d evaluations per row, and about ten correct digits.
+        Whether to approximate a gradient that is not given by central differences of `log_prob`,
+        with 2 d evaluations per row and about ten correct digits.
     neighbors : sequence of array-like of int, default=None
         Markov blanket of each node.
     blocks : sequence of array-like of int, default=None
-        Coordinates of each node; one each by default.
+        Coordinates of each node; by default, each node has one coordinate.
 
     Returns
     -------
@@ -239,7 +239,7 @@ def from_function(
     Raises
     ------
     ValueError
-        If there is neither a gradient nor leave to approximate it.
+        If there is no gradient and `finite_differences` is false.
 
     Examples
     --------
@@ -283,15 +283,15 @@ def from_jax(
     neighbors: Sequence[ArrayLike] | None = None,
     blocks: Sequence[ArrayLike] | None = None,
 ) -> FunctionTarget:
-    """Make a target of a log density in JAX.
+    """Make a target from a log density in JAX.
 
-    It is differentiated, batched over rows and compiled once per number of rows, in double
-    precision whatever the configuration of JAX.
+    The log density is differentiated, batched over rows and compiled once per number of rows, in
+    double precision for any configuration of JAX.
 
     Parameters
     ----------
     log_density : callable
-        Log density of one point up to a constant, a scalar of an array of shape (d,).
+        Log density of one point up to a constant: a scalar for an array of shape (d,).
     neighbors, blocks : sequence of array-like of int, default=None
         As in `from_function`.
 
@@ -340,13 +340,13 @@ def from_torch(
     neighbors: Sequence[ArrayLike] | None = None,
     blocks: Sequence[ArrayLike] | None = None,
 ) -> FunctionTarget:
-    """Make a target of a log density in PyTorch.
+    """Make a target from a log density in PyTorch.
 
     Parameters
     ----------
     log_density : callable
-        Log densities of rows up to a constant: a tensor of shape (n,) of a tensor of shape
-        (n, d) in double precision, each value depending on its own row alone.
+        Log densities of rows up to a constant: a tensor of shape (n,) for a tensor of shape (n, d)
+        in double precision. Each value must depend only on its own row.
     neighbors, blocks : sequence of array-like of int, default=None
         As in `from_function`.
 

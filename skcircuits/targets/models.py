@@ -14,22 +14,22 @@ from skcircuits.targets.functions import SiteTarget, from_jax, import_extra
 
 
 def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> SiteTarget:
-    """Make a target of a numpyro model, in unconstrained coordinates.
+    """Make a target from a numpyro model, in unconstrained coordinates.
 
     Parameters
     ----------
     model : callable
-        A numpyro model. Discrete latent sites with finitely many values are summed out where
-        funsor is installed.
+        A numpyro model. Discrete latent sites with finitely many values are summed out if funsor is
+        installed.
     *args, **kwargs : object
-        Its arguments, with the data.
+        Arguments of the model, including the data.
 
     Returns
     -------
     target : object
         With ``grad_log_prob(X)``, ``log_prob_unnormalized(X)``, ``draw_start(n, rng)``,
-        ``to_sites(X)``, which gives rows as a dict of constrained values by site name, and
-        ``from_sites(values)``, the way back.
+        ``to_sites(X)``, which converts rows to a dict of constrained values by site name, and
+        ``from_sites(values)``, the inverse.
 
     Raises
     ------
@@ -118,19 +118,19 @@ def _has_discrete_sites(
 
 
 def from_pymc(model: Any) -> SiteTarget:
-    """Make a target of a PyMC model, in unconstrained coordinates.
+    """Make a target from a PyMC model, in unconstrained coordinates.
 
     Parameters
     ----------
     model : pymc.Model
-        The model with its data; its free variables continuous.
+        The model with its data, with continuous free variables.
 
     Returns
     -------
     target : object
         With ``grad_log_prob(X)``, ``log_prob_unnormalized(X)``, ``draw_start(n, rng)``,
-        ``to_sites(X)``, which gives rows as a dict of constrained values by variable name, and
-        ``from_sites(values)``, the way back.
+        ``to_sites(X)``, which converts rows to a dict of constrained values by variable name, and
+        ``from_sites(values)``, the inverse.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def _compile_unconstrain(model: Any) -> Any:
 
 
 def from_bridgestan(model: Any) -> SiteTarget:
-    """Make a target of a compiled Stan model, in unconstrained coordinates.
+    """Make a target from a compiled Stan model, in unconstrained coordinates.
 
     Parameters
     ----------
@@ -221,13 +221,13 @@ def from_bridgestan(model: Any) -> SiteTarget:
     -------
     target : object
         With ``grad_log_prob(X)``, ``log_prob_unnormalized(X)``, ``draw_start(n, rng)``,
-        ``to_sites(X)``, which gives rows as a dict of constrained values by parameter name, and
-        ``from_sites(values)``, the way back.
+        ``to_sites(X)``, which converts rows to a dict of constrained values by parameter name, and
+        ``from_sites(values)``, the inverse.
 
     Raises
     ------
     TypeError
-        If the model is not one of BridgeStan.
+        If the model is not a ``bridgestan.StanModel``.
 
     Examples
     --------

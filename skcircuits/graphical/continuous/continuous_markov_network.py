@@ -22,12 +22,13 @@ class ContinuousFactor:
     Parameters
     ----------
     variables : array-like of int of shape (n_variables,) or (n_groups, n_variables)
-        What the function is of. With two dimensions the function is applied to each
-        group: thousands of equal potentials are one factor and one call.
+        Arguments of the function. A two-dimensional array applies the function to each group, so
+        that thousands of equal potentials are one factor and are evaluated in one call.
     log_value : callable
-        Logarithm: (n_samples, n_groups, n_variables) to (n_samples, n_groups).
+        Logarithm of the function, which maps (n_samples, n_groups, n_variables) to (n_samples,
+        n_groups).
     gradient : callable
-        Gradient of `log_value` in its variables, same shape as its argument.
+        Gradient of `log_value` with respect to its variables, with the shape of its argument.
 
     Examples
     --------
@@ -54,17 +55,17 @@ class ContinuousFactor:
 class ContinuousMarkovNetwork:
     """The density p(x) ∝ exp(Σ log factors).
 
-    Variables are neighbours where they meet in a factor.
+    Variables are neighbours if they occur in the same factor.
 
     Parameters
     ----------
     factors : sequence of ContinuousFactor
         The factors.
     n_variables : int, default=None
-        Number of variables; None takes the greatest that a factor names.
+        Number of variables; by default determined by the largest index in a factor.
     blocks : sequence of array-likes of int, default=None
-        Variables that form one node (the two coordinates of a position), where nodes are
-        more than single variables.
+        Variables that form one node (such as the two coordinates of a position), if nodes have more
+        than one variable.
 
     Attributes
     ----------
@@ -148,7 +149,7 @@ class ContinuousMarkovNetwork:
         return neighbor_lists(sparse.csr_array((np.ones(row.size), (row, column)), shape=shape))
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
-        """Compute the score: the sum of the factors' gradients.
+        """Compute the score, the sum of the gradients of the factors.
 
         Parameters
         ----------
@@ -168,7 +169,7 @@ class ContinuousMarkovNetwork:
         return scores.T
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
-        """Compute the sum of the factors' logarithms.
+        """Compute the sum of the logarithms of the factors.
 
         Parameters
         ----------

@@ -26,12 +26,12 @@ class CrowdsourcingModel:
     Parameters
     ----------
     items, workers : array-like of int of shape (n_estimates,)
-        Who estimated what, numbered from 0.
+        Item and worker of each estimate, as indices from 0.
     estimates : array-like of shape (n_estimates,)
         The estimates r_ij.
     known : dict of int to float, default=None
-        Control items with their true value. Without any, a shift of all items and
-        all biases is told by the priors only.
+        Control items with their true value. Without any, a common shift of all items and all biases
+        is determined only by the priors.
     item_scale, bias_scale : float, default=5.0
         Standard deviations of the priors, centred at zero.
     shape, rate : float, default=3.0 and 1.0
@@ -42,9 +42,9 @@ class CrowdsourcingModel:
     unknown_items : ndarray of shape (n_unknown,)
         Items in the order of their coordinates.
     neighbors : list of ndarrays of int
-        Bipartite: the workers of each unknown item, the unknown items of each worker.
+        A bipartite graph: the workers of each unknown item, and the unknown items of each worker.
     blocks : list of ndarrays of int
-        One coordinate per unknown item, then bias and log variance of each worker.
+        One coordinate per unknown item, followed by the bias and log variance of each worker.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class CrowdsourcingModel:
         return neighbor_lists(sparse.block_array([[None, asked], [asked.T, None]], format="csr"))
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
-        """Compute the score in θ = (x, b, log v).
+        """Compute the score with respect to θ = (x, b, log v).
 
         Parameters
         ----------

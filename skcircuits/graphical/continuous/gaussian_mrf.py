@@ -19,13 +19,13 @@ from skcircuits.protocols import FloatArray, IntArray
 class GaussianMRF:
     """The density p(x) ∝ exp(linear·x - ½ xᵀ precision x).
 
-    Coordinates i and j are neighbours where ``precision[i, j]`` is not zero. Gradients
-    cost one sparse product; what needs the covariance factorises the dense precision once.
+    Coordinates i and j are neighbours if ``precision[i, j]`` is not zero. Gradients take one sparse
+    matrix product. Methods that need the covariance factorise the dense precision once.
 
     Parameters
     ----------
     precision : array-like or sparse matrix of shape (n_coordinates, n_coordinates)
-        Symmetric and positive definite (checked by whatever first needs the factor).
+        Symmetric and positive definite precision matrix (checked when it is first factorised).
     linear : array-like of shape (n_coordinates,)
         The linear term; the mean is ``precision⁻¹ linear``.
 
@@ -71,7 +71,7 @@ class GaussianMRF:
         Raises
         ------
         ValueError
-            If the covariance is not symmetric and positive definite, or does not fit the mean.
+            If the covariance is not symmetric and positive definite, or does not match the mean.
         """
         mean = _finite_vector(mean, "mean")
         checked = _as_symmetric_csr(covariance, mean.size, "covariance", "mean")
@@ -176,7 +176,7 @@ class GaussianMRF:
     def sample(
         self, n_samples: int, random_state: int | np.random.Generator | None = None
     ) -> FloatArray:
-        """Draw exactly.
+        """Draw exact samples.
 
         Parameters
         ----------
@@ -199,9 +199,9 @@ class GaussianMRF:
     def mmd2(self, X: ArrayLike, bandwidth: float) -> float:
         """Compute the squared maximum mean discrepancy of a sample to this density, exactly.
 
-        With z = x - mean, Σ the covariance and the kernel ``exp(-|x - y|²/h)``,
-        expectations over the density are closed: ``E k(x, Y) = |I + 2Σ/h|^(-½)
-        exp(-zᵀ(hI + 2Σ)⁻¹z)`` and ``E k(Y, Y') = |I + 4Σ/h|^(-½)``.
+        With z = x - mean, Σ the covariance and the kernel ``exp(-|x - y|²/h)``, the expectations
+        under the density have closed forms: ``E k(x, Y) = |I + 2Σ/h|^(-½) exp(-zᵀ(hI + 2Σ)⁻¹z)``
+        and ``E k(Y, Y') = |I + 4Σ/h|^(-½)``.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class GaussianMRF:
         Returns
         -------
         float
-            Squared discrepancy (V-statistic), at least 0.
+            Squared discrepancy (V-statistic), non-negative.
         """
         z = self._checked(float_array(X, "X")) - self.mean_
         width = float_array(bandwidth, "bandwidth")

@@ -26,8 +26,8 @@ class SensorNetwork:
 
         p(x) ∝ prior(x) Π exp[ -(|x_i - x_j| - r_ij)² / (2 noise²) ].
 
-    Nodes 0, 1, ... are the sensors, the anchors come after them. Sensor i has the
-    coordinates 2i and 2i + 1 and is one block of the graph.
+    Nodes 0, 1, ... are the sensors, followed by the anchors. Sensor i has the coordinates 2i and
+    2i + 1 and is one block of the graph.
 
     Parameters
     ----------
@@ -42,10 +42,10 @@ class SensorNetwork:
     noise : float, default=0.05
         Standard deviation of a measurement.
     prior_scale : float, default=None
-        Standard deviation of a Gaussian prior around the origin. None: a flat prior.
+        Standard deviation of a Gaussian prior around the origin. None is a flat prior.
     box : tuple of (float, float), default=None
-        A flat prior on the square [low, high]², that falls off outside like a Gaussian
-        of standard deviation `noise`. None: the whole plane.
+        A flat prior on the square [low, high]², which decreases outside like a Gaussian with
+        standard deviation `noise`. None is the whole plane.
 
     Attributes
     ----------
@@ -57,8 +57,8 @@ class SensorNetwork:
     Raises
     ------
     ValueError
-        If under a flat prior some sensors have no path to an anchor: their position
-        has no posterior.
+        If some sensors have no path to an anchor under a flat prior, because the posterior of their
+        position is improper.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class SensorNetwork:
         anchors : array-like of shape (n_anchors, 2)
             Positions of the anchors.
         radius : float, default=0.5
-            Pairs closer than this are measured; pairs of anchors are not.
+            Pairs that are closer than this are measured, except for pairs of anchors.
         noise : float, default=0.05
             Standard deviation of a measurement.
         random_state : int, numpy.random.Generator or None, default=None
@@ -203,23 +203,23 @@ class SensorNetwork:
         return value
 
     def estimate_positions(self) -> FloatArray:
-        """Place the sensors by their distances along the graph: a start for sampling.
+        """Estimate the positions from distances along the graph, as a start for sampling.
 
-        Classical multidimensional scaling of shortest paths, turned onto the anchors (Shang
-        et al., "Localization from mere connectivity", MobiHoc 2003). It uses
-        nothing but the measurements; three anchors or more fix its orientation.
+        The estimate is classical multidimensional scaling of the shortest paths, rotated to fit the
+        anchors (Shang et al., "Localization from mere connectivity", MobiHoc 2003). It uses only
+        the measurements; at least three anchors are needed to determine the orientation.
 
         Returns
         -------
         ndarray of shape (2 * n_sensors,)
-            A rough guess of all coordinates.
+            A rough estimate of all coordinates.
         """
         return _embed_by_graph_distances(
             self.pairs, self.distances, self.anchors, self.n_sensors
         ).ravel()
 
     def draw_start(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw starting positions without a guess: from the prior, or around the anchors.
+        """Draw starting positions from the prior, or around the anchors.
 
         Parameters
         ----------

@@ -43,7 +43,7 @@ _MAX_KEPT = 1024
 
 
 class ExactInference:
-    """Queries that variable elimination answers; the base of :class:`FactorGraph`.
+    """Queries that are answered by variable elimination; the base class of :class:`FactorGraph`.
 
     Attributes
     ----------
@@ -70,17 +70,17 @@ class ExactInference:
         return None
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
-        """Log of the product of the factors, NaN cells summed out.
+        """Compute the log of the product of the factors, with NaN cells summed out.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
-            States, NaN where unknown.
+            States, NaN for missing values.
 
         Returns
         -------
         ndarray of shape (n,)
-            ``-inf`` where impossible.
+            Log values, ``-inf`` for impossible rows.
         """
         codes, missing = self._read_rows(X)
         # One structure per set of missing columns, one table per different evidence.
@@ -90,22 +90,22 @@ class ExactInference:
         return result
 
     def log_partition(self, evidence: Evidence = None) -> float:
-        """Log of the sum of the product of the factors over all states.
+        """Compute the log of the sum of the product of the factors over all states.
 
         Parameters
         ----------
         evidence : mapping or array-like of shape (d,), default=None
-            Observed states, ``{variable: state}`` or a row with NaN elsewhere.
+            Observed states, as ``{variable: state}`` or as a row with NaN for the other variables.
 
         Returns
         -------
         float
-            The logarithm; ``-inf`` where the evidence is impossible.
+            The logarithm; ``-inf`` if the evidence has probability zero.
         """
         return float(self.log_prob_unnormalized(self._evidence_row(evidence))[0])
 
     def width(self, evidence: Evidence = None, order: str | Sequence[int] = "auto") -> int:
-        """Induced width of variable elimination: the cost of exact inference.
+        """Compute the induced width of variable elimination, which determines its cost.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class ExactInference:
             Observed states.
         order : {"auto", "min_fill", "min_weight", "weighted_min_fill"} or sequence of int, \
 default="auto"
-            The elimination order; "auto" takes the cheapest of the others.
+            The elimination order; "auto" selects the cheapest of the other heuristics.
 
         Returns
         -------
@@ -124,7 +124,7 @@ default="auto"
         return Posterior(self._posteriors.scaled, self.cardinalities, hidden, order).width
 
     def marginals(self, evidence: Evidence = None) -> list[FloatArray]:
-        """Distribution of every variable.
+        """Compute the distribution of every variable.
 
         Parameters
         ----------
@@ -134,27 +134,27 @@ default="auto"
         Returns
         -------
         list of ndarray of shape (k_j,)
-            One distribution per variable; a point mass where observed.
+            One distribution per variable; a point mass for observed variables.
         """
         return [table[0] for table in self.conditional_marginals(self._evidence_row(evidence))]
 
     def conditional_marginals(self, X: ArrayLike) -> list[FloatArray]:
-        """Distribution of every variable given the observed cells of each row.
+        """Compute the distribution of every variable given the observed cells of each row.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
-            States, NaN where unknown.
+            States, NaN for missing values.
 
         Returns
         -------
         list of ndarray of shape (n, k_j)
-            One table per variable; point masses where observed.
+            One table per variable; point masses for observed cells.
 
         Raises
         ------
         ZeroProbabilityError
-            Where the observed cells have probability zero.
+            If the observed cells have probability zero.
         """
         codes, missing = self._read_possible_rows(X)
         tables = [np.zeros((len(codes), int(k))) for k in self.cardinalities]
@@ -168,12 +168,12 @@ default="auto"
         return tables
 
     def joint_marginal(self, variables: Sequence[Any], evidence: Evidence = None) -> FloatArray:
-        """Joint distribution of several variables.
+        """Compute the joint distribution of several variables.
 
         Parameters
         ----------
         variables : sequence of int or str
-            The variables, by number or name.
+            The variables, by index or name.
         evidence : mapping or array-like of shape (d,), default=None
             Observed states.
 
@@ -185,7 +185,7 @@ default="auto"
         Raises
         ------
         MemoryError
-            When the table would not fit into the working memory.
+            If the table would not fit into the working memory.
 
         Examples
         --------
@@ -211,17 +211,17 @@ default="auto"
         Parameters
         ----------
         X : array-like of shape (n, d)
-            States, NaN where unknown.
+            States, NaN for missing values.
 
         Returns
         -------
         ndarray of shape (n, d)
-            Complete rows; of equally probable completions, one.
+            Complete rows. If several completions are equally probable, one of them is returned.
 
         Raises
         ------
         ZeroProbabilityError
-            Where the observed cells have probability zero.
+            If the observed cells have probability zero.
         """
         codes, missing = self._read_possible_rows(X)
         for rows, hidden in missing_patterns(missing):
@@ -229,14 +229,14 @@ default="auto"
         return codes.astype(np.float64)
 
     def entropy(self, variables: Sequence[Any] | None = None, evidence: Evidence = None) -> float:
-        """Entropy of the joint distribution of variables, in nats.
+        """Compute the entropy of the joint distribution of variables, in nats.
 
         Parameters
         ----------
         variables : sequence of int or str, default=None
-            The variables, by number or name; all by default, for which no joint table is made.
+            The variables, by index or name; all by default, which needs no joint table.
         evidence : mapping or array-like of shape (d,), default=None
-            Observed states; observed variables have no entropy.
+            Observed states. The entropy of observed variables is zero.
 
         Returns
         -------
@@ -256,19 +256,19 @@ default="auto"
         given: Sequence[Any] = (),
         evidence: Evidence = None,
     ) -> float:
-        """Mutual information of two groups of variables given a third, in nats.
+        """Compute the mutual information of two groups of variables given a third, in nats.
 
         Parameters
         ----------
         first, second, given : sequence of int or str
-            Groups without common variables, by number or name.
+            Disjoint groups of variables, by index or name.
         evidence : mapping or array-like of shape (d,), default=None
             Observed states.
 
         Returns
         -------
         float
-            ``I(first; second | given, evidence)``; zero where the groups are independent.
+            ``I(first; second | given, evidence)``; zero if the groups are independent.
         """
         groups = {"first": first, "second": second, "given": given}
         first, second, given = (listed(group, name) for name, group in groups.items())
@@ -282,7 +282,7 @@ default="auto"
         return max(values[0] + values[1] - values[2] - values[3], 0.0)
 
     def posterior(self, hidden: Collection[int]) -> Posterior:
-        """Give the structure of exact inference for some missing variables.
+        """Get the structure of exact inference for some missing variables.
 
         Parameters
         ----------
@@ -292,7 +292,7 @@ default="auto"
         Returns
         -------
         Posterior
-            Serves any number of evidences on the other variables.
+            An object for any number of evidences on the other variables.
         """
         checked = frozenset(integers(hidden, "variables"))
         outside = sorted(v for v in checked if not 0 <= v < len(self.cardinalities))
@@ -310,7 +310,7 @@ default="auto"
         Parameters
         ----------
         n_samples : int
-            How many (per row of ``X``).
+            Number of samples (per row of ``X``).
         X : array-like of shape (n, d), default=None
             Rows to complete.
         random_state : int, Generator, RandomState or None, default=None

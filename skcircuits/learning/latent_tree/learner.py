@@ -30,7 +30,7 @@ _SMOOTHING_EPOCHS = 4
 
 @dataclass(frozen=True)
 class LatentSchedule:
-    """How the steps are taken.
+    """Schedule of the steps.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class LatentStep:
         Parameters
         ----------
         X : ndarray of shape (n, n_variables)
-            Rows like the training rows, NaN where missing.
+            Rows with the same columns as the training rows, NaN for missing values.
         weight : ndarray of shape (n,)
             Weight of each row.
 
@@ -109,7 +109,7 @@ class LatentStep:
         Parameters
         ----------
         X : ndarray of shape (n, n_variables)
-            Rows like the training rows, NaN where missing.
+            Rows with the same columns as the training rows, NaN for missing values.
         weight : ndarray of shape (n,)
             Weight of each row.
 
@@ -152,7 +152,7 @@ def learn_latent_tree(
         Weight of the prior: spread over the next states of each latent state, and as much of
         the plain column for each of its emissions.
     schedule : LatentSchedule, default=None
-        How the steps are taken.
+        Schedule of the steps.
 
     Yields
     ------

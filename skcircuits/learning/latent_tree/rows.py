@@ -19,14 +19,14 @@ class LatentRows:
     weight : ndarray of shape (n,)
         Weight of each row.
     states : ndarray of shape (n, n_variables)
-        Complete codes of all columns, numbers cut into bins: what the tree and the start are
-        learned from.
+        Complete codes of all columns, with binned numbers, from which the tree and the
+        initialisation are learned.
     layout : StateLayout
-        Numbering of these states.
+        Layout of these states.
     is_categorical : ndarray of bool of shape (n_variables,)
-        Columns with categorical emissions; the others have piecewise polynomial ones.
+        Columns with categorical emissions; the other columns have piecewise polynomial emissions.
     point_masses : bool, default=True
-        Whether numbers that repeat heavily have a probability of their own.
+        Whether values that are repeated very often have point masses.
     joint_columns : tuple of tuple of int, default=()
         Groups of numerical columns that share a latent variable and have a joint normal
         distribution in each of its states.
@@ -61,12 +61,12 @@ class LatentRows:
         Parameters
         ----------
         indices : ndarray of int of shape (m,)
-            Positions of the rows.
+            Indices of the rows.
 
         Returns
         -------
         LatentRows
-            These rows of the same columns.
+            The selected rows.
         """
         return replace(
             self, X=self.X[indices], weight=self.weight[indices], states=self.states[indices]

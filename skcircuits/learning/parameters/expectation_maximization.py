@@ -71,32 +71,33 @@ def fit_parameters(
     Parameters
     ----------
     circuit : Circuit
-        Smooth and decomposable; its structure stays, zero weights stay zero and units that
-        several parents have stay one. Its present parameters are where the search
-        starts: equal components of a sum would stay equal.
+        A smooth and decomposable circuit. Its structure does not change, zero weights remain zero,
+        and shared units remain shared. Its parameters are the initial values; equal components of a
+        sum would remain equal.
     X : array-like of shape (n, n_columns)
-        Rows; NaN cells are marginalised (their statistics are expectations).
+        Rows; NaN cells are marginalised (their statistics are expected values).
     sample_weight : array-like of shape (n,), default=None
-        Weight of each row; 1 without.
+        Weight of each row; 1 by default.
     pseudo_count : float, default=1.0
-        Total weight of the prior at each sum (spread evenly over its edges) and each input
-        unit (uniform states; mean and variance of the column).
+        Total weight of the prior at each sum unit (distributed evenly over its edges) and at each
+        input unit (uniform states; mean and variance of the column).
     max_iter : int, default=100
-        Most steps.
+        Maximum number of iterations.
     tol : float, default=1e-6
-        Stop when a step improves the mean log density by less.
+        Iterations stop when the mean log density improves by less than this value.
 
     Returns
     -------
     Circuit
-        The same structure with new parameters, normalised.
+        A normalised circuit with the same structure and new parameters.
 
     Raises
     ------
     CircuitPropertyError
         If the circuit is not smooth and decomposable.
     ValueError
-        If every row is impossible under the circuit, or X or `sample_weight` do not fit.
+        If every row has probability zero under the circuit, or if X or `sample_weight` have a wrong
+        shape.
 
     Examples
     --------
@@ -124,23 +125,23 @@ def fit_parameters(
 def expectation_maximization(
     circuit: Circuit, X: Any, sample_weight: Any = None, *, pseudo_count: float = 1.0
 ) -> Iterator[EMStep]:
-    """Take steps of expectation maximisation, without end.
+    """Iterate expectation maximisation without end.
 
     Parameters
     ----------
     circuit : Circuit
-        Where to start.
+        The initial circuit.
     X : array-like of shape (n, n_columns)
         Rows, NaN for missing cells.
     sample_weight : array-like of shape (n,), default=None
-        Weight of each row; 1 without.
+        Weight of each row; 1 by default.
     pseudo_count : float, default=1.0
         Total weight of the prior at each sum and input unit.
 
     Yields
     ------
     EMStep
-        New parameters and the mean log density under those before.
+        New parameters and the mean log density under the previous parameters.
 
     Examples
     --------
@@ -180,8 +181,8 @@ class EMStep:
     Parameters
     ----------
     plan : Plan
-        The structure with new weights and input layers; its symbolic units are those of the
-        circuit at the start.
+        The structure with new weights and input layers; its symbolic units are those of the initial
+        circuit.
     leaves : list of list of InputUnit
         The input units of each input layer, with new parameters.
     log_density : float

@@ -40,7 +40,7 @@ _MIN_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class ColumnMoments:
-    """Mean and variance of every column: the prior of input units over numbers.
+    """Mean and variance of every column, as the prior of input units over numerical variables.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class ColumnMoments:
 
     @classmethod
     def of(cls, X: FloatArray, weight: FloatArray) -> ColumnMoments:
-        """Measure the columns of a table.
+        """Compute the moments of the columns of a table.
 
         Parameters
         ----------
@@ -99,12 +99,12 @@ class ColumnMoments:
 
 
 class InputStatistics(ABC):
-    """Base class of what expectation maximisation gathers for one input layer.
+    """Base class of the sufficient statistics of one input layer for expectation maximisation.
 
     Parameters
     ----------
     layer : InputLayer
-        The stacked units with their present parameters.
+        The stacked units with their current parameters.
     units : sequence of InputUnit
         The units themselves, in the order of the layer.
     moments : ColumnMoments
@@ -128,25 +128,24 @@ class InputStatistics(ABC):
 
     @abstractmethod
     def add(self, X: FloatArray, flows: FloatArray) -> None:
-        """Add rows of a table.
+        """Add the statistics of rows of a table.
 
         Parameters
         ----------
         X : ndarray of shape (n, n_columns)
-            Rows, NaN for missing values: their statistics are expectations.
+            Rows, NaN for missing values, whose statistics are expected values.
         flows : ndarray of shape (n_units, n)
-            Probability that each unit takes part in the explanation of each row, times the
-            weight of the row.
+            Flow of each unit for each row, times the weight of the row.
         """
 
     @abstractmethod
     def estimate(self, pseudo_count: float) -> list[InputUnit]:
-        """Give the units with their new parameters.
+        """Estimate the units with new parameters.
 
         Parameters
         ----------
         pseudo_count : float
-            Rows that the prior is worth.
+            Weight of the prior, in rows.
 
         Returns
         -------
@@ -318,14 +317,14 @@ _FAMILIES: dict[type[InputLayer], type[InputStatistics]] = {}
 
 
 def register_statistics(layer: type[InputLayer], statistics: type[InputStatistics]) -> None:
-    """Let expectation maximisation learn the parameters of a family of input units.
+    """Register the statistics of a family of input units for expectation maximisation.
 
     Parameters
     ----------
     layer : type
         Class of the layers of the family.
     statistics : type
-        The `InputStatistics` that gathers what rows say about such a layer.
+        The subclass of `InputStatistics` for such a layer.
 
     Examples
     --------

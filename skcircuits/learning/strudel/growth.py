@@ -148,16 +148,16 @@ def _mean(values: FloatArray, weight: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class GrowthLimits:
-    """When to stop splitting.
+    """Limits of the growth.
 
     Parameters
     ----------
     n_splits : int
-        Most splits.
+        Maximum number of splits.
     patience : int
-        Splits in a row that may leave the validation score without improvement.
+        Number of splits without improvement of the validation score after which growth stops.
     n_parameters : int
-        Most free parameters.
+        Maximum number of free parameters.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def grow(learner: StrudelLearner, limits: GrowthLimits) -> Iterator[StrudelStep]
     Yields
     ------
     StrudelStep
-        The circuit before any and after each split; the last one may exceed the size.
+        The circuit before the first and after each split; the last one may exceed the size.
 
     Examples
     --------
@@ -217,7 +217,7 @@ def grow(learner: StrudelLearner, limits: GrowthLimits) -> Iterator[StrudelStep]
 def learn_mixture(
     step: StrudelStep, n_components: int, rng: np.random.Generator, *, shrinkage: float = 1.0
 ) -> Iterator[SharedMixture]:
-    """Learn a mixture on the structure of a circuit until validation stops it.
+    """Learn a mixture with the structure of a circuit until the validation score stops improving.
 
     The components start as those of a mixture of Chow-Liu trees.
 

@@ -35,7 +35,7 @@ from skcircuits.trees.tree._trees import root_at_center
 
 @dataclass(frozen=True)
 class StrudelStep:
-    """The circuit after a number of splits; it stays available when growth goes on.
+    """The circuit after a number of splits, which remains available when growth continues.
 
     Parameters
     ----------
@@ -67,22 +67,23 @@ class StrudelStep:
 
 
 class StrudelLearner:
-    """Grows a circuit by splitting edges.
+    """Learner that grows a circuit by splitting edges.
 
     Parameters
     ----------
     codes : ndarray of shape (n, n_variables)
         Complete training rows.
     layout : StateLayout
-        Numbering of the states.
+        Layout of the states.
     validation : ndarray of shape (n_validation, n_variables)
-        Complete rows whose likelihood is followed.
+        Complete rows whose likelihood is computed after each split.
     weight : ndarray of shape (n,), default=None
-        Weight of each training row; 1 without.
+        Weight of each training row; 1 by default.
     validation_weight : ndarray of shape (n_validation,), default=None
-        Weight of each validation row; 1 without.
+        Weight of each validation row; 1 by default.
     pseudo_count : float, default=1.0
-        Weight spread over the edges of each sum, and over the cells of pair tables.
+        Weight that is distributed over the edges of each sum, and over the cells of pairwise
+        tables.
 
     Attributes
     ----------
@@ -145,12 +146,12 @@ class StrudelLearner:
             self._offer(node.edges)
 
     def steps(self) -> Iterator[StrudelStep]:
-        """Split edge after edge, until none is left that could be split.
+        """Split one edge after another until no edge can be split.
 
         Yields
         ------
         StrudelStep
-            First the Chow-Liu tree itself, then the circuit after each split.
+            The Chow-Liu tree, then the circuit after each split.
         """
         yield self._step()
         while True:
@@ -261,7 +262,7 @@ class StrudelLearner:
         node.record(self.n_splits, counts[:, 0])
 
     def fractions(self, counts: FloatArray) -> FloatArray:
-        """Weights of a sum's edges from the weights of the rows they carry.
+        """Compute the weights of the edges of a sum from the weights of their rows.
 
         Parameters
         ----------
@@ -271,7 +272,7 @@ class StrudelLearner:
         Returns
         -------
         ndarray of shape (n_edges,)
-            Positive fractions with sum one, `pseudo_count` spread evenly before.
+            Positive fractions that sum to one, including `pseudo_count`.
         """
         smoothed = counts + self.pseudo_count / len(counts)
         weights: FloatArray = smoothed / smoothed.sum()
