@@ -100,12 +100,21 @@ def _from_file(name, folder, target, categories):
 
 
 def hide(X, rate, seed, mechanism):
-    """Hide values: completely at random, or at a rate that grows with the first column."""
+    """Hide values: completely at random, or at a rate that grows with another or their own value.
+
+    Under "MAR" that is the first column, which misses nothing; under "MNAR" the value itself.
+    """
     rng = np.random.default_rng(seed)
     rates = np.full(X.shape, rate)
     if mechanism == "MAR":
-        first = X.iloc[:, 0]
-        first = first.cat.codes if hasattr(first, "cat") else first
-        rates = np.repeat(2.0 * rate * first.rank(pct=True).to_numpy()[:, None], X.shape[1], 1)
+        rates = np.repeat(2.0 * rate * _ranks(X.iloc[:, 0])[:, None], X.shape[1], 1)
         rates[:, 0] = 0.0
+    elif mechanism == "MNAR":
+        rates = 2.0 * rate * np.stack([_ranks(X[column]) for column in X], axis=1)
     return X.mask(rng.random(X.shape) < rates)
+
+
+def _ranks(values):
+    """Ranks of a column between 0 and 1; those of missing values do not matter."""
+    values = values.cat.codes if hasattr(values, "cat") else values
+    return values.rank(pct=True).fillna(0.0).to_numpy()
