@@ -106,6 +106,7 @@ def write_bif(path: str | PathLike[str], network: NetworkDescription) -> None:
     for name, parents, table in zip(names, network.parents, network.tables):
         above = f" | {', '.join(names[parent] for parent in parents)}" if parents else ""
         lines.append(f"probability ( {name}{above} ) {{")
+        # One row per context, which every reader of the format understands
         for context in np.ndindex(table.shape[:-1]):
             row = ", ".join(map(repr, table[context].tolist()))
             of_parents = ", ".join(states[p][state] for p, state in zip(parents, context))
@@ -142,6 +143,7 @@ def _blocks(
     body: list[_Statement] = [[]]
     depth = 0
     for token in tokens:
+        # Braces between quotes are part of a name
         depth += (token.plain == "{") - (token.plain == "}")
         if depth < 0:
             break

@@ -159,6 +159,7 @@ class BayesianNetwork(FactorGraph):
         names, states, tables = read_pgmpy_network(model)
         return BayesianNetwork(
             [scope[1:] for scope, _ in tables],
+            # Tables of pgmpy begin with the child, ours end with it
             [np.moveaxis(table, 0, -1) for _, table in tables],
             variable_names=[str(name) for name in names],
             state_names=states,

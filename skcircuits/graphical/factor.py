@@ -117,6 +117,7 @@ class Factor:
 
 def check_table_size(thing: str, shape: Sequence[int]) -> None:
     """Refuse a table by the shape that is declared for it, before memory is asked for it."""
+    # Python's integers: the product of a hostile shape would wrap around in NumPy's
     n_bytes = 8 * prod(shape)
     if n_bytes > working_memory_bytes() or len(shape) > _MAX_AXES:
         raise ValueError(

@@ -206,6 +206,7 @@ default="auto"
         if isinstance(order, str) and order == "auto":
             posterior = self._posteriors.all_hidden(hidden)  # kept from earlier questions
         else:
+            # An order of one's own is asked for once, and not worth keeping
             posterior = Posterior(self._posteriors.scaled, self.cardinalities, hidden, order)
         solutions = list(posterior.solve(codes))
         if not posterior.is_possible(codes, solutions):

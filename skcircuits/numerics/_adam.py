@@ -28,6 +28,7 @@ class Adam:
 
     def ascend(self, parameters: FloatArray, gradient: FloatArray, step_size: float) -> None:
         """Move contiguous parameters in place; the gradient has their shape."""
+        # Like the first gradient: in single precision where that is
         if self._moments is None:
             self._moments = np.zeros((2, gradient.size), dtype=gradient.dtype)
         self._n_steps += 1

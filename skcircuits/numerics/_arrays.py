@@ -50,6 +50,7 @@ def single_or_double(values: Any, name: str) -> NDArray[Any]:
 
 def integer_array(values: Any, name: str) -> IntArray:
     """Make a new array of integers; fractions and those beyond 64 bits are refused by name."""
+    # Through floats first, which refuse text and objects by name
     given = float_array(values, name)
     # Casts cut fractions off, and make some integer of what is too large, missing or infinite
     error = ValueError(must(f"numbers of {name}", "be integers of 64 bits"))
@@ -208,5 +209,6 @@ def neighbor_lists(adjacency: sparse.csr_array) -> list[IntArray]:
     columns = adjacency.indices.astype(np.int64)
     rows = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
     joins_others = columns != rows
+    # A node is no neighbour of its own, whatever the diagonal holds
     ends = np.cumsum(np.bincount(rows[joins_others], minlength=adjacency.shape[0]))
     return np.split(columns[joins_others], ends[:-1])

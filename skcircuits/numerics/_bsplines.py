@@ -49,6 +49,7 @@ def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray
     """
     n_splines, n_pieces = breakpoints.shape[0], breakpoints.shape[1] - 1
     x = np.clip(x, breakpoints[:, :1], breakpoints[:, -1:])
+    # One comparison per inner breakpoint: splines have few, and all points go at once
     piece = (x[:, :, None] >= breakpoints[:, None, 1:-1]).sum(axis=2)
     spline = np.arange(n_splines)[:, None]
     u = (x - breakpoints[spline, piece]) / np.diff(breakpoints)[spline, piece]

@@ -137,6 +137,7 @@ def _factor_block(
     factors = np.empty((stack.n_components, stack.n_factors, len(X)))
     residuals = np.empty((stack.n_components, *X.shape))
     for k, g in enumerate(stack.shape):
+        # Written in place: an array of all components and cells is the largest here
         delta = residuals[k]
         np.multiply(stack.means[k], observed, out=delta)
         np.subtract(cells, delta, out=delta)
@@ -154,6 +155,7 @@ def _factor_roots(stack: FactorStack, patterns: BoolArray) -> tuple[FloatArray, 
     n_distinct, n_factors = len(stack.loadings), stack.n_factors
     precisions = np.empty((n_factors, n_factors, n_distinct, len(patterns)))
     rows, columns = np.tril_indices(n_factors)
+    # A pattern adds up the products of its observed columns: one matrix product for all
     mask = patterns.astype(np.float64)
     for g in range(n_distinct):
         precisions[rows, columns, g] = stack.loading_products[g].T @ mask.T
@@ -200,6 +202,7 @@ def factor_log_peak(stack: FactorStack, X: FloatArray) -> FloatArray:
     """Log joint density at the conditional means of the missing cells, shape (K, n)."""
     result = np.empty((stack.n_components, len(X)))
     complete = stack.loading_products.sum(axis=1)
+    # Products are kept by their lower triangles
     rows, columns = np.tril_indices(stack.n_factors)
     precisions = np.zeros((len(complete), stack.n_factors, stack.n_factors))
     precisions[:, rows, columns] = precisions[:, columns, rows] = complete
@@ -259,6 +262,7 @@ def factor_draw(
     Takes n (d + q) standard normal numbers from ``rng``: first the noise, then the factors.
     """
     size, n_columns = stack.n_factors, stack.n_columns
+    # All numbers of a row at once: draws do not depend on which cells are missing
     numbers = rng.standard_normal((len(X), n_columns + size))
     result = X.copy()
     for k in np.unique(component):
@@ -283,6 +287,7 @@ def factor_score(stack: FactorStack, X: FloatArray, weights: FloatArray) -> Floa
     for block in factor_blocks(stack, X):
         own = weights[:, block.rows]
         for k, g in enumerate(stack.shape):
+            # Σ^-1 (x - m) is the residual over the noise: the factors took their part out
             pull = block.residuals[k] / stack.noise_variances[g]
             result[:, block.rows] -= (pull * own[k][:, None]).T
     return result

@@ -50,8 +50,10 @@ class GaussianStack:
             raise ValueError(
                 must("means and covariances", "be (K, d) and (K, d, d)", shapes=shapes)
             )
+        # A NaN would pass through LAPACK without an error
         if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
             raise ValueError(must("means and covariances", "be finite"))
+        # Factors are remembered, so that nothing they are made of may change
         means.flags.writeable = covariances.flags.writeable = False
         self.means = means
         self._covariances = covariances
@@ -96,6 +98,7 @@ class GaussianStack:
             return self
         means = np.zeros((self.n_components, n_columns))
         means[:, :own] = self.means
+        # Free columns change no density and have an identity for every factor
         covariances = np.tile(np.eye(n_columns), (len(self.distinct_covariances), 1, 1))
         covariances[:, :own, :own] = self.distinct_covariances
         return GaussianStack(means, covariances, self.shape)
@@ -202,6 +205,7 @@ class ConditionalBlock:
         """Repeat what belongs to a distinct covariance for each of its components."""
         if len(self.shape) * self.group.n_patterns == values.shape[-1]:
             return values
+        # Cases are components times patterns: distinct ones are repeated along the first
         leading = values.shape[:-1]
         chosen = values.reshape(*leading, -1, self.group.n_patterns)[..., self.shape, :]
         return chosen.reshape(*leading, len(self.shape) * self.group.n_patterns)
@@ -232,6 +236,7 @@ def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
     spreads = np.zeros((*shape, 1 + sum(group.n_patterns for group in groups)))
     pattern = np.zeros(len(X), dtype=np.int64)
     means = np.repeat(X.T[:, None], stack.n_components, axis=1)
+    # Pattern zero is that of complete rows, which no block holds
     n_seen = 1
     for block in conditional_blocks(stack, X, groups):
         group = block.group
@@ -339,6 +344,7 @@ def sample_conditional(
     ``X`` (n, d): rows, NaN for missing cells; ``rng``: source of the n d standard normal numbers.
     Returns (n, d): completed rows.
     """
+    # A number for every cell, so that a draw does not depend on what is missing elsewhere
     noise = rng.standard_normal(X.shape)
     result = X.copy()
     for group in group_patterns(np.isnan(X)):

@@ -164,6 +164,7 @@ def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
     if n_rows == 1:
         return missing, np.zeros(1, dtype=np.int64)
     if n_columns <= _TABLE_BITS:
+        # Rows as integers: a count of all codes finds the patterns without a sort
         codes = np.zeros(n_rows, dtype=np.int64)
         for j, column in enumerate(missing.T):  # a product would copy the table as integers
             codes |= column.astype(np.int64) << j
@@ -171,6 +172,7 @@ def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
         inverse = (np.cumsum(present) - 1)[codes]
         found = np.flatnonzero(present)
         return (found[:, None] >> np.arange(n_columns) & 1).astype(bool), inverse
+    # Eight cells a byte, eight bytes a word: few words to compare
     packed = np.packbits(missing, axis=1)
     words = np.zeros((n_rows, -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
     words[:, : packed.shape[1]] = packed

@@ -30,6 +30,7 @@ def cholesky(trapezoid: FloatArray) -> FloatArray:
     n_columns = trapezoid.shape[1]
     tiny = np.finfo(np.float64).eps
     for j in range(n_columns):
+        # Of the element before anything is subtracted: the scale that rounding errors have
         floor = tiny * np.abs(trapezoid[j, j])
         if j:
             trapezoid[j:, j] -= contract("ikn,kn->in", trapezoid[j:, :j], trapezoid[j, :j])
@@ -49,6 +50,7 @@ def invert_lower(lower: FloatArray) -> FloatArray:
     for i in range(len(lower)):
         inverse[i, i] = 1.0 / lower[i, i]
         if i:
+            # Rows above are inverted by now: L L^-1 = I, row by row
             row = contract("kn,kjn->jn", lower[i, :i], inverse[:i, :i])
             inverse[i, :i] = -row * inverse[i, i]
     return inverse

@@ -42,7 +42,7 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
     words = [
         n for n, labels in categories.items() if labels is not None and labels.dtype.kind == "O"
     ]
-    dates = [name for name, column in named.items() if column.dates is not None]
+    dates = [name for name, column in named.items() if column.has_dates]
     kinds = ("categories", words, "OneHotEncoder()"), ("dates", dates, "FunctionTransformer(...)")
     for kind, columns, encoder in kinds:
         if columns and not _may_read(model, kind):

@@ -104,7 +104,7 @@ class Column:
     ``name``: name in a dataframe, position in an array; ``categories`` (k,): categories in the
     order of their codes; None for a numerical column; ``is_integral``: true where all numbers seen
     were integers; ``is_ordered``: true where the categories were declared in an order that compares
-    them; ``dates``: how dates are read as numbers; None where cells are no dates; ``is_coarse``:
+    them; ``has_dates``: whether cells are dates, which are numbers of days here; ``is_coarse``:
     true where floats hardly tell the numbers apart; ``constant``: the number of a column that holds
     no other; None elsewhere.
     """
@@ -113,7 +113,7 @@ class Column:
     categories: NDArray[Any] | None
     is_integral: bool
     is_ordered: bool = False
-    dates: Dates | None = None
+    has_dates: bool = False
     is_coarse: bool = False
     constant: float | None = None
 
@@ -204,8 +204,8 @@ class Column:
 
     def decode(self, codes: FloatArray) -> NDArray[Any]:
         """Turn numbers or codes back into cells."""
-        if self.dates is not None:
-            return self.dates.decode(codes)
+        if self.has_dates:
+            return dates_of_days(codes)
         if self.categories is None:
             return codes
         # Categories that are numbers come back as numbers: an array of them stays one of floats
@@ -221,7 +221,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     if is_categorical:
         categories = _learn_categories(raw, missing_value)
         return Column(raw.name, categories, False, raw.is_ordered)
-    column = Column(raw.name, None, False, dates=_learn_dates(raw.values))
+    column = Column(raw.name, None, False, has_dates=raw.values.dtype.kind == "M")
     numbers = column.encode(raw.values, missing_value=missing_value)
     _refuse_tiny_range(raw.name, numbers)
     return replace(
@@ -265,18 +265,14 @@ def is_missing(value: object, missing_value: object = np.nan) -> bool:
         return True  # pandas' NA refuses to be a truth value
 
 
-def _learn_dates(values: NDArray[Any]) -> Dates | None:
-    return Dates.learn(values) if values.dtype.kind == "M" else None
-
-
 def _in_days(column: Column, values: NDArray[Any]) -> NDArray[Any]:
     """Dates as numbers of days, those among objects too; other cells as they are."""
-    if column.dates is None or values.dtype.kind not in "MO":
+    if not column.has_dates or values.dtype.kind not in "MO":
         return values
     if values.dtype.kind == "M":
         return to_days(values)
     cells = [
-        column.dates.read(column.name, cell)
+        read_date(column.name, cell)
         if isinstance(cell, datetime.date | np.datetime64) and not is_missing(cell)
         else cell
         for cell in values.tolist()
@@ -471,40 +467,29 @@ _UNIT = "us"
 _PER_DAY = 86_400_000_000
 
 
-@dataclass(frozen=True)
-class Dates:
-    """How a column of dates is read as days since 1970; `has_times` tells of parts of days."""
+def read_date(name: object, value: Any) -> float:
+    """Days since 1970 of a date in a query: a text such as "2024-03-01", or a date object."""
+    try:
+        # NumPy reads ISO texts and date objects alike.
+        date = np.datetime64(value if isinstance(value, str) else _without_zone(value))
+    except (TypeError, ValueError) as error:
+        condition, way_out = "be a date", "Write '2024-03-01', or pass a datetime."
+        what = f"What column {name!r} is compared with"
+        raise ValueError(must(what, condition, way_out, value=value)) from error
+    days = to_days(np.array([date]))[0]
+    if np.isnan(days):
+        what = f"What column {name!r} is compared with"
+        raise ValueError(must(what, "be a date", value=value))
+    return float(days)
 
-    has_times: bool
 
-    @classmethod
-    def learn(cls, values: NDArray[Any]) -> Dates:
-        """See whether dates of dtype datetime64, shape (n,), have times of day."""
-        days = to_days(values)
-        return cls(bool(((days != np.floor(days)) & ~np.isnan(days)).any()))
-
-    def read(self, name: object, value: Any) -> float:
-        """Days of one date in a query: a text such as "2024-03-01", or a date object."""
-        try:
-            # NumPy reads ISO texts and date objects alike.
-            date = np.datetime64(value if isinstance(value, str) else _without_zone(value))
-        except (TypeError, ValueError) as error:
-            condition, way_out = "be a date", "Write '2024-03-01', or pass a datetime."
-            what = f"What column {name!r} is compared with"
-            raise ValueError(must(what, condition, way_out, value=value)) from error
-        days = to_days(np.array([date]))[0]
-        if np.isnan(days):
-            what = f"What column {name!r} is compared with"
-            raise ValueError(must(what, "be a date", value=value))
-        return float(days)
-
-    def decode(self, days: FloatArray) -> NDArray[Any]:
-        """Dates of dtype datetime64 from days of any shape, NaT where NaN."""
-        is_missing = np.isnan(days)
-        ticks = np.round(np.where(is_missing, 0.0, days) * _PER_DAY).astype(np.int64)
-        dates = ticks.astype(f"datetime64[{_UNIT}]")
-        dates[is_missing] = np.datetime64("NaT")
-        return dates
+def dates_of_days(days: FloatArray) -> NDArray[Any]:
+    """Dates of dtype datetime64 from days since 1970 of any shape, NaT where NaN."""
+    is_missing = np.isnan(days)
+    ticks = np.round(np.where(is_missing, 0.0, days) * _PER_DAY).astype(np.int64)
+    dates = ticks.astype(f"datetime64[{_UNIT}]")
+    dates[is_missing] = np.datetime64("NaT")
+    return dates
 
 
 def to_days(values: NDArray[Any]) -> FloatArray:

@@ -111,6 +111,7 @@ class TableSchema:
 
     def rounded(self, rows: FloatArray) -> FloatArray:
         """Rows (..., d) of numbers as queries understand them: integers, and what is constant."""
+        # Comparisons with NaN are false: other columns stay as they are
         low, high = around_constants(self.constants)
         rows = np.where((low <= rows) & (rows <= high), self.constants, rows)
         return np.where(self.is_integral, np.round(rows), rows)
@@ -172,7 +173,7 @@ class TableSchema:
 
     @property
     def _has_only_numbers(self) -> bool:
-        return all(column.categories is None and column.dates is None for column in self.columns)
+        return all(column.categories is None and not column.has_dates for column in self.columns)
 
     def decode_array(self, codes: FloatArray, unseen: UnseenCells | None = None) -> NDArray[Any]:
         """Turn floats back into cells, as an array; `unseen` cells go in as they are."""

@@ -14,7 +14,7 @@ def column_encoder(columns):
 
     ``columns``: those of the schema; none before a table has been read.
     """
-    dates = [j for j, column in enumerate(columns) if column.dates is not None]
+    dates = [j for j, column in enumerate(columns) if column.has_dates]
     categorical = [j for j, column in enumerate(columns) if column.categories is not None]
     numeric = [j for j in range(len(columns)) if j not in {*dates, *categorical}]
     one_hot = OneHotEncoder(handle_unknown="ignore")

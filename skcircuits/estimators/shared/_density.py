@@ -56,7 +56,7 @@ def fitted_html(density):
 
 def _type(column):
     """Type of a column, in the words of the guide."""
-    if column.dates is not None:
+    if column.has_dates:
         return "date"
     if column.categories is None:
         return "integer" if column.is_integral else "number"

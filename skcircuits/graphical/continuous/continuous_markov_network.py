@@ -136,6 +136,7 @@ class ContinuousMarkovNetwork:
     @cached_property
     def neighbors(self) -> list[IntArray]:
         """Markov blanket of each node."""
+        # Blocks may hold several coordinates: neighbours are nodes, not coordinates
         node_of_variable = np.empty(self.n_variables, dtype=np.int64)
         for node, block in enumerate(self.blocks):
             node_of_variable[block] = node
@@ -162,6 +163,7 @@ class ContinuousMarkovNetwork:
             Score.
         """
         X = float_array(X, "X")
+        # Coordinates first, so that a sparse product adds up all groups of a factor
         scores = np.zeros((self.n_variables, len(X)))
         for factor, scatter in zip(self.factors, self._scatter):
             gradient = np.asarray(factor.gradient(X[:, factor.variables]))

@@ -112,6 +112,7 @@ class CrowdsourcingModel:
     @cached_property
     def neighbors(self) -> list[IntArray]:
         """Workers of each unknown item, unknown items of each worker, as nodes."""
+        # Items meet through workers only, and workers through items: a bipartite graph
         asked = self._to_unknown.T @ self._to_worker
         return neighbor_lists(sparse.block_array([[None, asked], [asked.T, None]], format="csr"))
 
@@ -131,11 +132,13 @@ class CrowdsourcingModel:
         x, bias, log_variance = self._split(X)
         inverse_variance = np.exp(-log_variance)
         residuals = self._residuals(x, bias)
+        # Log variances, so that every coordinate may be any number
         pulls = residuals * inverse_variance[self.workers]
         squares = self._to_worker.T @ (residuals * pulls)
         counts = np.bincount(self.workers, minlength=self.n_workers)[:, None]
         item_score = self._to_unknown.T @ pulls - x / self.item_scale**2
         bias_score = self._to_worker.T @ pulls - bias / self.bias_scale**2
+        # The inverse gamma prior of the variance, with the Jacobian of its logarithm
         variance_score = 0.5 * (squares - counts) - self.shape + self.rate * inverse_variance
         return np.concatenate([item_score, bias_score, variance_score]).T
 

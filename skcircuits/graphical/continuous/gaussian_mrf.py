@@ -77,6 +77,7 @@ class GaussianMRF:
         checked = _as_symmetric_csr(covariance, mean.size, "covariance", "mean")
         factor = _cholesky(checked.toarray(), "covariance")
         precision = cho_solve((factor, True), np.eye(mean.size))
+        # Rounding differs across the diagonal, and precision matrices are refused for it
         return cls((precision + precision.T) / 2, precision @ mean)
 
     def __sklearn_clone__(self) -> GaussianMRF:
@@ -193,6 +194,7 @@ class GaussianMRF:
         require_count(0, n_samples=n_samples)
         rng = as_generator(random_state)
         noise = rng.standard_normal((self.linear.size, n_samples))
+        # precision = L L', so that L'^-1 z has its inverse for a covariance
         scaled = solve_triangular(self._factor, noise, lower=True, trans="T")
         return self.mean_ + scaled.T
 
@@ -219,6 +221,7 @@ class GaussianMRF:
         width = float_array(bandwidth, "bandwidth")
         if width.ndim or not 0 < width < np.inf:
             raise ValueError(must("bandwidth", "be positive and finite", bandwidth=bandwidth))
+        # On the axes of the covariance all integrals are products of one-dimensional ones
         variances, axes = np.linalg.eigh(self.covariance_)
         norms = np.einsum("nd,nd->n", z, z)
         distances = np.maximum(norms[:, None] + norms - 2.0 * z @ z.T, 0.0)
@@ -256,6 +259,7 @@ def _as_symmetric_csr(
         raise ValueError(
             must(name, "be symmetric", "Use (A + A.T) / 2.", asymmetry=float(asymmetry.max()))
         )
+    # An explicit zero would be read as an edge of the graph
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     return matrix

@@ -93,6 +93,7 @@ def _trace(solution: Solution) -> _Trace:
         for bucket, conditional in zip(tree.buckets, solution.conditionals)
     ]
     reached: list[BoolArray] = [np.ones(0, dtype=bool)] * len(tree.buckets)
+    # The root has no separator: its only context is in reach
     reached[-1] = np.ones((), dtype=bool)
     for step in range(len(tree.buckets) - 1, -1, -1):
         bucket = tree.buckets[step]
@@ -204,6 +205,7 @@ def _products(
     keys, n_keys = states, live.shape[1]
     chosen = [places[rows, states] for places in contexts]
     for units, places in zip(children, chosen):
+        # Keys must stay integers: they are renumbered before they could overflow
         if n_keys * len(units) > 2**62:
             _, keys = np.unique(keys, return_inverse=True)
             n_keys = int(keys.max()) + 1

@@ -275,6 +275,7 @@ default="auto"
         joint = self.joint_marginal([*first, *second, *given], evidence)
         axes = np.arange(joint.ndim)
         of_first, of_second, _ = np.split(axes, np.cumsum([len(first), len(second)]))
+        # I(A; B | C) = H(A, C) + H(B, C) - H(C) - H(A, B, C)
         values = [
             _entropy(joint.sum(axis=tuple(gone)))
             for gone in (of_second, of_first, [], [*of_first, *of_second])
@@ -403,6 +404,7 @@ class Posteriors:
         self.families = None
         if children is not None:
             self.families = {child: index for index, child in enumerate(children)}
+        # Caches of the object, not of the class: they end with the model
         self.all_hidden = lru_cache(maxsize=_MAX_KEPT)(self._all_hidden)
         self.for_evidence = lru_cache(maxsize=_MAX_KEPT)(self._for_evidence)
         self.for_marginals = lru_cache(maxsize=_MAX_KEPT)(self._for_marginals)
@@ -477,6 +479,7 @@ class Posteriors:
         jobs: list[tuple[Posterior, frozenset[int]]] = []
         open_variables = hidden
         while n_cells > _MIN_SPLIT_CELLS:
+            # A variable that only its own query looks at is barren for all others
             n_dependent = Counter(chain.from_iterable(sets[v] for v in open_variables))
             last = [v for v in sorted(open_variables) if n_dependent[v] == 1]
             layer = {v: own(v) for v in last if own(v)[1] > _MIN_OWN_CELLS}

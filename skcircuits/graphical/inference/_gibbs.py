@@ -78,6 +78,7 @@ def _merge(variable: int, factors: list[Factor], cardinalities: IntArray) -> Ful
     groups: list[tuple[list[int], list[Factor]]] = [([], [])]
     for factor in sorted(factors, key=lambda factor: len(factor.scope)):
         blanket = sorted({*groups[-1][0], *factor.scope} - {variable})
+        # One lookup per group: merged tables save most of them, until they leave the cache
         if groups[-1][1] and prod(cardinalities[[*blanket, variable]].tolist()) > _MERGED_CELLS:
             blanket = sorted(set(factor.scope) - {variable})
             groups.append((blanket, []))

@@ -279,6 +279,7 @@ def _component(
     order: str | Sequence[int],
 ) -> Component:
     members = frozenset(variables)
+    # Factors of observed variables alone are numbers, and no part of a component
     touching = tuple(factor for factor in factors if members.intersection(factor.scope))
     scopes = [[v for v in factor.scope if v in members] for factor in touching]
     # Single variables keep those in the order that no factor mentions.

@@ -73,6 +73,7 @@ def forward_pass(
             arriving += incoming[child] if child in joined else [messages[child]]
         incoming.append(arriving)
         conditionals.append(None)
+        # Their tables go up unmultiplied: the parent sums both variables out at once
         if step in joined:
             continue
         needed = step >= first_needed
@@ -118,6 +119,7 @@ def backward_pass(solved: Messages, wanted: Set[int]) -> dict[int, FloatArray]:
         if marginals.keys() >= wanted:
             break
         bucket, conditional = tree.buckets[step], solved.conditionals[step]
+        # Tables that were never written out are contracted once more, towards each child
         if conditional is None:
             marginals[bucket.variable] = _contracted_step(solved, step, contexts)
         else:

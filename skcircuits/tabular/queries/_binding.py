@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.tabular._columns import Column, unknown_column
+from skcircuits.tabular._columns import Column, read_date, unknown_column
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._formulas import FALSE, TRUE, Atom, Formula, join, negate, simple
 from skcircuits.tabular.queries._sets import CodeSet, ColumnSet, Interval, NumberSet
@@ -103,6 +103,7 @@ class Binder:
     def _comparison(self, query: Comparison) -> Formula:
         left, op, right = query.left, query.op, query.right
         if not isinstance(left, Expression):
+            # The column comes first from here on
             left, op, right = right, MIRRORED[op], left
         column = self.column_of(left)
         if not isinstance(right, Expression):
@@ -157,8 +158,8 @@ class Binder:
 
     def _cell(self, column: Column, value: Any) -> float:
         """Constant of a numerical column as the float that the table is encoded to."""
-        if column.dates is not None:
-            return column.dates.read(column.name, value)
+        if column.has_dates:
+            return read_date(column.name, value)
         return self._number(f"column {column.name!r}", value)
 
     def _number(self, what: str, value: Any) -> float:
@@ -178,6 +179,7 @@ class Binder:
     def _same_category(self, left: int, op: str, right: int) -> Formula:
         """Compare two categorical columns, by their categories."""
         one, two = self._schema.columns[left], self._schema.columns[right]
+        # A row compared with itself, whatever its category
         if left == right:
             return TRUE if op in ("==", "<=", ">=") else FALSE
         if op not in ("==", "!=") and not (one.has_numbers and two.has_numbers):
@@ -200,6 +202,7 @@ class Binder:
                 way_out = "Write abs(x - y) < 3 in place of abs(x) - abs(y), or ask for its cases."
                 raise ValueError(must("abs in a query", "be compared with a number", way_out))
             assert isinstance(term, Absolute)
+            # |t| factor + constant in an interval, solved for |t|, then for t
             values = [own.before(factor, expression.constant) for own in values]
             return self._linear(term.inner, [part for own in values for part in own.of_absolute()])
         total = self._total(expression)
@@ -229,6 +232,7 @@ class Binder:
         for term, factor in expression.terms:
             if isinstance(term, Count):
                 for query in term.queries:
+                    # One query may be counted twice: its weights add up
                     key = self._indicator(query)
                     indicators[key] = indicators.get(key, 0.0) + factor
             else:
@@ -236,6 +240,7 @@ class Binder:
                 index = self.index_of(term)
                 self._require_numbers(index)
                 factors[index] = factors.get(index, 0.0) + factor
+        # x - x is nothing: what cancels must not ask for the density of a difference
         columns = tuple((j, own) for j, own in sorted(factors.items()) if own != 0.0)
         counted = tuple((*key, weight) for key, weight in indicators.items() if weight != 0.0)
         return Total(columns, counted)
@@ -246,7 +251,7 @@ class Binder:
             condition = "be numerical to compute with it"
             way_out = f"Compare column {column.name!r} with its categories."
             raise ValueError(must(f"Column {column.name!r}", condition, way_out))
-        if column.dates is not None:
+        if column.has_dates:
             condition = "be compared with a date, not computed with"
             raise ValueError(must(f"Column {column.name!r} of dates", condition))
 

@@ -59,6 +59,7 @@ class Boxes:
         """Boxes of several groups of the same queries, in the order of the queries."""
         if len(parts) == 1:
             return parts[0]
+        # Parts without a constraint on a categorical column allow all its codes
         sizes = {j: own.shape[1] for part in parts for j, own in part.states.items()}
         everything = {j: np.ones((1, size), dtype=bool) for j, size in sizes.items()}
         states = {
@@ -171,6 +172,7 @@ class Boxes:
 
 def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableSchema) -> Boxes:
     """Write cells, each with the query it belongs to, as arrays."""
+    # A column of several intervals splits its cell: one box per combination
     pieces = [_intervals(cell, schema) for _, cell in cells]
     counts = [prod(len(lower) for _, lower, _ in own) for own in pieces]
     n_boxes = sum(counts)

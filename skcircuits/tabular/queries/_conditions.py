@@ -19,7 +19,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.tabular._columns import Column, is_missing, unknown_column
+from skcircuits.tabular._columns import Column, is_missing, read_date, unknown_column
 from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._binding import MIRRORED, Binder
@@ -67,6 +67,7 @@ class Conditions:
         """Restrict all conditions to one, the union of boxes with observed cells (n_boxes, d)."""
         met, left, right = self._pairs(boxes)
         known, added = self.observed[left], observed[right]
+        # Two different observed values of one cell leave nothing
         agree = ~((known != added) & ~np.isnan(known) & ~np.isnan(added)).any(axis=1)
         result = replace(met, query=self.boxes.query[left], n_queries=len(self))
         cells = np.where(np.isnan(known), added, known)
@@ -100,15 +101,16 @@ def read_conditions(given: Any, schema: TableSchema) -> Conditions:
     """
     if is_frame(given):
         return _read_frame(given, schema)
-    if _is_list_of_conditions(given):
-        return _read_list(list(given), schema)
-    if given is None or isinstance(given, str | Mapping | Query | Expression):
-        boxes = _read_boxes([given], schema)
-        return Conditions(boxes, _nothing(boxes), is_single=True)
-    row = _read_rows(given, schema)
-    if row.ndim == 1:
-        return _observed_rows(_encode(row[None], schema), is_single=True)
-    return _observed_rows(_encode(row, schema), is_single=False)
+    is_single = given is None or isinstance(given, str | Mapping | Query | Expression)
+    if is_single or _is_list_of_conditions(given):
+        boxes = _read_boxes([given] if is_single else list(given), schema)
+        return Conditions(boxes, np.full(boxes.lower.shape, np.nan), is_single)
+    rows = _read_rows(given, schema)
+    # Whichever container taught the schema: rows of an array are read by position
+    observed = schema.encode(np.atleast_2d(rows), handle_unknown="error")
+    free = np.full(observed.shape, np.nan)
+    boxes = Boxes(free, free, {}, np.arange(len(observed)), len(observed))
+    return Conditions(boxes, observed, is_single=rows.ndim == 1)
 
 
 def _read_boxes(conditions: Sequence[Any], schema: TableSchema) -> Boxes:
@@ -139,6 +141,7 @@ def _as_condition(given: Any, schema: TableSchema) -> Any:
 def _without_missing(query: Query) -> Query:
     """Leave out which cells are missing, or are not: the values do not depend on it."""
     if _is_about_missing(query):
+        # An empty conjunction is always true
         return Conjunction(())
     if isinstance(query, Conjunction):
         return Conjunction(tuple(_without_missing(part) for part in query.parts))
@@ -151,21 +154,12 @@ def _is_about_missing(query: Query) -> bool:
     return isinstance(query, Missing)
 
 
-def _nothing(boxes: Boxes) -> FloatArray:
-    return np.full(boxes.lower.shape, np.nan)
-
-
 def _is_list_of_conditions(given: Any) -> bool:
     if not isinstance(given, list | tuple) or not given:
         return False
     kinds = str | Mapping | Query | Expression
     # A list of texts could be a row of categories: a row of a table is an array or a series
     return all(isinstance(one, kinds) or one is None for one in given)
-
-
-def _read_list(given: list[Any], schema: TableSchema) -> Conditions:
-    boxes = _read_boxes(given, schema)
-    return Conditions(boxes, _nothing(boxes), is_single=False)
 
 
 def _read_rows(given: Any, schema: TableSchema) -> Any:
@@ -183,24 +177,13 @@ def _read_rows(given: Any, schema: TableSchema) -> Any:
     return rows
 
 
-def _encode(rows: Any, schema: TableSchema) -> FloatArray:
-    """Encode rows of an array by the schema, whichever container taught it."""
-    return schema.encode(rows, handle_unknown="error")
-
-
-def _observed_rows(observed: FloatArray, *, is_single: bool) -> Conditions:
-    free = np.full(observed.shape, np.nan)
-    boxes = Boxes(free, free, {}, np.arange(len(observed)), len(observed))
-    return Conditions(boxes, observed, is_single)
-
-
 def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
     """Read a dataframe: plain cells are observed, intervals and sets constrain."""
     index = schema.index_of
     # The table itself may have two levels of column names
     is_row = all(name in index for name in frame.columns)
     bounds = None if is_row else _bounds_by_column(frame)
-    columns = bounds if bounds is not None else _cells_by_column(frame)
+    columns = {name: list(frame[name]) for name in frame.columns} if bounds is None else bounds
     observed = np.full((len(frame), len(schema.columns)), np.nan)
     constraints: dict[Any, list[Any]] = {}
     for name, cells in columns.items():
@@ -211,7 +194,7 @@ def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
             values = np.empty(len(cells), dtype=object)
             values[:] = [None if is_missing(cell) else cell for cell in cells]
             column = schema.columns[index[name]]
-            if column.dates is not None:
+            if column.has_dates:
                 values = values.astype("datetime64[us]")
             observed[:, index[name]] = column.encode(values, refuse_unknown=True)
         else:
@@ -220,10 +203,6 @@ def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
     if boxes is None:
         boxes = _read_boxes([dict(zip(constraints, c)) for c in zip(*constraints.values())], schema)
     return Conditions(boxes, observed[boxes.query], is_single=False, like=frame)
-
-
-def _cells_by_column(frame: Any) -> dict[Any, list[Any]]:
-    return {name: list(frame[name]) for name in frame.columns}
 
 
 def _is_constraint(cell: Any) -> bool:
@@ -260,6 +239,7 @@ def group_alike(queries: Sequence[Any]) -> Iterator[_Alike]:
     groups: dict[tuple[str, ...], _Alike] = {}
     for i, text in enumerate(queries):
         if isinstance(text, str):
+            # Texts and numbers alternate: equal texts make a group, whatever the numbers
             parts = PLACES_OF_NUMBERS.split(text)
             group = groups.setdefault(tuple(parts[::2]), _Alike(text, [], []))
             group.places.append(i)
@@ -308,6 +288,7 @@ class _Alike:
         for column, op, slot in bounds:
             value = slot.sign * numbers[:, slot.index]
             if op in (">", ">=", "=="):
+                # Bounds are closed: a strict one is the next float
                 low = np.nextafter(value, np.inf) if op == ">" else value
                 lower[:, column] = np.fmax(lower[:, column], low)
             if op in ("<", "<=", "=="):
@@ -335,7 +316,7 @@ def _bound(part: Query, schema: TableSchema) -> tuple[int, str, Slot] | None:
         return None
     index = left.column.index
     column = schema.columns[index]
-    is_number = column.categories is None and column.dates is None
+    is_number = column.categories is None and not column.has_dates
     return (index, op, right) if is_number else None
 
 
@@ -382,7 +363,7 @@ def read_columns(
         if schema.columns[j].categories is not None:
             states[j] = _read_masks(schema.columns[j], own)
             continue
-        ends = None if schema.columns[j].dates is not None else _read_ends(own)
+        ends = None if schema.columns[j].has_dates else _read_ends(own)
         if ends is None:
             return None
         lower[:, j], upper[:, j] = ends
@@ -392,6 +373,7 @@ def read_columns(
 def _read_ends(cells: Sequence[Any]) -> FloatArray | None:
     """Ends (2, n) of intervals, NaN where open; None where a cell is no pair of finite numbers."""
     pairs = [(None, None) if cell is None else cell for cell in cells]
+    # By exact type: what else may pass for a pair is read one by one
     if not all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
         return None
     flat = list(chain.from_iterable(pairs))
@@ -466,6 +448,7 @@ def _read_interval(column: Column, constraint: Any) -> NumberSet:
         return NumberSet.points([_read_number(column, value) for value in constraint])
     if hasattr(constraint, "left") and hasattr(constraint, "closed"):
         low, high = (_read_number(column, end) for end in (constraint.left, constraint.right))
+        # Intervals of pandas, known by what they have: pandas is not imported
         is_closed = [constraint.closed in ("both", side) for side in ("left", "right")]
         return NumberSet.union([Interval(low, high, *is_closed)])
     point = _read_number(column, constraint)
@@ -474,8 +457,8 @@ def _read_interval(column: Column, constraint: Any) -> NumberSet:
 
 def _read_number(column: Column, value: Any, constraint: Any = None) -> float:
     """Read one bound, as the float that the table is encoded to."""
-    if column.dates is not None:
-        return column.dates.read(column.name, value)
+    if column.has_dates:
+        return read_date(column.name, value)
     if type(value) is float and value == value:  # the way of most
         return value
     shown = value if constraint is None else constraint

@@ -112,6 +112,7 @@ class _Diagram:
             return [{}] if formula == TRUE else []
         if isinstance(formula, Meet) and all(isinstance(part, Atom) for part in formula.parts):
             return [dict(formula.parts)]  # joined formulas have one atom per variable
+        # Equal formulas are met on many ways: without memory the diagram would be a tree
         known = self._known.get(formula)
         if known is None:
             known = self._decide(formula)
@@ -168,6 +169,7 @@ def _first_variable(formula: Formula) -> tuple[Hashable, list[ColumnSet]]:
             counts[part.variable] = counts.get(part.variable, 0) + 1
         else:
             pending.extend(part.parts)
+    # Columns first: totals over decided columns may be decided with them
     chosen = max(sets, key=lambda variable: (isinstance(variable, int), counts[variable]))
     return chosen, list(sets[chosen])
 

@@ -42,6 +42,7 @@ class Interval(NamedTuple):
 
     def before(self, slope: float, offset: float) -> Interval:
         """Numbers x with ``slope * x + offset`` in the interval."""
+        # A negative slope turns the interval around, open and closed ends with it
         lower, upper = (self.lower - offset) / slope, (self.upper - offset) / slope
         if slope > 0:
             return Interval(lower, upper, self.lower_closed, self.upper_closed)
@@ -219,6 +220,7 @@ def split_by_sets(sets: Sequence[Any]) -> list[tuple[Any, list[bool]]]:
         cells: list = [CodeSet(cell_of == i) for i in range(len(patterns))]
         return list(zip(cells, patterns.tolist()))
     edges = np.unique(np.concatenate([own.edges for own in sets]))
+    # Between two neighbouring edges every set holds all numbers or none
     starts = edges if len(edges) and edges[0] == -np.inf else np.append(-np.inf, edges)
     starts = starts[starts < np.inf]
     stops = np.append(starts[1:], np.inf)

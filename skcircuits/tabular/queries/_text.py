@@ -116,6 +116,7 @@ class _Parser:
         tokens: list[_Token] = []
         place = 0
         while not tokens or tokens[-1].kind != "end":
+            # Only behind `in`: elsewhere numbers in brackets are computed with
             after_in = tokens and tokens[-1] == ("name", "in")
             numbers = NUMBERS.match(self._text, place) if after_in else None
             if numbers is not None and CLOSING[numbers[1]] == numbers[3]:
@@ -161,6 +162,7 @@ class _Parser:
 
     def _negation(self) -> Any:
         times = 0
+        # Counted, not nested: a thousand of them must not exhaust the stack
         while self._take("not", "~"):
             times += 1
         part = self._predicate()
@@ -195,6 +197,7 @@ class _Parser:
     def _chain(self, left: Any) -> Any:
         """Comparisons one after the other, or what is not compared at all."""
         links = []
+        # As in Python: a < b < c means both, with b read once
         while op := self._take(*COMPARISONS):
             right = self._sum()
             links.append(self._compare(left, op, right))
@@ -225,6 +228,7 @@ class _Parser:
                 self._expect(",")
         if closing == CLOSING[opening]:
             return Membership(left, tuple(values))
+        # Brackets that do not match are an interval with one open end
         if {opening, closing} not in ({"[", ")"}, {"(", "]"}) or len(values) != 2:
             self._fail("have an interval such as [1, 2) or (1, 2] on the right of 'in'")
         closed = "left" if opening == "[" else "right"
@@ -236,6 +240,7 @@ class _Parser:
         text = self._next.value
         self._at += 1
         try:
+            # Integers keep all their digits until they are compared
             read = float if re.search("[.eE]", text) else int
             return tuple(map(read, text.rstrip(", ").split(",")))
         except ValueError as error:
@@ -259,6 +264,7 @@ class _Parser:
         try:
             if op == "/":
                 return left / right
+            # Either side may be the number; a product of two columns is refused by name
             return right * left if right.terms else left * right
         except ValueError as error:
             self._fail(f"be linear in its columns ({error})")
@@ -289,6 +295,7 @@ class _Parser:
         self._at += 1
         if self._next.value == "(" and self._next.kind == "symbol":
             return self._call(value)
+        # A column may be called None or inf: then its name wins
         if value in CONSTANTS and not self._names.has(value):
             return CONSTANTS[value]
         return self._names.column(value, is_quoted=False)

@@ -345,6 +345,7 @@ def _as_number(value: Any) -> float:
         number = float(value)
     except OverflowError as error:
         raise ValueError(must("A number in a query", "be at most 1.8e+308 in magnitude")) from error
+    # NaN and infinities alike: neither minus itself is zero
     if number - number != 0.0:
         raise ValueError(must("A number in a query", "be finite", value=value))
     return number
