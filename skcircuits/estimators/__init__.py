@@ -10,9 +10,9 @@ from skcircuits.estimators.expected_prediction_svr import ExpectedPredictionSVR
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.graphical_svgd import GraphicalSVGDSampler
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
-from skcircuits.estimators.imputation.pooling import PooledEstimate, pool, pool_models
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.estimators.moat import MoATDensity
+from skcircuits.estimators.pooling import PooledEstimate, pool, pool_models
 from skcircuits.estimators.strudel import StrudelDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 

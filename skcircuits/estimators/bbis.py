@@ -19,23 +19,21 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators.targets._inference_data import (
-    draws_of_rows,
-    is_inference_data,
-    read_draws,
-    rows_of_sites,
-    summarize,
-    to_inference_data,
-)
 from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
 from skcircuits.estimators.targets._weighing import WeighingProblem, first_positions
 from skcircuits.estimators.targets._weighted_samples import (
     align_labels,
     check_method,
     complete_rows,
+    draws_of_rows,
     function_values,
+    is_inference_data,
+    read_draws,
     refuse_missing,
+    rows_of_sites,
+    summarize,
     systematic_rows,
+    to_inference_data,
 )
 from skcircuits.exceptions import must, require_count
 from skcircuits.graphical import FactorGraph

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
-from skcircuits.estimators.shared._discrete import DiscreteDensity
+from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree

@@ -14,10 +14,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from skcircuits.estimators._base import fit_context, inherit_documentation
-from skcircuits.estimators.prediction._column_encoder import column_encoder
 from skcircuits.estimators.prediction._expected_prediction import (
     EXPECTED_PREDICTION_CONSTRAINTS,
     ExpectedPredictionMixin,
+    column_encoder,
 )
 from skcircuits.exceptions import must
 

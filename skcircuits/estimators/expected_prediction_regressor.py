@@ -11,10 +11,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
 from skcircuits.estimators._base import fit_context, inherit_documentation
-from skcircuits.estimators.prediction._column_encoder import column_encoder
 from skcircuits.estimators.prediction._expected_prediction import (
     EXPECTED_PREDICTION_CONSTRAINTS,
     ExpectedPredictionMixin,
+    column_encoder,
 )
 
 SCALE_ROWS = 512  # draws that tell the scale of a frozen model's answers

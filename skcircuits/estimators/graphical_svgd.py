@@ -21,7 +21,6 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.targets._inference_data import draws_of_rows, to_inference_data
 from skcircuits.estimators.targets._learned_targets import resolve_continuous_target
 from skcircuits.estimators.targets._particle_warnings import (
     warn_of_faults,
@@ -29,7 +28,11 @@ from skcircuits.estimators.targets._particle_warnings import (
     warn_of_shrinkage,
     warn_of_wrong_graph,
 )
-from skcircuits.estimators.targets._weighted_samples import function_values
+from skcircuits.estimators.targets._weighted_samples import (
+    draws_of_rows,
+    function_values,
+    to_inference_data,
+)
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, dask_client, delayed, single_threaded_blas

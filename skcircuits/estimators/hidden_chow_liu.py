@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
-from skcircuits.estimators.shared._discrete import DiscreteDensity
+from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree

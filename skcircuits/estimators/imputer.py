@@ -1,4 +1,4 @@
-"""Imputation by the exact conditional distribution of the missing values."""
+"""Imputation by exact conditional distributions of missing values, of one circuit or of several."""
 
 from dataclasses import replace
 from numbers import Integral, Real
@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state
 
+from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
     CATEGORICAL_CONSTRAINTS,
     StrOptions,
@@ -18,16 +19,17 @@ from skcircuits.estimators._base import (
     fit_context,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
-from skcircuits.estimators.imputation._completion import complete_rows
 from skcircuits.estimators.shared._density import BaseDensity
-from skcircuits.exceptions import must, require_count
+from skcircuits.estimators.shared._rows import completed_or_marginal
+from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.numerics._arrays import float_array
-from skcircuits.numerics._random import RowStreams
+from skcircuits.numerics._random import RowStreams, draw_states
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular._columns import Column
 
 # Rows per task: results must not depend on n_jobs, so neither may the chunks
 CHUNK_ROWS = 8192
+_WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 
 
 class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
@@ -452,3 +454,80 @@ def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, se
     """Learn the density again under new weights and draw one completed table from it."""
     learned = density._clone_for_draw()._fit_encoded(rows, imputer._schema, sample_weight)
     return imputer._complete(learned, encoded, "sample", seed=seed)[0]
+
+
+def complete_rows(experts, circuit, X, strategy, streams, n_draws, is_categorical, bounds=None):
+    """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer.
+
+    `experts`: pairs of a weight and a circuit; `circuit`: their mixture; `is_categorical`: mask of
+    the columns whose cells are codes (integers may be states of a circuit, yet numbers); `bounds`:
+    the least and the largest means of columns, (d,) each, or None.
+    """
+    if strategy == "mpe":
+
+        def answer(rows):
+            return circuit.mpe(rows, method="max_product")
+
+    elif strategy == "sample":
+
+        def answer(rows):
+            return _drawn(experts, rows, streams, n_draws)
+
+    else:
+
+        def answer(rows):
+            return _expected(experts, rows, is_categorical, bounds)
+
+    return completed_or_marginal(answer, X, circuit)
+
+
+def _drawn(experts, X, streams, n_draws):
+    """Draw which expert completes each row, and its completion."""
+    if len(experts) == 1:
+        return experts[0][1].sample(n_draws, X=X, random_state=streams)
+    draws, weights = _answers(
+        experts, X, lambda circuit, rows: circuit.sample(n_draws, X=rows, random_state=streams)
+    )
+    rows = np.arange(len(X))
+    completed = np.empty_like(draws[0])
+    for draw in range(n_draws):
+        uniforms = streams.at(rows, draw, _WHICH_EXPERT).random(len(X))
+        chosen = draw_states(weights.T, uniforms)
+        completed[draw] = np.stack([own[draw] for own in draws])[chosen, rows]
+    return completed
+
+
+def _expected(experts, X, is_categorical, bounds):
+    """Conditional means of numbers, and the most probable of the categories."""
+    answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
+    if bounds is not None:
+        answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
+    completed = sum(w[:, None] * means for w, (means, _) in zip(weights, answers, strict=True))
+    # The mean of codes means nothing: categories get the mode of their marginal
+    for j in np.flatnonzero(is_categorical).tolist():
+        missing = np.isnan(X[:, j])
+        likely = sum(
+            w[missing, None] * tables[j][missing]
+            for w, (_, tables) in zip(weights, answers, strict=True)
+        )
+        completed[missing, j] = likely.argmax(axis=1)
+    return completed
+
+
+def _answers(experts, X, ask):
+    """What each expert answers, and its weights (K, n): none where a row is impossible to it."""
+    answers, weights = [], []
+    for weight, circuit in experts:
+        possible = np.ones(len(X), dtype=bool)
+        try:
+            answers.append(ask(circuit, X))
+        except ZeroProbabilityError:
+            if len(experts) == 1:
+                raise
+            possible = ~np.isneginf(circuit.log_prob(X))
+            answers.append(ask(circuit, np.where(possible[:, None], X, np.nan)))
+        weights.append(weight * possible)
+    total = np.sum(weights, axis=0)
+    if not total.all():
+        raise ZeroProbabilityError("the observed cells of a row are impossible to all experts")
+    return answers, np.stack(weights) / total

@@ -14,8 +14,7 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators.shared._density import BaseDensity, check_observed
-from skcircuits.estimators.shared._discrete import ColumnStates
+from skcircuits.estimators.shared._density import BaseDensity, ColumnStates, check_observed
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._moat_queries import RestrictedTrees, TreeQueriesMixin
 from skcircuits.estimators.shared._rows import TrainingRows, ValidationMixin

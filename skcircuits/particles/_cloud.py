@@ -26,15 +26,15 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.parallel import row_slices
 from skcircuits.particles._fields import Field
-from skcircuits.particles._kernels import (
+from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
+from skcircuits.particles._optimizers import Optimizer
+from skcircuits.particles.directions import (
     centred_rows,
     for_each_chunk,
     kernel_sums,
     median_bandwidths,
     row_scales,
 )
-from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
-from skcircuits.particles._optimizers import Optimizer
 from skcircuits.protocols import FloatArray, IntArray
 
 # Particles whose scores are computed in one call take no more than this.

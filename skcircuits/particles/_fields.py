@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.particles._kernels import median_bandwidths
 from skcircuits.particles._neighborhoods import Neighborhoods, index_lists
-from skcircuits.particles.directions import kernel_direction, linear_direction
+from skcircuits.particles.directions import kernel_direction, linear_direction, median_bandwidths
 from skcircuits.protocols import FloatArray, IntArray
 
 # Bandwidths follow the spread of the particles, which changes slowly, and their median

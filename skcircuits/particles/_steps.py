@@ -23,10 +23,10 @@ from skcircuits.particles._cloud import (
     relative_force,
 )
 from skcircuits.particles._fields import Field, KernelField, LinearField, SumField
-from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._metric import CoordinateMetric, HessianProbe, Metric
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._optimizers import Optimizer
+from skcircuits.particles.directions import centred_rows
 from skcircuits.protocols import FloatArray
 
 # Steps stay long for this fraction of the iterations, then shrink geometrically to this fraction

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from skcircuits.particles._kernels import centred_rows, median_bandwidths
 from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles.directions import centred_rows, median_bandwidths
 
 
 def bandwidth_of_each_node(particles, graph, **options):

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from skcircuits.particles import svgd_direction
-from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles.directions import kernel_direction, linear_direction
+from skcircuits.particles.directions import centred_rows, kernel_direction, linear_direction
 
 RING = [[(i - 1) % 7, (i + 1) % 7] for i in range(7)]
 

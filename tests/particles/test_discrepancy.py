@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from skcircuits.particles._cloud import coordinate_discrepancies
-from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles.directions import centred_rows
 
 
 def brute_force(particles, scores, scopes, bandwidths):

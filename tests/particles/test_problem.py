@@ -4,10 +4,10 @@ import pytest
 from skcircuits.graphical import GaussianMRF
 from skcircuits.particles._cloud import coordinate_discrepancies
 from skcircuits.particles._diagnosis import nodes_outside_blankets
-from skcircuits.particles._kernels import centred_rows, median_bandwidths, row_scales
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
 from skcircuits.particles._steps import StepSchedule
+from skcircuits.particles.directions import centred_rows, median_bandwidths, row_scales
 
 
 class AnyNormal:

@@ -11,10 +11,10 @@ from skcircuits.particles._fields import (
     SumField,
     make_field,
 )
-from skcircuits.particles._kernels import centred_rows
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
 from skcircuits.particles._steps import StepSchedule
+from skcircuits.particles.directions import centred_rows
 
 
 @pytest.fixture

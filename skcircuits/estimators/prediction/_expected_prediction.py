@@ -1,15 +1,24 @@
-"""What expected predictions of regressors and classifiers have in common: fit and moments."""
+"""What expected predictions of regressors and classifiers have in common: fit and moments.
+
+Indicators of missing values are columns of the table. Expected answers may be stacked with what
+densities of rows and targets, and trees, say.
+"""
 
 import warnings
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.validation import _check_method_params
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
@@ -22,13 +31,8 @@ from skcircuits.estimators._base import (
     route_fit_parameters,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.automatic._target_stack import TrainingTargets, learn_stack
 from skcircuits.estimators.imputer import CircuitImputer
-from skcircuits.estimators.prediction._indicators import IndicatorMixin
-from skcircuits.estimators.prediction._stacked_answers import (
-    STACKED,
-    StackedAnswersMixin,
-    TrainingTable,
-)
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import row_slices
@@ -42,6 +46,9 @@ from skcircuits.predictions._requirements import (
 )
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
+from skcircuits.tabular import TableSchema
+from skcircuits.tabular._columns import to_days
+from skcircuits.tabular._frames import append_columns, read_columns
 
 EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     **DENSITY_CONSTRAINTS,
@@ -60,6 +67,141 @@ EXPECTED_PREDICTION_CONSTRAINTS: dict = {
 }
 
 BLOCK_ROWS = 2**15  # incomplete ones that are answered at once
+STACKING_DRAWS = 128  # per held-out row, whose error is small beside that of what is held out
+STACKED = ("predict_proba", "predict")  # answers that tell the target
+
+
+class IndicatorMixin:
+    """Append a column per column with missing values in fit: 1 where the value is missing.
+
+    Uses the parameter ``add_indicator``. Stands in front of `InnerDensityMixin`: density and model
+    see the same columns, and attributes of the estimator speak of the columns of the user.
+    """
+
+    def _check_table(self, X, *, reset):
+        X = super()._check_table(X, reset=reset)
+        if not self.add_indicator:
+            return X
+        if reset:
+            self._own_schema = TableSchema.learn(X, super()._choose_categorical())
+        missing = np.isnan(self._own_schema.encode(X, self.handle_unknown))
+        if reset:
+            self._indicated = np.flatnonzero(missing.any(axis=0))
+        names = [f"missingindicator_{self._own_schema.names[j]}" for j in self._indicated]
+        return append_columns(X, names, missing[:, self._indicated].astype(np.float64))
+
+    def _choose_categorical(self):
+        if not self.add_indicator:
+            return super()._choose_categorical()
+        # Indicators are categories, whatever their dtype
+        return np.append(self._own_schema.is_categorical, np.ones(len(self._indicated), bool))
+
+    def _set_schema(self, schema):
+        super()._set_schema(schema)
+        self.is_categorical_ = self.is_categorical_[: self.n_features_in_]
+        self.categories_ = self.categories_[: self.n_features_in_]
+
+
+class TrainingTable(NamedTuple):
+    """What a fit has learned from.
+
+    ``tables`` are what the models have seen, completed where they had to be; none for a frozen
+    ``model``, or if they were not to be kept. ``encoded`` are the rows as they came, ``targets``
+    what `_check_targets` gives.
+    """
+
+    model: BaseEstimator
+    tables: list
+    encoded: np.ndarray
+    y: object
+    targets: tuple | None
+    sample_weight: np.ndarray | None
+    fit_params: dict
+
+
+class StackedAnswersMixin:
+    """Learn the weights of the stack from held-out rows, and apply them to expected answers.
+
+    `_learn_stack` gives ``_stack``, None without one, and ``_unstacked``, the reason why.
+    """
+
+    def _learn_stack(self, training):
+        """Stack expectations with what others say of the target; give None and why not else."""
+        reason = self._reason_against_stacking(training)
+        if reason:
+            return None, reason
+        targets, is_code = training.targets
+        targets, weights = targets[:, 0], training.sample_weight
+        told = TrainingTargets(
+            training.encoded,
+            targets,
+            np.ones(len(targets)) if weights is None else weights,
+            self._schema,
+            int(targets.max()) + 1 if is_code[0] else 0,
+        )
+
+        def fit_models(rows):
+            own = _check_method_params(training.encoded, training.fit_params, indices=rows)
+            tables = [_safe_indexing(table, rows) for table in training.tables]
+            part = _safe_indexing(training.y, rows)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the fit to all rows has told
+                return [clone(training.model).fit(table, part, **own) for table in tables]
+
+        try:
+            # Cells of tables with indicators are missing for a reason: none is hidden beside
+            may_hide = not self.add_indicator
+            stack = learn_stack(told, fit_models, self._expect_roughly, self._seed, may_hide)
+        except ValueError as error:
+            reason = f"a part of the rows cannot be learned from alone: {error}"
+            warnings.warn(
+                f"{type(self).__name__} gives the expectation alone, as {reason}. Pass "
+                "stacking=False to do so without learning weights.",
+                stacklevel=5,
+            )
+            return None, reason
+        return stack, "" if stack else "too few rows, of some class, can be held out"
+
+    def _reason_against_stacking(self, training):
+        """Say why the expectation stays alone, "" where it need not."""
+        if not self.stacking:
+            return "as asked"
+        if not training.tables:
+            return "a frozen model cannot be fitted to a part of the rows"
+        if not isinstance(self.density, str):
+            return "the density is given"
+        if self._responses[0] not in STACKED or training.targets[0].shape[1] > 1:
+            return "only probabilities, or numbers, of one target are stacked"
+        return ""
+
+    def _expect_roughly(self, models, cells):
+        """Give the expected answers of some models by few draws."""
+        response = Response(models, self._responses[0], self._schema.decode)
+        budget = DrawBudget(STACKING_DRAWS, self.tol, self._scale, self._seed, self.n_jobs)
+        expected = ExpectedResponse(response, self.circuit_, budget)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what is impossible, predict tells
+            return self._or_without_evidence(expected, self._rows(cells)).mean
+
+    def _expectation_weight(self, method):
+        """Weight of the expectation in the answer."""
+        is_stacked = method in STACKED and getattr(self, "_stack", None) is not None
+        return float(self._stack.weights[0]) if is_stacked else 1.0
+
+    def _expectation_slope(self, method):
+        """What an error of the expectation costs the answer, at even odds where it costs most."""
+        weight = self._expectation_weight(method)
+        return weight if weight == 1.0 else weight * max(1.0, self._stack.power)
+
+    def _stacked(self, moments, method, cells):
+        """Moments of answers, their means stacked with what others say of the target."""
+        mean = moments.mean
+        if method == "predict_proba":
+            mean = np.clip(mean, 0.0, 1.0)  # rounding may leave a sum of probabilities above one
+        if self._stack is None or method not in STACKED:
+            return replace(moments, mean=mean)
+        error = self._expectation_slope(method) * moments.error
+        return replace(moments, mean=self._stack(mean, cells), error=error)
 
 
 class ExpectedPredictionMixin(
@@ -467,3 +609,24 @@ def _range_of(encoded):
     largest = np.max(encoded, axis=0, where=seen, initial=-np.inf)
     empty = ~seen.any(axis=0)
     return np.where(empty, 0.0, least), np.where(empty, 0.0, largest)
+
+
+def column_encoder(columns):
+    """Make the first step of a default model: standardised numbers and dates, one-hot categories.
+
+    ``columns``: those of the schema; none before a table has been read.
+    """
+    dates = [j for j, column in enumerate(columns) if column.has_dates]
+    categorical = [j for j, column in enumerate(columns) if column.categories is not None]
+    numeric = [j for j in range(len(columns)) if j not in {*dates, *categorical}]
+    one_hot = OneHotEncoder(handle_unknown="ignore")
+    steps = [("numeric", StandardScaler(), numeric), ("categorical", one_hot, categorical)]
+    if dates:  # a function has no closed form: only where it is needed
+        days = make_pipeline(FunctionTransformer(_days), StandardScaler())
+        steps.append(("dates", days, dates))
+    return ColumnTransformer(steps)
+
+
+def _days(dates):
+    """Read the dates of a frame as days: arrays of dates and numbers are none of numbers."""
+    return np.stack([to_days(raw.values) for raw in read_columns(dates)], axis=1)

@@ -12,9 +12,9 @@ from skcircuits.learning.latent_tree._belief_propagation import (
 )
 from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals
 from skcircuits.learning.latent_tree._joint_normals import collinear_columns
-from skcircuits.learning.latent_tree._start import cluster_latent_states
 from skcircuits.learning.latent_tree.learner import _emissions as first_emissions
 from skcircuits.learning.latent_tree.learner import _maximize as maximize
+from skcircuits.learning.latent_tree.learner import cluster_latent_states
 from skcircuits.trees import StateLayout
 
 PARENTS = np.array([1, -1, 1, 2, 2, 1])

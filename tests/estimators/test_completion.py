@@ -3,7 +3,7 @@ import pytest
 
 from skcircuits import CircuitImputer, HiddenChowLiuDensity
 from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian
-from skcircuits.estimators.imputation._completion import complete_rows
+from skcircuits.estimators.imputer import complete_rows
 from skcircuits.numerics._random import RowStreams
 
 

@@ -1,1 +1,0 @@
-"""Around the imputer: bounds of what is imputed, and pooling of several imputations."""
