@@ -245,6 +245,7 @@ class BBISWeighter(
         samples = refuse_missing(self._learn_table(X), self)
         self._draws = draws
         self.target_, state_names = self._find_target(X, samples, gradients)
+        # The states of the target set the order of the codes, not that of the samples
         self._set_schema(align_labels(self._schema, self.target_, state_names))
         self._weigh(self._read_samples(X))
         return self
@@ -428,6 +429,7 @@ class BBISWeighter(
                 raise ValueError(must("target", "be continuous to be regularized", way_out))
             distinct = problem.distinct_samples(gram.which)
             log_prob = self._log_densities(distinct, "regularized thinning")
+            # Curvatures are compared in the units of the kernel
             axes = np.eye(distinct.shape[1]) if problem.units is None else problem.units.axes
             curvature = positive_curvatures(self.target_, distinct, axes)
         chosen = thin_columns(
@@ -438,6 +440,7 @@ class BBISWeighter(
             batch_size=batch_size,
             rng=make_generator(self.random_state),
         )
+        # From distinct possible samples back to rows of X
         return problem.possible[first_positions(gram.which)[chosen]]
 
     def fit_resample(self, X, y=None, *, method="systematic", n_samples=None, gradients=None):
@@ -529,6 +532,7 @@ class BBISWeighter(
         float
             The negative squared Stein discrepancy of the weighted samples.
         """
+        # A score must not change the weights that were fitted
         other = copy(self)
         other.verbose = 0
         other._weigh(self._read_samples(X))

@@ -359,6 +359,7 @@ class GaussianMixtureDensity(CircuitDensity):
         if self.n_components == "bic":
             self._fit_by_bic(rows.X, table, settings, generator)
             return
+        # One seed for the choice: the fit after it is the same however long the choice took
         seed = int(generator.integers(np.iinfo(np.int32).max))
         pool, fits = self._choose_pool(table, settings, seed)
         self._pool = pool
@@ -460,6 +461,7 @@ class GaussianMixtureDensity(CircuitDensity):
                 bic = self.bic_[n_components]
                 n_worse = 0 if bic < best else n_worse + 1
                 best = min(best, bic)
+                # Once may be a poor start; twice in a row the criterion rises
                 if n_worse == 2:
                     return
 
@@ -579,6 +581,7 @@ def _moments(state, table):
     if not isinstance(gaussians, FactorGaussians):
         return *gaussians.in_units(table.location, table.scale), None
     means, loadings, noise = gaussians.in_units(table.location, table.scale)
+    # Without factors columns are independent: variances say all
     if not loadings.shape[2]:
         return means, noise, (loadings, noise)
     covariances = loadings @ loadings.transpose(0, 2, 1)
@@ -646,5 +649,6 @@ def _as_circuit(attributes, numeric_units):
         factors = factors + categories
         components.append(factors[0] if len(factors) == 1 else Product(factors))
     if len(components) == 1:
+        # A mixture of one is no mixture: queries are faster without the sum
         return Circuit(components[0])
     return Circuit(Sum(components, weights=attributes["weights_"]))

@@ -320,6 +320,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             for start in self._starts(X, problem.n_coordinates, rng)
         ]
         warn_of_wrong_graph(problem, starts[0], rng)
+        # Drawn before the runs, so that results do not depend on which worker takes which
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))
         metric = self._choose_metric(problem, starts[0])
         is_dense = isinstance(metric, Metric)
@@ -355,6 +356,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         """
         check_is_fitted(self)
         require_count(1, n_samples=n_samples)
+        # Particles have equal weights
         rows = make_generator(random_state).integers(len(self.particles_), size=n_samples)
         return self.particles_[rows]
 
@@ -486,6 +488,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if kind == "covariance":
             return Metric.of_particles(start.astype(np.float64))
         is_wanted = self.kernel in ("auto", "global") and self.annealing == 0.0
+        # A metric of one coordinate is its unit, which step sizes adapt to anyway
         fits = len(start) >= MIN_PARTICLES and start.shape[1] >= 2
         if kind == "auto" and not (is_wanted and fits):
             return None

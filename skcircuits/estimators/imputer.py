@@ -203,9 +203,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         """
         weights = None if sample_weight is None else check_weights(sample_weight, X)
         encoded = self._learn_density(X, self.missing_values, weights)
+        # Proper imputations learn the density again, under other weights
         self._training = encoded, weights
         self._bounds = _imputation_bounds(self.min_value, self.max_value, encoded, self._schema)
         missing = np.isnan(encoded)
+        # As in scikit-learn's imputers: what has no value in fit is left out
         kept = self.keep_empty_features | ~missing.all(axis=0)
         self._kept = np.flatnonzero(kept)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -235,6 +237,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             is_missing = np.isnan(encoded)
             for j, (rows, _) in unseen.items():
                 is_missing[rows, j] = False
+            # Unseen categories are observed cells: no indicator marks them
             marked = np.where(is_missing, np.nan, 0.0)
             completed = np.hstack([completed, self.indicator_.transform(marked)])
         return self._write_table(completed, self._schema_out, X, self._among_kept(unseen))
@@ -299,6 +302,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     def _draw_properly(self, encoded, n_imputations):
         """Draw each table from a density learned again under random weights."""
+        # Of a search, what it found
         density = getattr(self.density_, "best_estimator_", self.density_)
         if not isinstance(density, BaseDensity):
             raise ValueError(
@@ -492,6 +496,7 @@ def _drawn(experts, X, streams, n_draws):
     completed = np.empty_like(draws[0])
     for draw in range(n_draws):
         uniforms = streams.at(rows, draw, _WHICH_EXPERT).random(len(X))
+        # Experts by their posterior: what they say of the observed cells counts
         chosen = draw_states(weights.T, uniforms)
         completed[draw] = np.stack([own[draw] for own in draws])[chosen, rows]
     return completed
@@ -525,6 +530,7 @@ def _answers(experts, X, ask):
             if len(experts) == 1:
                 raise
             possible = ~np.isneginf(circuit.log_prob(X))
+            # The answer for a row that is impossible to an expert has weight zero: any row will do
             answers.append(ask(circuit, np.where(possible[:, None], X, np.nan)))
         weights.append(weight * possible)
     total = np.sum(weights, axis=0)

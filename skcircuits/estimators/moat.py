@@ -235,6 +235,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         MoATDensity
             The estimator.
         """
+        # The first call fixes columns, states and starting parameters; later ones only learn
         first = not hasattr(self, "_training")
         if not first:
             self._training = self._training.copy()  # a failure leaves the old one as it was
@@ -251,6 +252,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             self._training = self._start(codes, rows.weight, generator)
         if not hasattr(self, "mixture_"):
             self.loss_curve_, self.validation_scores_, self.n_iter_ = [], [], 0
+        # A single pass of a stream has no end towards which the rate could fall
         schedule = Schedule(1, self.learning_rate, self.batch_size, last_rate=1.0)
         (epoch,) = learn_all_trees(
             self._training,
@@ -318,6 +320,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             self._training = self._start(codes, rows.weight, generator)
         codes = codes.astype(np.min_scalar_type(codes.max(initial=0)))  # held during all epochs
         seed = _new_seed(generator)
+        # Noted here, not in the result: the best pass may not be the last
         losses = []
         result = drive(
             self,
@@ -335,6 +338,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         self.loss_curve_ = losses[: result.n_iter]
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
+        # Further rows are learned from the pass that was best, as they are scored
         self._training.restore(result.state)
         self._training.close()
         self._set_mixture(result.state.mixture, seed)
@@ -412,6 +416,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         complete = (codes >= 0).all(axis=1)
         log_prob = np.empty(len(X))
         log_prob[complete] = self.mixture_.log_prob(codes[complete], n_jobs=self.n_jobs)
+        # A missing cell is evidence for all of its states
         evidence = self._states.layout.evidence(codes[~complete])
         log_prob[~complete] = self._log_states(evidence, self.n_tree_samples)
         return log_prob - self._states.discretizer.log_volume(X)
@@ -421,6 +426,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             codes = sample_rows(self.mixture_, n_samples, generator)
             return self._states.discretizer.decode(codes, generator)
         evidence = self._states.layout.evidence(self._codes(X))
+        # Few completions are enumerated and drawn from exactly, others need drawn trees
         few = n_completions(evidence, self.mixture_) <= MAX_EXACT_COMPLETIONS
         codes = np.empty((n_samples, *X.shape), dtype=np.int64)
         codes[:, few] = draw_enumerated(self.mixture_, evidence[few], n_samples, generator)
@@ -442,6 +448,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         states = self._states.discretizer.encode(observed)
         for column, own in enumerate(coverage):
             seen = ~np.isnan(observed[:, column])
+            # An observed cell covers its own state whole, whatever the box
             own[seen] = np.arange(own.shape[1]) == states[seen, column, None]
         return coverage
 
@@ -484,6 +491,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     def _log_states(self, evidence, most_completions):
         """Log probability of evidence, exact where it has few completions."""
+        # Equal rows are asked once: each takes many trees
         evidence, inverse = np.unique(evidence, axis=0, return_inverse=True)
         log_evidence = np.empty(len(evidence))
         most_completions = min(most_completions, MAX_COMPLETIONS)
@@ -516,6 +524,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     def _n_parameters(self):
         free = self._states.layout.cardinalities - 1
         n_pair_parameters = (free.sum() ** 2 - (free**2).sum()) // 2
+        # Only ratios of edge weights matter: a common factor cancels
         n_ratios = max(0, len(self._states.layout.pairs[0]) - 1)
         per_component = n_pair_parameters + free.sum() + n_ratios
         n_components = len(self.mixture_.components)

@@ -159,6 +159,7 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
         raise TypeError(must("names", "be a sequence of strings", names=names))
     m = len(estimates)
     within, between = variances.mean(axis=0), estimates.var(axis=0, ddof=1)
+    # Rubin (1987): m tables estimate the variance between tables with an error of its own
     from_missing = (1 + 1 / m) * between
     total = within + from_missing
     fraction = from_missing / total
@@ -166,6 +167,8 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
         freedom = (m - 1) / fraction**2
     if complete_degrees_of_freedom is not None:
         nu = float(complete_degrees_of_freedom)
+        # Barnard and Rubin (1999): small tables have few degrees of freedom even without missing
+        # values
         observed = (nu + 1) / (nu + 3) * nu * (1 - fraction)
         freedom = 1 / (1 / freedom + 1 / observed)
     ratio = from_missing / within
@@ -228,6 +231,7 @@ def pool_models(models, X, y):
     models, tables, outcomes = (
         list(listed(values, name)) for name, values in (("models", models), ("X", X), ("y", y))
     )
+    # One target for all tables, or one for each
     targets = [y] * len(models) if np.ndim(outcomes[:1]) <= 1 else outcomes
     if not len(models) == len(tables) == len(targets):
         raise ValueError(
@@ -273,6 +277,7 @@ def _checked(estimates, variances):
 def _coefficients(model, X, y):
     """Coefficients of one model, intercept first, and their variances."""
     kind = type(model).__name__
+    # Penalised coefficients have no variances of the usual kind
     penalty = getattr(model, "C", np.inf) if kind == "LogisticRegression" else np.inf
     if kind not in ("LinearRegression", "LogisticRegression") or np.isfinite(penalty):
         raise ValueError(
@@ -292,6 +297,7 @@ def _coefficients(model, X, y):
     score = X @ coefficients
     if kind == "LinearRegression":
         residual = np.asarray(y, dtype=np.float64) - score
+        # The Fisher information: its inverse has the variances on its diagonal
         information = X.T @ X * (len(X) - X.shape[1]) / (residual @ residual)
     else:
         probability = 1 / (1 + np.exp(-score))

@@ -46,6 +46,7 @@ def fit_labels(ax: Any, labels: list[Any], extras: list[Any] = ()) -> None:
 
     Those that could not be read then are left out, the extras first.
     """
+    # All texts first, then the labels alone, then none
     for shown in ([*labels, *extras], labels):
         if _shrink(ax.figure, shown):
             return

@@ -141,6 +141,7 @@ class CircuitDisplay:
         CircuitDisplay
             The display itself.
         """
+        # Boxes of hundreds of units could not be read: regions can
         small = self.circuit.n_units <= SMALL
         units = self.detail == "units" or (self.detail == "auto" and small)
         draw = draw_units if units else draw_regions
@@ -161,6 +162,7 @@ def _figure_size(drawing: Drawing) -> tuple[float, float]:
     widest = max(Counter(node.y for node in drawing.nodes).values())
     letters = max(len(line) for node in drawing.nodes for line in node.label.split("\n"))
     depth = 1.0 - min(node.y for node in drawing.nodes)
+    # Between the default of matplotlib and what a screen shows
     return min(max(6.4, widest * (0.3 + 0.08 * letters)), 24.0), min(max(3.0, 1.2 * depth), 20.0)
 
 

@@ -149,6 +149,7 @@ class DensityDisplay:
             raise ValueError(must("columns", "be one or two", columns=self.columns))
         self._schema = self._conditional._schema
         if self.rows is None:
+            # Without rows the range of a column is that of draws
             drawn = self._conditional.sample(1000, random_state=0)
             self._X = self._schema.encode(drawn)
         else:
@@ -186,12 +187,14 @@ class DensityDisplay:
     def _draw_curve(self, line_kw: dict[str, Any]) -> None:
         grid, atoms = self._grid(0), self._atoms(0)
         seen = self._X[~np.isnan(self._X[:, 0]), 0]
+        # Rows show the marginal distribution, which no condition has
         if self.rows is not None and self.given is None:
             counts, edges = np.histogram(seen[~np.isin(seen, atoms)], bins=40)
             heights = counts / max(1, len(seen)) / np.diff(edges)
             self.ax_.stairs(heights, edges, fill=True, alpha=0.3, label="rows")
         self.ax_.plot(grid, self._density(grid), **{"label": "density", **line_kw})
         if len(atoms):
+            # Probabilities have an axis of their own: beside densities they mean nothing
             stems = self.ax_.twinx()
             stems.stem(atoms, self._density(atoms), linefmt="C1-", markerfmt="C1o", basefmt=" ")
             stems.set(ylabel="point mass", ylim=(0, 1))
@@ -215,6 +218,7 @@ class DensityDisplay:
         self.ax_.legend(title=self._name(label_at))
 
     def _draw_contours(self, contour_kw: dict[str, Any]) -> None:
+        # Coarser than curves: the density is asked at all pairs
         x, y = self._grid(0, N_GRID // 2), self._grid(1, N_GRID // 2)
         heights = self._density(x, y[:, None])
         # Levels that hold equal fractions of the drawn mass

@@ -122,6 +122,7 @@ class ExpectedPredictionDisplay:
         _check_rates(rates)
         generator = check_random_state(random_state)
         schema = TableSchema.learn(X)
+        # The schema of these rows, not of the model: cells go back to it as they came
         encoded = schema.encode(X)
 
         def predict_masked(rate: float) -> Any:
@@ -189,6 +190,7 @@ class ExpectedPredictionDisplay:
         scores = {}
         for name, predictions in by_model.items():
             predictions = np.asarray(predictions)
+            # Without repeats one prediction per rate is enough
             if predictions.ndim == 2:
                 predictions = predictions[:, None]
             if predictions.shape[::2] != (len(rates), len(y_true)):
@@ -243,6 +245,7 @@ class ExpectedPredictionDisplay:
         order = range(row.shape[1]) if order is None else column_indices(order, schema)
         hidden = np.repeat(row, len(order) + 1, axis=0)
         for step, column in enumerate(order, start=1):
+            # Row i hides the first i columns: one table for all answers
             hidden[step:, column] = np.nan
         table = schema.decode(hidden)
         x = ["nothing", *(str(schema.names[j]) for j in order)]
@@ -275,6 +278,7 @@ class ExpectedPredictionDisplay:
         self.ax_ = make_axes(ax)
         self.figure_ = self.ax_.figure
         self.lines_, self.bands_ = [], []
+        # Names of columns stand side by side, rates at their numbers
         places = np.arange(len(self.x)) if isinstance(self.x[0], str) else np.asarray(self.x)
         for label, heights in self.curves.items():
             self.lines_ += self.ax_.plot(

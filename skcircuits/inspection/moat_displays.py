@@ -74,6 +74,7 @@ class LossCurveDisplay:
             The display, after plotting.
         """
         curves = ("loss_curve_", "validation_scores_")
+        # Some fits keep no training loss, others hold no rows out
         known = next((name for name in curves if len(getattr(estimator, name, ()))), curves[0])
         way_out = "Latent trees, Strudel, continuous mixtures and mixtures of all trees have one."
         check_has(estimator, known, way_out)
@@ -98,6 +99,7 @@ class LossCurveDisplay:
         """
         self.ax_ = make_axes(ax)
         self.figure_ = self.ax_.figure
+        # A loss is minus a mean log-likelihood: both curves rise
         curves = {"training": -np.asarray(self.loss_curve), "validation": self.validation_scores}
         self.lines_ = [
             self.ax_.plot(np.arange(1, len(curve) + 1), curve, **{"label": label, **line_kw})[0]
@@ -170,6 +172,7 @@ class EdgeMarginalsDisplay:
         """
         _check_kind(kind)
         check_has(estimator, "edge_marginals_", "Use a MoATDensity, a mixture over all trees.")
+        # Of a mixture of several components: the mean over these
         edges = np.tensordot(estimator.weights_, estimator.edge_marginals_, axes=1)
         default = [f"x{column}" for column in range(len(edges))]
         names = getattr(estimator, "feature_names_in_", default)

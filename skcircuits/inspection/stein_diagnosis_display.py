@@ -119,6 +119,7 @@ class SteinDiagnosisDisplay:
         SteinDiagnosisDisplay
             The display, after plotting.
         """
+        # Rows given here come before those that the estimator was fitted to
         samples = X
         for name in ("samples_", "particles_"):
             samples = getattr(estimator, name, None) if samples is None else samples
@@ -149,6 +150,7 @@ class SteinDiagnosisDisplay:
             The display.
         """
         found = self.diagnosis
+        # What is represented worst stands on top
         order = np.argsort(-found.excess, kind="stable")[:MAX_PARTS]
         self.ax_ = make_axes(ax, size=(5.0, 1.2 + 0.22 * len(order)))
         self.figure_ = self.ax_.figure

@@ -94,6 +94,7 @@ class Problem:
     def check(self, answers: FloatArray, expected: FloatArray, thing: str) -> None:
         """Refuse a form that does not answer for complete rows as the models do."""
         spread = np.abs(expected - expected.mean(axis=0)).max(axis=0)
+        # Errors count against how much answers vary: a large constant hides nothing
         size = np.maximum(spread, 1e-6 * np.abs(expected).max(axis=0))
         if not (np.abs(answers - expected) <= RELATIVE_ERROR * np.maximum(size, 1e-300)).all():
             raise NoClosedFormError(f"{thing} is not what the model computes")
@@ -143,6 +144,7 @@ def dense(values: Any) -> FloatArray:
 
 def is_plainly_missing(rows: IncompleteRows) -> BoolArray:
     """Tell where the density has as many missing values as the model, shape (n,)."""
+    # A cell that the model sees and the density does not is no matter of the closed form
     same = np.isnan(rows.cells) == np.isnan(rows.evidence)
     return np.asarray(same.all(axis=1))
 

@@ -48,6 +48,7 @@ class Components:
     @cached_property
     def circuits(self) -> list[list[Circuit]]:
         """The factors of each component as circuits."""
+        # Components have units in common: circuits are compiled once
         known: dict[int, Circuit] = {}
         return [
             [known.setdefault(id(unit), Circuit(unit)) for unit in units] for units in self.units
@@ -78,6 +79,7 @@ def _expand(unit: Unit) -> list[_Term]:
         ]
     elif isinstance(unit, Product):
         parts = [_expand(child) for child in unit.children]
+        # As floats, and before anything is multiplied out: the number may be astronomical
         if np.prod([float(len(part)) for part in parts]) > MAX_COMPONENTS:
             raise _too_many()
         terms = [
@@ -181,6 +183,7 @@ class GaussianComponents:
         deltas = numbers - stack.means[:, None]
         missing = np.isnan(deltas)
         deltas[missing] = 0.0
+        # |x - m|² of the row completed by its mean, in the metric of the whole covariance
         pulled = deltas @ stack.precisions
         result = -0.5 * np.einsum("knj,knj->kn", deltas, pulled)
         result -= 0.5 * stack.log_determinants[:, None]
@@ -252,6 +255,7 @@ def _write_table(tables: dict[int, FloatArray], k: int, unit: Unit) -> None:
     (j,) = unit.scope if len(unit.scope) == 1 else (-1,)
     if j not in tables:
         raise NoClosedFormError(f"the density has units of type {type(unit).__name__}")
+    # A mixture of categorical units is a table of its values at the states
     nothing = np.full((tables[j].shape[1], j + 1), np.nan)
     nothing[:, j] = np.arange(len(nothing))
     tables[j][k] = np.exp(Circuit(unit).log_prob(nothing))

@@ -36,6 +36,7 @@ class IncompleteRows:
 
     def completed(self, drawn: FloatArray) -> FloatArray:
         """Put drawn cells, shape (..., n, d), where cells are missing; `drawn` is used up."""
+        # The model has seen integers only: it must not be asked about what lies between
         drawn[..., self.is_integral] = np.rint(drawn[..., self.is_integral])
         if self.bounds is not None:
             np.clip(drawn, *self.bounds, out=drawn)

@@ -11,7 +11,13 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must, require_count
-from skcircuits.numerics._arrays import float_array, integer_array, is_number, neighbor_lists
+from skcircuits.numerics._arrays import (
+    float_array,
+    integer_array,
+    is_number,
+    neighbor_lists,
+    single_or_double,
+)
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -129,6 +135,7 @@ class SensorNetwork:
         nodes = np.concatenate([positions, float_array(anchors, "anchors")])
         first, second = np.triu_indices(len(nodes), 1)
         lengths = np.linalg.norm(nodes[first] - nodes[second], axis=1)
+        # Distances between anchors are known without measuring
         measured = (lengths < radius) & (first < len(positions))
         pairs = np.stack([first[measured], second[measured]], axis=1)
         distances = np.abs(lengths[measured] + noise * rng.standard_normal(measured.sum()))
@@ -168,13 +175,16 @@ class SensorNetwork:
         """
         positions = self._by_sensor(X)
         gaps, lengths = self._gaps(positions)
+        # Over the length: gaps are not of length one
         pulls = (self.distances.astype(lengths.dtype)[:, None] - lengths) / lengths
         forces = gaps * (pulls / self.noise**2)[:, None]
+        # One sparse product adds the forces of all pairs to both of their ends
         incidence = self._incidence.astype(lengths.dtype)
         scores = (incidence @ forces.reshape(len(forces), -1)).reshape(positions.shape)
         if self.prior_scale is not None:
             scores -= positions / self.prior_scale**2
         if self.box is not None:
+            # Walls of the box are soft, so that scores point back inside
             scores -= (positions - np.clip(positions, *self.box)) / self.noise**2
         return scores.reshape(2 * self.n_sensors, -1).T
 
@@ -253,9 +263,7 @@ class SensorNetwork:
 
     def _by_sensor(self, X: ArrayLike) -> FloatArray:
         """Lay positions out as (n_sensors, 2, n_samples)."""
-        X = np.asarray(X)
-        X = X if X.dtype == np.float32 else X.astype(np.float64)
-        return np.ascontiguousarray(X.T).reshape(self.n_sensors, 2, -1)
+        return np.ascontiguousarray(single_or_double(X, "X").T).reshape(self.n_sensors, 2, -1)
 
     def _gaps(self, positions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Give x_i - x_j of the measured pairs, (n_measured, 2, n_samples), and its length."""

@@ -58,6 +58,7 @@ class Mixing:
     @cached_property
     def keys_are_sums(self) -> bool:
         """Whether the keys are the sums of a single level, in order."""
+        # Then a matrix product gives the keys at once, without a gather
         in_order = np.arange(self.n_bases, self.n_bases + len(self.keys))
         return (
             len(self.levels) == 1
@@ -174,6 +175,7 @@ def compile_pairs(left: Plan, right: Plan, order: Mapping[int, int] | None = Non
     """
     sides = _Side(left), _Side(right)
     for side in sides:
+        # The roots are asked for first; every region asks for those below it
         side.demand(side.plan.units[-1].scope, (side.plan.units[-1],))
     regions: dict[Scope, Region] = {}
     while sides[0].demanded:
@@ -323,6 +325,7 @@ def _states(scope: Scope, left: _Side, right: _Side) -> tuple[int, ...]:
     plans = left.plan, right.plan
     if not all(plan.cardinalities.keys() >= set(scope) for plan in plans):
         return ()
+    # One circuit may know more states of a variable than the other
     return tuple(max(plan.cardinalities[v] for plan in plans) for v in scope)
 
 
@@ -415,6 +418,7 @@ def split_kernel(pairs: PairPlan, structure: KernelStructure) -> KernelPlan:
     """Take a kernel apart along the regions of two circuits."""
     demanded: dict[Scope, dict[Part, int]] = {region.scope: {} for region in pairs.regions}
     masks = {scope: mask_of(scope) for scope in demanded}
+    # The whole kernel at the roots; below, what splitting it asks for
     demanded[pairs.regions[-1].scope][structure.root] = 0
     splits = {}
     for region in reversed(pairs.regions):

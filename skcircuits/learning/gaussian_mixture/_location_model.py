@@ -59,9 +59,11 @@ class Cells:
         information = _number_information(table) + np.maximum(gains.max(axis=2), 0.0).sum(axis=1)
 
         n_rows, n_numbers = table.numbers.shape
+        # Time and memory of an iteration grow with rows times cells
         most = min(_MAX_CELLS, _MAX_WORK // max(1, n_rows * n_numbers))
         chosen: list[int] = []
         n_cells = n_classes
+        # Greedily: a column of many categories may leave no room for others
         for column in np.argsort(-information, kind="stable"):
             if n_cells * table.category_counts[column] <= most:
                 chosen.append(int(column))
@@ -138,6 +140,7 @@ def _number_information(table: MixtureTable) -> FloatArray:
         counts, sums = weighted @ seen, weighted @ numbers
         n_seen = np.maximum(counts.sum(axis=0), 1.0)
         between = (sums**2 / np.maximum(counts, 1e-300)).sum(axis=0) / n_seen
+        # k categories explain (k - 1) / n of a variance by chance
         fraction = np.clip(between - (own.shape[1] - 1) / n_seen, 0.0, 0.99)
         result.append(-0.5 * float(n_seen @ np.log1p(-fraction)))
     return np.array(result)
@@ -219,6 +222,7 @@ class LocationGaussians(FullGaussians):
         """Standard normal in all cells."""
         size = table.numbers.shape[1]
         design, factors = cells.design()
+        # The constant is hardly shrunk: it is the mean of all rows
         rows = np.where(factors < 0, _INTERCEPT_ROWS, _FIRST_EFFECT_ROWS)
         rows[factors == len(cells.columns)] = class_rows
         means = np.zeros((len(design), size))
@@ -247,6 +251,7 @@ class LocationGaussians(FullGaussians):
         rows = np.array(self.effect_rows)
         for j in set(self.factors) - {-1, self.factors[-1]}:
             own = self.factors == j
+            # E |effect|² = mean² + variance, in units of the covariance of the numbers
             energy = squares[own].sum() + size * np.diag(inverse)[own].sum()
             rows[own] = np.clip(size * own.sum() / max(energy, 1e-300), *_EFFECT_ROWS)
         adapted = replace(self, effect_rows=rows)
@@ -269,6 +274,7 @@ class LocationGaussians(FullGaussians):
 
     def _new_effects(self, sums: Sums) -> FloatArray:
         counts, first, _ = sums
+        # Ridge regression: each effect has as many rows at zero as its prior weighs
         effects = np.linalg.solve(self._normal_matrix(counts), self.design.T @ first)
         return np.asarray(effects, dtype=np.float64)
 

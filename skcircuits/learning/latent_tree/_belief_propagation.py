@@ -129,6 +129,7 @@ class BeliefPropagation:
         row_bytes = 2 * n_variables * n_states * self.dtype.itemsize
         self.n_rows = int(np.clip(_CACHE_BYTES // row_bytes, _MIN_ROWS, _MAX_ROWS))
         shape = n_variables, n_states, self.n_rows
+        # Messages of a block of rows, of all variables: they are written anew for each block
         self._below, self._seen = np.empty(shape, self.dtype), np.empty(shape, self.dtype)
         self._work = np.empty(shape[1:], self.dtype)
 
@@ -150,10 +151,12 @@ class BeliefPropagation:
             _, root, evidence = self._upward(tree, transitions, codes[rows])
             root *= weight[rows].astype(self.dtype)
             self._downward(tree, transitions, root, evidence, totals)
+        # The factor that all rows have in common, once at the end
         totals.transitions[...] *= tree.transitions
         return totals
 
     def _rounded(self, transitions: FloatArray) -> FloatArray:
+        # A message of zero would be divided by on the way down
         return np.maximum(transitions, _MIN_TRANSITION).astype(self.dtype)
 
     def _upward(

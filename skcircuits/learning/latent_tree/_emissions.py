@@ -43,6 +43,7 @@ class Cells:
 
     def indicators(self, codes: FloatArray, dtype: Any) -> FloatArray:
         """Indicators (n_flat, n) of the cells of rows of codes (n, d), NaN where missing."""
+        # Missing cells have the number -1, as their indicator column
         filled = np.nan_to_num(codes.T, nan=-1.0)
         return (filled[self.column] == self.number[:, None]).astype(dtype)
 
@@ -165,6 +166,7 @@ class Emissions:
         if column in self.joint:
             log_density = evidence.joint[column].log_density
             largest = np.asarray(log_density.max(axis=0))
+            # Densities may leave the range of single precision: the largest becomes one
             np.exp(log_density - largest, out=out, casting="same_kind")
             return largest
         own = self.cells.slices[column]

@@ -125,6 +125,7 @@ def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ..
         group = [int(first), int(second)]
         free[group] = False
         while len(group) < max_columns and free.any():
+            # r' R^-1 r is the fraction of a variance that the group explains
             own, others = correlations[np.ix_(group, group)], correlations[group]
             explained = np.where(free, (others * np.linalg.solve(own, others)).sum(axis=0), 0.0)
             best = int(explained.argmax())

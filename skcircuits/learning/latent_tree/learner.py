@@ -45,7 +45,7 @@ _NOISE = 0.5  # most random weight added to each count of a transition
 
 @dataclass(frozen=True)
 class LatentSchedule:
-    """Schedule of the steps.
+    """How the steps are taken.
 
     Parameters
     ----------
@@ -101,38 +101,12 @@ class LatentStep:
         return self.tree.circuit()
 
     def mean_log_prob(self, X: FloatArray, weight: FloatArray) -> float:
-        """Weighted mean log probability of the cells of rows, densities of joint columns.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_variables)
-            Rows with the same columns as the training rows, NaN for missing values.
-        weight : ndarray of shape (n,)
-            Weight of each row.
-
-        Returns
-        -------
-        float
-            In the precision of the messages.
-        """
+        """Weighted mean log probability of the cells of rows (n, d), densities of joint columns."""
         codes = self.tree.emissions.encode(X)
         return float(weight @ self.propagation.log_prob(self.tree, codes) / weight.sum())
 
     def mean_log_density(self, X: FloatArray, weight: FloatArray) -> float:
-        """Weighted mean log density of rows, of columns on a grid per step.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_variables)
-            Rows with the same columns as the training rows, NaN for missing values.
-        weight : ndarray of shape (n,)
-            Weight of each row.
-
-        Returns
-        -------
-        float
-            Comparable between trees with other cells or joint columns.
-        """
+        """Weighted mean log density of rows (n, d), of columns on a grid per step."""
         emissions = self.tree.emissions
         groups = {first: group.within_steps() for first, group in emissions.joint.items()}
         tree = replace(self.tree, emissions=replace(emissions, joint=groups))
@@ -167,7 +141,7 @@ def learn_latent_tree(
         Weight of the prior: spread over the next states of each latent state, and as much of
         the plain column for each of its emissions.
     schedule : LatentSchedule, default=None
-        Schedule of the steps.
+        How the steps are taken.
 
     Yields
     ------
@@ -250,6 +224,7 @@ def _step_sizes(schedule: LatentSchedule, n_rows: int, batch_rows: int) -> Itera
     """Step sizes of the blocks of each epoch."""
     n_blocks = int(np.clip(n_rows // _MIN_BLOCK_ROWS, 1, _MIN_BLOCKS))
     n_blocks = max(n_blocks, -(-n_rows // batch_rows))
+    # Passes in blocks come first, whole ones last: the end has no noise of blocks
     n_online = max(schedule.n_epochs - schedule.n_full_epochs, 0)
     sizes = np.geomspace(schedule.first_step, schedule.last_step, max(n_online * n_blocks, 1))
     yield from sizes[: n_online * n_blocks].reshape(n_online, n_blocks)

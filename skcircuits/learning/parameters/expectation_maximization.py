@@ -243,6 +243,7 @@ class _Totals:
             self.counts[layer.edges] += layer.edge_counts(flows, values, plan.weights)
         for units, _, statistics in self.leaves:
             statistics.add(X, flows[units])
+        # Impossible rows have no explanation to learn from, and an infinite loss
         possible = ~np.isneginf(values[plan.root])
         self._log_density += float(weight[possible] @ values[plan.root][possible])
         self._weight += float(weight[possible].sum())
@@ -306,6 +307,7 @@ def _check_structure(circuit: Circuit) -> None:
 
 def _checked_rows(X: Any, n_columns: int) -> FloatArray:
     """Rows as floats, with a column for each variable."""
+    # A copy: iterations read it long after the call
     rows = np.atleast_2d(float_array(X, "X").copy())
     if rows.ndim != 2 or rows.shape[1] < n_columns:
         raise ValueError(

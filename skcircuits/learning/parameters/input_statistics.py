@@ -181,6 +181,7 @@ class _DiscreteStatistics(InputStatistics):
             cells = X[:, variable]
             indicators = (cells[:, None] == np.arange(n_states)).astype(np.float64)
             self._counts[own] += flows[own] @ indicators
+            # A missing cell counts as the distribution that the unit has now
             missing = flows[own] @ np.isnan(cells)
             self._counts[own] += missing[:, None] * self.layer.masses[own]
 
@@ -219,6 +220,7 @@ class _GaussianStatistics(InputStatistics):
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Add expected moments; a missing cell has those of the unit itself."""
         mean, variance = self.layer.conditional_moments(X)
+        # In units of the column: sums of squares of large numbers lose the variance
         standardized = (mean[..., 0] - self._center[:, None]) / self._scale[:, None]
         square = np.square(standardized) + variance[..., 0] / np.square(self._scale)[:, None]
         self._totals[0] += flows.sum(axis=1)
@@ -266,6 +268,7 @@ class _MultivariateGaussianStatistics(InputStatistics):
         """Add the conditional covariances of the missing cells, once per pattern."""
         group = block.group
         n_patterns = len(group.missing)
+        # Conditional covariances depend on the pattern alone: rows add up their flows first
         for unit, flow in enumerate(flows[:, group.rows]):
             weight = np.bincount(group.pattern, weights=flow, minlength=n_patterns)
             own = block.covariances[:, :, unit * n_patterns : (unit + 1) * n_patterns]
@@ -304,6 +307,7 @@ class _PoissonStatistics(InputStatistics):
 
     def estimate(self, pseudo_count: float) -> list[InputUnit]:
         """Match means; the prior is the mean of the column."""
+        # Pseudo-rows hold the mean of the column
         prior = np.maximum(self.moments.mean[self.layer.scopes[:, 0]], 0.0)
         total = self._totals[0] + pseudo_count
         rates = (self._totals[1] + pseudo_count * prior) / np.where(total > 0, total, 1.0)

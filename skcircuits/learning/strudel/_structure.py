@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.circuits import Categorical, Indicator, Product, Sum
-from skcircuits.circuits.structure.units import Unit
+from skcircuits.circuits.structure.units import Unit, depth_first
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import children_of, top_down_order
 
@@ -110,6 +110,7 @@ def compile_tree(shape: Shape, codes: IntArray) -> list[SumNode]:
     """
     sums: list[SumNode] = []
     below: dict[int, list[SumNode]] = {}
+    # Leaves first: sums of children stand before the products that name them
     for variable in reversed(shape.order):
         factors = [below.pop(child) for child in shape.children[variable]]
         products = [
@@ -155,6 +156,7 @@ class Conditioning:
 
     def product(self, node: ProductNode, *, is_top: bool = True) -> ProductNode | None:
         """Copy a product; None where the state is impossible below it."""
+        # What does not see the variable is the same in every state of it
         if not self.shape.contains(node.variable, self.variable):
             return node
         if node.variable == self.variable:
@@ -227,9 +229,11 @@ class UnitBuilder:
         self, node: SumNode, weights_of: Callable[[SumNode], FloatArray], built: dict[Node, Unit]
     ) -> Unit:
         products, _ = node.at(self._version)
+        # A choice of one has weight one: the product stands for itself
         if len(products) == 1:
             return built[products[0]]
         weights = weights_of(node)
+        # Without children a sum over states is a categorical unit
         if self._shape.children[node.variable]:
             return Sum([built[product] for product in products], weights=weights)
         masses = np.zeros(self._shape.cardinalities[node.variable])
@@ -261,19 +265,9 @@ def route(root: SumNode, version: int, codes: IntArray) -> Iterator[tuple[SumNod
 
 
 def bottom_up(root: SumNode, version: int) -> list[Node]:
-    """List the nodes of a version."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(root, False)]
-    while stack:
-        node, children_done = stack.pop()
-        if children_done:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((child, False) for child in _below(node, version))
-    return order
+    """List the nodes of a version, those below a node before it."""
+    # The last child first: draws are keyed by the order of units
+    return depth_first(root, lambda node: _below(node, version)[::-1])
 
 
 def _below(node: Node, version: int) -> tuple[Node, ...]:

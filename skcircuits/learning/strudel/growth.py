@@ -119,6 +119,7 @@ def learn_shared_mixture(
     n_components = responsibilities.shape[1]
     while True:
         weighted = responsibilities * training[:, None]
+        # One row in all, spread evenly, keeps every component alive
         fractions = (weighted.sum(axis=0) + 1 / n_components) / (training.sum() + 1)
         weights = _shrunken(structure, structure.flows.T @ weighted, shrinkage)
         log_joint = structure.flows @ np.log(weights) + structure.rest[:, None] + np.log(fractions)
@@ -251,6 +252,7 @@ def learn_mixture(
     True
     """
     learner = step.learner
+    # Rows that are held out must not shape the components they judge
     training = learner.weights[:, 0] > 0
     codes = learner.codes[training]
     trees = next(

@@ -139,6 +139,7 @@ class StrudelLearner:
         # Per sum what it adds to both log likelihoods and to the number of parameters.
         self._scores: dict[SumNode, FloatArray] = {}
         self._totals = np.zeros(3)
+        # Edges have no order: of equal flows the one that came first is split first
         self._ties = count()
         self._heap: list[tuple[float, int, Edge]] = []
         for node in compiled:
@@ -221,6 +222,7 @@ class StrudelLearner:
         )
         pairs = (weighted.T @ indicators).astype(np.float64)
         starts = np.cumsum(sizes) - sizes
+        # A variable with one state in all rows of the edge tells nothing
         undecided = np.maximum.reduceat(np.diag(pairs), starts) < 0.999999 * weights.sum()
         if not undecided.any():
             return None
@@ -257,6 +259,7 @@ class StrudelLearner:
         # Nothing may lead to a sum any more that has lost all its rows to copies.
         n_free = len(counts) - 1 if counts[:, 0].any() else 0
         score = np.append(log_likelihood, n_free)
+        # Only sums that a split touched change: no pass over the circuit is needed
         self._totals += score - self._scores.get(node, 0.0)
         self._scores[node] = score
         node.record(self.n_splits, counts[:, 0])

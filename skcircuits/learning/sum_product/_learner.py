@@ -189,6 +189,7 @@ def _cut(
     if len(region.variables) == 1 or weights.sum() < settings.min_weight:
         return
     view = _View(table, region)
+    # Parts of a product are connected by construction: only groups of rows are tested again
     if not is_connected:
         groups = _independent_groups(view, settings, seed)
         if len(groups) > 1:
@@ -268,8 +269,10 @@ def _independent_groups(view: _View, settings: SplitSettings, seed: int) -> list
         rng = np.random.default_rng(seed)
         p_values = random_features_test(view.fractions, view.is_categorical, view.weights, rng)
     if settings.joint:
+        # Joint Gaussian units keep numbers together, however dependent
         p_values[np.ix_(view.is_smooth, view.is_smooth)] = 0.0
     n_variables = len(view.variables)
+    # Bonferroni: one false edge joins two groups for good
     n_pairs = n_variables * (n_variables - 1) / 2
     n_groups, group_of = connected_components(p_values < settings.alpha / n_pairs, directed=False)
     variables = np.array(view.variables)

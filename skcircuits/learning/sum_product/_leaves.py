@@ -67,6 +67,7 @@ class MixedTable:
             place = cells.astype(np.intp)
         else:
             place = np.searchsorted(column.atoms, cells)
+            # What is no atom counts as the rest, the last place
             place[~np.isin(cells, column.atoms)] = len(column.atoms)
         counts = np.bincount(place, weights, minlength=len(pseudo_counts)) + pseudo_counts
         return counts / counts.sum()
@@ -141,6 +142,7 @@ def _fit_gaussians(
     for column in columns:
         cells, weights = table.cells(rows, column.variable)
         total = weights.sum() + settings.smoothing
+        # Pseudo-rows have the moments of the whole column: few rows keep its width
         middle = (column.lower + column.upper) / 2
         mean = (weights @ cells + settings.smoothing * middle) / total if total else middle
         scatter = weights @ (cells - mean) ** 2 + settings.smoothing * column.scale**2
@@ -201,6 +203,7 @@ def _fit_categories(
         cells, weights = table.cells(rows, variable)
         own += np.bincount(cells.astype(np.intp), weights, minlength=len(own))
     pseudo_rows = smoothing * np.array(PSEUDO_ROWS)[:, None, None]
+    # Leave-one-out: each row's category is predicted without it
     others = counts - np.minimum(counts, 1.0) + pseudo_rows * priors
     totals = np.maximum(counts.sum(axis=1, keepdims=True) - 1.0, 0.0) + pseudo_rows
     scores = (counts * np.log(others / totals)).sum(axis=(1, 2))

@@ -120,6 +120,7 @@ class LogLinearForm:
         mean, square = np.zeros(shape), np.zeros(shape)
         for part in score_parts(self.additive, self.components, rows.evidence):
             weights = part.weights[..., None]
+            # E e^z = e^(m + v/2), E e^2z = (E e^z)² e^v
             first = np.exp(part.means + part.variances / 2)
             mean[part.rows] = (weights * first).sum(axis=(0, 1))
             second = first**2 * np.exp(part.variances)
@@ -132,6 +133,7 @@ def build_linear(model: Any, problem: Problem) -> ClosedForm:
     try:
         additive = probe(problem.response, problem)
     except NoClosedFormError as reason:
+        # Not additive over the columns: two other forms are tried before giving up
         for form in (nystroem_form, quadratic_form):
             try:
                 return form(problem)
@@ -161,6 +163,7 @@ def build_log_linear(model: Any, problem: Problem) -> ClosedForm:
 
 
 def _build_classifier(model: Any, problem: Problem) -> ClosedForm:
+    # Classes and decision functions are those of scores, which are linear
     if problem.response.method != "predict_proba":
         return build_linear(model, problem)
     return AverageForm.of(problem, _build_logistic)
@@ -248,6 +251,7 @@ class QuadraticForm:
         completed = np.repeat(cells[rows][None], len(means), axis=0)
         completed[:, :, self.components.columns] = means[:, rows]
         local = np.arange(len(rows))[:, None]
+        # Either side of the mean, so that odd moments cancel
         points = np.repeat(completed[None], 2 * len(steps), axis=0)
         points[: len(steps), :, local, columns] += steps
         points[len(steps) :, :, local, columns] -= steps
@@ -264,6 +268,7 @@ def quadratic_form(problem: Problem) -> QuadraticForm:
     rng = np.random.default_rng(0)
     step[:, numbers] = problem.scale[numbers] * rng.normal(size=(len(start), len(numbers)))
     try:
+        # Third differences of four equidistant points vanish for degree two and for nothing higher
         stacked = np.vstack([start + i * step for i in range(4)])
         first, second, third, fourth = np.split(problem.response(stacked), 4)
     except Exception as error:

@@ -11,7 +11,7 @@ Fitted ensembles are sums of trees over features that are columns each; trees ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, Protocol
 
@@ -95,6 +95,8 @@ class Splits:
     @classmethod
     def of(cls, trees: Trees, features: AdditiveFunction) -> Splits:
         """Translate the splits of features into splits of the columns behind them."""
+        # Thresholds on features are thresholds on columns where features are monotone in one
+        # column
         source = _sources(features)
         n_nodes = len(trees.left)
         is_inner = trees.left >= 0
@@ -279,6 +281,7 @@ class TreeForm:
 
     def _means(self, rows: IncompleteRows) -> FloatArray:
         missing = np.isnan(rows.cells)
+        # Features are asked of complete rows; those of missing cells are never compared
         filled = np.where(missing, 0.0, rows.cells)
         location = self.problem.location
         for j in range(rows.cells.shape[1]):
@@ -313,6 +316,7 @@ def _descend(
     while len(nodes):
         is_leaf = trees.left[nodes] < 0
         if is_leaf.any():
+            # Components are mixed at the leaves: until there each has its own probability
             leaf_mass = mass[is_leaf].sum(axis=1)
             for output, values in zip(result, trees.value.T):
                 output += np.bincount(
@@ -365,6 +369,7 @@ def _build(model: Any, problem: Problem) -> ClosedForm:
     features = probe(lambda X: _tree_features(problem, X), problem)
     splits = Splits.of(trees, features)
     trials = problem.trial_rows()
+    # What boosting starts from is no leaf: it must be the same for all rows
     rest = problem.response(trials) - trees(_tree_features(problem, trials))
     constant = rest.mean(axis=0)
     problem.check(
@@ -470,6 +475,7 @@ class Trees:
         """Tell where rows of features go at inner nodes."""
         cells = features[rows, self.feature[nodes]]
         if self.single_precision:
+            # As scikit-learn compares them: a split may lie between a double and its single
             cells = cells.astype(np.float32)
         return np.asarray(cells <= self.threshold[nodes])
 
@@ -504,6 +510,7 @@ def _of_tree(model: Any, method: str) -> Trees:
         for output, n in enumerate(np.broadcast_to(n_classes, tree.n_outputs))
     ]
     if method == "predict_proba":
+        # Leaves hold counts or fractions, by the version of scikit-learn
         parts = [part / part.sum(axis=1, keepdims=True) for part in parts]
     return Trees(
         np.zeros(1, dtype=np.int64),
@@ -531,8 +538,9 @@ def _of_bagging(model: Any, method: str) -> Trees:
     parts = []
     for tree, features in zip(model.estimators_, model.estimators_features_):
         own = trees_of(tree, method)
+        # Trees of a bag number the features that they were given
         renamed = np.asarray(features, dtype=np.int64)[own.feature]
-        parts.append(_replaced(own, feature=renamed))
+        parts.append(replace(own, feature=renamed))
     return Trees.joined(parts, 1.0 / len(parts))
 
 
@@ -547,7 +555,7 @@ def _of_boosting(model: Any, method: str) -> Trees:
             own = trees_of(tree, "predict")
             value = np.zeros((len(own.left), len(stage)))
             value[:, output] = model.learning_rate * own.value[:, 0]
-            parts.append(_replaced(own, value=value))
+            parts.append(replace(own, value=value))
     return Trees.joined(parts)
 
 
@@ -577,8 +585,3 @@ def _of_histogram_boosting(model: Any, method: str) -> Trees:
                 )
             )
     return Trees.joined(parts)
-
-
-def _replaced(trees: Trees, **changes: Any) -> Trees:
-    fields = {name: getattr(trees, name) for name in trees.__dataclass_fields__}
-    return Trees(**(fields | changes))

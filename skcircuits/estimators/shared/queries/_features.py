@@ -65,6 +65,7 @@ def weigh(conditions, log_evidence, schema, may_be_exact=None):
     where a single number, of probability zero, counts by its density. Impossible boxes are left
     out.
     """
+    # Numbers of boxes, not of conditions, so that those left empty can be told
     numbered = replace(conditions.boxes, query=np.arange(len(conditions.boxes)))
     rounded = numbered.around_numbers(schema.grids, schema.constants)
     boxes = replace(rounded, query=conditions.boxes.query[rounded.query])
@@ -186,6 +187,7 @@ def column_indices(columns, schema):
     """Indices of columns given by name or index, one or several."""
     if len(getattr(columns, "shape", (0,))) != 1:
         raise ValueError(must("columns", "be a name, an index or a list of them", columns=columns))
+    # A tuple may be one name: columns of two levels have tuples for names
     several = isinstance(columns, Collection) and not isinstance(columns, str | bytes | tuple)
     if isinstance(columns, tuple) and columns not in schema.names:
         several = True
@@ -209,6 +211,7 @@ def column_index(name, schema):
     ):
         if not -len(names) <= name < len(names):
             raise unknown_column(name, names)
+        # Negative indices count from the end, as everywhere in Python
         return int(name) % len(names)
     raise unknown_column(name, names)
 
@@ -282,6 +285,7 @@ def joint_states(weighed, columns, cardinalities, log_evidence):
     cells = np.repeat(observed, n_states, axis=0)
     wanted = np.tile(states, (n_boxes, 1)).astype(float)
     known = cells[:, columns]
+    # A state that differs from an observed cell has probability zero
     agree = (np.isnan(known) | (known == wanted)).all(axis=1)
     cells[:, columns] = wanted
     log_mass = log_evidence(boxes.take(np.repeat(np.arange(n_boxes), n_states)), cells)
@@ -295,6 +299,7 @@ def joint_states(weighed, columns, cardinalities, log_evidence):
 def gaussian_information(covariance, n_first):
     """Mutual information of the first variables of a Gaussian and the others."""
     parts = covariance, covariance[:n_first, :n_first], covariance[n_first:, n_first:]
+    # I = ½ log(|Σ_1| |Σ_2| / |Σ|)
     joint, first, second = (np.linalg.slogdet(part)[1] for part in parts)
     return max(0.0, float(first + second - joint) / 2.0)
 

@@ -40,6 +40,7 @@ def restricted_to_totals(plan, boxes, observed, schema):
         own = evidence.rows(slice(i, i + 1))
         # Sums cut boxes further, at ends of their own
         own = replace(own, box=replace(own.box, stop=None))
+        # Sums of integers are polynomials, other sums are integrals: one way per box
         is_discrete = all(_is_discrete(total, plan, own, schema) for total, _ in totals)
         restricted = _scored if is_discrete else _linear
         parts.append((np.array([i]), restricted(plan, own, totals, schema)))
@@ -182,6 +183,7 @@ def _interval_bounds(totals, numbers):
             LinearBound(factors, *(end - shift for end in ends))
             for ends in zip(*values.intervals())
         ]
+        # A total that may lie in several intervals: every combination is a case of its own
         bounds = [[*before, bound] for before in bounds for bound in own]
         if len(bounds) > _MAX_PIECES:
             condition = f"fall into at most {_MAX_PIECES} intervals"
@@ -234,6 +236,7 @@ def _scored(plan, evidence, totals, schema):
     accepted = np.ones(len(code), dtype=bool)
     for (points, offset, scale), (_, values) in zip(tables, totals):
         size = 1 + sum(int(own.max()) for own in points.values())
+        # Several totals are digits of one number: each is read off and compared
         accepted &= values.contains((code % size + offset) / scale)
         code = code // size
     return ScoredCircuit(plan, evidence, scores, accepted)
@@ -283,6 +286,7 @@ def _table(total, parts, schema):
         condition = "have factors that are simple fractions of one another"
         way_out = "Pass method='estimate' for an average over draws."
         raise CircuitPropertyError(must("Sums of integer columns", condition, way_out))
+    # Factors as integers: exponents of a polynomial have no fractions
     scale = int(np.lcm.reduce([f.denominator for f in fractions]))
     raw = {j: np.zeros(len(own[0])) for j, own in parts.items()}
     for j, factor in total.columns:
@@ -292,6 +296,7 @@ def _table(total, parts, schema):
     points, offset = {}, 0
     for j, own in raw.items():
         rounded = np.round(own).astype(np.int64)
+        # Exponents begin at zero: the offset is kept beside
         points[j] = rounded - rounded.min()
         offset += int(rounded.min())
     return points, offset, scale
