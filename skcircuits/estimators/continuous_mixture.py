@@ -292,6 +292,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     def _attributes(self, step, latent_tree=None, weight=0.0):
         """The fitted attributes after a pass."""
         return {
+            # Learned in single precision, which sums over many components would round
             "_mixture": step.mixture.in_double_precision(),
             "_latent_tree": latent_tree,
             "latent_tree_weight_": weight,

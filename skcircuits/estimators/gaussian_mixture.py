@@ -402,6 +402,7 @@ class GaussianMixtureDensity(CircuitDensity):
 
     def _clone_for_draw(self):
         cloned = super()._clone_for_draw()
+        # The choice takes most of the time, and draws that differ in it would not be of one model
         cloned._given_pool = getattr(self, "_pool", None)
         return cloned
 
@@ -469,6 +470,7 @@ class GaussianMixtureDensity(CircuitDensity):
             """Note the criterion; the latest state of the best candidate so far wins."""
             (state,) = states
             bic = self.bic_[state.n_components] = state.bic(table.total_weight)
+            # Iterations of one candidate lower its criterion: the latest ties with the lowest
             lowest[state.n_components] = min(bic, lowest.get(state.n_components, np.inf))
             return -lowest[state.n_components]
 

@@ -450,6 +450,7 @@ def _bound(name, value, X, schema, open_end, extreme):
 def _bootstrap_weights(sample_weight, n_rows, seed):
     """Draw weights of the Bayesian bootstrap: exponential, that is Dirichlet up to scale."""
     weights = np.random.default_rng(seed).exponential(size=n_rows)
+    # Mean one: priors weigh as much beside the rows as in the fit
     weights /= weights.mean()
     return weights if sample_weight is None else weights * sample_weight
 

@@ -475,6 +475,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     def _find_best(self, evidence, n_starts=16, generator=None):
         """Best states (n, d) given evidence, and their log probabilities times its factors."""
+        # The same question gets the same answer
         generator = make_generator(self._seed) if generator is None else generator
         states, is_searched = most_probable_completions(
             self.mixture_, evidence, n_starts, self.n_tree_samples, generator
@@ -486,6 +487,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
                 "Observe more cells, or raise n_starts.",
                 stacklevel=4,
             )
+        # Boxes may hold a part of a state: its factor belongs to the probability
         factors = np.take_along_axis(evidence, self._states.layout.flat(states), axis=1)
         return states, self.mixture_.log_prob(states) + np.log(factors).sum(axis=1)
 

@@ -75,6 +75,7 @@ class DaskCloud:
         parts = [graph.part(buckets) for buckets in cut(graph, len(n_threads))]
         sizes = [sum(bucket.owned.size for bucket in part.buckets) for _, part in parts]
         self._moved = [local[:n] for (local, _), n in zip(parts, sizes)]
+        # Local coordinates come in this order: those that the block moves, then those that it sees
         halos = [local[n:] for (local, _), n in zip(parts, sizes)]
         # Coordinates that somebody else sees, and their values as of the last step.
         surface = np.unique(np.concatenate(halos))
@@ -85,6 +86,7 @@ class DaskCloud:
             np.searchsorted(surface, moved[own]) for moved, own in zip(self._moved, shown)
         ]
         self._shape, self._dtype, self._n_moves = start.shape, start.dtype, 0
+        # Targets may hold data: sent once to each worker, not with every block
         everywhere = client.scatter([(target, start[0])], broadcast=True, hash=False)[0]
 
         def place(block: int, worker: str) -> Any:
@@ -106,6 +108,7 @@ class DaskCloud:
         ]
         forces, discrepancies = np.array([future.result() for future in futures]).T
         sizes = [moved.size for moved in self._moved]
+        # Forces are root mean squares over the block's own coordinates
         return float(np.sqrt(np.average(forces**2, weights=sizes))), float(discrepancies.sum())
 
     def move(self, step_size: float) -> None:
@@ -206,6 +209,8 @@ def _block_scores(
 ) -> FloatArray:
     """Scores of a block: they do not depend on where a particle is outside of the halo."""
     scores = np.empty((n_moved, coordinates.shape[1]), dtype=coordinates.dtype)
+    # The target wants whole particles, of which a block holds few coordinates: some are filled up
+    # at a time
     batch = max(1, BATCH_BYTES // point.nbytes)
     for part in row_slices(coordinates.shape[1], batch):
         rows = np.tile(point, (part.stop - part.start, 1))
@@ -296,6 +301,7 @@ class SVGDProblem:
 
     def find_metric(self, start: FloatArray, rng: np.random.Generator) -> Metric | None:
         """Fit a Gaussian to the target; None where it fails or does not stand for the target."""
+        # Second derivatives are differences of scores, which single precision would drown
         score = self._double_precision_score
         start = start.astype(np.float64)
         metric = fit_metric(score, self._probe, start, rng)

@@ -243,6 +243,7 @@ def _expand_all(circuit: Circuit) -> list[_Term]:
             list(zip(unit.weights, unit.children)) if isinstance(unit, Sum) else [(1.0, unit)]
             for unit in units
         ]
+        # Counted in floats before any is built: products of many sums overflow integers
         if len(terms) + np.prod([float(len(choice)) for choice in choices]) > MAX_COMPONENTS:
             raise _too_many()
         for chosen in product(*choices):
@@ -252,6 +253,7 @@ def _expand_all(circuit: Circuit) -> list[_Term]:
 
 
 def _write_table(tables: dict[int, FloatArray], k: int, unit: Unit) -> None:
+    # No table has the number -1: units over several columns are refused with the others
     (j,) = unit.scope if len(unit.scope) == 1 else (-1,)
     if j not in tables:
         raise NoClosedFormError(f"the density has units of type {type(unit).__name__}")

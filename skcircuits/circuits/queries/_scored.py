@@ -75,6 +75,8 @@ class ScoredCircuit:
             # Parts that no unit reaches may have no moments
             own_mean = np.where(flows[..., None] > 0.0, own_mean, 0.0)
             parts.append((restricted.layer, flows[..., None], own_mean, own_variance))
+        # Variances about the common mean, which must be known first: differences of squares would
+        # cancel
         for layer, flows, own_mean, _ in parts:
             terms = (flows * own_mean).sum(axis=1, keepdims=True)
             mean += per_column(layer, terms, n_columns)
@@ -219,6 +221,7 @@ class _Random:
         """A column of each row of weights (n, k)."""
         steps = np.cumsum(weights, axis=1)
         drawn = self.rng.random(len(weights)) * steps[:, -1]
+        # Rounding may carry a draw to the total, beyond the last column
         drawn = np.minimum(drawn, np.nextafter(steps[:, -1], 0.0))
         chosen: IntArray = (steps <= drawn[:, None]).sum(axis=1)
         return chosen
@@ -227,6 +230,7 @@ class _Random:
         """An index in each run of weights."""
         # Sums with the rarest scores have terms as small as their probability
         weights = weights / np.repeat(np.add.reduceat(weights, first), lengths)
+        # One sum over all runs: each run draws between where it starts and ends
         steps = np.cumsum(weights)
         total = steps[first + lengths - 1]
         before = np.append(0.0, total[:-1])

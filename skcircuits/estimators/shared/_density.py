@@ -420,6 +420,7 @@ class CircuitDensity(BaseDensity):
 
     def _mean_log_likelihood(self, rows):
         """Mean log likelihood of training rows, of a thousand where there are more."""
+        # Evenly spaced: tables are often sorted
         some = slice(None, None, -(-len(rows.X) // _MAX_SCORED_ROWS))
         return float(np.average(self._log_density(rows.X[some]), weights=rows.weight[some]))
 
@@ -467,6 +468,7 @@ def _log_unseen_mass(rows, cardinalities):
         seen = ~np.isnan(rows.X[:, j])
         counts = np.bincount(rows.X[seen, j].astype(np.intp), rows.weight[seen])
         n_single = np.count_nonzero((counts > 0) & (counts <= 1))
+        # Good and Turing: as likely as the categories that were seen once
         log_mass[j] = np.log((n_single + 0.5) / (counts.sum() + 1.0))
     return log_mass
 

@@ -269,6 +269,7 @@ def _log_series(left: _Cases, right: _Cases, degree: int) -> FloatArray:
     forth = np.broadcast_to(left.means[:, None], (*shape, left.means.shape[1]))
     back = np.broadcast_to(right.means, forth.shape)
     for power in range(1, degree):
+        # Odd powers of s come from means of both sides, even ones from means of one side
         if power % 2:
             forth, back = _times_right(forth, covariances[1]), back @ covariances[0]
             series[power] += 0.5 * np.einsum("nmd,nd->nm", forth, left.means)
@@ -287,6 +288,7 @@ def _times_right(vectors: FloatArray, covariances: FloatArray) -> FloatArray:
 def _trace_terms(left: _Cases, right: _Cases, n_powers: int) -> FloatArray:
     """tr((V_x V_y)^k) / 2k for k = 1, 2, ..., once per pair of distinct covariances."""
     traces = np.empty((n_powers, len(left.distinct), len(right.distinct)))
+    # tr(A B) of symmetric matrices is the sum of products of their entries
     flat = left.distinct.reshape(len(left.distinct), -1)
     traces[0] = flat @ right.distinct.reshape(len(right.distinct), -1).T / 2.0
     if n_powers > 1:

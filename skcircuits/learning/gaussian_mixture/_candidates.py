@@ -175,6 +175,7 @@ class Comparison:
     def losses(self, pool: Pool, criterion: Criterion | None = None) -> FloatArray:
         """Losses of an equal mixture of candidates in all held-out rows."""
         criterion = criterion or self.criterion
+        # The greedy search asks for many pools again
         key = (tuple(sorted(pool.items(), key=str)), criterion)
         if key not in self._losses:
             parts = []
@@ -248,6 +249,7 @@ def try_candidate(
     part: MixtureTable, candidate: Candidate, settings: EMSettings, seed: int
 ) -> MixtureState:
     """Fit a candidate to some of the rows, for as long as it takes to see what it is worth."""
+    # Ranks of candidates settle long before their parameters do
     settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=_TRIAL_STEPS)
     *_, (state,) = learn_pool(part, {candidate: 1}, settings, np.random.default_rng(seed))
     return state
@@ -346,6 +348,7 @@ def _best_factors(n_columns: int, space: CandidateSpace, comparison: Comparison)
 
     if space.n_factors is not None:
         return candidate(space.n_factors)
+    # Factors of fewer than four rows each would be learned from chance
     most = max(1, min(n_columns - 1, comparison.n_rows // 4))
     best = min(_FIRST_FACTORS, most)
     for step in (2.0, 0.5):

@@ -61,6 +61,7 @@ class FactorGaussians:
             if n_factors < len(variances)
             else 0.0
         )
+        # A loading of zero would stay there: the likelihood has a saddle point
         loadings = axes[:, largest] * np.sqrt(np.maximum(variances[largest] - rest, 0.01))
         noise = np.maximum(np.diag(covariance) - np.square(loadings).sum(axis=1), 0.1)
         stack = FactorStack(
@@ -224,6 +225,7 @@ class FactorExpectation:
         if q:
             for g in range(n_distinct):
                 covariances = gram_of_lower(block.roots[:, :, g])[rows, columns]
+                # Posterior covariances of factors depend on the pattern alone, not on the cells
                 spreads[g] += np.take(covariances, block.pattern, axis=1) * own[g]
         return (
             (spreads @ observed).transpose(0, 2, 1),

@@ -162,6 +162,7 @@ def start_mixtures(
     starts = [_spread(table, n_components, single, settings, rng) for _ in range(n_starts)]
     if n_starts > n_mixtures:
         for _ in range(min(_START_STEPS, settings.max_iter - 1)):
+            # In step, so that their posteriors are of equally many iterations
             starts = [_step(table, state, settings) for state in starts]
     return sorted(starts, key=lambda state: -state.lower_bound)[:n_mixtures]
 
@@ -230,6 +231,8 @@ def _spread(
     own = np.arange(n_clusters)
     chance = np.ones((len(state.weights), 1))
     categories = state.categories
+    # Latent classes are clusters within each combination of categories, which a row's codes
+    # already tell
     if isinstance(categories, LocationCategories):
         own = categories.cells.levels[:, -1]
         chance = np.exp(categories.expect(table.codes, len(own)).log_density)
@@ -262,6 +265,8 @@ def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) ->
     log_likelihood, sums = _expect(table, state)
     known, added = state.total_weight, table.total_weight
     total = known + added
+    # 1 - (known / total)², the limit of many small portions that each count in proportion to the
+    # rows before them
     step = added * (2.0 * known + added) / total**2
     averages = [
         tuple(
@@ -293,6 +298,7 @@ def _step(
         gaussians = gaussians.adapt(sums[1], table.completeness)
         if settings.is_draw:
             gaussians = gaussians.relax(sums[1], table.rows_together)
+    # The bound may fall while the prior adapts
     gain = abs(bound - state.lower_bound)
     is_unique = state.n_components == 1 and settings.covariance_type not in ("factor", "diag")
     tol = settings.tol * (_SINGLE_TOL if is_unique else 1.0)
@@ -413,6 +419,7 @@ def _spread_centres(
 
 def _squared_distances(cells: FloatArray, observed: FloatArray, centres: FloatArray) -> FloatArray:
     """Squared distances (n, n_clusters) over observed cells, scaled up to all columns."""
+    # Missing cells are zeros on both sides of the product, so that only observed ones count
     squared = (cells**2).sum(axis=1)[:, None] - 2.0 * cells @ centres.T + observed @ (centres**2).T
     fraction = observed.mean(axis=1)[:, None] if observed.shape[1] else 1.0
     return np.maximum(squared, 0.0) / fraction

@@ -113,6 +113,7 @@ class Emissions:
         for column, in_cells in numerical.items():
             sizes[column] = in_cells.n_cells
         for group in joint.values():
+            # Joint columns keep a place in the numbering, of no cell but the missing one
             sizes[list(group.columns)] = 0
         cells = Cells(sizes)
         counts = np.zeros((1, len(cells.column)))
@@ -183,6 +184,7 @@ class Emissions:
     ) -> None:
         """Count a column's cells, weighted by the posterior (n_states, n) of the states."""
         if column in self.joint:
+            # Covariances are differences of sums of squares, which single precision would drown
             sums = evidence.joint[column].sums(posterior.astype(np.float64))
             for total, added in zip(totals.joint[column], sums, strict=True):
                 total += added

@@ -72,6 +72,7 @@ class ColumnCells:
         ]
         numbers = [own[kept] for own, kept in zip(values, inner, strict=True)]
         parts = [own[kept] for own, kept in zip(weights, inner, strict=True)]
+        # One call for all columns: they are many and small
         spread = [i for i, part in enumerate(parts) if len(part)]
         densities: dict[int, Density] = {}
         if spread:
@@ -105,6 +106,7 @@ class ColumnCells:
         edges = _edges(inner, weights, column.resolution)
         degree = len(density.weights) - len(density.knots) + 1
         masses = np.diff(basis_cdf(edges[None], density.knots[None], degree)[0], axis=0)
+        # A thousandth of a uniform one: no interval is impossible
         smooth = masses @ density.weights + 1e-3 * np.diff(edges) / (edges[-1] - edges[0])
         return cls(column, edges, smooth / smooth.sum(), tail)
 
@@ -237,11 +239,13 @@ def sharp_breaks(values: FloatArray, codes: FloatArray, weights: FloatArray) -> 
     left = ends[places] - ends[np.maximum(places - reach, 0)]
     right = ends[np.minimum(places + reach, len(values))] - ends[places]
     gain = _log_likelihood(left) + _log_likelihood(right) - _log_likelihood(left + right)
+    # The first term pays for the choice of the place, the second for one more set of frequencies
     gain -= np.log(len(places)) + 0.5 * (len(labels) - 1) * np.log(2.0 * reach)
     breaks = []
     while gain.max() > 0:
         best = places[gain.argmax()]
         breaks.append((values[best - 1] + values[best]) / 2)
+        # The same jump shows at all places within reach
         gain[np.abs(places - best) < reach] = -np.inf
     return np.sort(breaks)
 

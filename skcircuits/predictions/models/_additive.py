@@ -58,6 +58,8 @@ class AdditiveFunction:
             masses = components.tables[j]
             own = masses @ table  # (K, k)
             spread = np.square(table - own[:, None]) * masses[:, :, None]
+            # A missing category is independent of the numbers within a component, so that its mean
+            # and variance are simply added
             means[:, missing] += own[:, None]
             variances[:, missing] += spread.sum(axis=1)[:, None]
         mean = (weights * means).sum(axis=0)
@@ -80,6 +82,7 @@ def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> Add
     """Write a function of complete encoded rows as an additive one; refuse if it is not."""
     location, scale = problem.location, problem.scale
     cardinalities = problem.circuit.cardinalities
+    # Categories have no typical value between them: their first states are the point of reference
     location[list(cardinalities)] = 0.0
     numbers = [j for j in range(problem.n_columns) if j not in cardinalities]
     states = [(j, s) for j, n_states in cardinalities.items() for s in range(n_states)]
@@ -88,6 +91,7 @@ def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> Add
     up, down = 1 + np.arange(len(numbers)), 1 + len(numbers) + np.arange(len(numbers))
     rows[up, numbers] += steps
     rows[down, numbers] -= steps
+    # What the rows differ by after rounding, which counts where a location is large
     steps = rows[up, numbers] - rows[down, numbers]
     for row, (j, state) in zip(rows[1 + 2 * len(numbers) :], states):
         row[j] = state
@@ -132,6 +136,7 @@ def score_parts(
     conditioned = components.conditioned(X)
     weights = conditioned.weights
     means, variances = additive._given_components(conditioned, components, X)
+    # Several scores vary together, a softmax needs to know how
     if with_covariances:
         variances = conditioned.projected_covariances(additive.slopes[components.columns])
     categories = np.array(sorted(additive.tables), dtype=np.intp)
@@ -150,6 +155,7 @@ def score_parts(
 
 def few_combinations(additive: AdditiveFunction, X: FloatArray) -> BoolArray:
     """Tell where categories can be missing in few ways only, shape (n,)."""
+    # Products of many numbers of states overflow, sums of logarithms do not
     total = np.zeros(len(X))
     for j, table in additive.tables.items():
         # A table of zeros needs no combinations, but costs no more than others

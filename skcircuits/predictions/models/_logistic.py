@@ -83,6 +83,7 @@ def logistic_normal_moments(means: FloatArray, stds: FloatArray) -> tuple[FloatA
     scores, weights = _score_nodes()
     density = np.exp(-0.5 * ((scores - m[..., None]) / s[..., None]) ** 2)
     density *= weights / (np.sqrt(2.0 * np.pi) * s[..., None])
+    # The link less a step vanishes beyond the panels; the step itself has a closed form, Φ(m / s)
     step = (scores > 0).astype(np.float64)
     above = ndtr(m / s)
     first[~narrow] = above + density @ (expit(scores) - step)
@@ -131,6 +132,7 @@ class SoftmaxForm:
         for part in self._parts(rows.evidence):
             first, second = _moments(part)
             mean[part.rows], square[part.rows] = first, second
+        # Components of negligible probability were left out
         mean /= mean.sum(axis=1, keepdims=True)
         return Expectation.exact(mean, square - mean**2)
 
@@ -148,6 +150,7 @@ def _moments(part: ScoreParts) -> tuple[FloatArray, FloatArray]:
     cases = np.argwhere(part.weights > NEGLIGIBLE)
     counts = n_nodes[tuple(cases.T)]
     sums = np.zeros((2, n_rows, part.means.shape[-1]))
+    # Cases with equally many nodes share a grid
     kinds, kind = np.unique(counts, axis=0, return_inverse=True)
     for number, sizes in enumerate(kinds):
         nodes, masses = _grid(sizes)
@@ -170,6 +173,7 @@ def _axes(covariances: FloatArray) -> FloatArray:
     values, vectors = np.linalg.eigh((centred + np.swapaxes(centred, -1, -2)) / 2.0)
     lengths = np.sqrt(np.maximum(values, 0.0))
     axes = np.swapaxes(vectors * lengths[..., None, :], -1, -2)[..., ::-1, :]
+    # Centred scores of k classes vary in k - 1 directions
     return np.asarray(axes[..., : max(1, axes.shape[-1] - 1), :])
 
 
@@ -177,8 +181,10 @@ def _n_nodes(axes: FloatArray) -> IntArray:
     """Number of nodes along each axis, 1 or a power of two and one, shape (..., a)."""
     spread = np.ptp(axes, axis=-1)
     with np.errstate(divide="ignore"):
+        # The module's bound, solved for h: at the second width h is largest
         strip = np.minimum(np.pi / spread, np.sqrt(-2.0 * LOG_ERROR))
     step = 2.0 * np.pi * strip / (strip**2 / 2.0 - LOG_ERROR)
+    # Powers of two: many cases then have the same grid
     n_steps = 2 ** np.ceil(np.log2(2.0 * RANGE / step)).astype(np.int64)
     # Leaving out a short axis costs less than the square of its length
     return np.where(spread > 1e-5, n_steps + 1, 1)
@@ -191,6 +197,7 @@ def _grid(sizes: IntArray) -> tuple[FloatArray, FloatArray]:
         own = np.linspace(-RANGE, RANGE, size) if size > 1 else np.zeros(1)
         weights = np.exp(-0.5 * own**2)
         weights /= weights.sum()
+        # The last axis varies fastest
         nodes = np.hstack([np.repeat(nodes, size, axis=0), np.tile(own, len(nodes))[:, None]])
         masses = np.repeat(masses, size) * np.tile(weights, len(masses))
     return nodes, masses

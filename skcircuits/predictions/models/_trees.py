@@ -136,6 +136,7 @@ class Splits:
             nodes, lower, upper = nodes[inner], lower[inner], upper[inner]
             states = {j: mask[inner] for j, mask in states.items()}
             at = np.arange(len(nodes)), self.column[nodes]
+            # Bounds of the split's own column are all that its probability needs
             self.lower[nodes], self.upper[nodes] = lower[at], upper[at]
             for j, mask in states.items():
                 self.inside[j][nodes] = mask
@@ -163,6 +164,7 @@ def _sources(features: AdditiveFunction) -> IntArray:
     uses = [features.slopes != 0]
     for j, table in features.tables.items():
         used = np.zeros_like(uses[0])
+        # A table that is the same for all states is a constant
         used[j] = np.ptp(table, axis=0) != 0
         uses.append(used)
     matters = np.any(uses, axis=0)
@@ -222,6 +224,7 @@ class GaussianBranches:
             ndtr((bound[own][:, None] - means) / stds)
             for bound in (splits.lower, splits.cut, splits.upper)
         ]
+        # Differences of far tails are zero: the component has no mass in the box
         below = _ratio(bounds[1] - bounds[0], bounds[2] - bounds[0])
         result[is_number] = np.where(splits.up_is_left[own][:, None], 1.0 - below, below)
         for j, table in self.states.items():
@@ -328,6 +331,7 @@ def _descend(
         to_left = trees.goes_left(nodes[seen], rows[seen], features)
         onwards = np.where(to_left, trees.left[nodes[seen]], trees.right[nodes[seen]])
         left = branches.left(rows[open_], nodes[open_]) * mass[open_]
+        # The complement, not a probability of its own: the masses of a row sum to one
         right = mass[open_] - left
         rows = np.concatenate([rows[seen], rows[open_], rows[open_]])
         nodes = np.concatenate([onwards, trees.left[nodes[open_]], trees.right[nodes[open_]]])
@@ -343,6 +347,7 @@ def _descend(
 def _missing_number(conditioned: ConditionedRows) -> tuple[FloatArray, FloatArray]:
     """Conditional mean and standard deviation of the one missing number, (n, K)."""
     n_components, n_rows, _ = conditioned.means.shape
+    # Complete rows are not asked for theirs
     means, stds = np.zeros((n_rows, n_components)), np.ones((n_rows, n_components))
     for block in conditioned.blocks:
         rows, missing = block.group.rows, block.group.missing[:, 0][block.group.pattern]

@@ -113,6 +113,7 @@ class PiecewisePolynomialLayer(DensityLayer):
     def prepare_boxes(self, box: Box) -> BoxMasses:
         if not self._is_sorted:
             return super().prepare_boxes(box)
+        # Bounds repeat where boxes are many: finding the distinct ones pays
         intervals = ManyIntervals if len(box.lower) >= MANY_POINTS else FewIntervals
         return intervals(self.groups, self._bounds(box), box.closed)
 
@@ -309,6 +310,7 @@ class PiecewisePolynomial(InputUnit):
         masses = np.concatenate([[0.0], lower_tail, windows.sum(axis=1), upper_tail, [0.0]])
         changes = np.diff(masses > 0)
         ends = np.concatenate([[-np.inf], self.knots, [np.inf]])[changes]
+        # Point masses lie between pieces: the narrowest intervals of floats around them
         around = np.stack(
             [np.nextafter(self.atoms, -np.inf), np.nextafter(self.atoms, np.inf)], axis=1
         )

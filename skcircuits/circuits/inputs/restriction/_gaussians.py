@@ -401,6 +401,7 @@ class RestrictedJohnson(RestrictedLayer):
         for _ in range(_MAX_SWEEPS):
             previous = best.copy()
             for j, curvature in enumerate(curvatures.tolist()):
+                # Curvature of the bound's parabola: tanh(u) / u, one at zero
                 slope = curvature * best[:, j]
                 bent = np.where(slope, np.tanh(slope) / np.where(slope, slope, 1.0), 1.0)
                 own = precisions[:, j, j]
@@ -428,6 +429,8 @@ def _tilt(group: _Group, power: FloatArray) -> tuple[FloatArray, _Group]:
     normals, n_rows = group.normals, len(group.rows)
     if group.n_bounded:
         steps = np.repeat((moved / group.scales).T, n_rows, axis=1)
+        # Under the weight exp(power · z) a Gaussian has another mean: its intervals move the other
+        # way
         tilted = TruncatedNormals(normals.low - steps, normals.high - steps, normals.correlations)
         is_possible = normals.log_mass > -np.inf
         gain = np.zeros(len(is_possible))
