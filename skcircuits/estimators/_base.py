@@ -279,9 +279,11 @@ def inherit_documentation(cls):
         return cls
     documents = [inspect.cleandoc(base.__dict__.get("__doc__") or "") for base in cls.__mro__]
     parameters, attributes = {}, {}
+    # The most derived class has the last word
     for document in reversed(documents):
         parameters.update(_documented_entries(document, "Parameters"))
         attributes.update(_documented_entries(document, "Attributes"))
+    # In the order of the signature, without those that a subclass does not take
     parameters = {name: parameters[name] for name in inspect.signature(cls).parameters}
     before, after = _section("(?:Parameters|Attributes)").split(documents[0], maxsplit=1)[::2]
     after = _section("Attributes").sub("", after).lstrip("\n")

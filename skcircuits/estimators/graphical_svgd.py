@@ -471,6 +471,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             blocks=blocks,
             kernel="graphical" if self.kernel == "auto" else self.kernel,
             bandwidth_factor=self.bandwidth_factor,
+            # A little helps variances also where targets are far from Gaussian
             linear_weight=0.1 if self.linear_weight == "auto" else self.linear_weight,
             n_neighbors=self.n_neighbors,
             local_weight=self.local_weight,
@@ -530,6 +531,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return state
         is_corrected = self.correction
         if is_corrected == "auto":
+            # Who chose a published method wants its particles as they are
             is_corrected = self.kernel == "auto" and self.preconditioner is not None
         found = problem.diagnose(state.particles, metric, is_corrected)
         self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
@@ -651,6 +653,7 @@ def _finish(problem, start, seed, metric):
         for state in problem.steps(start, seed, metric=metric):
             if state.converged:
                 break
+    # Runs compare by a measure that none of them has minimised
     return _Run(state, problem.measure(state.particles)[0].sum())
 
 

@@ -174,6 +174,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
                 context=structure,
             )
             earlier = [best[k] for k in (self.n_components, 1) if k in best]
+            # A fit that goes on may have had its best before
             model = max(result.state, *earlier, key=_validation_score)
             circuit = self._refine_states(model.circuit, rows, parameters)
         self.validation_scores_ = result.scores

@@ -197,6 +197,7 @@ class _Task(NamedTuple):
     def dot(self, coefficients: FloatArray) -> FloatArray:
         """Compute the block times a vector."""
         if self.turned:
+            # Parts of a turned block are columns of the result, not rows
             return self.matrix() @ coefficients
         result = np.empty(len(self.X))
         for rows, values in self._parts():
@@ -306,6 +307,7 @@ def _blocks(
         _Task(rows, columns, (pairs, kernel), X, Y)
         for chunk, (rows, X) in zip(chunks, tables, strict=True)
         for other, (columns, Y) in zip(other_chunks, other_tables, strict=True)
+        # Blocks below the diagonal are mirrored
         if not symmetric or other.stop > chunk.start
     ]
 

@@ -48,6 +48,7 @@ def _levels(children: Mapping[Hashable, Sequence[Hashable]]) -> dict[Hashable, i
     levels = dict.fromkeys(children, 0)
     for node, below in children.items():
         for child in below:
+            # Parents come first, so that their levels are final
             levels[child] = max(levels[child], levels[node] + 1)
     return levels
 
@@ -95,6 +96,7 @@ def draw_regions(plan: Plan, names: Sequence[str] | None = None) -> Drawing:
     """Every scope as a node, joined to the scopes that products split it into."""
     sizes = Counter(unit.scope for unit in plan.units)
     below: dict[Hashable, dict[Hashable, None]] = {
+        # Longer scopes first: they are above their parts
         scope: {} for scope in sorted(sizes, key=len, reverse=True)
     }
     for unit in plan.units:
@@ -176,6 +178,7 @@ def _level_widths(drawing: Drawing) -> list[float]:
     for nodes in levels.values():
         boxes = [_box_width(node) for node in sorted(nodes, key=lambda node: node.x)]
         neighbours = max((a + b for a, b in pairwise(boxes)), default=0.0)
+        # Evenly spaced: the widest pair of neighbours sets the distance of all
         widths.append(len(nodes) * (max(neighbours / 2, boxes[0], boxes[-1]) + GAP))
     return widths
 

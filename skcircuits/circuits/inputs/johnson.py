@@ -268,6 +268,7 @@ class JohnsonGaussian(InputUnit):
     ) -> None:
         self.normal = MultivariateGaussian(variables, mean, covariance)
         self.variables = self.scope = self.normal.variables
+        # Variables are sorted by the inner unit
         order = np.argsort(variables)
         arrays = [float_array(centers, "centers"), float_array(curvatures, "curvatures")]
         shapes = tuple(array.shape for array in arrays)

@@ -178,6 +178,7 @@ class RestrictedTrees:
         means, variances = np.empty((2, *self._observed.shape))
         for j, masses in enumerate(self._state_masses()):
             low, high = self._ends(j)
+            # Of a uniform distribution between the ends
             middle, spread = (low + high) / 2.0, (high - low) ** 2 / 12.0
             means[:, j] = (masses * middle).sum(axis=1)
             variances[:, j] = (masses * (spread + (middle - means[:, [j]]) ** 2)).sum(axis=1)
@@ -199,6 +200,7 @@ class RestrictedTrees:
             rows = np.empty((count, len(self._coverage)))
             for j, own in enumerate(states.T):
                 low, high = (ends[box, own] for ends in self._ends(j))
+                # Densities are uniform within a bin; rounding may carry a number over its end
                 rows[:, j] = np.clip(low + (high - low) * rng.random(count), low, high)
             is_seen = ~np.isnan(self._observed[box])
             rows[:, is_seen] = self._observed[box, is_seen]
@@ -227,6 +229,7 @@ class RestrictedTrees:
         boxes, rows = np.arange(len(states)), np.empty(self._observed.shape)
         for j, own in enumerate(states.T):
             low, high = (ends[boxes, own] for ends in self._ends(j))
+            # Halves of sums of large ends would overflow
             rows[:, j] = low + (high - low) / 2.0
         return np.where(np.isnan(self._observed), rows, self._observed), log_heights
 

@@ -137,6 +137,7 @@ class Region:
     def numbers_per_pair(self, tabulated: Container[Scope]) -> int:
         """Count the values of the region for one pair of circuits."""
         n_keys = len(self.left.keys) * len(self.right.keys)
+        # Tables of states need no pairs of bases
         if self.scope in tabulated:
             return n_keys
         return max(n_keys, self.left.n_bases * self.right.n_bases)

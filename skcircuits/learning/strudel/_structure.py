@@ -89,6 +89,7 @@ class SumNode:
 
     def record(self, version: int, counts: FloatArray) -> None:
         """Note the present edges and their weights under a number of splits."""
+        # A split changes some sums only: the others keep their last version
         entry = (version, tuple(edge.child for edge in self.edges), counts)
         if self.versions and self.versions[-1][0] == version:
             self.versions[-1] = entry

@@ -147,6 +147,7 @@ def _fit_gaussians(
         mean = (weights @ cells + settings.smoothing * middle) / total if total else middle
         scatter = weights @ (cells - mean) ** 2 + settings.smoothing * column.scale**2
         variance = scatter / total if total else column.scale**2
+        # Numbers are rounded to the resolution: no unit is narrower than rounding
         units.append(Gaussian(column.variable, mean, max(np.sqrt(variance), column.resolution / 4)))
     return units
 
@@ -162,6 +163,7 @@ def _fit_joint(
         np.zeros(len(columns), dtype=np.int64),
         table.weights[rows],
     )
+    # Without any prior, covariances of few rows are singular
     em = EMSettings(pseudo_count=max(smoothing, 1e-3), n_init=1)
     *_, state = learn_gaussian_mixture(prepared, 1, em, np.random.default_rng(0))
     means, covariances, *_ = state.gaussians.in_units(prepared.location, prepared.scale)
@@ -221,6 +223,7 @@ def _fit_polynomials(
     present = [i for i, (cells, _) in enumerate(found) if len(cells)]
     densities: dict[int, Density] = {}
     if present:
+        # All at once: fits of many small samples are one batch
         summary = Samples.summarize(
             [found[i][0] for i in present],
             [found[i][1] for i in present],

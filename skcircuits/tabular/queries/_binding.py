@@ -190,6 +190,7 @@ class Binder:
         for code, label in enumerate(one.categories.tolist()):
             allowed = [bool(OPERATORS[op](label, other)) for other in two.categories.tolist()]
             own = Atom(left, CodeSet(np.arange(one.cardinality) == code))
+            # One part per category of the left column: boxes hold sets of single columns
             rows.append(join([own, simple(Atom(right, CodeSet(np.array(allowed))))], union=False))
         return join(rows, union=True)
 

@@ -88,6 +88,7 @@ class ConditionalDensity(QueriesMixin):
 
     def _encoded_conditions(self, X):
         rows = X if hasattr(X, "columns") else np.atleast_2d(np.asarray(X))
+        # Rows are conditions of equality; scores are an array also of one row
         return replace(read_conditions(rows, self._schema), is_single=False)
 
     def _conditions(self, given):
@@ -107,6 +108,7 @@ class ConditionalDensity(QueriesMixin):
         return boxes.on_columns(self._columns, len(self._parent._schema.columns))
 
     def _is_certain(self, conditions):
+        # The base is a condition itself
         return False
 
     @property
@@ -125,6 +127,8 @@ class ConditionalDensity(QueriesMixin):
         if not len(left_out):
             return super()._most_probable(weighed)
         model = self._model_of(weighed)
+        # Other columns have to be summed out first: listed where joint states are few, left to the
+        # model where not
         if n_joint_states(columns, model.cardinalities) * len(weighed.log_mass) > MAX_STATES:
             return self._best_rows(weighed, *model.mpe(left_out))
         states, masses = joint_states(weighed, columns, model.cardinalities, self._log_evidence)

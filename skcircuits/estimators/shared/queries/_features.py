@@ -178,6 +178,7 @@ class Features:
 def _mean(feature, column_means, probabilities):
     if feature.variable in probabilities and feature.values is not None:
         masses = probabilities[feature.variable]
+        # A circuit may know more or fewer states than the table has categories
         n_states = min(masses.shape[1], len(feature.values))
         return masses[:, :n_states] @ feature.values[:n_states]
     return column_means[:, feature.variable]

@@ -33,6 +33,7 @@ class ModelUnderConditions:
         for condition in range(len(weighed)):
             own = np.flatnonzero(weighed.condition_of == condition)
             weights = weighed.weights[own]
+            # Boxes of a condition are disjoint: a draw lies in each by its probability
             counts[own] = generator.multinomial(n_samples, weights / weights.sum())
         drawn = self._model_of(weighed).sample(counts, generator)
         condition_of = np.repeat(weighed.condition_of, counts)

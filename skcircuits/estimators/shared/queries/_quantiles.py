@@ -182,6 +182,7 @@ def _find_roots(function, low, high, scale):
             break
         with np.errstate(divide="ignore", invalid="ignore"):
             xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
+            # Where the interpolating parabola is increasing over the interval
             trusted = (phi**2 < xi) & ((1.0 - phi) ** 2 < 1.0 - xi)
             inner = fa / (fb - fa) * fc / (fb - fc)
             outer = (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
@@ -310,6 +311,7 @@ class _Refinement:
         self._weights = np.zeros(len(self._means))
         for total, _ in self._totals:
             for j, factor in total.columns:
+                # By how much a column moves a sum
                 self._weights[j] = max(self._weights[j], abs(factor) * self._scales[j])
 
     def bounds(self, tol):
@@ -323,6 +325,7 @@ class _Refinement:
             inside_mass += masses[inside].sum()
             kept = np.flatnonzero(~inside & ~outside & (masses > 0.0))
             low, high, masses = low[kept], high[kept], masses[kept]
+            # Boxes that lie neither inside nor outside are what the bounds differ by
             left = masses.sum()
             if left <= tol:
                 return inside_mass, inside_mass + left
@@ -331,6 +334,7 @@ class _Refinement:
                 warnings.warn(message, ConvergenceWarning, stacklevel=4)
                 return inside_mass, inside_mass + left
             chosen = np.argsort(masses)[-BATCH:]
+            # Small boxes can wait until they are among the largest
             chosen = chosen[masses[chosen] > 0.1 * masses.max()]
             rest = np.setdiff1d(np.arange(len(masses)), chosen)
             new_low, new_high = self._cut(low[chosen], high[chosen])
