@@ -308,13 +308,8 @@ def cyclic_shift(
     """
     require("root", "a circuit", p=p)
     if variable not in p.cardinalities:
-        raise ValueError(
-            must(
-                "the variable to shift",
-                f"be a discrete variable of the circuit, one of {list(p.cardinalities)}",
-                variable=variable,
-            )
-        )
+        condition = f"be a discrete variable of the circuit, one of {list(p.cardinalities)}"
+        raise ValueError(must("the variable to shift", condition, variable=variable))
     if isinstance(shift, bool) or not isinstance(shift, int | np.integer):
         raise ValueError(must("shift", "be an integer", shift=shift))
     # The cycle may be longer than what any unit lists

@@ -150,13 +150,8 @@ class Circuit(CircuitQueries):
         removed = frozenset(integers(variables, "variables"))
         unknown = removed - set(self.variables)
         if unknown:
-            raise ValueError(
-                must(
-                    "variables to marginalise",
-                    f"belong to the circuit, which has {list(self.variables)}",
-                    variables=sorted(unknown),
-                )
-            )
+            condition = f"belong to the circuit, which has {list(self.variables)}"
+            raise ValueError(must("variables to marginalise", condition, variables=sorted(unknown)))
         return _circuit_or_error(marginalize(self.plan, removed), "marginalize")
 
     def normalize(self) -> Circuit:
@@ -264,11 +259,6 @@ class Circuit(CircuitQueries):
 def _circuit_or_error(root: Unit | None, operation: str) -> Circuit:
     """Wrap a root; refuse a result without variables."""
     if root is None:
-        raise ValueError(
-            must(
-                operation,
-                "leave at least one variable",
-                "Use log_prob for the probability of a whole row.",
-            )
-        )
+        way_out = "Use log_prob for the probability of a whole row."
+        raise ValueError(must(operation, "leave at least one variable", way_out))
     return Circuit(root)

@@ -122,14 +122,9 @@ def check_weights(sample_weight, X):
         given = np.full(n_rows, float(given))
     weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     if not weights.max() < _MAX_TOTAL / len(weights):
-        raise ValueError(
-            must(
-                "sample_weight",
-                f"sum to less than {_MAX_TOTAL:g}",
-                "Divide all weights by the largest.",
-                largest=float(weights.max()),
-            )
-        )
+        condition = f"sum to less than {_MAX_TOTAL:g}"
+        way_out = "Divide all weights by the largest."
+        raise ValueError(must("sample_weight", condition, way_out, largest=float(weights.max())))
     return weights
 
 
@@ -150,14 +145,9 @@ def route_fit_parameters(router, estimator, sample_weight, parameters):
     if _routing_enabled():
         return process_routing(router, "fit", **parameters).get("estimator", Bunch(fit={})).fit
     if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
-        raise ValueError(
-            must(
-                "sample_weight",
-                "be None, as the estimator cannot take weights",
-                "Wrap a Pipeline's last step instead, or enable metadata routing.",
-                estimator=estimator,
-            )
-        )
+        condition = "be None, as the estimator cannot take weights"
+        way_out = "Wrap a Pipeline's last step instead, or enable metadata routing."
+        raise ValueError(must("sample_weight", condition, way_out, estimator=estimator))
     return parameters
 
 
@@ -216,13 +206,9 @@ class TableMixin:
             return schema.decode_array(codes, unseen)
         repeated = [name for name, n in Counter(schema.names).items() if n > 1]
         if repeated:
+            way_out = "Rename these columns of the input."
             raise ValueError(
-                must(
-                    "Names of the columns of a dataframe",
-                    "be unique",
-                    "Rename these columns of the input.",
-                    repeated=repeated,
-                )
+                must("Names of the columns of a dataframe", "be unique", way_out, repeated=repeated)
             )
         return with_index_of(schema.decode(codes, container, unseen), X)
 
@@ -325,14 +311,8 @@ class KernelParametersMixin:
         if not of_kernel:
             return self
         if not isinstance(self.kernel, KernelFamily):
-            raise ValueError(
-                must(
-                    "kernel",
-                    f"be a single kernel object to set {sorted(of_kernel)}",
-                    "Set kernel itself.",
-                    kernel=self.kernel,
-                )
-            )
+            condition = f"be a single kernel object to set {sorted(of_kernel)}"
+            raise ValueError(must("kernel", condition, "Set kernel itself.", kernel=self.kernel))
         self.kernel = self.kernel.with_params(
             **{name.removeprefix("kernel__"): params[name] for name in of_kernel}
         )

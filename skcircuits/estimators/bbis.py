@@ -500,13 +500,10 @@ class BBISWeighter(
     def _log_densities(self, samples, use):
         """Evaluate the target, where it can be."""
         if not hasattr(self.target_, "log_prob_unnormalized"):
+            condition = "have log_prob_unnormalized"
+            way_out = "Gradients alone do not tell log densities."
             raise ValueError(
-                must(
-                    f"target of {use}",
-                    "have log_prob_unnormalized",
-                    "Gradients alone do not tell log densities.",
-                    target=type(self.target_).__name__,
-                )
+                must(f"target of {use}", condition, way_out, target=type(self.target_).__name__)
             )
         return self.target_.log_prob_unnormalized(samples)
 
@@ -552,13 +549,10 @@ class BBISWeighter(
         """Give the target and the names of its states, where it knows them."""
         if gradients is not None:
             if self.target is not None:
+                condition = "be None where there is a target"
+                way_out = "BBISWeighter() without target takes them."
                 raise ValueError(
-                    must(
-                        "gradients",
-                        "be None where there is a target",
-                        "BBISWeighter() without target takes them.",
-                        target=type(self.target).__name__,
-                    )
+                    must("gradients", condition, way_out, target=type(self.target).__name__)
                 )
             return GivenGradients(samples, gradients), None
         if self.target is None:

@@ -282,14 +282,9 @@ class ExpectedPredictionSVR(
         """Refuse kernels that do not fit to the parameters or the table, before any work."""
         is_default = isinstance(self.gamma, str) and self.gamma == "scale"
         if not isinstance(self.kernel, str) and not is_default:
-            raise ValueError(
-                must(
-                    "gamma",
-                    "stay at its default where kernel is a kernel object",
-                    "Set the coefficient of the kernel object itself.",
-                    gamma=self.gamma,
-                )
-            )
+            condition = "stay at its default where kernel is a kernel object"
+            way_out = "Set the coefficient of the kernel object itself."
+            raise ValueError(must("gamma", condition, way_out, gamma=self.gamma))
         if not isinstance(self.kernel, str):
             structure_of(self.kernel, range(n_columns))
         numbers = np.flatnonzero(~self.is_categorical_)

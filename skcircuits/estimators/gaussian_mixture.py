@@ -426,13 +426,10 @@ class GaussianMixtureDensity(CircuitDensity):
                 )
             )
         if self.location_model is True and self.covariance_type not in ("auto", "tied"):
+            condition = "have one covariance for all components"
+            way_out = 'Set covariance_type="tied".'
             raise ValueError(
-                must(
-                    "A location model",
-                    "have one covariance for all components",
-                    'Set covariance_type="tied".',
-                    covariance_type=self.covariance_type,
-                )
+                must("A location model", condition, way_out, covariance_type=self.covariance_type)
             )
         return CandidateSpace(
             asked(self.covariance_type),
@@ -553,14 +550,9 @@ def _check_first_batch(n_samples, n_components):
     n_components = n_components if isinstance(n_components, Integral) else 1
     least = _FIRST_ROWS * n_components
     if n_samples < least:
-        raise ValueError(
-            must(
-                "The first batch",
-                f"have at least {least} rows, {_FIRST_ROWS} for each component",
-                "Collect more rows before the first call: they set units and priors for later.",
-                n_samples=n_samples,
-            )
-        )
+        condition = f"have at least {least} rows, {_FIRST_ROWS} for each component"
+        way_out = "Collect more rows before the first call: they set units and priors for later."
+        raise ValueError(must("The first batch", condition, way_out, n_samples=n_samples))
 
 
 def _as_draw(settings, pool, total_weight):

@@ -457,13 +457,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         neighbors, blocks = self._lists_of_target("neighbors"), self._lists_of_target("blocks")
         n_coordinates = self._count_coordinates(neighbors, blocks, X)
         if X is not None and X.shape[1] != n_coordinates:
-            raise ValueError(
-                must(
-                    "X",
-                    f"have one column per coordinate of the target ({n_coordinates})",
-                    n_features=X.shape[1],
-                )
-            )
+            condition = f"have one column per coordinate of the target ({n_coordinates})"
+            raise ValueError(must("X", condition, n_features=X.shape[1]))
         return SVGDProblem(
             target,
             n_coordinates,
@@ -629,13 +624,8 @@ def _check_precision(values, n_coordinates):
         or not np.allclose(precision, precision.T)
         or np.linalg.eigvalsh(precision)[0] <= 0
     ):
-        raise ValueError(
-            must(
-                "preconditioner",
-                f"be symmetric and positive definite, of shape {(n_coordinates,) * 2}",
-                shape=precision.shape,
-            )
-        )
+        condition = f"be symmetric and positive definite, of shape {(n_coordinates,) * 2}"
+        raise ValueError(must("preconditioner", condition, shape=precision.shape))
     return precision
 
 

@@ -305,14 +305,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         # Of a search, what it found
         density = getattr(self.density_, "best_estimator_", self.density_)
         if not isinstance(density, BaseDensity):
-            raise ValueError(
-                must(
-                    "density",
-                    "be one that can be fitted again for proper imputations",
-                    "Pass proper=False, or a density estimator of skcircuits.",
-                    density=density,
-                )
-            )
+            condition = "be one that can be fitted again for proper imputations"
+            way_out = "Pass proper=False, or a density estimator of skcircuits."
+            raise ValueError(must("density", condition, way_out, density=density))
         rows, weights = self._training
         tables = Parallel(n_jobs=self.n_jobs)(
             delayed(_draw_with_new_parameters)(

@@ -280,13 +280,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     def _read_next_table(self, X):
         """Read rows to go on with."""
         if len(self._training.vectors) != self.n_components:
+            condition = f"stay {len(self._training.vectors)} where learning goes on"
+            way_out = "Call fit with warm_start=False to start afresh."
             raise ValueError(
-                must(
-                    "n_components",
-                    f"stay {len(self._training.vectors)} where learning goes on",
-                    "Call fit with warm_start=False to start afresh.",
-                    n_components=self.n_components,
-                )
+                must("n_components", condition, way_out, n_components=self.n_components)
             )
         return self._encode_table(X)
 

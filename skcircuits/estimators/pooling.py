@@ -264,12 +264,9 @@ def _checked(estimates, variances):
             )
         )
     if not (np.isfinite(estimates).all() and np.isfinite(variances).all() and variances.min() > 0):
+        condition = "be finite, variances positive"
         raise ValueError(
-            must(
-                "estimates and variances",
-                "be finite, variances positive",
-                smallest_variance=float(variances.min()),
-            )
+            must("estimates and variances", condition, smallest_variance=float(variances.min()))
         )
     return estimates.reshape(len(estimates), -1), variances.reshape(len(variances), -1)
 
@@ -280,14 +277,9 @@ def _coefficients(model, X, y):
     # Penalised coefficients have no variances of the usual kind
     penalty = getattr(model, "C", np.inf) if kind == "LogisticRegression" else np.inf
     if kind not in ("LinearRegression", "LogisticRegression") or np.isfinite(penalty):
-        raise ValueError(
-            must(
-                "models",
-                "be LinearRegression, or LogisticRegression with C=np.inf",
-                "Compute variances yourself and use pool(estimates, variances).",
-                model=model,
-            )
-        )
+        condition = "be LinearRegression, or LogisticRegression with C=np.inf"
+        way_out = "Compute variances yourself and use pool(estimates, variances)."
+        raise ValueError(must("models", condition, way_out, model=model))
     X, coefficients = float_array(X, "X"), np.ravel(model.coef_)
     if np.ndim(model.coef_) == 2 and len(model.coef_) > 1:
         raise ValueError(must("models", "have one output", n_outputs=len(model.coef_)))

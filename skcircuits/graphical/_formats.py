@@ -233,12 +233,9 @@ def _table(
             row = _row(name, given, context, states)
             table[row] = _numbers(name, entry[end + 1 :], shape[-1])
         else:
+            condition = "begin with table, default or (states of the parents)"
             raise ValueError(
-                must(
-                    f"entries of the table of {name}",
-                    "begin with table, default or (states of the parents)",
-                    entry=_texts(entry),
-                )
+                must(f"entries of the table of {name}", condition, entry=_texts(entry))
             )
     if np.isnan(table).any():
         raise ValueError(must(f"table of {name}", "have a row for every state of its parents"))
@@ -263,55 +260,35 @@ def _row(
     """Find the row of a table that belongs to some states of the parents."""
     fits = len(context) == len(given)
     if not fits or any(s not in states[parent] for parent, s in zip(given, context)):
-        raise ValueError(
-            must(
-                f"rows of the table of {name}",
-                f"give a state of each of its parents {given}",
-                row=context,
-            )
-        )
+        condition = f"give a state of each of its parents {given}"
+        raise ValueError(must(f"rows of the table of {name}", condition, row=context))
     return tuple(states[parent].index(s) for parent, s in zip(given, context))
 
 
 def read_pgmpy_network(model: Any) -> NamedTables:
     """Read a discrete Bayesian network."""
     if not hasattr(model, "get_cpds"):
-        raise TypeError(
-            must(
-                "model",
-                "be a discrete Bayesian network of pgmpy",
-                "FactorGraph.from_pgmpy takes Markov networks and factor graphs.",
-                model=type(model).__name__,
-            )
-        )
+        condition = "be a discrete Bayesian network of pgmpy"
+        way_out = "FactorGraph.from_pgmpy takes Markov networks and factor graphs."
+        raise TypeError(must("model", condition, way_out, model=type(model).__name__))
     network = _named_tables(model.get_cpds())
     children = {scope[0] for scope, _ in network[2]}
     # Variables nobody depends on appear in the graph of the model only.
     orphans = [name for index, name in enumerate(network[0]) if index not in children]
     orphans += [name for name in getattr(model, "nodes", ()) if name not in network[0]]
     if orphans or not network[0]:
-        raise ValueError(
-            must(
-                "model",
-                "have a table for every variable",
-                "model.check_model() says what is missing.",
-                variables=orphans,
-            )
-        )
+        condition = "have a table for every variable"
+        way_out = "model.check_model() says what is missing."
+        raise ValueError(must("model", condition, way_out, variables=orphans))
     return network
 
 
 def read_pgmpy_factors(model: Any) -> NamedTables:
     """Read a discrete Markov network or a factor graph."""
     if not hasattr(model, "get_factors"):
-        raise TypeError(
-            must(
-                "model",
-                "be a discrete Markov network or factor graph of pgmpy",
-                "BayesianNetwork.from_pgmpy takes Bayesian networks.",
-                model=type(model).__name__,
-            )
-        )
+        condition = "be a discrete Markov network or factor graph of pgmpy"
+        way_out = "BayesianNetwork.from_pgmpy takes Bayesian networks."
+        raise TypeError(must("model", condition, way_out, model=type(model).__name__))
     return _named_tables(model.get_factors())
 
 

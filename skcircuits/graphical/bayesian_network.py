@@ -76,13 +76,9 @@ class BayesianNetwork(FactorGraph):
     ) -> None:
         parents, tables = listed(parents, "parents"), listed(tables, "tables")
         if len(parents) != len(tables):
+            condition = "be one per variable, as are parents"
             raise ValueError(
-                must(
-                    "tables",
-                    "be one per variable, as are parents",
-                    n_parents=len(parents),
-                    n_tables=len(tables),
-                )
+                must("tables", condition, n_parents=len(parents), n_tables=len(tables))
             )
         self.parents = tuple(integers(given, "parents") for given in parents)
         _check_acyclic(self.parents)
@@ -198,13 +194,10 @@ def _conditional(variable: int, parents: Sequence[int], table: ArrayLike) -> Fac
     totals = values.sum(axis=-1, keepdims=True)
     if not np.allclose(totals, 1.0, rtol=0, atol=_ROUNDING):
         worst = totals.ravel()[np.abs(totals - 1.0).argmax()]
+        condition = "sum to one"
+        way_out = "FactorGraph takes tables that are not normalised."
         raise ValueError(
-            must(
-                f"rows of the table of variable {variable}",
-                "sum to one",
-                "FactorGraph takes tables that are not normalised.",
-                sum=float(worst),
-            )
+            must(f"rows of the table of variable {variable}", condition, way_out, sum=float(worst))
         )
     # Divided before the logarithm is taken: rows that sum to one keep every bit.
     return Factor.from_table(scope, values / totals)

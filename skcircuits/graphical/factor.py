@@ -50,13 +50,9 @@ class Factor:
         if len(set(self.scope)) != len(self.scope):
             raise ValueError(must("scope of a factor", "name each variable once", scope=self.scope))
         if self.log_table.ndim != len(self.scope):
+            condition = "have one axis per variable of its scope"
             raise ValueError(
-                must(
-                    "table of a factor",
-                    "have one axis per variable of its scope",
-                    scope=self.scope,
-                    shape=self.log_table.shape,
-                )
+                must("table of a factor", condition, scope=self.scope, shape=self.log_table.shape)
             )
         if np.any(np.isnan(self.log_table)) or np.any(np.isposinf(self.log_table)):
             raise ValueError(

@@ -289,15 +289,9 @@ default="auto"
         # A chain that is possible once stays so: the first state kept tells.
         lost = np.isneginf(self.log_prob_unnormalized(states)).nonzero()[0].tolist()
         if lost:
-            raise ZeroProbabilityError(
-                must(
-                    "chains",
-                    "find a possible state during the burn-in",
-                    "Raise burn_in, or pass possible states as start.",
-                    chains=lost,
-                ),
-                lost,
-            )
+            condition = "find a possible state during the burn-in"
+            way_out = "Raise burn_in, or pass possible states as start."
+            raise ZeroProbabilityError(must("chains", condition, way_out, chains=lost), lost)
 
     def _warn_of_stuck_chains(self, kept: IntArray) -> None:
         """Warn where zeros keep chains (n_chains, n_samples, d) from part of the states."""
@@ -417,14 +411,9 @@ def _as_factors(
     checked = tuple(map(_as_factor, listed(factors, "factors")))
     for factor in checked:
         if any(not 0 <= v < len(cardinalities) for v in factor.scope):
-            raise ValueError(
-                must(
-                    "scope of a factor",
-                    f"name variables between 0 and {len(cardinalities) - 1}",
-                    "Variables are numbered from 0.",
-                    scope=factor.scope,
-                )
-            )
+            condition = f"name variables between 0 and {len(cardinalities) - 1}"
+            way_out = "Variables are numbered from 0."
+            raise ValueError(must("scope of a factor", condition, way_out, scope=factor.scope))
         expected = tuple(int(cardinalities[v]) for v in factor.scope)
         if factor.log_table.shape != expected:
             raise ValueError(

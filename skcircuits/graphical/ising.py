@@ -56,14 +56,9 @@ class IsingModel(FactorGraph):
             np.zeros(len(matrix)) if fields is None else float_array(fields, "fields").copy()
         )
         if self.fields.shape != (len(matrix),) or not np.isfinite(self.fields).all():
-            raise ValueError(
-                must(
-                    "fields",
-                    "have one entry per variable, all finite",
-                    "Evidence fixes a variable for certain.",
-                    shape=self.fields.shape,
-                )
-            )
+            condition = "have one entry per variable, all finite"
+            way_out = "Evidence fixes a variable for certain."
+            raise ValueError(must("fields", condition, way_out, shape=self.fields.shape))
         # Energies go straight into log tables: exp(large coupling) is never formed.
         super().__init__(_factors(matrix, self.fields), np.full(len(matrix), 2))
 
@@ -143,14 +138,8 @@ class IsingModel(FactorGraph):
         """
         require("is_directed", "a networkx graph", graph=graph)
         if graph.is_directed():
-            raise ValueError(
-                must(
-                    "graph",
-                    "be undirected",
-                    "Pass graph.to_undirected().",
-                    graph=type(graph).__name__,
-                )
-            )
+            way_out = "Pass graph.to_undirected()."
+            raise ValueError(must("graph", "be undirected", way_out, graph=type(graph).__name__))
         # Nodes may be anything hashable; variables are numbers.
         position = {node: index for index, node in enumerate(graph.nodes)}
         matrix = np.zeros((len(position), len(position)))
@@ -170,13 +159,10 @@ def _check_couplings(matrix: FloatArray) -> None:
             must("couplings", "be a symmetric matrix", "Pass (J + J.T) / 2.", shape=matrix.shape)
         )
     if np.diag(matrix).any():
+        condition = "have a zero diagonal"
+        way_out = "Fields go into their own vector; loops of a graph mean nothing here."
         raise ValueError(
-            must(
-                "couplings",
-                "have a zero diagonal",
-                "Fields go into their own vector; loops of a graph mean nothing here.",
-                variables=np.diag(matrix).nonzero()[0].tolist(),
-            )
+            must("couplings", condition, way_out, variables=np.diag(matrix).nonzero()[0].tolist())
         )
 
 

@@ -300,12 +300,7 @@ def _circuit_of(density: Any) -> Circuit:
         way_out = "Its to_circuit() gives a circuit; draw that with CircuitDisplay."
     check_has(density, "circuit_", way_out)
     if not hasattr(density, "_schema"):
-        raise ValueError(
-            must(
-                "A density to inspect",
-                "be one of this package, which know their columns",
-                "Draw the circuit_ of another one with CircuitDisplay.",
-                density=density,
-            )
-        )
+        condition = "be one of this package, which know their columns"
+        way_out = "Draw the circuit_ of another one with CircuitDisplay."
+        raise ValueError(must("A density to inspect", condition, way_out, density=density))
     return density.circuit_

@@ -124,14 +124,9 @@ class SteinDiagnosisDisplay:
         for name in ("samples_", "particles_"):
             samples = getattr(estimator, name, None) if samples is None else samples
         if samples is None or not hasattr(estimator, "target_"):
-            raise ValueError(
-                must(
-                    "estimator to inspect",
-                    "have target_ and samples_ or particles_ after fit",
-                    "from_samples(X, target) takes any samples.",
-                    estimator=estimator,
-                )
-            )
+            condition = "have target_ and samples_ or particles_ after fit"
+            way_out = "from_samples(X, target) takes any samples."
+            raise ValueError(must("estimator to inspect", condition, way_out, estimator=estimator))
         return cls.from_samples(samples, estimator.target_, parts=parts, ax=ax, **options)
 
     def plot(self, ax: Any = None, **bar_kw: Any) -> SteinDiagnosisDisplay:

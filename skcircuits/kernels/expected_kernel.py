@@ -266,13 +266,10 @@ def _groups(circuits: Sequence[Circuit]) -> list[_Group]:
     members: dict[Hashable, list[int]] = {}
     for number, circuit in enumerate(listed(circuits, "circuits")):
         if not isinstance(circuit, Circuit):
+            condition = "be Circuit objects"
+            way_out = "Use expected_kernel_matrix for rows with missing cells."
             raise TypeError(
-                must(
-                    "circuits of a kernel matrix",
-                    "be Circuit objects",
-                    "Use expected_kernel_matrix for rows with missing cells.",
-                    kind=type(circuit).__name__,
-                )
+                must("circuits of a kernel matrix", condition, way_out, kind=type(circuit).__name__)
             )
         # Circuits of a conditional family differ in weights alone: one pass serves them all
         members.setdefault(_signature(circuit.plan), []).append(number)
@@ -333,12 +330,9 @@ def _complete_points(others: Any, plan: Plan) -> FloatArray:
             must("points", f"have at least {plan.n_columns} columns", shape=points.shape)
         )
     if not np.isfinite(points[:, own]).all():
+        condition = "be complete and finite"
+        way_out = "Condition a circuit on rows with missing cells, or use expected_kernel_matrix."
         raise ValueError(
-            must(
-                "points",
-                "be complete and finite",
-                "Condition a circuit on rows with missing cells, or use expected_kernel_matrix.",
-                n_other=int((~np.isfinite(points[:, own])).sum()),
-            )
+            must("points", condition, way_out, n_other=int((~np.isfinite(points[:, own])).sum()))
         )
     return points

@@ -335,23 +335,12 @@ def _compile_self_pairs(circuit: Circuit, structure: KernelStructure) -> PairPla
 def _table(circuit: Circuit, X: Any, name: str) -> FloatArray:
     """Check a table of rows: the circuit knows what it needs."""
     if not isinstance(circuit, Circuit):
-        raise TypeError(
-            must(
-                "circuit",
-                "be a Circuit",
-                "Pass density.circuit_ of a fitted density.",
-                circuit=circuit,
-            )
-        )
+        way_out = "Pass density.circuit_ of a fitted density."
+        raise TypeError(must("circuit", "be a Circuit", way_out, circuit=circuit))
     table = float_array(X, name)
     if table.ndim != 2 or table.shape[1] < circuit.plan.n_columns:
-        raise ValueError(
-            must(
-                name,
-                f"be a table with at least {circuit.plan.n_columns} columns",
-                shape=table.shape,
-            )
-        )
+        condition = f"be a table with at least {circuit.plan.n_columns} columns"
+        raise ValueError(must(name, condition, shape=table.shape))
     if np.isinf(table).any():
         raise ValueError(must(f"cells of {name}", "be finite or NaN"))
     return table

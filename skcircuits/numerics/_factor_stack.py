@@ -50,13 +50,8 @@ class FactorStack(GaussianStack):
             or self.shape.shape != (len(self.means),)
         ):
             shapes = tuple(array.shape for array in arrays)
-            raise ValueError(
-                must(
-                    "means, loadings and noise variances",
-                    "be (K, d), (G, d, q) and (G, d)",
-                    shapes=shapes,
-                )
-            )
+            condition = "be (K, d), (G, d, q) and (G, d)"
+            raise ValueError(must("means, loadings and noise variances", condition, shapes=shapes))
         if not all(np.isfinite(array).all() for array in arrays):
             raise ValueError(must("means, loadings and noise variances", "be finite"))
         for array in arrays:

@@ -119,13 +119,9 @@ class GaussianStack:
             return np.asarray(np.linalg.cholesky(self.distinct_covariances))
         except np.linalg.LinAlgError:
             smallest = float(np.linalg.eigvalsh(self.distinct_covariances).min())
+            way_out = "Add a small positive number to the diagonal."
             raise ValueError(
-                must(
-                    "covariances",
-                    "be positive definite",
-                    "Add a small positive number to the diagonal.",
-                    smallest_eigenvalue=smallest,
-                )
+                must("covariances", "be positive definite", way_out, smallest_eigenvalue=smallest)
             ) from None
 
     @cached_property

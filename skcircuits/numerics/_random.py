@@ -39,13 +39,8 @@ def as_generator(random_state: Any) -> np.random.Generator:
     sources = np.random.Generator | np.random.BitGenerator | np.random.SeedSequence
     is_seed = isinstance(random_state, Integral) and int(random_state) >= 0
     if not (random_state is None or is_seed or isinstance(random_state, sources)):
-        raise ValueError(
-            must(
-                "random_state",
-                "be a non-negative integer, a Generator, a RandomState or None",
-                random_state=random_state,
-            )
-        )
+        condition = "be a non-negative integer, a Generator, a RandomState or None"
+        raise ValueError(must("random_state", condition, random_state=random_state))
     return np.random.default_rng(random_state)
 
 

@@ -278,13 +278,10 @@ def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatAr
     # A copy is next to nothing beside the kernels, and some targets write into their argument.
     scores = np.asarray(grad_log_prob(points.copy(order="K")), dtype=points.dtype)
     if scores.shape != points.shape:
+        condition = f"give an array of shape {points.shape}"
+        way_out = "It is a gradient for every row of X."
         raise ValueError(
-            must(
-                "grad_log_prob of the target",
-                f"give an array of shape {points.shape}",
-                "It is a gradient for every row of X.",
-                shape=scores.shape,
-            )
+            must("grad_log_prob of the target", condition, way_out, shape=scores.shape)
         )
     return scores
 

@@ -140,14 +140,8 @@ def make_field(
         # blanket is where the moments of the target are decided.
         return SumField((1.0, rbf), (linear_weight, LinearField(graph, n_jobs)))
     if kernel not in ("random", "combine") or scopes is None:
-        raise ValueError(
-            must(
-                "kernel",
-                "be 'graphical', 'global', or with scopes 'random' or 'combine'",
-                kernel=kernel,
-                scopes=scopes,
-            )
-        )
+        condition = "be 'graphical', 'global', or with scopes 'random' or 'combine'"
+        raise ValueError(must("kernel", condition, kernel=kernel, scopes=scopes))
     # The global part sees the joint distribution, the local part keeps the variances.
     local_weight = 1.0 if kernel == "random" else local_weight
     local = RandomField(

@@ -152,13 +152,9 @@ class Neighborhoods:
         n_nodes = adjacency.shape[0]
         membership = _membership(blocks, n_nodes)
         if membership.shape[0] != n_nodes:
+            condition = "name one block per node"
             raise ValueError(
-                must(
-                    "blocks",
-                    "name one block per node",
-                    n_nodes=n_nodes,
-                    n_blocks=membership.shape[0],
-                )
+                must("blocks", condition, n_nodes=n_nodes, n_blocks=membership.shape[0])
             )
         # C_i = {i} ∪ N_i as nodes, then as the coordinates that these nodes own.
         closed = adjacency + sparse.eye_array(n_nodes, format="csr")
@@ -229,13 +225,10 @@ def _owners(blocks: sparse.csr_array) -> IntArray:
     # A coordinate owned twice would be moved twice, one owned by none would stay.
     times_owned = np.bincount(blocks.indices, minlength=n_coordinates)
     if np.any(times_owned != 1):
+        condition = "name every coordinate exactly once"
+        way_out = "Coordinates are numbered 0, 1, ... without gaps."
         raise ValueError(
-            must(
-                "blocks",
-                "name every coordinate exactly once",
-                "Coordinates are numbered 0, 1, ... without gaps.",
-                coordinate=int(np.flatnonzero(times_owned != 1)[0]),
-            )
+            must("blocks", condition, way_out, coordinate=int(np.flatnonzero(times_owned != 1)[0]))
         )
     owners = np.empty(n_coordinates, dtype=np.int64)
     owners[blocks.indices] = np.repeat(np.arange(n_nodes), np.diff(blocks.indptr))

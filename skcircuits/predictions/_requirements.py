@@ -46,15 +46,12 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
     kinds = ("categories", words, "OneHotEncoder()"), ("dates", dates, "FunctionTransformer(...)")
     for kind, columns, encoder in kinds:
         if columns and not _may_read(model, kind):
-            raise ValueError(
-                must(
-                    "estimator",
-                    f"read {kind}, which columns {columns} hold",
-                    "Put an encoder in front: make_pipeline(make_column_transformer("
-                    f"({encoder}, columns), remainder='passthrough'), estimator).",
-                    estimator=model,
-                )
+            condition = f"read {kind}, which columns {columns} hold"
+            way_out = (
+                "Put an encoder in front: make_pipeline(make_column_transformer("
+                f"({encoder}, columns), remainder='passthrough'), estimator)."
             )
+            raise ValueError(must("estimator", condition, way_out, estimator=model))
 
 
 def _may_read(model: Any, kind: str) -> bool:

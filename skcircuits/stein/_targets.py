@@ -30,14 +30,9 @@ def is_continuous(target: Any) -> bool:
         return True
     if hasattr(target, "log_prob_unnormalized") and hasattr(target, "cardinalities"):
         return False
-    raise TypeError(
-        must(
-            "target",
-            "have log_prob_unnormalized(X) and cardinalities, or grad_log_prob(X)",
-            "Graphical models, circuits and fitted densities do.",
-            target=type(target).__name__,
-        )
-    )
+    condition = "have log_prob_unnormalized(X) and cardinalities, or grad_log_prob(X)"
+    way_out = "Graphical models, circuits and fitted densities do."
+    raise TypeError(must("target", condition, way_out, target=type(target).__name__))
 
 
 def own_columns(target: Any, n_columns: int) -> IntArray:

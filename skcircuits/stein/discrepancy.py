@@ -75,13 +75,9 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -
     """
     for circuit in (q, p):
         if not isinstance(circuit, Circuit):
+            way_out = "Graphical models have compile()."
             raise TypeError(
-                must(
-                    "q and p of kdsd",
-                    "be circuits",
-                    "Graphical models have compile().",
-                    kind=type(circuit).__name__,
-                )
+                must("q and p of kdsd", "be circuits", way_out, kind=type(circuit).__name__)
             )
     # Each term is <u, K u> for u = forward - moved, by bilinearity of M_k.
     _check_positive(p)
@@ -114,14 +110,9 @@ def _check_positive(p: Circuit) -> None:
     n_states = prod(p.cardinalities.values())
     # Others are refused when they are divided
     if is_deterministic(p) and _support_size(p) < n_states:
-        raise CircuitPropertyError(
-            must(
-                "target of kdsd",
-                "be positive everywhere",
-                "The ratios p(¬x) / p(x) are not defined otherwise: smooth its parameters.",
-                n_states=n_states,
-            )
-        )
+        condition = "be positive everywhere"
+        way_out = "The ratios p(¬x) / p(x) are not defined otherwise: smooth its parameters."
+        raise CircuitPropertyError(must("target of kdsd", condition, way_out, n_states=n_states))
 
 
 def _support_size(p: Circuit) -> int:
@@ -143,14 +134,9 @@ def _check_states(q: Circuit, p: Circuit) -> None:
     """The ratios of p are defined for its own states only."""
     wider = [v for v, k in q.cardinalities.items() if k > p.cardinalities.get(v, k)]
     if wider:
-        raise CircuitPropertyError(
-            must(
-                "q of kdsd",
-                "have no more states than its target",
-                "Give the target a positive probability of each of them.",
-                variables=wider,
-            )
-        )
+        condition = "have no more states than its target"
+        way_out = "Give the target a positive probability of each of them."
+        raise CircuitPropertyError(must("q of kdsd", condition, way_out, variables=wider))
 
 
 def stein_discrepancy(

@@ -130,14 +130,8 @@ def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
             )
         rows[:, cells] = np.nan
     else:
-        raise ValueError(
-            must(
-                "collapse",
-                f"be indices of variables or a boolean mask of shape {rows.shape}",
-                dtype=str(cells.dtype),
-                shape=cells.shape,
-            )
-        )
+        condition = f"be indices of variables or a boolean mask of shape {rows.shape}"
+        raise ValueError(must("collapse", condition, dtype=str(cells.dtype), shape=cells.shape))
     return rows
 
 
@@ -173,13 +167,9 @@ def finite_kernel(values: FloatArray, X: FloatArray, n_jobs: int | None = None) 
     rows = thread_map(lambda part: np.isfinite(part).all(axis=1), parts, n_jobs)
     finite = np.concatenate(rows) if rows else np.ones(0, dtype=bool)
     if not finite.all():
+        way_out = "Check the target, its score function and the kernel at this row."
         raise ValueError(
-            must(
-                "Stein kernel",
-                "be finite",
-                "Check the target, its score function and the kernel at this row.",
-                row=X[int(finite.argmin())].tolist(),
-            )
+            must("Stein kernel", "be finite", way_out, row=X[int(finite.argmin())].tolist())
         )
     return values
 
@@ -236,13 +226,9 @@ def prepare(
     if is_continuous(target):
         _check_operator(operator, ("langevin",), "continuous")
         if not np.isfinite(X).all():
-            raise ValueError(
-                must(
-                    "points of a continuous target",
-                    "be complete and finite",
-                    "Only categories collapse.",
-                )
-            )
+            condition = "be complete and finite"
+            way_out = "Only categories collapse."
+            raise ValueError(must("points of a continuous target", condition, way_out))
         return partial(langevin_block, profile=radial_profile(kernel)), score_points(target, X)
     operator = "barker" if operator is None else operator
     _check_operator(operator, tuple(OPERATORS), "categorical")
@@ -292,21 +278,15 @@ def _collapsible_terms(
     target: Any, terms: list[ProductTerm] | None, kernel: Any
 ) -> list[ProductTerm]:
     if not isinstance(target, FactorGraph):
+        condition = "be a FactorGraph, BayesianNetwork or IsingModel"
+        way_out = "Others do not tell their conditional distributions."
         raise TypeError(
-            must(
-                "target of collapsed samples",
-                "be a FactorGraph, BayesianNetwork or IsingModel",
-                "Others do not tell their conditional distributions.",
-                target=type(target).__name__,
-            )
+            must("target of collapsed samples", condition, way_out, target=type(target).__name__)
         )
     if terms is None:
+        condition = "be a sum of products over the variables"
+        way_out = "Use Hamming, Delta, RBF, Laplacian or sums and products of them."
         raise CircuitPropertyError(
-            must(
-                "kernel of collapsed samples",
-                "be a sum of products over the variables",
-                "Use Hamming, Delta, RBF, Laplacian or sums and products of them.",
-                kernel=kernel,
-            )
+            must("kernel of collapsed samples", condition, way_out, kernel=kernel)
         )
     return terms

@@ -100,14 +100,9 @@ def radial_profile(kernel: Any) -> Profile:
         return kernel.profile
     if isinstance(kernel, RBF) and kernel.variables is None:
         return partial(_rbf_profile, gamma=float(kernel.gamma))
-    raise TypeError(
-        must(
-            "kernel of the Langevin operator",
-            "be RBF over all variables or InverseMultiquadric",
-            "Others need a method profile(squared_distances).",
-            kernel=kernel,
-        )
-    )
+    condition = "be RBF over all variables or InverseMultiquadric"
+    way_out = "Others need a method profile(squared_distances)."
+    raise TypeError(must("kernel of the Langevin operator", condition, way_out, kernel=kernel))
 
 
 def _rbf_profile(squared: FloatArray, gamma: float) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -57,15 +57,12 @@ def column_mask(
         return mask
     chosen = np.asarray(features)
     if not _fits(chosen, len(names)):
-        raise ValueError(
-            must(
-                parameter,
-                f"be {keyword!r}, None, a boolean mask with one entry per column, "
-                "indices of columns, or their names",
-                "Count columns from 0.",
-                **{parameter: features},
-            )
+        condition = (
+            f"be {keyword!r}, None, a boolean mask with one entry per column, "
+            "indices of columns, or their names"
         )
+        way_out = "Count columns from 0."
+        raise ValueError(must(parameter, condition, way_out, **{parameter: features}))
     is_named = chosen.dtype != bool and chosen.dtype.kind not in "iu"
     mask[_positions(chosen.tolist(), names, parameter) if is_named else chosen] = True
     return mask
@@ -86,14 +83,9 @@ def _positions(chosen: list[Any], names: Sequence[Any], parameter: str) -> list[
     positions = {name: position for position, name in enumerate(names)}
     unknown = [name for name in chosen if name not in positions]
     if unknown:
-        raise ValueError(
-            must(
-                f"Names in {parameter}",
-                "be columns of the table",
-                f"Its columns are {list(names)}.",
-                unknown=unknown,
-            )
-        )
+        condition = "be columns of the table"
+        way_out = f"Its columns are {list(names)}."
+        raise ValueError(must(f"Names in {parameter}", condition, way_out, unknown=unknown))
     return [positions[name] for name in chosen]
 
 
@@ -323,13 +315,10 @@ def _sorted_categories(name: str | int, categories: Iterable[Any]) -> list[Any]:
         return sorted(categories)
     except TypeError as error:
         kinds = sorted({type(category).__name__ for category in categories})
+        condition = "be uniformly strings or numbers"
+        way_out = "Convert the column to one kind."
         raise TypeError(
-            must(
-                f"Categories of column {name!r}",
-                "be uniformly strings or numbers",
-                "Convert the column to one kind.",
-                kinds=kinds,
-            )
+            must(f"Categories of column {name!r}", condition, way_out, kinds=kinds)
         ) from error
 
 
@@ -401,13 +390,10 @@ def _refuse_tiny_range(name: str | int, numbers: FloatArray) -> None:
     """Refuse numbers that differ by so little that the inverse of their variance overflows."""
     spread = np.fmax.reduce(numbers, initial=-np.inf) - np.fmin.reduce(numbers, initial=np.inf)
     if 0.0 < spread < MIN_RANGE:
+        condition = f"be all the same or differ by at least {MIN_RANGE:g}"
+        way_out = "Rescale the column."
         raise ValueError(
-            must(
-                f"Numbers of column {name!r}",
-                f"be all the same or differ by at least {MIN_RANGE:g}",
-                "Rescale the column.",
-                range=float(spread),
-            )
+            must(f"Numbers of column {name!r}", condition, way_out, range=float(spread))
         )
 
 
@@ -423,13 +409,10 @@ def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: ob
             condition = f"be at most {MAX_CELL:g} in magnitude"
             raise ValueError(must(f"Cells of column {name!r}", condition, "Rescale it.")) from error
         except (TypeError, ValueError) as error:
+            condition = "be numbers or missing: argument must be a string or a real number"
+            way_out = "Convert the column, or name it in categorical_features."
             raise type(error)(
-                must(
-                    f"Cells of column {name!r}",
-                    "be numbers or missing: argument must be a string or a real number",
-                    "Convert the column, or name it in categorical_features.",
-                    value=cell,
-                )
+                must(f"Cells of column {name!r}", condition, way_out, value=cell)
             ) from error
     return numbers
 

@@ -80,14 +80,9 @@ def find_neighbors(target: Any, X: ArrayLike, *, tol: float = 1e-9) -> list[IntA
         if n_quiet == _QUIET_POINTS:
             np.fill_diagonal(found, False)
             return [np.flatnonzero(row) for row in found]
-    raise ValueError(
-        must(
-            "points of X",
-            f"show all pairs before the last {_QUIET_POINTS} of at most {_MAX_POINTS}",
-            "Pass more points where the target has its mass, or give neighbors.",
-            n_pairs=int(found.sum()) // 2,
-        )
-    )
+    condition = f"show all pairs before the last {_QUIET_POINTS} of at most {_MAX_POINTS}"
+    way_out = "Pass more points where the target has its mass, or give neighbors."
+    raise ValueError(must("points of X", condition, way_out, n_pairs=int(found.sum()) // 2))
 
 
 def _moved_scores(target: Any, point: FloatArray, moves: FloatArray, tol: float) -> BoolArray:
@@ -250,14 +245,11 @@ def from_function(
     """
     if grad_log_prob is None:
         if not finite_differences:
-            raise ValueError(
-                must(
-                    "grad_log_prob",
-                    "be given",
-                    "Set finite_differences=True to approximate it, or use from_jax or from_torch.",
-                    grad_log_prob=grad_log_prob,
-                )
+            condition = "be given"
+            way_out = (
+                "Set finite_differences=True to approximate it, or use from_jax or from_torch."
             )
+            raise ValueError(must("grad_log_prob", condition, way_out, grad_log_prob=grad_log_prob))
 
         def grad_log_prob(X: FloatArray) -> FloatArray:
             return _differences(log_prob, X)

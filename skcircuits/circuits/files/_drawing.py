@@ -97,7 +97,8 @@ def draw_regions(plan: Plan, names: Sequence[str] | None = None) -> Drawing:
     sizes = Counter(unit.scope for unit in plan.units)
     below: dict[Hashable, dict[Hashable, None]] = {
         # Longer scopes first: they are above their parts
-        scope: {} for scope in sorted(sizes, key=len, reverse=True)
+        scope: {}
+        for scope in sorted(sizes, key=len, reverse=True)
     }
     for unit in plan.units:
         for child in unit.children:

@@ -279,13 +279,10 @@ def log_box_probability(
     for group in group_patterns((lower == -np.inf) & (upper == np.inf)):
         n_bounded = group.observed.shape[1]
         if n_bounded > _MAX_BOUNDED:
+            condition = f"bound at most {_MAX_BOUNDED} columns of one multivariate Gaussian"
+            way_out = "Bound fewer columns, or fit covariance_type='diag' or max_joint_columns=3."
             raise CircuitPropertyError(
-                must(
-                    "boxes",
-                    f"bound at most {_MAX_BOUNDED} columns of one multivariate Gaussian",
-                    "Bound fewer columns, or fit covariance_type='diag' or max_joint_columns=3.",
-                    bounded_columns=group.observed[0].tolist(),
-                )
+                must("boxes", condition, way_out, bounded_columns=group.observed[0].tolist())
             )
         if n_bounded == 0:
             continue

@@ -111,14 +111,9 @@ class Poisson(InputUnit):
 
     def __init__(self, variable: int, rate: float) -> None:
         if not (is_number(rate) and 0.0 <= rate <= MAX_RATE):
-            raise ValueError(
-                must(
-                    "rate of a Poisson unit",
-                    f"lie in [0, {MAX_RATE:g}]",
-                    "Larger counts are as good as Gaussian.",
-                    rate=rate,
-                )
-            )
+            condition = f"lie in [0, {MAX_RATE:g}]"
+            way_out = "Larger counts are as good as Gaussian."
+            raise ValueError(must("rate of a Poisson unit", condition, way_out, rate=rate))
         self.variable = check_variable(variable)
         self.scope = (self.variable,)
         self.rate: float = float(rate)

@@ -83,13 +83,10 @@ def require_registered(families: Collection[type]) -> None:
         name for name, family in _FAMILIES.items() if family in families
     }
     if unknown:
+        condition = "be registered"
+        way_out = "Decorate their classes with skcircuits.circuits.register_input_unit."
         raise CircuitPropertyError(
-            must(
-                "families of input units in a file",
-                "be registered",
-                "Decorate their classes with skcircuits.circuits.register_input_unit.",
-                families=sorted(unknown),
-            )
+            must("families of input units in a file", condition, way_out, families=sorted(unknown))
         )
 
 

@@ -276,14 +276,9 @@ class CircuitQueries(Immutable, ABC):
             raise ValueError(must("method", "be 'exact' or 'max_product'", method=method))
         self._require("mpe")
         if method == "exact" and not self._is_deterministic:
-            raise CircuitPropertyError(
-                must(
-                    "a circuit",
-                    "be deterministic for exact most probable completions",
-                    "Pass method='max_product' for an approximation.",
-                    method=method,
-                )
-            )
+            condition = "be deterministic for exact most probable completions"
+            way_out = "Pass method='max_product' for an approximation."
+            raise CircuitPropertyError(must("a circuit", condition, way_out, method=method))
         return max_product_completion(self.plan, self._table(X))
 
     def sample(self, n_samples: int = 1, X: Any = None, random_state: Any = None) -> FloatArray:
@@ -334,46 +329,32 @@ class CircuitQueries(Immutable, ABC):
         """Refuse a query that is exact for smooth and decomposable circuits only."""
         if not all(self._is_tractable):
             smooth, decomposable = self._is_tractable
+            condition = f"be smooth and decomposable for {query}"
+            way_out = (
+                "Give all children of a sum the same scope and all factors of a product "
+                "disjoint ones."
+            )
             raise CircuitPropertyError(
-                must(
-                    "a circuit",
-                    f"be smooth and decomposable for {query}",
-                    "Give all children of a sum the same scope and all factors of a product "
-                    "disjoint ones.",
-                    smooth=smooth,
-                    decomposable=decomposable,
-                )
+                must("a circuit", condition, way_out, smooth=smooth, decomposable=decomposable)
             )
 
     def _table(self, X: Any, name: str = "X") -> FloatArray:
         """Check a table: two axes, wide enough, no infinite cells (bounds may be)."""
         table = np.atleast_1d(float_array(X, name))
         if table.ndim != 2:
-            raise ValueError(
-                must(
-                    name,
-                    "be a table with two axes",
-                    "Reshape one row with X.reshape(1, -1).",
-                    shape=table.shape,
-                )
-            )
+            way_out = "Reshape one row with X.reshape(1, -1)."
+            raise ValueError(must(name, "be a table with two axes", way_out, shape=table.shape))
         if table.shape[1] < self.plan.n_columns:
-            raise ValueError(
-                must(
-                    name,
-                    f"have at least {self.plan.n_columns} columns, as variables are column numbers",
-                    shape=table.shape,
-                )
+            condition = (
+                f"have at least {self.plan.n_columns} columns, as variables are column numbers"
             )
+            raise ValueError(must(name, condition, shape=table.shape))
         if name in ("X", "x") and np.isinf(table).any():
             row, column = np.argwhere(np.isinf(table))[0]
+            condition = "be finite or NaN"
+            way_out = f"Look at row {row}, column {column}."
             raise ValueError(
-                must(
-                    f"cells of {name}",
-                    "be finite or NaN",
-                    f"Look at row {row}, column {column}.",
-                    value=float(table[row, column]),
-                )
+                must(f"cells of {name}", condition, way_out, value=float(table[row, column]))
             )
         return table
 
@@ -398,12 +379,9 @@ def _random_source(random_state: Any, n_rows: int) -> np.random.Generator | RowS
     if not isinstance(random_state, RowStreams):
         return as_generator(random_state)
     if len(random_state) != n_rows:
+        condition = f"hold one stream per row, {n_rows} in all"
+        way_out = "Make them from X, or from one row to draw without X."
         raise ValueError(
-            must(
-                "RowStreams as random_state",
-                f"hold one stream per row, {n_rows} in all",
-                "Make them from X, or from one row to draw without X.",
-                n_streams=len(random_state),
-            )
+            must("RowStreams as random_state", condition, way_out, n_streams=len(random_state))
         )
     return random_state

@@ -36,13 +36,10 @@ class Immutable:
         """Set an attribute that is not set yet; refuse to change one."""
         # Setting once is allowed, so that cached properties work on immutable units
         if name in vars(self):
+            condition = "stay as they are"
+            way_out = "Build a new one: circuits share their units and remember what they compile."
             raise AttributeError(
-                must(
-                    f"attributes of a {type(self).__name__}",
-                    "stay as they are",
-                    "Build a new one: circuits share their units and remember what they compile.",
-                    name=name,
-                )
+                must(f"attributes of a {type(self).__name__}", condition, way_out, name=name)
             )
         super().__setattr__(name, value)
 
@@ -165,14 +162,8 @@ def as_unit(term: Unit | WeightedUnit) -> Unit:
         return term
     if isinstance(term, WeightedUnit):
         return Sum([term.unit], weights=[term.weight])
-    raise TypeError(
-        must(
-            "a circuit",
-            "be built from units",
-            "Combine Categorical(...), Gaussian(...) and the like with + and *.",
-            unit=type(term).__name__,
-        )
-    )
+    way_out = "Combine Categorical(...), Gaussian(...) and the like with + and *."
+    raise TypeError(must("a circuit", "be built from units", way_out, unit=type(term).__name__))
 
 
 class Product(Unit):
@@ -228,20 +219,12 @@ class Sum(Unit):
         self.weights = float_array(values, "weights").copy()
         self.weights.flags.writeable = False
         if self.weights.shape != (len(self.children),):
-            raise ValueError(
-                must(
-                    "weights of a sum unit",
-                    f"have one entry for each of its {len(self.children)} children",
-                    shape=self.weights.shape,
-                )
-            )
+            condition = f"have one entry for each of its {len(self.children)} children"
+            raise ValueError(must("weights of a sum unit", condition, shape=self.weights.shape))
         if not (np.isfinite(self.weights).all() and (self.weights >= 0).all()):
+            condition = "be finite and non-negative"
             raise ValueError(
-                must(
-                    "weights of a sum unit",
-                    "be finite and non-negative",
-                    weights=self.weights.tolist(),
-                )
+                must("weights of a sum unit", condition, weights=self.weights.tolist())
             )
 
 
@@ -291,13 +274,10 @@ def scale_unit(unit: Unit, log_factor: float) -> Unit:
     """
     largest = MAX_SCALING_SUMS * MAX_LOG_WEIGHT
     if not abs(log_factor) <= largest:
+        condition = f"lie within ±{largest:g}"
+        way_out = "Distributions this far apart are as good as disjoint."
         raise CircuitPropertyError(
-            must(
-                "logarithm of a factor of a circuit",
-                f"lie within ±{largest:g}",
-                "Distributions this far apart are as good as disjoint.",
-                log_factor=log_factor,
-            )
+            must("logarithm of a factor of a circuit", condition, way_out, log_factor=log_factor)
         )
     # Several sums of equal weight: each factor is a float, their product need not be.
     n_sums = int(np.ceil(abs(log_factor) / MAX_LOG_WEIGHT))

@@ -153,13 +153,10 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             key, value = next(iter(inner.items()))
             name = key.removeprefix("density__")
             example = f"density=GaussianMixtureDensity({name}={value!r})"
+            condition = "be an estimator"
+            way_out = f"Write {example}, for example."
             raise ValueError(
-                must(
-                    "A density whose parameters are set",
-                    "be an estimator",
-                    f"Write {example}, for example.",
-                    density=density,
-                )
+                must("A density whose parameters are set", condition, way_out, density=density)
             )
         return super().set_params(**params)
 
@@ -221,13 +218,10 @@ def _schema_for_circuit(schema, circuit):
     """Match the columns of a table with the variables of a ready circuit."""
     n_columns = len(schema.columns)
     if circuit.variables != tuple(range(n_columns)):
+        condition = f"have one variable per column, {n_columns} in all"
+        way_out = "Variables are column numbers, counted from 0."
         raise ValueError(
-            must(
-                "A circuit as density",
-                f"have one variable per column, {n_columns} in all",
-                "Variables are column numbers, counted from 0.",
-                variables=circuit.variables,
-            )
+            must("A circuit as density", condition, way_out, variables=circuit.variables)
         )
     columns = [
         _column_for_circuit(column, circuit.cardinalities.get(j, 0))
@@ -242,12 +236,9 @@ def _column_for_circuit(column, n_states):
         # A numerical column holds the codes of the variable themselves
         return replace(column, categories=np.arange(n_states))
     if column.cardinality != n_states:
+        condition = f"have {column.cardinality} states, one per label (0: a continuous one)"
+        way_out = "Declare all labels, for example with a pandas Categorical."
         raise ValueError(
-            must(
-                f"The variable of column {column.name!r}",
-                f"have {column.cardinality} states, one per label (0: a continuous one)",
-                "Declare all labels, for example with a pandas Categorical.",
-                n_states=n_states,
-            )
+            must(f"The variable of column {column.name!r}", condition, way_out, n_states=n_states)
         )
     return column

@@ -264,14 +264,8 @@ class AutomaticDensity(CircuitDensity):
             return _FAMILIES
         unknown = sorted(set(self.families) - set(_FAMILIES), key=str)
         if unknown or not self.families:
-            raise ValueError(
-                must(
-                    "families",
-                    f"be some of {', '.join(map(repr, _FAMILIES))}",
-                    'Or pass "all".',
-                    families=self.families,
-                )
-            )
+            condition = f"be some of {', '.join(map(repr, _FAMILIES))}"
+            raise ValueError(must("families", condition, 'Or pass "all".', families=self.families))
         return tuple(self.families)
 
 

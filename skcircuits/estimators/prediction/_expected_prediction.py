@@ -451,13 +451,10 @@ class ExpectedPredictionMixin(
         first = self._responses[0]
         form = self._closed_forms.get(first)
         if form is None and self.method == "exact":
+            condition = f"have a closed form for method='exact', but {reasons[first]}"
+            way_out = "Use method='auto'."
             raise CircuitPropertyError(
-                must(
-                    "estimator and density",
-                    f"have a closed form for method='exact', but {reasons[first]}",
-                    "Use method='auto'.",
-                    estimator=self.estimator,
-                )
+                must("estimator and density", condition, way_out, estimator=self.estimator)
             )
 
     @property
@@ -479,14 +476,9 @@ class ExpectedPredictionMixin(
         known = self.density.variables if isinstance(self.density, Circuit) else ()
         unknown = set(range(len(self._schema.columns))) - set(known)
         if known and unknown:
-            raise ValueError(
-                must(
-                    "density",
-                    f"have a variable for each column, but {sorted(unknown)} have none",
-                    "Add them to the circuit, or leave these columns out of the table.",
-                    density=self.density,
-                )
-            )
+            condition = f"have a variable for each column, but {sorted(unknown)} have none"
+            way_out = "Add them to the circuit, or leave these columns out of the table."
+            raise ValueError(must("density", condition, way_out, density=self.density))
 
     def _completed_tables(self, encoded, targets):
         """Yield completed training rows, drawn given their observed cells and their targets."""

@@ -129,14 +129,9 @@ class GivenGradients:
         # Known rows come first, so they stand for those that are equal.
         position = first[which[n_known:]]
         if (position >= n_known).any():
-            raise ValueError(
-                must(
-                    "a target",
-                    "be given to evaluate rows that fit has not seen",
-                    "The gradients given to fit are all that is known.",
-                    target=None,
-                )
-            )
+            condition = "be given to evaluate rows that fit has not seen"
+            way_out = "The gradients given to fit are all that is known."
+            raise ValueError(must("a target", condition, way_out, target=None))
         return self._gradients[position]
 
 
@@ -234,14 +229,9 @@ def resolve_continuous_target(target, X):
     # FrozenEstimator insists on a y, others ignore it.
     density = clone(target).fit(X, None)
     if not hasattr(density, "grad_log_prob"):
-        raise ValueError(
-            must(
-                "a density as target",
-                "have grad_log_prob after fit",
-                "GaussianMixtureDensity has it where all columns are numbers.",
-                target=target,
-            )
-        )
+        condition = "have grad_log_prob after fit"
+        way_out = "GaussianMixtureDensity has it where all columns are numbers."
+        raise ValueError(must("a density as target", condition, way_out, target=target))
     units = ColumnUnits.of(X)
     return density, StandardizedTarget(density, units), units
 
@@ -249,13 +239,10 @@ def resolve_continuous_target(target, X):
 def _refuse_gaps(target):
     """Refuse circuits without variables for some columns: nothing holds particles there."""
     if isinstance(target, Circuit) and target.variables != tuple(range(len(target.variables))):
+        condition = "have the variables 0, 1, ... d - 1"
+        way_out = "Number the variables of its input units so."
         raise ValueError(
-            must(
-                "a circuit as target",
-                "have the variables 0, 1, ... d - 1",
-                "Number the variables of its input units so.",
-                variables=target.variables,
-            )
+            must("a circuit as target", condition, way_out, variables=target.variables)
         )
 
 
@@ -264,13 +251,10 @@ def learn_target(samples, is_categorical, cardinalities):
     if not is_categorical.any():
         return learn_sparse_field(samples)
     if not is_categorical.all():
+        condition = "be all numeric or all categorical"
+        way_out = "Pass a target for mixed tables."
         raise ValueError(
-            must(
-                "columns",
-                "be all numeric or all categorical",
-                "Pass a target for mixed tables.",
-                n_categorical=int(is_categorical.sum()),
-            )
+            must("columns", condition, way_out, n_categorical=int(is_categorical.sum()))
         )
     return _tree_graph(chow_liu_tree(samples.astype(np.int64), StateLayout(cardinalities)))
 

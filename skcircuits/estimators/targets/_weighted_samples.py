@@ -25,14 +25,10 @@ def possible_rows(target, samples):
         return np.arange(len(samples))
     possible = np.flatnonzero(~np.isneginf(log_probabilities(target, samples)))
     if not len(possible):
+        condition = "have positive probability under the target, at least one of them"
+        way_out = "soften() of a graphical model makes every state possible."
         raise ZeroProbabilityError(
-            must(
-                "samples",
-                "have positive probability under the target, at least one of them",
-                "soften() of a graphical model makes every state possible.",
-                n_samples=len(samples),
-            ),
-            range(len(samples)),
+            must("samples", condition, way_out, n_samples=len(samples)), range(len(samples))
         )
     return possible
 
@@ -75,14 +71,9 @@ def function_values(f, rows):
 def refuse_missing(samples, estimator):
     """Give samples back if no cell is missing."""
     if np.isnan(samples).any():
-        raise ValueError(
-            must(
-                "Samples",
-                "be complete, but input X contains NaN",
-                "Use collapse=[...] to sum variables out, or impute first.",
-                estimator=type(estimator).__name__,
-            )
-        )
+        condition = "be complete, but input X contains NaN"
+        way_out = "Use collapse=[...] to sum variables out, or impute first."
+        raise ValueError(must("Samples", condition, way_out, estimator=type(estimator).__name__))
     return samples
 
 
@@ -98,13 +89,10 @@ def _enumerate_states(row, cardinalities):
     shape = tuple(int(k) for k in cardinalities[hidden])
     n_states = int(np.prod(shape, dtype=float))
     if n_states > _MAX_COMPLETIONS:
+        condition = f"be at most {_MAX_COMPLETIONS}"
+        way_out = "marginals() needs none; draw completions with target_.sample(n, X=samples_)."
         raise ValueError(
-            must(
-                "completions of a collapsed sample",
-                f"be at most {_MAX_COMPLETIONS}",
-                "marginals() needs none; draw completions with target_.sample(n, X=samples_).",
-                n_states=n_states,
-            )
+            must("completions of a collapsed sample", condition, way_out, n_states=n_states)
         )
     completed = np.tile(row, (n_states, 1))
     completed[:, hidden] = np.indices(shape).reshape(len(hidden), n_states).T
@@ -189,14 +177,9 @@ def _check_column_order(columns, variables):
     if variables is None or list(columns) == list(variables):
         return
     if sorted(map(str, columns)) == sorted(variables):
-        raise ValueError(
-            must(
-                "columns",
-                "stand in the order of the target's variables",
-                "Pass X[list(target.variable_names)].",
-                columns=list(columns),
-            )
-        )
+        condition = "stand in the order of the target's variables"
+        way_out = "Pass X[list(target.variable_names)]."
+        raise ValueError(must("columns", condition, way_out, columns=list(columns)))
 
 
 def _as_states(column, n_states, names):
@@ -211,14 +194,9 @@ def _as_states(column, n_states, names):
     if names is None and len(labels) == n_states and isinstance(labels[0], str):
         return column.categories
     expected = f"be its states {list(names)}" if names is not None else f"be {n_states} names"
-    raise ValueError(
-        must(
-            f"labels of column {column.name!r}",
-            f"{expected}, or numbers of states below {n_states}",
-            "A pandas Categorical tells labels that no sample has.",
-            labels=labels,
-        )
-    )
+    condition = f"{expected}, or numbers of states below {n_states}"
+    way_out = "A pandas Categorical tells labels that no sample has."
+    raise ValueError(must(f"labels of column {column.name!r}", condition, way_out, labels=labels))
 
 
 def _as_array(labels):

@@ -102,13 +102,9 @@ class ContinuousMarkovNetwork:
         self.n_variables = greatest + 1 if n_variables is None else n_variables
         smallest = min(int(factor.variables.min()) for factor in self.factors)
         if smallest < 0 or greatest >= self.n_variables:
+            condition = f"lie in 0..{self.n_variables - 1}"
             raise ValueError(
-                must(
-                    "variables of the factors",
-                    f"lie in 0..{self.n_variables - 1}",
-                    min=smallest,
-                    max=greatest,
-                )
+                must("variables of the factors", condition, min=smallest, max=greatest)
             )
         if blocks is None:
             self.blocks = list(np.arange(self.n_variables)[:, None])

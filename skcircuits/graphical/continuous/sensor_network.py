@@ -277,12 +277,10 @@ class SensorNetwork:
         require_count(0, n_sensors=self.n_sensors)
         n_nodes = self.n_sensors + len(self.anchors)
         if len(self.pairs) != len(self.distances):
+            condition = "be one per pair"
             raise ValueError(
                 must(
-                    "distances",
-                    "be one per pair",
-                    n_pairs=len(self.pairs),
-                    n_distances=len(self.distances),
+                    "distances", condition, n_pairs=len(self.pairs), n_distances=len(self.distances)
                 )
             )
         for name, values in (("distances", self.distances), ("anchors", self.anchors)):
@@ -305,13 +303,10 @@ class SensorNetwork:
         _, component = csgraph.connected_components(links, directed=False)
         floating = np.flatnonzero(~np.isin(component, component[self.n_sensors :]))
         if floating.size:
+            condition = "have a path of measured distances to an anchor"
+            way_out = "Pass prior_scale or box."
             raise ValueError(
-                must(
-                    "every sensor",
-                    "have a path of measured distances to an anchor",
-                    "Pass prior_scale or box.",
-                    sensors=floating[:10].tolist(),
-                )
+                must("every sensor", condition, way_out, sensors=floating[:10].tolist())
             )
 
 

@@ -108,15 +108,12 @@ def _trace(solution: Solution) -> _Trace:
 
 def _check_edges(n_edges: int, max_edges: int, verbose: int) -> None:
     if n_edges > max_edges:
-        raise MemoryError(
-            must(
-                "circuit",
-                f"have at most max_edges={max_edges:,} edges",
-                "Observe more variables, try another order, or raise max_edges; log_partition, "
-                "marginals and sample do not need a circuit.",
-                n_edges=f"{n_edges:,}",
-            )
+        condition = f"have at most max_edges={max_edges:,} edges"
+        way_out = (
+            "Observe more variables, try another order, or raise max_edges; log_partition, "
+            "marginals and sample do not need a circuit."
         )
+        raise MemoryError(must("circuit", condition, way_out, n_edges=f"{n_edges:,}"))
     if verbose:
         print(f"[compile] at most {n_edges:,} edges")
 

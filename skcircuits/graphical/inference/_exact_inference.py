@@ -363,13 +363,9 @@ default="auto"
                 impossible.tolist(),
             )
         if len(impossible):
+            way_out = "Drop these rows, or soften() the model."
             raise ZeroProbabilityError(
-                must(
-                    "evidence",
-                    "have positive probability",
-                    "Drop these rows, or soften() the model.",
-                    rows=impossible.tolist(),
-                ),
+                must("evidence", "have positive probability", way_out, rows=impossible.tolist()),
                 impossible.tolist(),
             )
         return self._read_rows(X)

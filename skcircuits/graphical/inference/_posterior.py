@@ -330,12 +330,9 @@ def _check_size(n_cells: int, width: int) -> None:
     """Refuse before the work starts what would not fit."""
     n_bytes = 8 * n_cells
     if n_bytes > working_memory_bytes():
-        raise MemoryError(
-            must(
-                "tables of variable elimination",
-                "fit into the working memory",
-                f"They need {n_bytes / 2**20:.3g} MiB per evidence at this width: observe more "
-                "variables, try another order, or raise sklearn.set_config(working_memory=...).",
-                width=width,
-            )
+        condition = "fit into the working memory"
+        way_out = (
+            f"They need {n_bytes / 2**20:.3g} MiB per evidence at this width: observe more "
+            "variables, try another order, or raise sklearn.set_config(working_memory=...)."
         )
+        raise MemoryError(must("tables of variable elimination", condition, way_out, width=width))

@@ -92,13 +92,8 @@ class KernelFamily(Kernel, UnivariateFunction):
     def __init__(self, variables: Sequence[int] | None = None) -> None:
         chosen = None if variables is None else integers(variables, "variables")
         if chosen is not None and (len(set(chosen)) < len(chosen) or min(chosen, default=0) < 0):
-            raise ValueError(
-                must(
-                    "variables of a kernel",
-                    "be distinct column numbers (None means all columns)",
-                    variables=variables,
-                )
-            )
+            condition = "be distinct column numbers (None means all columns)"
+            raise ValueError(must("variables of a kernel", condition, variables=variables))
         self.variables = chosen
 
     def get_params(self) -> dict[str, Any]:
@@ -137,12 +132,9 @@ class KernelFamily(Kernel, UnivariateFunction):
         """
         unknown = sorted(set(params) - set(self._parameters))
         if unknown:
+            condition = f"be among {self._parameters}"
             raise ValueError(
-                must(
-                    f"parameters of {type(self).__name__}",
-                    f"be among {self._parameters}",
-                    unknown=unknown,
-                )
+                must(f"parameters of {type(self).__name__}", condition, unknown=unknown)
             )
         return type(self)(**{**self.get_params(), **params})
 
@@ -200,13 +192,10 @@ class KernelFamily(Kernel, UnivariateFunction):
         X = self._columns(X)
         Y = X if Y is None else self._columns(Y)
         if X.shape[1] != Y.shape[1]:
+            condition = "have the same columns"
+            way_out = "Name the variables of the kernel to compare some columns of wider tables."
             raise ValueError(
-                must(
-                    "X and Y of a kernel",
-                    "have the same columns",
-                    "Name the variables of the kernel to compare some columns of wider tables.",
-                    n_columns=(X.shape[1], Y.shape[1]),
-                )
+                must("X and Y of a kernel", condition, way_out, n_columns=(X.shape[1], Y.shape[1]))
             )
         return self._gram(X, Y)
 
@@ -217,22 +206,14 @@ class KernelFamily(Kernel, UnivariateFunction):
             raise ValueError(must("rows", "form a table with two axes", shape=table.shape))
         if self.variables is not None:
             if max(self.variables, default=-1) >= table.shape[1]:
-                raise ValueError(
-                    must(
-                        "rows",
-                        f"have a column for each of the kernel's variables {self.variables}",
-                        shape=table.shape,
-                    )
-                )
+                condition = f"have a column for each of the kernel's variables {self.variables}"
+                raise ValueError(must("rows", condition, shape=table.shape))
             table = table[:, list(self.variables)]
         if np.isnan(table).any():
+            condition = "be complete"
+            way_out = "Use expected_kernel_matrix for rows with NaN."
             raise ValueError(
-                must(
-                    "rows of a kernel",
-                    "be complete",
-                    "Use expected_kernel_matrix for rows with NaN.",
-                    n_missing=int(np.isnan(table).sum()),
-                )
+                must("rows of a kernel", condition, way_out, n_missing=int(np.isnan(table).sum()))
             )
         return table
 
@@ -346,25 +327,14 @@ class KernelCircuit(Kernel):
 def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
     """Structure of a kernel over the variables of a circuit or table; refuses other variables."""
     if not isinstance(kernel, Kernel):
-        raise TypeError(
-            must(
-                "kernel",
-                "be a kernel object of skcircuits.kernels",
-                "Use for example RBF(gamma=0.5).",
-                kernel=kernel,
-            )
-        )
+        condition = "be a kernel object of skcircuits.kernels"
+        raise TypeError(must("kernel", condition, "Use for example RBF(gamma=0.5).", kernel=kernel))
     structure = KernelStructure(variables)
     structure.root = kernel._part(structure)
     unknown = sorted(set(variables_of(structure.looks_at)).difference(variables))
     if unknown:
-        raise ValueError(
-            must(
-                "variables of a kernel",
-                f"belong to the circuit, which has {list(variables)}",
-                variables=unknown,
-            )
-        )
+        condition = f"belong to the circuit, which has {list(variables)}"
+        raise ValueError(must("variables of a kernel", condition, variables=unknown))
     return structure
 
 

@@ -108,14 +108,9 @@ def _refuse_points_of_width_zero(stack: GaussianStack, gammas: FloatArray) -> No
     variances = np.diagonal(stack.distinct_covariances, axis1=1, axis2=2).max(axis=0, initial=0.0)
     reach = float((gammas * variances).max(initial=0.0))
     if reach > MAX_REACH:
-        raise ValueError(
-            must(
-                "gamma of a kernel",
-                f"be at most {MAX_REACH:g} over the variance of a column",
-                "Take a wider kernel, or scale the columns.",
-                gamma_times_variance=reach,
-            )
-        )
+        condition = f"be at most {MAX_REACH:g} over the variance of a column"
+        way_out = "Take a wider kernel, or scale the columns."
+        raise ValueError(must("gamma of a kernel", condition, way_out, gamma_times_variance=reach))
 
 
 def _is_far(

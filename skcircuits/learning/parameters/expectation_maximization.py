@@ -255,14 +255,9 @@ class _Totals:
     def maximize(self, pseudo_count: float) -> tuple[Plan, list[list[InputUnit]]]:
         """Turn the totals into a plan with new parameters."""
         if self._weight == 0:
-            raise ValueError(
-                must(
-                    "rows to learn from",
-                    "be possible under the circuit",
-                    "Start from positive weights and masses, or use rows of positive weight.",
-                    n_possible_rows=0,
-                )
-            )
+            condition = "be possible under the circuit"
+            way_out = "Start from positive weights and masses, or use rows of positive weight."
+            raise ValueError(must("rows to learn from", condition, way_out, n_possible_rows=0))
         # The expected log likelihood of explanations is a sum over sums and input units: each of
         # them is maximised on its own
         leaves = [statistics.estimate(pseudo_count) for _, _, statistics in self.leaves]
@@ -295,14 +290,11 @@ class _Totals:
 def _check_structure(circuit: Circuit) -> None:
     """Flows are probabilities in smooth and decomposable circuits only."""
     if not (is_smooth(circuit) and is_decomposable(circuit)):
-        raise CircuitPropertyError(
-            must(
-                "a circuit",
-                "be smooth and decomposable for learning its parameters",
-                "Give all children of a sum the same scope and all factors of a product "
-                "disjoint ones.",
-            )
+        condition = "be smooth and decomposable for learning its parameters"
+        way_out = (
+            "Give all children of a sum the same scope and all factors of a product disjoint ones."
         )
+        raise CircuitPropertyError(must("a circuit", condition, way_out))
 
 
 def _checked_rows(X: Any, n_columns: int) -> FloatArray:
@@ -310,13 +302,8 @@ def _checked_rows(X: Any, n_columns: int) -> FloatArray:
     # A copy: iterations read it long after the call
     rows = np.atleast_2d(float_array(X, "X").copy())
     if rows.ndim != 2 or rows.shape[1] < n_columns:
-        raise ValueError(
-            must(
-                "X",
-                f"be a table with at least {n_columns} columns, as variables are column numbers",
-                shape=rows.shape,
-            )
-        )
+        condition = f"be a table with at least {n_columns} columns, as variables are column numbers"
+        raise ValueError(must("X", condition, shape=rows.shape))
     return rows
 
 
@@ -326,11 +313,6 @@ def _checked_weight(sample_weight: Any, n_rows: int) -> FloatArray:
         return np.ones(n_rows)
     weight = float_array(sample_weight, "sample_weight").copy()
     if weight.shape != (n_rows,) or not (np.isfinite(weight).all() and (weight >= 0).all()):
-        raise ValueError(
-            must(
-                "sample_weight",
-                f"hold {n_rows} finite non-negative numbers, one per row",
-                shape=weight.shape,
-            )
-        )
+        condition = f"hold {n_rows} finite non-negative numbers, one per row"
+        raise ValueError(must("sample_weight", condition, shape=weight.shape))
     return weight

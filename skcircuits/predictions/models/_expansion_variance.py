@@ -129,14 +129,9 @@ def _single_term(kernel: Kernel, circuit: Circuit) -> tuple[float, Functions]:
         simple = all(len(each) == 1 and each[0][0] == 1.0 for each in combinations.values())
         if simple and all(v in functions or c == [(1.0, None)] for v, c in combinations.items()):
             return weight, functions
-    raise CircuitPropertyError(
-        must(
-            "a kernel",
-            "be a product of RBF and Hamming kernels for exact variances",
-            "Use kernel='rbf' or 'hamming'.",
-            kernel=kernel,
-        )
-    )
+    condition = "be a product of RBF and Hamming kernels for exact variances"
+    way_out = "Use kernel='rbf' or 'hamming'."
+    raise CircuitPropertyError(must("a kernel", condition, way_out, kernel=kernel))
 
 
 def _mixture_expansion(

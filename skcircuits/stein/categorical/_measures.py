@@ -265,13 +265,8 @@ def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArra
             moved_rows(right.X, variable, theirs.locations),
         )
         if np.shape(values) != (ours.locations.size, theirs.locations.size):
-            raise ValueError(
-                must(
-                    "kernel(X, Y)",
-                    f"have shape ({ours.locations.size}, {theirs.locations.size})",
-                    shape=np.shape(values),
-                )
-            )
+            condition = f"have shape ({ours.locations.size}, {theirs.locations.size})"
+            raise ValueError(must("kernel(X, Y)", condition, shape=np.shape(values)))
         total += contract(ours, theirs, values)
     return total
 

@@ -76,14 +76,12 @@ class Binder:
         if isinstance(query, Membership):
             return self._membership(query)
         if isinstance(query, Missing):
-            raise ValueError(
-                must(
-                    "'is missing' in a query",
-                    "stand in a condition, joined by 'and' alone: densities tell which values "
-                    "cells have, not which of them are missing",
-                    "Count missing cells in the table itself.",
-                )
+            condition = (
+                "stand in a condition, joined by 'and' alone: densities tell which values "
+                "cells have, not which of them are missing"
             )
+            way_out = "Count missing cells in the table itself."
+            raise ValueError(must("'is missing' in a query", condition, way_out))
         assert isinstance(query, Comparison)
         return self._comparison(query)
 
@@ -146,13 +144,9 @@ class Binder:
             return CodeSet(OPERATORS[op](column.categories, self._number(repr(column.name), value)))
         if not column.is_ordered:
             way_out = "Use ==, != or in, or declare an order, as pandas' ordered categories do."
+            condition = "be ordered to compare by < or >"
             raise ValueError(
-                must(
-                    f"Categories of column {column.name!r}",
-                    "be ordered to compare by < or >",
-                    way_out,
-                    op=op,
-                )
+                must(f"Categories of column {column.name!r}", condition, way_out, op=op)
             )
         return CodeSet(OPERATORS[op](np.arange(column.cardinality), column.code_of(value)))
 
@@ -261,10 +255,6 @@ class Binder:
         formula = self.formula(query)
         if isinstance(formula, Atom) and isinstance(formula.variable, int):
             return formula.variable, formula.values
-        raise ValueError(
-            must(
-                "Each query in count",
-                "be about one column, and neither certain nor impossible",
-                "Count parts of one column each, and join counts by and, or.",
-            )
-        )
+        condition = "be about one column, and neither certain nor impossible"
+        way_out = "Count parts of one column each, and join counts by and, or."
+        raise ValueError(must("Each query in count", condition, way_out))

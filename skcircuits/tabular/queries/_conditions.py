@@ -166,14 +166,9 @@ def _read_rows(given: Any, schema: TableSchema) -> Any:
     """Array of one row or of several."""
     rows = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object)
     if rows.ndim not in (1, 2) or rows.shape[-1] != len(schema.columns):
-        raise ValueError(
-            must(
-                "A condition",
-                f"be a text, a mapping, a query or a row of {len(schema.columns)} cells",
-                "Leave cells that are free NaN, or name columns in a mapping.",
-                given=given,
-            )
-        )
+        condition = f"be a text, a mapping, a query or a row of {len(schema.columns)} cells"
+        way_out = "Leave cells that are free NaN, or name columns in a mapping."
+        raise ValueError(must("A condition", condition, way_out, given=given))
     return rows
 
 
@@ -422,14 +417,9 @@ class _Reader:
         elif isinstance(query, Expression):
             query = as_query(query)
         if not isinstance(query, Query):
-            raise ValueError(
-                must(
-                    "A query",
-                    "be a dict from columns to intervals or categories, a text or made by col",
-                    "Write {'age': (30, 40), 'job': 'nurse'} or \"age >= 30 and job == 'nurse'\".",
-                    query=query,
-                )
-            )
+            condition = "be a dict from columns to intervals or categories, a text or made by col"
+            way_out = "Write {'age': (30, 40), 'job': 'nurse'} or \"age >= 30 and job == 'nurse'\"."
+            raise ValueError(must("A query", condition, way_out, query=query))
         return cells_of(self._binder.formula(query))
 
 

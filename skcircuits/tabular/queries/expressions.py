@@ -32,14 +32,11 @@ class Query:
         return Negation(self)
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            must(
-                "A query",
-                "be no truth value: it is about all rows",
-                "Join queries by &, | and ~, in brackets, and write col('age').between(30, 40) "
-                "for a chain of comparisons.",
-            )
+        way_out = (
+            "Join queries by &, | and ~, in brackets, and write col('age').between(30, 40) "
+            "for a chain of comparisons."
         )
+        raise TypeError(must("A query", "be no truth value: it is about all rows", way_out))
 
 
 @dataclass(frozen=True, eq=False)

@@ -113,14 +113,9 @@ def _completions(mixture: AllTreesMixture, evidence: FloatArray) -> Iterator[_Bl
     layout = mixture.layout
     most = n_completions(evidence, mixture).max(initial=1)
     if most > MAX_COMPLETIONS:
-        raise ValueError(
-            must(
-                "rows to enumerate",
-                f"have at most {MAX_COMPLETIONS} completions",
-                "Use method='collapsed'.",
-                completions=float(most),
-            )
-        )
+        condition = f"have at most {MAX_COMPLETIONS} completions"
+        way_out = "Use method='collapsed'."
+        raise ValueError(must("rows to enumerate", condition, way_out, completions=float(most)))
     for rows in memory_bound_chunks(len(evidence), 32 * layout.n_states * int(most)):
         chosen = evidence[rows]
         counts = layout.sum_states((chosen > 0).astype(float)).astype(np.int64)

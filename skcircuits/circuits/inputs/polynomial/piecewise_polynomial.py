@@ -322,12 +322,9 @@ def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int =
     array = float_array(values, name).copy()
     valid = array.ndim == 1 and len(array) >= at_least and np.isfinite(array).all()
     if not (valid and (np.diff(array) > 0).all()):
+        condition = f"be finite and strictly increasing, at least {at_least}"
         raise ValueError(
-            must(
-                f"{name} of a piecewise polynomial unit",
-                f"be finite and strictly increasing, at least {at_least}",
-                **{name: array.tolist()},
-            )
+            must(f"{name} of a piecewise polynomial unit", condition, **{name: array.tolist()})
         )
     array.flags.writeable = False
     return array
@@ -337,12 +334,9 @@ def _masses(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
     """Check finite, non-negative numbers and freeze them."""
     array = float_array(values, name).copy()
     if not (array.ndim == 1 and np.isfinite(array).all() and (array >= 0).all()):
+        condition = "be finite and non-negative"
         raise ValueError(
-            must(
-                f"{name} of a piecewise polynomial unit",
-                "be finite and non-negative",
-                **{name: array.tolist()},
-            )
+            must(f"{name} of a piecewise polynomial unit", condition, **{name: array.tolist()})
         )
     array.flags.writeable = False
     return array

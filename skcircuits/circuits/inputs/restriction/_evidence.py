@@ -113,14 +113,9 @@ class RestrictedLayer(ABC):
 @singledispatch
 def restrict(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
     """Restrict a layer; each family registers what it can do."""
-    raise CircuitPropertyError(
-        must(
-            "input units",
-            "be of a family that can be restricted to intervals and sets",
-            "Condition on observed cells, or ask for probabilities alone.",
-            family=type(layer).__name__,
-        )
-    )
+    condition = "be of a family that can be restricted to intervals and sets"
+    way_out = "Condition on observed cells, or ask for probabilities alone."
+    raise CircuitPropertyError(must("input units", condition, way_out, family=type(layer).__name__))
 
 
 @singledispatch
@@ -129,13 +124,10 @@ def breakpoints(layer: InputLayer, variable: int) -> tuple[FloatArray, FloatArra
 
     Atoms are points with a mass. Each family registers what it can do.
     """
+    condition = "be about continuous columns, or about integer ones alone"
+    way_out = "Pass method='estimate' for an average over draws."
     raise CircuitPropertyError(
-        must(
-            "linear comparisons",
-            "be about continuous columns, or about integer ones alone",
-            "Pass method='estimate' for an average over draws.",
-            family=type(layer).__name__,
-        )
+        must("linear comparisons", condition, way_out, family=type(layer).__name__)
     )
 
 

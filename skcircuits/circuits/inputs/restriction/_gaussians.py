@@ -287,14 +287,9 @@ def restrict_forms(layer: InputLayer, known: Evidence, directions: FloatArray) -
     ``directions`` (r, n_columns + 2): factors of columns, lower and upper ends. Bounds of single
     columns are among them.
     """
-    raise CircuitPropertyError(
-        must(
-            "input units",
-            "be of a family whose linear forms have a known distribution",
-            "Pass method='estimate' for an average over draws.",
-            family=type(layer).__name__,
-        )
-    )
+    condition = "be of a family whose linear forms have a known distribution"
+    way_out = "Pass method='estimate' for an average over draws."
+    raise CircuitPropertyError(must("input units", condition, way_out, family=type(layer).__name__))
 
 
 @restrict_forms.register

@@ -117,15 +117,9 @@ def require_possible(weighed, given):
     if impossible:
         which = {} if weighed.conditions.is_single else {"rows": impossible[:10]}
         shown = {"given": given} if weighed.conditions.is_single else {}
+        way_out = "Widen its intervals or sets."
         raise ZeroProbabilityError(
-            must(
-                "A condition",
-                "have positive probability",
-                "Widen its intervals or sets.",
-                **shown,
-                **which,
-            ),
-            impossible,
+            must("A condition", "have positive probability", way_out, **shown, **which), impossible
         )
 
 
@@ -244,23 +238,17 @@ def mutual_information(weighed, groups, cardinalities, log_evidence):
     columns = list(chain(*groups))
     continuous = [column for column in columns if column not in cardinalities]
     if continuous:
+        condition = "be categorical, or integers with few values"
+        way_out = "Pass method='estimate' for an average over draws."
         raise CircuitPropertyError(
-            must(
-                "columns of a mutual information",
-                "be categorical, or integers with few values",
-                "Pass method='estimate' for an average over draws.",
-                columns=continuous,
-            )
+            must("columns of a mutual information", condition, way_out, columns=continuous)
         )
     n_states = n_joint_states(columns, cardinalities)
     if n_states * len(weighed.log_mass) > MAX_STATES:
+        condition = f"have at most {MAX_STATES} joint states"
+        way_out = "Ask for fewer columns, or pass method='estimate'."
         raise CircuitPropertyError(
-            must(
-                "columns of a mutual information",
-                f"have at most {MAX_STATES} joint states",
-                "Ask for fewer columns, or pass method='estimate'.",
-                n_states=int(n_states),
-            )
+            must("columns of a mutual information", condition, way_out, n_states=int(n_states))
         )
     _, joint = joint_states(weighed, columns, cardinalities, log_evidence)
     table = joint.reshape(int(n_joint_states(groups[0], cardinalities)), -1)

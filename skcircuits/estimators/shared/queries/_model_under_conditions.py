@@ -110,14 +110,9 @@ class ModelUnderConditions:
         j = column_index(column, self._schema)
         known = self._schema.columns[j]
         if known.categories is not None and not (known.has_numbers or known.is_ordered):
-            raise ValueError(
-                must(
-                    "The column of a quantile",
-                    "be numerical or have ordered categories",
-                    "Ask for the expectation of a categorical column: its probabilities.",
-                    column=column,
-                )
-            )
+            condition = "be numerical or have ordered categories"
+            way_out = "Ask for the expectation of a categorical column: its probabilities."
+            raise ValueError(must("The column of a quantile", condition, way_out, column=column))
         return j
 
     def _column_under(self, weighed, column):
