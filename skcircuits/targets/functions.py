@@ -71,6 +71,7 @@ def find_neighbors(target: Any, X: ArrayLike, *, tol: float = 1e-9) -> list[IntA
     found = np.zeros((d, d), dtype=bool)
     n_quiet = 0
     for row in rng.permutation(len(points))[:_MAX_POINTS]:
+        # Random moves: symmetric ones could leave a score as it was
         moves = scales * rng.uniform(0.2, 1.0, d) * rng.choice([-1.0, 1.0], d)
         seen = _moved_scores(target, points[row], moves, tol)
         # Second derivatives are symmetric: either direction tells.
@@ -265,6 +266,7 @@ def _differences(log_prob: Callable[[FloatArray], ArrayLike], X: FloatArray) -> 
         ahead[:, j] += step
         behind[:, j] -= step
         difference = np.asarray(log_prob(ahead)) - np.asarray(log_prob(behind))
+        # What the rows differ by after rounding
         gradient[:, j] = difference / (ahead[:, j] - behind[:, j])
     return gradient
 

@@ -71,6 +71,7 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
     def bytes_per_row(self) -> int:
         return 4 * 8 * (self.scopes.size + len(self) * self.gaussians.n_factors)
 
+    # Of the methods of the base, those that differ: the same queries, in the factors
     _conditionals = Conditionals
     _log_density = staticmethod(factor_log_density)
     _log_peak = staticmethod(factor_log_peak)
@@ -145,6 +146,7 @@ class FactorGaussian(MultivariateGaussian):
         self.loadings = float_array(loadings, "loadings").copy()
         self.noise_variances = float_array(noise_variances, "noise_variances").copy()
         self._check_parameters()
+        # Variables are kept sorted, and what belongs to them follows
         order = np.argsort(variables)
         for array in (self.mean, self.loadings, self.noise_variances):
             array[:] = array[order]

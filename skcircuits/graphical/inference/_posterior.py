@@ -176,6 +176,7 @@ class Posterior:
                 v: np.empty((len(distinct), int(self.cardinalities[v])))
                 for v in wanted.intersection(order)
             }
+            # Buckets before the first wanted variable need no way back
             first = min(map(order.index, tables))
             for part in _chunks(component.tree, len(distinct)):
                 solved = self._forward(component, distinct[part], first_needed=first)
@@ -197,6 +198,7 @@ class Posterior:
         """Joint distribution (n, *states) of hidden variables that the order has last."""
         shape = [int(self.cardinalities[v]) for v in variables]
         _check_size(len(codes) * prod(shape), len(shape))
+        # Components are independent: the joint distribution is a product that grows its axes
         total = np.ones((len(codes), *(1 for _ in variables)))
         for component in self.components:
             # The order that the tree has them in, which is the one of its tables.

@@ -181,6 +181,7 @@ def scope_terms(
 
 def kind_of_term(layer: InputLayer, term: ScopeTerm) -> type | None:
     """The kernel class whose rules a term over joint units takes; None for the constant one."""
+    # Rules integrate one kind of function: products of two kinds have none
     kinds = {type(function) for function in term.functions if function is not None}
     n_sums = len(term.inner_products)
     if len(kinds) + n_sums > 1:

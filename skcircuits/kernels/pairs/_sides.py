@@ -115,6 +115,7 @@ def prepare_side(
             prepared.distinct[scope] = batch.distinct(scope)
             if scope in tabulated and side == "left":
                 between = _kernel_between_states(region, kernel)
+                # The left side takes the kernel along, so that a pair costs one matrix product
                 prepared.tables[scope] = tables[scope] @ between[:, None]
             elif scope in tabulated:
                 prepared.tables[scope] = np.ascontiguousarray(tables[scope].transpose(0, 2, 1))

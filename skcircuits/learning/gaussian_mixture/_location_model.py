@@ -83,6 +83,7 @@ class Cells:
         latent = len(self.columns)
         result = list(self.levels.T)
         for a, b in combinations(range(latent + 1), 2):
+            # A latent class is there to depend on all columns
             if b == latent or self.associated[self.columns[a], self.columns[b]]:
                 result.append(self.levels[:, a] * self.sizes[b] + self.levels[:, b])
         return result
@@ -224,6 +225,7 @@ class LocationGaussians(FullGaussians):
         design, factors = cells.design()
         # The constant is hardly shrunk: it is the mean of all rows
         rows = np.where(factors < 0, _INTERCEPT_ROWS, _FIRST_EFFECT_ROWS)
+        # Effects of classes have no column to learn their prior from
         rows[factors == len(cells.columns)] = class_rows
         means = np.zeros((len(design), size))
         stack = GaussianStack(means, np.eye(size)[None], np.zeros(len(design), np.intp))
@@ -234,6 +236,7 @@ class LocationGaussians(FullGaussians):
     def n_parameters(self) -> int:
         """Count the free parameters: effects that are not redundant, and one covariance."""
         size = self.stack.n_columns
+        # Effects of all levels of a column add up to a constant, which is one already
         n_effects = 1 + sum(np.sum(self.factors == j) - 1 for j in set(self.factors) - {-1})
         return int(n_effects) * size + size * (size + 1) // 2
 

@@ -173,6 +173,7 @@ def learn_latent_tree(
             added = propagation.totals(tree, codes[block], weight[block])
             fraction = weight[block].sum()
             if fraction > 0:
+                # Statistics of a block stand for those of all rows
                 totals.blend(added, 1.0 - step, step * weight.sum() / fraction)
                 tree = _maximize(tree, totals, pseudo_count)
         if epoch % _SMOOTHING_EPOCHS == 1:
@@ -264,6 +265,7 @@ def start_latent_tree(
     uniform = np.full((len(parents), n_states, n_states), 1.0 / n_states)
     blank = LatentTree(parents, uniform[0, 0], uniform, emissions)
     totals = _hard_totals(blank, codes[some], hidden, rows.weight[some])
+    # Hard clusters make transitions nearly certain: steps would hardly leave them
     totals.transitions[...] += _NOISE * rng.random(uniform.shape)
     totals.blend(totals, rows.weight.sum() / rows.weight[some].sum(), 0.0)
     tree = replace(

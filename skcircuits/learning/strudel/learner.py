@@ -292,6 +292,7 @@ def _information_sums(
     nodes = (np.diag(pairs) + pseudo_count * uniform) / total
     negentropy = np.add.reduceat(xlogy(nodes, nodes), starts)
     joint_negentropy = np.add.reduceat(np.add.reduceat(xlogy(joint, joint), starts, 0), starts, 1)
+    # So that a variable has no information about itself
     np.fill_diagonal(joint_negentropy, 2 * negentropy)
     information = joint_negentropy - negentropy[:, None] - negentropy
     return information.sum(axis=1)

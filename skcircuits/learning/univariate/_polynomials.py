@@ -91,6 +91,7 @@ class Samples:
         shape = (len(cells), max(len(counts) for _, _, counts in cells))
         lower, upper, padded = np.empty(shape), np.empty(shape), np.zeros(shape)
         for row, (low, high, counts) in enumerate(cells):
+            # Padding cells have no width and no count
             lower[row], upper[row] = high[-1], high[-1]
             lower[row, : len(low)], upper[row, : len(low)] = low, high
             padded[row, : len(low)] = counts
@@ -156,6 +157,7 @@ def _choose(
         n_functions = n_bins + degree
         # The first candidate stands for samples too small for any
         eligible = (totals >= ROWS_PER_FUNCTION * n_functions) | (number == 0)
+        # Not even a perfect fit would make up for so many functions
         eligible &= (n_functions - 1) * log_totals - 2.0 * most < best
         for rows in _batches(np.flatnonzero(eligible)):
             problem = _Mixture(samples.take(rows), knots[n_bins][rows], degree, smoothing)
@@ -287,6 +289,7 @@ def _separated(cuts: FloatArray, samples: Samples) -> FloatArray:
     low, high = samples.lower[:, :1], samples.upper[:, -1:]
     least = 1e-6 * (high - low)
     steps = np.arange(1, cuts.shape[1] + 1)
+    # Each at least a step beyond the one before, from the left and then back from the right
     raised = np.maximum.accumulate(np.maximum(cuts, low) - steps * least, axis=1) + steps * least
     back = steps[::-1] * least
     lowered = np.minimum.accumulate((np.minimum(raised, high) + back)[:, ::-1], axis=1)[:, ::-1]
@@ -315,6 +318,7 @@ def fit_densities(samples: Samples, settings: PolynomialSettings) -> list[Densit
     fitted = fit_polynomials(samples, settings)
     nothing = np.zeros(2)
     densities = [Density(knots, weights, nothing) for knots, weights in fitted]
+    # Who asks for histograms, or for a number of intervals, gets them
     if settings.n_bins != "bic" or settings.max_degree < DEGREE:
         return densities
     knots, weights = _fit_b_splines(samples, settings.smoothing)

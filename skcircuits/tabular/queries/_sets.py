@@ -252,6 +252,7 @@ def _sweep(starts: FloatArray, stops: FloatArray, at_least: int) -> FloatArray:
     places = np.concatenate([starts, stops])
     changes = np.repeat([1, -1], [len(starts), len(stops)])
     edges, inverse = np.unique(places, return_inverse=True)
+    # Sets are half-open intervals [a, b): how many begin less how many end up to each edge
     depth = np.cumsum(np.bincount(inverse, changes, len(edges)))
     inside = depth >= at_least
     return edges[inside != np.concatenate([[False], inside[:-1]])]
