@@ -286,6 +286,7 @@ class ExpectedPredictionSVR(
             way_out = "Set the coefficient of the kernel object itself."
             raise ValueError(must("gamma", condition, way_out, gamma=self.gamma))
         if not isinstance(self.kernel, str):
+            # It refuses kernels of variables that the table does not have
             structure_of(self.kernel, range(n_columns))
         numbers = np.flatnonzero(~self.is_categorical_)
         if isinstance(self.kernel, str) and self.kernel == "hamming" and len(numbers):
@@ -300,6 +301,7 @@ class ExpectedPredictionSVR(
 
     def _check_closed_form(self, encoded):
         """Find out now, not in predict, whether the kernel can be integrated."""
+        # A row without cells against a point asks for all closed forms at once
         nothing = np.full((1, encoded.shape[1]), np.nan)
         settings = {"circuit": self.circuit_, "kernel": self.kernel_}
         expected_kernel_matrix(nothing, np.zeros_like(nothing), **settings)

@@ -183,6 +183,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     def _fit_rows(self, rows, generator):
         layout = self._states.layout
+        # The Chow-Liu tree between the latent variables needs complete rows; emissions do not
         complete = complete_rows(rows.codes, layout, generator, sample_weight=rows.weight)
         latent = LatentRows(
             self._cells(rows),
@@ -197,6 +198,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         numbers = _N_STATES if can_choose else _N_STATES[:1]
         if self.n_latent_states != "auto":
             numbers = (int(self.n_latent_states),)
+        # As many as allowed, as many as boxes are exact in, and none: held-out rows choose
         sizes = {self.max_joint_columns, min(self.max_joint_columns, _BOX_COLUMNS), 1}
         shapes = [collinear_columns(latent, size) for size in sorted(sizes, reverse=True)]
         shapes = list(dict.fromkeys(shapes)) if can_choose else [()]

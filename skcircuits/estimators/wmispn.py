@@ -236,6 +236,8 @@ class WMISPNDensity(CircuitDensity):
             if result.finished is None:
                 # Who interrupts does not wait for polynomials: they take longer than structures
                 self.circuit_ = circuit(result.state, leaves.without_degrees())
+            # Structures are learned from observed cells: parameters, too, until flows fill the
+            # gaps
             elif rows.has_missing:
                 steps = expectation_maximization(
                     result.finished, X, weights, pseudo_count=self.smoothing

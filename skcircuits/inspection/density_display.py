@@ -225,6 +225,7 @@ class DensityDisplay:
         ordered = np.sort(heights.ravel())[::-1]
         mass = np.cumsum(ordered) / ordered.sum()
         fractions = np.linspace(0.95, 0.05, N_LEVELS)
+        # Equal heights have one level; a flat density has none to draw
         levels = np.unique(ordered[np.searchsorted(mass, fractions).clip(max=len(mass) - 1)])
         self.ax_.set(xlabel=self._name(0), ylabel=self._name(1))
         if len(levels) > 1:

@@ -142,6 +142,7 @@ class PointTables:
                 self._restrictions[scope] = Restriction.combined(
                     [self._restrictions[s] for s in scopes]
                 )
+            # Any point with a restriction tells which restrictions of the parts it is made of
             first = self._restrictions[scope].first
             factors = [
                 (child, self._index[layer.children[members, i]], self._restrictions[child], first)
@@ -282,6 +283,8 @@ def multiply_by_kernel(circuit: Plan, structure: KernelStructure) -> PointPlan:
     expansion = _Expansion(structure)
     plan = compile_plan(expansion.expand(circuit.units[circuit.root]))
     groups = _input_groups(plan, [expansion.parts.get(id(unit), ()) for unit in plan.units])
+    # New sums come from sums of the circuit, or from sums of the kernel that have fixed
+    # coefficients
     first_edge = {id(unit): start for unit, start in zip(*_sums_and_edges(circuit))}
     sources = np.full(len(plan.weights.log), -1)
     for unit, start in zip(*_sums_and_edges(plan)):

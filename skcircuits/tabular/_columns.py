@@ -341,6 +341,7 @@ def _constant_of(numbers: FloatArray) -> float | None:
 def _are_coarse(numbers: FloatArray) -> bool:
     """Tell whether a tenth of the numbers differ so little that the mass of one float may show."""
     some = np.sort(numbers[~np.isnan(numbers)][:: max(1, len(numbers) // _MAX_SORTED)])
+    # Any tenth of the numbers, in their order: clusters of close numbers show, single pairs do not
     tenth = -(-len(some) // 10)
     low, high = some[:-tenth], some[tenth:]
     spans = high - low

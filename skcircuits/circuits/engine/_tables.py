@@ -278,6 +278,7 @@ class JointTableLayer(DiscreteInputLayer):
         conditionals = []
         for place in range(len(self._shape)):
             table = np.moveaxis(joint, place + 1, 0)
+            # The last entry of an axis is the sum over its states
             total = np.where(np.isneginf(table[-1:]), 0.0, table[-1:])
             fractions = np.exp(table[:-1] - total)
             conditionals.append(fractions.reshape(len(fractions), len(self), -1))

@@ -284,6 +284,7 @@ class MultivariateGaussian(InputUnit):
         gain = np.linalg.solve(within, across.T).T
         covariance = self.covariance[np.ix_(missing, missing)] - gain @ across.T
         mean = self.mean[missing] + gain @ (cells - self.mean)[~missing]
+        # The constructor checks symmetry, which rounding may break
         return MultivariateGaussian(variables, mean, (covariance + covariance.T) / 2)
 
 

@@ -205,6 +205,7 @@ class _Posterior:
 
 def max_product_completion(plan: Plan, X: FloatArray) -> FloatArray:
     """Complete NaN cells by a max-product pass and its trace."""
+    # The most probable row of a few is found sooner than tables are filled
     if len(X) >= MANY_ROWS:
         plan = tabulated(plan, "max")
     result = X.copy()

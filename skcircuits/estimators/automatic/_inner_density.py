@@ -71,6 +71,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             self.circuit_ = _circuit_of(self.density_)
         if self._schema is learned:
             return encoded
+        # The circuit has changed the codes
         return self._schema.encode(self._check_table(X, reset=False))
 
     def _enough_rows(self, encoded, sample_weight):

@@ -200,6 +200,7 @@ def _incomplete_rows(
 def _is_cheaper_joined(points: ScaledPoints, group: PatternGroup) -> bool:
     """Whether forms are columns of the one product, computed again for rows of one pattern."""
     n_products = points.stack.n_columns * (points.stack.n_columns + 1) // 2
+    # Products that forms of their own, one per pattern, would have saved
     repeated = (len(group.rows) - group.n_patterns) * n_products
     return points.has_products and repeated <= COLUMNS_PER_FORM * len(group.rows)
 

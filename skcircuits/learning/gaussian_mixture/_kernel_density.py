@@ -78,6 +78,7 @@ class KernelGaussians(FullGaussians):
         )
         distances += np.einsum("ni,ni->n", pulled, cells)
         constants = log_determinants[pattern] + observed.sum(axis=1) * np.log(2.0 * np.pi)
+        # Expanded squares may round below zero
         log_density = -0.5 * (np.maximum(distances, 0.0) + constants)
         gains = patterns[:, :, None] * (covariance @ precisions) + both * np.eye(size)
         spreads = patterns[:, :, None] * (covariance - gains @ covariance) * patterns[:, None]
@@ -167,6 +168,8 @@ class KernelCategories(Categories):
         chances = np.empty(len(self.chances))
         columns = zip(sums, self.log_probabilities, self.marginals, self.chances, strict=True)
         for j, (counts, log_table, marginal, chance) in enumerate(columns):
+            # Posterior probability that a cell came from the column's frequencies, summed over
+            # cells
             any_category = (counts * np.exp(np.log(chance * marginal) - log_table)).sum()
             total = counts.sum() + 2.0 * self.pseudo_count
             chances[j] = (any_category + self.pseudo_count) / total

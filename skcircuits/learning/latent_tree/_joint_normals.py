@@ -57,6 +57,7 @@ class JointNormals:
         widths = np.array([column.resolution for column in described]) / scale
         is_grid = np.array([column.is_grid for column in described])
         steps = np.where(is_grid, widths * scale, 1.0)
+        # A number stands for an interval as wide as the resolution, uniform inside
         gaussians = FullGaussians.standard(widths**2 / 12.0, _MEAN_ROWS)
         gaussians = gaussians.repeat(n_states, "shrunk", _MEAN_ROWS)
         return cls(columns, location, scale, steps, is_grid, gaussians)
@@ -151,6 +152,7 @@ def _correlations(X: FloatArray, weight: FloatArray) -> FloatArray:
     centred /= np.sqrt(np.maximum(weight @ centred**2 / total, 1e-300))
     together = np.maximum(seen.T.astype(float) @ (seen * weight[:, None]), 1e-300)
     correlations = centred.T @ (centred * weight[:, None]) / together
+    # Exactly collinear columns would make the groups' correlations singular
     correlations = np.clip(correlations, -_MOST_CORRELATION, _MOST_CORRELATION)
     np.fill_diagonal(correlations, 1.0)
     return np.asarray(correlations)

@@ -73,6 +73,8 @@ def _build_affine(single: Problem) -> ClosedForm:
     """Take the closed form of the regressor inside, where the target comes back affinely."""
     (model,) = (last_step(model) for model in single.response.models)
     inner = replace(single, response=replace(single.response, models=[model.regressor_]))
+    # Four evenly spaced points around zero tell whether the way back is affine: a line through the
+    # ends must pass the others
     levels = np.arange(4.0)[:, None] - 1.5
     n_outputs = single.response(single.trial_rows()[:1]).shape[1]
     levels = np.repeat(levels, n_outputs, axis=1)
@@ -113,6 +115,7 @@ def _of_copy(copy: Any, single: Problem, steps: list[Any]) -> ClosedForm:
     decide = replace(inner, method="decision_function")
 
     def score(X: FloatArray) -> FloatArray:
+        # Platt's parametrisation, 1 / (1 + exp(a f + b))
         return -(calibrator.a_ * decide(X) + calibrator.b_)
 
     trials = single.trial_rows()

@@ -190,6 +190,7 @@ def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
             values[:] = [None if is_missing(cell) else cell for cell in cells]
             column = schema.columns[index[name]]
             if column.has_dates:
+                # Timestamps, dates and missing cells in one kind of array
                 values = values.astype("datetime64[us]")
             observed[:, index[name]] = column.encode(values, refuse_unknown=True)
         else:
@@ -272,6 +273,7 @@ class _Alike:
         rest = join([binder.formula(part) for part in others], union=False)
         same = boxes_of_cells([(0, cell) for cell in cells_of(rest)], 1, schema)
         own = Boxes(lower, upper, {}, np.array(self.places), n_queries)
+        # What holds for all of the texts is compiled once, and met by the bounds of each
         mine, other = np.divmod(np.arange(len(own) * len(same)), max(1, len(same)))
         return own.meet(mine, same, other)
 

@@ -351,6 +351,7 @@ class _PolynomialIntervals(RestrictedIntervals):
         spread = second / total_mass - centre**2
         mean = starts + widths * (middle + half * centre)
         variance = (widths * half) ** 2 * np.maximum(spread, 0.0)
+        # From here on the tails: exponential, also within an interval
         rates = np.where(is_tail, pieces.rates[places], 1.0)
         length = np.where(is_tail, stop - start, 0.0) * rates
         tail = pieces.masses[places] * np.exp(-rates * np.where(is_tail, start, 0.0))
@@ -371,6 +372,7 @@ class _PolynomialIntervals(RestrictedIntervals):
         first, last = group.locate(low)[own], group.locate(high)[own]
         total = self._part_moments(first, *self._inside(first, low, high))
         mass, mean, variance = self._part_moments(last, *self._inside(last, low, high))
+        # Within one piece the first part is all there is
         total = _merge(total, (np.where(last > first, mass, 0.0), mean, variance))
         n_between = np.maximum(last - first - 1, 0)
         for digit, run in enumerate(self._runs):
@@ -425,6 +427,7 @@ class _PolynomialIntervals(RestrictedIntervals):
         rates = pieces.rates[places]
         tail = pieces.masses[places] * rates * np.exp(-rates * distance)
         height = np.where(is_tail, tail, np.maximum(height, 0.0) / pieces.widths[places])
+        # Empty parts are no place for a mode, but for intervals that are a point
         height[(stop <= start) & (low < high)[:, None]] = -1.0
         is_left = pieces.is_left[places]
         step = np.where(is_left, -distance, distance) + pieces.widths[places] * u

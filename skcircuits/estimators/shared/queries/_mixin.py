@@ -135,6 +135,8 @@ class QueriesMixin(ModelUnderConditions):
             require_possible(weighed, given)
             log_condition = weighed.log_total
             if (~np.isnan(weighed.conditions.observed)).any():
+                # Weighing has observed single numbers: the query must be asked beside the same
+                # cells
                 joint = weighed.conditions.with_queries(boxes)
         log_joint = self._weigh(joint, exact=False).log_total.reshape(len(conditions), -1)
         # Rounding, and the error of an estimate, may leave a sum of boxes above one
@@ -398,6 +400,7 @@ class QueriesMixin(ModelUnderConditions):
             ]
             return estimate_information(*densities, n_samples, random_state)
         is_number = ~self._schema.is_categorical & ~self._schema.is_integral
+        # Bounds make a truncated Gaussian, whose information has no closed form
         is_closed = self._is_gaussian() and not has_bounds(weighed.conditions.boxes)
         if is_closed and is_number[groups[0] + groups[1]].all():
             names = [self._schema.names[j] for j in groups[0] + groups[1]]
