@@ -45,7 +45,7 @@ _NOISE = 0.5  # most random weight added to each count of a transition
 
 @dataclass(frozen=True)
 class LatentSchedule:
-    """How the steps are taken.
+    """Schedule of the steps.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def learn_latent_tree(
         Weight of the prior: spread over the next states of each latent state, and as much of
         the plain column for each of its emissions.
     schedule : LatentSchedule, default=None
-        How the steps are taken.
+        Schedule of the steps.
 
     Yields
     ------
