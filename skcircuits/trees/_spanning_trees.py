@@ -98,8 +98,9 @@ class RowLaplacians:
     """Spanning-tree sums and edge probabilities of many rows.
 
     `affinities` (n_states, n_states): weight of an edge for every pair of states of its two
-    variables; symmetric; `layout`: numbering of the states; `root`: the variable left out of the
-    minors, best one with strong edges (see `reduced_laplacian`).
+    variables; symmetric, and of the precision in which Laplacians are inverted; `layout`:
+    numbering of the states; `root`: the variable left out of the minors, best one with strong
+    edges (see `reduced_laplacian`).
     """
 
     def __init__(self, affinities: FloatArray, layout: StateLayout, root: int) -> None:
@@ -107,6 +108,7 @@ class RowLaplacians:
         self.kept: IntArray = np.delete(np.arange(layout.n_variables), root)
         self._root = root
         self._root_table = affinities[:, layout.owner == root]
+        self._dtype = affinities.dtype
         # One table per state of the second variable: a row of the table is a row of the
         # Laplacian, so that a minor is gathered by whole rows instead of single entries.
         self._tables = [
@@ -159,7 +161,7 @@ class RowLaplacians:
 
     @property
     def _chunk_size(self) -> int:
-        return max(1, _CHUNK_BYTES // (8 * max(1, len(self.kept)) ** 2))
+        return max(1, _CHUNK_BYTES // (self._dtype.itemsize * max(1, len(self.kept)) ** 2))
 
     def _chunks(self, n_rows: int) -> list[slice]:
         """Slices of nearly equal size, so that none is too short to be fast."""
@@ -169,8 +171,8 @@ class RowLaplacians:
     @property
     def _slices(self) -> list[slice]:
         """Parts of the kept variables: what is done to minors part by part needs little room."""
-        step = max(1, _CHUNK_BYTES // (8 * max(1, self._chunk_size * len(self.kept))))
-        return row_slices(len(self.kept), step)
+        row_bytes = self._dtype.itemsize * max(1, self._chunk_size * len(self.kept))
+        return row_slices(len(self.kept), max(1, _CHUNK_BYTES // row_bytes))
 
     def _buffers(self, n_rows: int) -> tuple[FloatArray, FloatArray]:
         """Room for the minors of a chunk of some rows, and for a part of them."""
@@ -178,7 +180,8 @@ class RowLaplacians:
         n_most = max((chunk.stop - chunk.start for chunk in self._chunks(n_rows)), default=0)
         part = max((part.stop - part.start for part in self._slices), default=0)
         # One array: it is given back and taken anew as a whole
-        minors, room = np.split(np.empty((n_most * (size + part), size)), [n_most * size])
+        both = np.empty((n_most * (size + part), size), self._dtype)
+        minors, room = np.split(both, [n_most * size])
         return minors.reshape(n_most, size, size), room.reshape(n_most, part, size)
 
     def _minors(self, codes: IntArray, buffers: tuple[FloatArray, FloatArray]) -> FloatArray:
@@ -204,7 +207,7 @@ class RowLaplacians:
         degrees = self._root_table[kept_flat, codes[:, [self._root]]]
         diagonals = minors.reshape(len(codes), -1)[:, :: len(self.kept) + 1]
         diagonals[:] = 0.0
-        degrees -= minors @ np.ones(len(self.kept))
+        degrees -= minors @ np.ones(len(self.kept), self._dtype)
         diagonals[:] = degrees
         return minors
 
@@ -254,7 +257,8 @@ class RowLaplacians:
         self, codes: IntArray, weight: FloatArray, log_sums: FloatArray, diagonals: FloatArray
     ) -> _CrossedSums:
         """Write log-determinants and diagonals of the inverses; return sums of the inverses."""
-        buffers, crossed = self._buffers(len(codes)), _CrossedSums(self.layout, self.kept)
+        buffers = self._buffers(len(codes))
+        crossed = _CrossedSums(self.layout, self.kept, self._dtype)
         for rows in self._chunks(len(codes)):
             inverses = self._minors(codes[rows], buffers)
             log_sums[rows] = _invert(inverses)
@@ -266,7 +270,7 @@ class RowLaplacians:
 class _CrossedSums:
     """Sums over rows of G_uv, split by the states of u and v."""
 
-    def __init__(self, layout: StateLayout, kept: IntArray) -> None:
+    def __init__(self, layout: StateLayout, kept: IntArray, dtype: np.dtype) -> None:
         self.layout = layout
         self.kept = kept
         cardinalities = layout.cardinalities[kept]
@@ -274,7 +278,7 @@ class _CrossedSums:
         self.valid = self.states < cardinalities[:, None]  # (n_kept, n_states)
         shape = self.valid.shape
         # Per state of v the sums (u, state of u, v) over the variables v that have it.
-        self.sums = [np.zeros((*shape, n_columns)) for n_columns in self.valid.sum(axis=0)]
+        self.sums = [np.zeros((*shape, n_columns), dtype) for n_columns in self.valid.sum(axis=0)]
 
     def add(
         self,
@@ -290,10 +294,11 @@ class _CrossedSums:
             self._add_row(inverses[0], kept_codes[0], float(weight[0]), slices, room)
             return
         indicators = (kept_codes.T[:, None, :] == self.states[:, None]) * weight
+        indicators = indicators.astype(inverses.dtype)
         for state, total in enumerate(self.sums):
             columns = slice(None) if self.valid[:, state].all() else self.valid[:, state]
             # State 0 takes all rows and is corrected at the end: one pass over memory less.
-            mask = (kept_codes[:, None, columns] == state).astype(np.float64) if state else None
+            mask = (kept_codes[:, None, columns] == state).astype(inverses.dtype) if state else None
             for u in slices:
                 chosen = inverses[:, u]
                 if mask is not None:
@@ -312,6 +317,7 @@ class _CrossedSums:
     ) -> None:
         """Add one row (n_kept,): a large inverse is added where its states are, without masks."""
         variables = np.arange(len(self.kept))
+        others = np.flatnonzero(kept_codes)
         for state, total in enumerate(self.sums):
             if state:
                 own = np.flatnonzero(kept_codes == state)
@@ -319,8 +325,11 @@ class _CrossedSums:
                 total[variables[:, None], kept_codes[:, None], columns] += weight * inverse[:, own]
                 continue
             for u in slices:
-                own = np.multiply(inverse[u], weight, out=_first(room[:1], u)[0])
-                total[variables[u], kept_codes[u]] += own
+                total[u, 0] += np.multiply(inverse[u], weight, out=_first(room[:1], u)[0])
+            # Whole slices are added much faster than chosen rows, of which few are moved.
+            moved = inverse[others] * inverse.dtype.type(weight)
+            total[others, 0] -= moved
+            total[others, kept_codes[others]] += moved
 
     def merge(self, other: _CrossedSums) -> None:
         for total, more in zip(self.sums, other.sums, strict=True):

@@ -85,13 +85,13 @@ class MixtureOfAllTrees:
         affinities *= self.weights[owner[:, None], owner]
         return affinities
 
-    def laplacians(self) -> RowLaplacians:
-        """The Laplacians of the rows.
+    def laplacians(self, dtype: type[np.floating] = np.float64) -> RowLaplacians:
+        """The Laplacians of the rows, in some precision.
 
         They are made anew by every call: kept, they would take twice the model.
         """
         root = int(self.weights.sum(axis=1).argmax())
-        return RowLaplacians(self.affinities(), self.layout, root)
+        return RowLaplacians(self.affinities().astype(dtype, copy=False), self.layout, root)
 
     @cached_property
     def tree_distribution(self) -> tuple[float, FloatArray]:
