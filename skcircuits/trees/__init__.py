@@ -9,6 +9,7 @@ from skcircuits.trees._spanning_trees import (
     reduced_laplacian,
     sample_spanning_trees,
 )
+from skcircuits.trees._updates import LaplacianUpdates
 from skcircuits.trees.mixture_of_all_trees._conditionals import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
@@ -78,6 +79,7 @@ __all__ = [
     "MAX_EXACT_COMPLETIONS",
     "AllTreesMixture",
     "ChowLiuTree",
+    "LaplacianUpdates",
     "MixtureOfAllTrees",
     "PairStatistics",
     "Parameterization",

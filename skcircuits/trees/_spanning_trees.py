@@ -85,13 +85,27 @@ def log_partitions_and_marginals(
     `weights` (n_graphs, n_vertices, n_vertices) -> `log_sums` (n_graphs,), `edge_probabilities`
     (n_graphs, n_vertices, n_vertices).
     """
+    log_sums, inverses = log_partitions_and_inverses(weights, root)
+    diagonals = np.diagonal(inverses, axis1=1, axis2=2)
+    resistances = diagonals[:, :, None] + diagonals[:, None, :] - 2 * inverses
+    return log_sums, weights * resistances
+
+
+def log_partitions_and_inverses(
+    weights: FloatArray, root: int | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Log sums over the spanning trees of many graphs, and the inverses of their minors.
+
+    Inverses have zeros at the vertex that the minors leave out.
+
+    `weights` (n_graphs, n_vertices, n_vertices) -> `log_sums` (n_graphs,), `inverses` (n_graphs,
+    n_vertices, n_vertices).
+    """
     minors, kept = reduced_laplacian(weights, root)
     log_sums = _invert(minors)
     inverses = np.zeros_like(weights)
     inverses[:, kept[:, None], kept] = minors
-    diagonals = np.diagonal(inverses, axis1=1, axis2=2)
-    resistances = diagonals[:, :, None] + diagonals[:, None, :] - 2 * inverses
-    return log_sums, weights * resistances
+    return log_sums, inverses
 
 
 class RowLaplacians:
@@ -154,7 +168,7 @@ class RowLaplacians:
         while parts:
             crossed.merge(parts.pop(0))
         diagonals *= sample_weight[:, None]
-        counts = self._sum_of_diagonals(codes, diagonals, n_jobs)
+        counts = sum_of_diagonals(self.layout, codes, diagonals, n_jobs)
         crossed.subtract_twice_from(counts)
         self._multiply_by_affinities(counts)
         return log_sums, counts
@@ -211,30 +225,6 @@ class RowLaplacians:
         diagonals[:] = degrees
         return minors
 
-    def _sum_of_diagonals(
-        self, codes: IntArray, diagonals: FloatArray, n_jobs: int | None
-    ) -> FloatArray:
-        """Sum of G_uu + G_vv over the rows with states a and b of u and v."""
-        n_states = self.layout.n_states
-        sums = np.zeros((n_states, n_states))
-        slices = row_slices(n_states, -(-n_states // _PRODUCT_SLICES))
-        for rows in row_slices(len(codes), max(_MIN_PRODUCT_ROWS, _INDICATORS_AT_ONCE // n_states)):
-            indicators, own = self.layout.one_hot(codes[rows]), diagonals[rows]
-            thread_map(self._add_diagonals, [(sums, s, indicators, own) for s in slices], n_jobs)
-        # Block by block: the transpose of all would be copied first
-        for i, rows in enumerate(slices):
-            for columns in slices[: i + 1]:
-                block = sums[rows, columns] + sums[columns, rows].T
-                sums[rows, columns], sums[columns, rows] = block, block.T
-        return sums
-
-    def _add_diagonals(
-        self, sums: FloatArray, states: slice, indicators: FloatArray, diagonals: FloatArray
-    ) -> None:
-        """Add the sums of some rows of G_uu at some states of u."""
-        left = indicators[:, states] * diagonals[:, self.layout.owner[states]]
-        sums[states] += left.T @ indicators
-
     def _multiply_by_affinities(self, matrix: FloatArray) -> None:
         """Multiply a matrix over flat states by the edge weights, in place."""
         layout = self.layout
@@ -265,6 +255,32 @@ class RowLaplacians:
             diagonals[rows, self.kept] = np.diagonal(inverses, axis1=1, axis2=2)
             crossed.add(inverses, codes[rows], weight[rows], self._slices, buffers[1])
         return crossed
+
+
+def sum_of_diagonals(
+    layout: StateLayout, codes: IntArray, diagonals: FloatArray, n_jobs: int | None = None
+) -> FloatArray:
+    """Sum of G_uu + G_vv over the rows with states a and b of u and v.
+
+    `codes`, `diagonals` (n_rows, n_variables) -> (n_states, n_states).
+    """
+    n_states = layout.n_states
+    sums = np.zeros((n_states, n_states))
+    slices = row_slices(n_states, -(-n_states // _PRODUCT_SLICES))
+
+    def add(states: slice, indicators: FloatArray, own: FloatArray) -> None:
+        left = indicators[:, states] * own[:, layout.owner[states]]
+        sums[states] += left.T @ indicators
+
+    for rows in row_slices(len(codes), max(_MIN_PRODUCT_ROWS, _INDICATORS_AT_ONCE // n_states)):
+        indicators, own = layout.one_hot(codes[rows]), diagonals[rows]
+        thread_map(add, [(states, indicators, own) for states in slices], n_jobs)
+    # Block by block: the transpose of all would be copied first
+    for i, rows in enumerate(slices):
+        for columns in slices[: i + 1]:
+            block = sums[rows, columns] + sums[columns, rows].T
+            sums[rows, columns], sums[columns, rows] = block, block.T
+    return sums
 
 
 class _CrossedSums:

@@ -17,6 +17,7 @@ from skcircuits.trees._spanning_trees import (
     log_partition_and_marginals,
     sample_spanning_trees,
 )
+from skcircuits.trees._updates import LaplacianUpdates
 from skcircuits.trees.tree._trees import (
     InputMaker,
     StateLayout,
@@ -92,6 +93,14 @@ class MixtureOfAllTrees:
         """
         root = int(self.weights.sum(axis=1).argmax())
         return RowLaplacians(self.affinities().astype(dtype, copy=False), self.layout, root)
+
+    def updates(self, tolerance: float) -> LaplacianUpdates:
+        """The Laplacians of rows near the row of the most probable states."""
+        layout = self.layout
+        first = np.repeat(np.maximum.reduceat(self.nodes, layout.offsets), layout.cardinalities)
+        # Of equals the last
+        usual = np.maximum.reduceat(layout.own_state * (self.nodes == first), layout.offsets)
+        return LaplacianUpdates(self.affinities(), layout, usual, tolerance)
 
     @cached_property
     def tree_distribution(self) -> tuple[float, FloatArray]:

@@ -8,6 +8,8 @@ for any number of states.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -16,6 +18,8 @@ from scipy.linalg import helmert
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees._spanning_trees import RowLaplacians
+from skcircuits.trees._updates import LaplacianUpdates
 from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
 from skcircuits.trees.tree._chow_liu import PairStatistics
 from skcircuits.trees.tree._trees import StateLayout
@@ -32,11 +36,12 @@ _CONTRAST_BOUND = 12.0
 # Least probability of a state against the most probable one: far below one row in a table.
 _LOG_NODE_BOUND = 25.0
 
-# Inverses of large Laplacians take half the time in single precision, whose errors (2e-6 of all
-# counts on tables of 839 variables) are far below the noise of batches. Counts that miss their
-# known sum by more than this fraction are computed in double precision.
-_SINGLE_PRECISION_SIZE = 256
-_FOSTER_TOLERANCE = 1e-4
+# Of tables of so many variables inverses cost the time of learning. Single precision halves it
+# (its errors are 2e-6 of all counts at 839 variables), and rows that are in their usual states but
+# for few variables are updates of one inverse; both errors are far below the noise of batches.
+_WIDE = 256
+_TOLERANCE = 0.05
+_MOST_CHANGED = 0.4  # fraction of the variables: beyond, an inverse costs no more
 
 
 def scale_to_marginals(tables: FloatArray, rows: FloatArray, columns: FloatArray) -> FloatArray:
@@ -288,22 +293,44 @@ class Parameterization:
 def _edge_counts(
     model: MixtureOfAllTrees, codes: IntArray, sample_weight: FloatArray, n_jobs: int | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Expected edges of the rows' trees; of wide tables in single precision where it suffices.
+    """Log sums over trees, and expected edges by states: of wide tables as well as learning needs.
+
+    Rows that are in unusual states of few variables share one inverse, others are inverted in
+    single precision.
+    """
+    if model.layout.n_variables < _WIDE:
+        return model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
+    updates = model.updates(_TOLERANCE)
+    shared = updates.changed(codes).mean(axis=1) < _MOST_CHANGED
+    log_sums, counts = np.empty(len(codes)), np.zeros_like(model.pairs)
+    for rows, make in (shared, lambda: updates), (~shared, partial(model.laplacians, np.float32)):
+        if rows.any():
+            log_sums[rows], own = _checked(make, model, codes[rows], sample_weight[rows], n_jobs)
+            counts += own
+    return log_sums, counts
+
+
+def _checked(
+    make: Callable[[], RowLaplacians | LaplacianUpdates],
+    model: MixtureOfAllTrees,
+    codes: IntArray,
+    sample_weight: FloatArray,
+    n_jobs: int | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Edge counts, exact ones where the quick ones are wrong.
 
     A tree over n variables has n - 1 edges, so that the counts of each row are known to add up to
     twice as many (Foster, 1949).
     """
-    n_variables = model.layout.n_variables
-    if n_variables >= _SINGLE_PRECISION_SIZE:
-        total = 2 * (n_variables - 1) * sample_weight.sum()
-        try:
-            laplacians = model.laplacians(np.float32)
-            log_sums, counts = laplacians.edge_counts(codes, sample_weight, n_jobs=n_jobs)
-        except FloatingPointError:  # lost too many digits to stay positive definite
-            pass
-        else:
-            if abs(counts.sum() - total) <= _FOSTER_TOLERANCE * total:
-                return log_sums, counts
+    total = 2 * (model.layout.n_variables - 1) * sample_weight.sum()
+    try:
+        with np.errstate(all="ignore"):
+            log_sums, counts = make().edge_counts(codes, sample_weight, n_jobs=n_jobs)
+    except FloatingPointError:  # too many digits lost to stay positive definite
+        pass
+    else:
+        if abs(counts.sum() - total) <= _TOLERANCE * total:
+            return log_sums, counts
     return model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.trees import (
+    LaplacianUpdates,
     PairStatistics,
     Parameterization,
     StateLayout,
@@ -9,6 +10,7 @@ from skcircuits.trees import (
     sum_contrasts,
     to_contrasts,
 )
+from skcircuits.trees.mixture_of_all_trees import _parameters
 from tests.trees.conftest import all_states, random_model
 
 
@@ -36,6 +38,44 @@ def test_gradient_equals_finite_differences(cardinalities):
         far = value(vector + 2 * unit) - value(vector - 2 * unit)
         numeric[i] = (8 * near - far) / (12 * step)  # fourth order
     np.testing.assert_allclose(gradient, numeric, atol=1e-7)
+
+
+@pytest.fixture
+def wide_case(monkeypatch):
+    """A model of few variables that counts as wide: arguments of a gradient, and the exact one."""
+    model = random_model([2] * 12, seed=4)
+    rng = np.random.default_rng(4)
+    codes, weight = (rng.random((50, 12)) < 0.3).astype(np.int64), rng.random(50)
+    parameterization = Parameterization(model.layout)
+    exact = parameterization.gradient(model, codes, weight)
+    monkeypatch.setattr(_parameters, "_WIDE", 10)
+    return parameterization, (model, codes, weight), exact
+
+
+@pytest.mark.parametrize("most_changed", [0.0, 0.5, 2.0])
+def test_gradients_of_wide_models_share_inverses(monkeypatch, wide_case, most_changed):
+    parameterization, arguments, (exact_value, exact) = wide_case
+    monkeypatch.setattr(_parameters, "_MOST_CHANGED", most_changed)
+    value, gradient = parameterization.gradient(*arguments)
+    assert value == pytest.approx(exact_value, rel=1e-4)
+    error = np.linalg.norm(gradient - exact) / np.linalg.norm(exact)
+    assert 0 < error < 0.05  # neither the exact computation nor far from it
+
+
+@pytest.mark.parametrize("factor", [np.nan, 1.1])
+def test_counts_that_miss_their_sum_are_computed_exactly(monkeypatch, wide_case, factor):
+    parameterization, arguments, (exact_value, exact) = wide_case
+    edge_counts = LaplacianUpdates.edge_counts
+
+    def wrong(*arguments, **options):
+        log_sums, counts = edge_counts(*arguments, **options)
+        return log_sums, counts * factor
+
+    monkeypatch.setattr(LaplacianUpdates, "edge_counts", wrong)
+    monkeypatch.setattr(_parameters, "_MOST_CHANGED", 2.0)
+    value, gradient = parameterization.gradient(*arguments)
+    assert value == pytest.approx(exact_value, rel=1e-12)
+    np.testing.assert_allclose(gradient, exact, atol=1e-12)
 
 
 def test_vector_and_model_are_inverse():
