@@ -13,9 +13,18 @@ from skcircuits.exceptions import (
     IncompatibleCircuitsError,
     ZeroProbabilityError,
 )
-from skcircuits.kernels import RBF, Delta, Hamming, Linear, Polynomial, expected_kernel_matrix
+from skcircuits.kernels import (
+    RBF,
+    Delta,
+    Hamming,
+    Linear,
+    Polynomial,
+    expected_kernel,
+    expected_kernel_matrix,
+)
 from skcircuits.kernels.matrix import expected_kernel_dot
 from tests.reference.enumeration import Completions
+from tests.reference.latent_trees import blocks_of_any_widths
 from tests.reference.random_circuits import RandomCircuit, random_rows
 
 KERNEL = RBF(0.2, variables=[0, 1]) * Hamming(1.3, variables=[2])
@@ -57,6 +66,28 @@ def test_equals_enumeration(seed):
         for a in rows
     ]
     np.testing.assert_allclose(gram, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_of_any_widths_equal_enumeration(seed):
+    circuit = blocks_of_any_widths(seed, [2, 3, 2, 3])
+    X = random_rows(np.random.default_rng(seed), circuit, 8, 0.5)
+    points = circuit.sample(40, random_state=seed)
+    rows = [Completions(circuit, x) for x in X]
+    kernel = RBF(0.3, variables=[0, 1]) * Hamming(0.8, variables=[2, 3]) + Delta(variables=[1, 2])
+    found = expected_kernel_matrix(X, points, circuit=circuit, kernel=kernel)
+    expected = [row.mass @ kernel(row.nodes, points) / row.total for row in rows]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    found = expected_kernel_matrix(X, circuit=circuit, kernel=kernel)
+    expected = [
+        [a.mass @ kernel(a.nodes, b.nodes) @ b.mass / (a.total * b.total) for b in rows]
+        for a in rows
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    other = blocks_of_any_widths(seed + 100, [2, 3, 2, 3], structure=seed)
+    left, right = (Completions(p, np.full(4, np.nan)) for p in (circuit, other))
+    expected = left.mass @ kernel(left.nodes, right.nodes) @ right.mass
+    np.testing.assert_allclose(expected_kernel(circuit, other, kernel), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(20))

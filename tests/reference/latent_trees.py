@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skcircuits.circuits import Categorical, Circuit, Product, Sum
+from skcircuits.circuits import Categorical, Circuit, Gaussian, Product, Sum
 
 
 def latent_tree(rng, n_variables, n_states, *, n_categories=2, zeros=0.0) -> Circuit:
@@ -28,3 +28,33 @@ def latent_tree(rng, n_variables, n_states, *, n_categories=2, zeros=0.0) -> Cir
         return [Sum(products, weights=simplex(n_states)) for _ in range(n_sums)]
 
     return Circuit(region(list(range(n_variables)), 1)[0])
+
+
+def blocks_of_any_widths(seed, cardinalities, *, structure=None) -> Circuit:
+    """Regions with other numbers of sums than of products below, each sum over all of them.
+
+    Cardinalities of 0 stand for continuous variables; circuits of one `structure` (a seed) are
+    compatible.
+    """
+    rng = np.random.default_rng(seed)
+    first = seed if structure is None else structure
+
+    def leaf(variable):
+        if not cardinalities[variable]:
+            return Gaussian(variable, rng.normal(), rng.uniform(0.5, 1.5))
+        return Categorical(variable, rng.dirichlet(np.ones(cardinalities[variable])))
+
+    def region(variables, n_sums):
+        # Regions of one size are alike, so that their blocks belong together
+        widths = np.random.default_rng([first, len(variables)])
+        if len(variables) == 1:
+            below = [leaf(variables[0]) for _ in range(widths.integers(3, 8))]
+        else:
+            half = (len(variables) + 1) // 2
+            n = widths.integers(3, 8)
+            left, right = (region(part, n) for part in (variables[:half], variables[half:]))
+            pairs = widths.permutation(n * n)[: widths.integers(4, 9)]
+            below = [Product([left[i // n], right[i % n]]) for i in pairs]
+        return [Sum(below, weights=rng.dirichlet(np.ones(len(below)))) for _ in range(n_sums)]
+
+    return Circuit(region(list(range(len(cardinalities))), 1)[0])

@@ -20,7 +20,7 @@ from skcircuits.kernels.families._structure import Monomial, UnivariateFunction
 from skcircuits.kernels.families.product import RBF, Laplacian
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
 from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf, log_expected_rbf_blocks
-from skcircuits.kernels.integrals.registry import register_expectation
+from skcircuits.kernels.integrals.registry import of_one_variable, register_expectation
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -132,6 +132,12 @@ def _gaussian_moment(mean: FloatArray, std: FloatArray, order: int) -> FloatArra
         ],
         axis=0,
     )
+
+
+@of_one_variable.register
+def _gaussian_of_one_variable(layer: MultivariateGaussianLayer) -> GaussianLayer:
+    stds = np.sqrt(layer.gaussians.covariances[:, 0, 0])
+    return GaussianLayer(layer.scopes[:, 0], layer.gaussians.means[:, 0], stds)
 
 
 register_expectation(Bernoulli, UnivariateFunction, points=_discrete_points, pairs=_discrete_pairs)

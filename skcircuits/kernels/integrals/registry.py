@@ -7,6 +7,7 @@ family and a kernel without a closed form raises ``CircuitPropertyError`` with t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,10 +144,17 @@ def _no_closed_form(kernel: type, *layers: InputLayer) -> CircuitPropertyError:
     )
 
 
+@singledispatch
+def of_one_variable(layer: InputLayer) -> InputLayer:
+    """Units over one variable as the rules for such units take them; joint units are others."""
+    return layer
+
+
 def expected_at_points(
     layer: InputLayer, units: IntArray, combination: Combination, points: FloatArray
 ) -> FloatArray:
     """E[f(X, s)] of univariate units of one variable, shape (n_units, n_points)."""
+    layer = of_one_variable(layer)
     total = np.zeros((len(units), len(points)))
     for weight, function in combination:
         if function is None:
@@ -161,13 +169,14 @@ def expected_of_pairs(
     left: tuple[InputLayer, IntArray], right: tuple[InputLayer, IntArray], combination: Combination
 ) -> FloatArray:
     """E[f(X, Y)] of univariate units of one variable, shape (n_left, n_right)."""
+    own, other = of_one_variable(left[0]), of_one_variable(right[0])
     total = np.zeros((len(left[1]), len(right[1])))
     for weight, function in combination:
         if function is None:
             total += weight
         else:
-            rule = _pairs_rule(left[0], right[0], type(function))
-            total += weight * rule(*left, *right, function)
+            rule = _pairs_rule(own, other, type(function))
+            total += weight * rule(own, left[1], other, right[1], function)
     return total
 
 
@@ -249,6 +258,7 @@ def require_closed_form(
     if left.scopes.shape[1] > 1:
         kernels = [kind_of_term(left, term) for _, term in scope_terms(structure, part, left)]
     else:
+        left, right = of_one_variable(left), of_one_variable(right)
         functions = structure.on_variable(part, int(left.scopes[0, 0]))
         kernels = [None if f is None else type(f) for _, f in functions]
     for kernel in kernels:

@@ -30,6 +30,8 @@ PAIRS = [
     (Categorical(0, [0.2, 0.0, 0.8]), Polynomial(3, 0.5)),
     (Gaussian(0, 0.4, 1.2), RBF(0.7)),
     (Gaussian(0, 0.4, 1.2), Polynomial(3, 0.5)),
+    (Gaussian(0, 0.0, 1.2), Polynomial(2, 0.0)),
+    (Gaussian(0, 0.0, 1.2), RBF(0.7)),
     (MultivariateGaussian([0, 1], [0.4, -1], [[1.4, 0.3], [0.3, 1]]), RBF(0.7)),
 ]
 
