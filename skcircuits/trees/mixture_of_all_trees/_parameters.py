@@ -143,7 +143,7 @@ def _weighted_sum(tables: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _solve_curvature(tables: FloatArray, rows: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve (diag(c) - Pᵀ diag(1/r) P) g = right with the last entry of g at zero.
+    """Solve (diag(c) - Pᵀ diag(1/r) P) g = right with one entry of g at zero.
 
     The matrix is a graph Laplacian over the columns (its rows sum to zero), so its diagonal
     is minus the sum of the rest: no cancellation for nearly functional tables.
@@ -151,15 +151,21 @@ def _solve_curvature(tables: FloatArray, rows: FloatArray, right: FloatArray) ->
     curvature = -np.matmul((tables / rows[:, :, None]).transpose(0, 2, 1), tables)
     solution = np.zeros_like(right)
     n_columns = tables.shape[2]
-    # The constant vector is in the null space; pinning the last entry makes it definite.
+    # The constant vector is in the null space; pinning an entry makes it definite. Without the
+    # most probable column no group of others is so weakly tied to it that the digits are lost.
     if n_columns == 2:
         solution[:, 0] = right[:, 0] / -curvature[:, 0, 1]
     elif n_columns > 2:
         diagonal = np.arange(n_columns)
         curvature[:, diagonal, diagonal] = 0.0
         curvature[:, diagonal, diagonal] = -curvature.sum(axis=2)
-        solved = np.linalg.solve(curvature[:, :-1, :-1], right[:, :-1, None])
-        solution[:, :-1] = solved[:, :, 0]
+        table = np.arange(len(tables))
+        pinned = tables.sum(axis=1).argmax(axis=1)
+        right = right.copy()
+        right[table, pinned] = 0.0
+        curvature[table, pinned] = curvature[table, :, pinned] = 0.0
+        curvature[table, pinned, pinned] = 1.0
+        solution = np.linalg.solve(curvature, right[:, :, None])[:, :, 0]
     return solution
 
 
