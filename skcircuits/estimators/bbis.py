@@ -321,7 +321,12 @@ class BBISWeighter(
             return self._draws
         if np.isnan(self.samples_).any():
             raise ValueError(
-                must("samples", "be complete", "marginals() serves collapsed ones.", collapsed=True)
+                must(
+                    "samples",
+                    "be complete",
+                    "Use marginals() for collapsed samples.",
+                    collapsed=True,
+                )
             )
         return draws_of_rows(self.target_, self.samples_, self.get_feature_names_out())
 
@@ -363,7 +368,7 @@ class BBISWeighter(
         weights = self._weights_or(weights)
         if is_continuous(self.target_):
             raise ValueError(
-                must("target", "be categorical", "expectation(f) serves continuous ones.")
+                must("target", "be categorical", "Use expectation(f) for continuous targets.")
             )
         # Samples without weight may be impossible, and then have no conditional distribution.
         samples, weights = self.samples_[weights != 0], weights[weights != 0]
@@ -501,7 +506,7 @@ class BBISWeighter(
         """Evaluate the target, where it can be."""
         if not hasattr(self.target_, "log_prob_unnormalized"):
             condition = "have log_prob_unnormalized"
-            way_out = "Gradients alone do not tell log densities."
+            way_out = "Log densities cannot be computed from gradients alone."
             raise ValueError(
                 must(f"target of {use}", condition, way_out, target=type(self.target_).__name__)
             )
@@ -549,8 +554,8 @@ class BBISWeighter(
         """Give the target and the names of its states, where it knows them."""
         if gradients is not None:
             if self.target is not None:
-                condition = "be None where there is a target"
-                way_out = "BBISWeighter() without target takes them."
+                condition = "be None if a target is given"
+                way_out = "Use BBISWeighter() without a target."
                 raise ValueError(
                     must("gradients", condition, way_out, target=type(self.target).__name__)
                 )

@@ -282,7 +282,7 @@ class ExpectedPredictionSVR(
         """Refuse kernels that do not fit to the parameters or the table, before any work."""
         is_default = isinstance(self.gamma, str) and self.gamma == "scale"
         if not isinstance(self.kernel, str) and not is_default:
-            condition = "stay at its default where kernel is a kernel object"
+            condition = "have its default value if kernel is a kernel object"
             way_out = "Set the coefficient of the kernel object itself."
             raise ValueError(must("gamma", condition, way_out, gamma=self.gamma))
         if not isinstance(self.kernel, str):

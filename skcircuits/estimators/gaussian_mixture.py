@@ -539,7 +539,7 @@ def _check_distance(table, X, schema):
             must(
                 f"Cells of column {schema.names[column]!r}",
                 f"lie within {_MAX_DISTANCE:.1e} standard deviations of the first rows' mean",
-                "Leave such rows out, or fit all rows at once.",
+                "Omit such rows, or fit all rows at once.",
                 cell=float(X[table.source[row], column]),
             )
         )
@@ -551,7 +551,7 @@ def _check_first_batch(n_samples, n_components):
     least = _FIRST_ROWS * n_components
     if n_samples < least:
         condition = f"have at least {least} rows, {_FIRST_ROWS} for each component"
-        way_out = "Collect more rows before the first call: they set units and priors for later."
+        way_out = "Collect more rows before the first call, which determines scales and priors."
         raise ValueError(must("The first batch", condition, way_out, n_samples=n_samples))
 
 

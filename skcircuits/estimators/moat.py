@@ -484,8 +484,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         if is_searched.any():
             warnings.warn(
                 f"{int(is_searched.sum())} most probable rows have too many completions to "
-                "enumerate: they were searched from drawn ones and may not be the most probable. "
-                "Observe more cells, or raise n_starts.",
+                "enumerate. They were found by a local search and may not be the most probable "
+                "ones. Observe more cells, or increase n_starts.",
                 stacklevel=4,
             )
         # Boxes may hold a part of a state: its factor belongs to the probability
@@ -518,7 +518,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
                 must(
                     "columns of a mixture of all trees as target",
                     "be categories, or hold the numbers 0, 1, ... k - 1",
-                    "Number the states of a column so, or turn it into categories.",
+                    "Encode the states of a column in this way, or convert it to categories.",
                     columns=others,
                 )
             )

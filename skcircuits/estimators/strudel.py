@@ -229,7 +229,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
 
     def _check_same_rows(self, rows):
         if not np.array_equal(self._training_states, rows.states, equal_nan=True):
-            condition = "be those of the previous fit, split alike"
+            condition = "be those of the previous fit, with the same split"
             way_out = "Set random_state to an integer, or warm_start=False to start again."
             raise ValueError(
                 must("rows with warm_start=True", condition, way_out, n_rows=len(rows.X))

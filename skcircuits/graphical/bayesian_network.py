@@ -195,7 +195,7 @@ def _conditional(variable: int, parents: Sequence[int], table: ArrayLike) -> Fac
     if not np.allclose(totals, 1.0, rtol=0, atol=_ROUNDING):
         worst = totals.ravel()[np.abs(totals - 1.0).argmax()]
         condition = "sum to one"
-        way_out = "FactorGraph takes tables that are not normalised."
+        way_out = "Use FactorGraph for tables that are not normalised."
         raise ValueError(
             must(f"rows of the table of variable {variable}", condition, way_out, sum=float(worst))
         )

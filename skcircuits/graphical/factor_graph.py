@@ -299,10 +299,11 @@ default="auto"
         if stuck or has_separate_states(self.cardinalities, self.log_prob_unnormalized):
             warnings.warn(
                 must(
-                    "moves of one variable",
+                    "changes of single variables",
                     "connect all possible states of the model",
-                    "Zeros of its factors keep chains in a part of them, so the rows are no sample "
-                    "of the model: use sample(), marginalize() variables, or soften() the model.",
+                    "Zeros of its factors confine chains to a part of them, so that the rows "
+                    "are not a sample of the model: use sample(), marginalize() variables, or "
+                    "soften() the model.",
                     variables_that_never_moved=stuck,
                 ),
                 UserWarning,

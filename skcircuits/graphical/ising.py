@@ -57,7 +57,7 @@ class IsingModel(FactorGraph):
         )
         if self.fields.shape != (len(matrix),) or not np.isfinite(self.fields).all():
             condition = "have one entry per variable, all finite"
-            way_out = "Evidence fixes a variable for certain."
+            way_out = "Use evidence to fix a variable."
             raise ValueError(must("fields", condition, way_out, shape=self.fields.shape))
         # Energies go straight into log tables: exp(large coupling) is never formed.
         super().__init__(_factors(matrix, self.fields), np.full(len(matrix), 2))
@@ -153,14 +153,14 @@ def _check_couplings(matrix: FloatArray) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(must("couplings", "be a square matrix", shape=matrix.shape))
     if not np.isfinite(matrix).all():
-        raise ValueError(must("couplings", "be finite", "Evidence fixes variables for certain."))
+        raise ValueError(must("couplings", "be finite", "Use evidence to fix variables."))
     if not np.array_equal(matrix, matrix.T):
         raise ValueError(
             must("couplings", "be a symmetric matrix", "Pass (J + J.T) / 2.", shape=matrix.shape)
         )
     if np.diag(matrix).any():
         condition = "have a zero diagonal"
-        way_out = "Fields go into their own vector; loops of a graph mean nothing here."
+        way_out = "Pass fields as a separate vector; self-loops of a graph have no meaning here."
         raise ValueError(
             must("couplings", condition, way_out, variables=np.diag(matrix).nonzero()[0].tolist())
         )

@@ -125,7 +125,7 @@ class SteinDiagnosisDisplay:
             samples = getattr(estimator, name, None) if samples is None else samples
         if samples is None or not hasattr(estimator, "target_"):
             condition = "have target_ and samples_ or particles_ after fit"
-            way_out = "from_samples(X, target) takes any samples."
+            way_out = "Use from_samples(X, target) for other samples."
             raise ValueError(must("estimator to inspect", condition, way_out, estimator=estimator))
         return cls.from_samples(samples, estimator.target_, parts=parts, ax=ax, **options)
 

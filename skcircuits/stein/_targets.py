@@ -20,7 +20,7 @@ def is_continuous(target: Any) -> bool:
                 must(
                     "variables of a target of Stein methods",
                     "be continuous or have finitely many states",
-                    "condition() or marginalize() removes the others.",
+                    "Remove the others by condition() or marginalize().",
                     counts=target.plan.count_variables,
                 )
             )
@@ -77,8 +77,8 @@ def _check_all_categorical(target: DiscreteTarget) -> None:
             must(
                 "circuit as target",
                 "be over categorical variables to have states",
-                "Stein methods take circuits of one kind of variables: condition() or "
-                "marginalize() removes the others.",
+                "Stein methods take circuits of one kind of variables: remove the others by "
+                "condition() or marginalize().",
                 continuous_variables=continuous,
             )
         )

@@ -227,7 +227,7 @@ def prepare(
         _check_operator(operator, ("langevin",), "continuous")
         if not np.isfinite(X).all():
             condition = "be complete and finite"
-            way_out = "Only categories collapse."
+            way_out = "Only categorical variables can be collapsed."
             raise ValueError(must("points of a continuous target", condition, way_out))
         return partial(langevin_block, profile=radial_profile(kernel)), score_points(target, X)
     operator = "barker" if operator is None else operator
@@ -279,7 +279,7 @@ def _collapsible_terms(
 ) -> list[ProductTerm]:
     if not isinstance(target, FactorGraph):
         condition = "be a FactorGraph, BayesianNetwork or IsingModel"
-        way_out = "Others do not tell their conditional distributions."
+        way_out = "Other targets do not provide conditional distributions."
         raise TypeError(
             must("target of collapsed samples", condition, way_out, target=type(target).__name__)
         )

@@ -425,9 +425,9 @@ def _warn_if_unknown(column: Column, values: NDArray[Any], missing_value: object
         known = column.categories.tolist()
         warnings.warn(
             f"None of the categories of column {column.name!r} was seen in fit, so that all its "
-            f"cells count as missing; got for example {min(unknown, key=repr)!r}, known are "
-            f"{known[:5]}{' and more' if len(known) > 5 else ''}. "
-            "Convert the column to the kind of categories it had in fit.",
+            f"cells are treated as missing; got for example {min(unknown, key=repr)!r}, known "
+            f"are {known[:5]}{' and more' if len(known) > 5 else ''}. Convert the column to the "
+            "type of categories that it had in fit.",
             stacklevel=2,
         )
 

@@ -172,7 +172,7 @@ def test_integers_and_levels_leave_the_choice_to_all_families():
 def test_shared_numbers_of_large_tables_are_told(monkeypatch):
     table = shared_numbers(has_categories=True)
     monkeypatch.setattr(automatic_density, "_MAX_CELLS", 100)
-    with pytest.warns(UserWarning, match="Many rows share a number of columns debts: "):
+    with pytest.warns(UserWarning, match="Many rows share a value in columns debts. "):
         AutomaticDensity(random_state=0).fit(table)
 
 

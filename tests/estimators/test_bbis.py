@@ -724,7 +724,7 @@ def test_gradients_stand_for_a_target():
     units = np.array([1e3, 1e-2])
     scaled = BBISWeighter().fit(X * units, gradients=gradients / units)
     assert_allclose(scaled.weights_, weighter.weights_, rtol=1e-6)
-    with pytest.raises(ValueError, match="be given to evaluate rows that fit has not seen"):
+    with pytest.raises(ValueError, match="be given to evaluate rows that were not in fit"):
         weighter.score(X[:3] + 1.0)
     assert weighter.score(X) < 0
 
@@ -733,9 +733,9 @@ def test_wrong_gradients_are_refused():
     X, gradients = scored_normal(10)
     with pytest.raises(ValueError, match="gradients must have the shape of X"):
         BBISWeighter().fit(X, gradients=gradients[:, :1])
-    with pytest.raises(ValueError, match="gradients must be equal where rows of X are"):
+    with pytest.raises(ValueError, match="gradients must be equal for equal rows of X"):
         BBISWeighter().fit(np.zeros((10, 2)), gradients=gradients)
-    with pytest.raises(ValueError, match="gradients must be None where there is a target"):
+    with pytest.raises(ValueError, match="gradients must be None if a target is given"):
         BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(X, gradients=gradients)
 
 

@@ -193,7 +193,7 @@ def test_unseen_labels_count_as_missing(mixed):
 @pytest.mark.parametrize(
     "parameters, message",
     [
-        ({"kernel": RBF(1.0), "gamma": 0.5}, "gamma must stay at its default"),
+        ({"kernel": RBF(1.0), "gamma": 0.5}, "gamma must have its default value"),
         ({"kernel": "hamming"}, "All columns must hold labels for kernel='hamming'"),
         ({"kernel": Delta(variables=[9])}, "variables of a kernel must belong to the circuit"),
         ({"density": Circuit(Bernoulli(0, 0.5))}, "have one variable per column"),

@@ -268,7 +268,7 @@ def test_densities_without_a_score_are_refused():
     labels = GraphicalSVGDSampler(
         target=GaussianMixtureDensity(n_components=1, categorical_features=[0])
     )
-    with pytest.raises(ValueError, match=r"GaussianMixtureDensity has it where all columns"):
+    with pytest.raises(ValueError, match=r"GaussianMixtureDensity has it if all columns"):
         labels.fit(rng.integers(2, size=(30, 2)))
     pieces = GraphicalSVGDSampler(target=WMISPNDensity())
     with pytest.raises(CircuitPropertyError, match=r"input_units=\['PiecewisePolynomial'\]"):
@@ -362,7 +362,7 @@ def test_shrinking_variances_are_announced(options, n_particles, warns):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sampler.fit(np.random.default_rng(0).normal(size=(n_particles, 40)))
-    assert any("variances that are too small" in str(w.message) for w in caught) == warns
+    assert any("variances will be too small" in str(w.message) for w in caught) == warns
 
 
 def test_too_few_iterations_warn(chain):
@@ -530,7 +530,7 @@ def test_heavy_tails_are_mended():
 def test_without_correction_heavy_tails_are_told(options):
     start = np.random.default_rng(0).normal(size=(100, 10))
     sampler = GraphicalSVGDSampler(target=StudentT(), random_state=0, max_iter=300, **options)
-    with pytest.warns(ConvergenceWarning, match=r"variances of .* too large.*not to be trusted"):
+    with pytest.warns(ConvergenceWarning, match=r"variances of .* too large.*cannot be trusted"):
         sampler.fit(start)
     assert not sampler.corrected_
 
@@ -630,7 +630,7 @@ def test_several_modes_keep_their_particles():
 def test_modes_without_particles_are_told():
     X = 4.0 + np.random.default_rng(0).normal(size=(100, 2))
     sampler = GraphicalSVGDSampler(target=FourModes(), random_state=0)
-    with pytest.warns(ConvergenceWarning, match="other modes, [123] found, where no particle is"):
+    with pytest.warns(ConvergenceWarning, match=r"without particles \([123] were found\)"):
         sampler.fit(X)
     # Of one mode the moments are right, which chains from there confirm.
     np.testing.assert_allclose(sampler.particles_.mean(axis=0), 4.0, atol=0.1)

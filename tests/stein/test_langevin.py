@@ -91,7 +91,7 @@ def test_kernel_values_and_errors(field):
         stein_gram([[0.0, 0.0]], field, RBF(variables=[0]))
     with pytest.raises(ValueError, match="operator for a continuous target"):
         stein_gram([[0.0, 0.0]], field, RBF(), operator="barker")
-    with pytest.raises(ValueError, match="Only categories collapse"):
+    with pytest.raises(ValueError, match="Only categorical variables can be collapsed"):
         stein_gram([[0.0, np.nan]], field, RBF())
 
 

@@ -161,8 +161,8 @@ class InputUnit(LeafUnit, ABC):
         if removed and len(removed) < len(self.scope):
             raise CircuitPropertyError(
                 must(
-                    "input units that lose some of their variables",
-                    "be of a family with a `marginalize` of its own",
+                    "input units that are marginalised",
+                    "be of a family that overrides `marginalize`",
                     family=type(self).__name__,
                 )
             )

@@ -112,7 +112,7 @@ class Poisson(InputUnit):
     def __init__(self, variable: int, rate: float) -> None:
         if not (is_number(rate) and 0.0 <= rate <= MAX_RATE):
             condition = f"lie in [0, {MAX_RATE:g}]"
-            way_out = "Larger counts are as good as Gaussian."
+            way_out = "Use a Gaussian unit for larger counts."
             raise ValueError(must("rate of a Poisson unit", condition, way_out, rate=rate))
         self.variable = check_variable(variable)
         self.scope = (self.variable,)

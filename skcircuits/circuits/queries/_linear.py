@@ -184,8 +184,8 @@ def _alternative(
     raise CircuitPropertyError(
         must(
             "linear comparisons",
-            "be about up to three continuous columns, integers that the model knows apart, or "
-            f"columns of one joint Gaussian in at most {MAX_DIRECTIONS} directions",
+            "involve up to three continuous columns, integers with separate probabilities in "
+            f"the model, or columns of one joint Gaussian in at most {MAX_DIRECTIONS} directions",
             "Pass method='bounds' for certified bounds, or method='estimate' for an average over "
             "draws.",
             n_columns=len(variables),
@@ -434,7 +434,7 @@ def _too_many_triangles() -> CircuitPropertyError:
     return CircuitPropertyError(
         must(
             "linear comparisons of three columns",
-            f"cut their densities into at most {MAX_TRIANGLES} triangles",
+            f"divide the densities into at most {MAX_TRIANGLES} triangles",
             "Pass method='bounds' for certified bounds, or method='estimate' for an average over "
             "draws.",
         )

@@ -97,8 +97,8 @@ def require_gradients(plan: Plan) -> None:
             must(
                 "input units of a circuit",
                 "be Gaussian or MultivariateGaussian for a gradient of the log density",
-                "condition() or marginalize() removes the variables of other units; "
-                "GaussianMixtureDensity learns tables of numbers without them.",
+                "Remove the variables of other units by condition() or marginalize(); "
+                "GaussianMixtureDensity learns numerical tables with such units.",
                 input_units=sorted(families),
             )
         )
@@ -219,7 +219,11 @@ def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int =
         return
     if np.isneginf(log_partition(plan)):
         raise ZeroProbabilityError(
-            must("the circuit", "be positive somewhere", "It is zero whatever the variables are.")
+            must(
+                "the circuit",
+                "be positive somewhere",
+                "It is zero for all values of the variables.",
+            )
         )
     shown = ", ".join(map(str, impossible[:10])) + (", ..." if len(impossible) > 10 else "")
     raise ZeroProbabilityError(
@@ -347,7 +351,11 @@ def prune(
     root = built[-1]
     if np.isneginf(root.log_factor):
         raise ZeroProbabilityError(
-            must("the circuit", "be positive somewhere", "It is zero whatever the variables are.")
+            must(
+                "the circuit",
+                "be positive somewhere",
+                "It is zero for all values of the variables.",
+            )
         )
     return None if root.unit is None else scale_unit(root.unit, root.log_factor)
 

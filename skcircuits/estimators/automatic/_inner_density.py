@@ -220,7 +220,7 @@ def _schema_for_circuit(schema, circuit):
     n_columns = len(schema.columns)
     if circuit.variables != tuple(range(n_columns)):
         condition = f"have one variable per column, {n_columns} in all"
-        way_out = "Variables are column numbers, counted from 0."
+        way_out = "Variables are indices of columns, counted from 0."
         raise ValueError(
             must("A circuit as density", condition, way_out, variables=circuit.variables)
         )

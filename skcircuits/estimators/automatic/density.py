@@ -222,9 +222,10 @@ class AutomaticDensity(CircuitDensity):
         point_masses = bool(shared) and _is_small(table)
         if shared and not point_masses:
             warnings.warn(
-                f"Many rows share a number of columns {', '.join(map(str, shared[:10]))}: Gaussian "
-                f"mixtures, to which AutomaticDensity leaves tables of this size, spread it over "
-                "its neighbours. WMISPNDensity and HiddenChowLiuDensity give it a probability.",
+                f"Many rows share a value in columns {', '.join(map(str, shared[:10]))}. For "
+                "tables of this size, AutomaticDensity uses only Gaussian mixtures, which "
+                "spread the probability of such a value over its neighbours. WMISPNDensity and "
+                "HiddenChowLiuDensity represent it by a point mass.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -153,25 +153,25 @@ class StackedAnswersMixin:
             may_hide = not self.add_indicator
             stack = learn_stack(told, fit_models, self._expect_roughly, self._seed, may_hide)
         except ValueError as error:
-            reason = f"a part of the rows cannot be learned from alone: {error}"
+            reason = f"the model cannot be fitted to a subset of the rows: {error}"
             warnings.warn(
-                f"{type(self).__name__} gives the expectation alone, as {reason}. Pass "
-                "stacking=False to do so without learning weights.",
+                f"{type(self).__name__} uses the expectation alone, because {reason}. Pass "
+                "stacking=False to avoid learning weights.",
                 stacklevel=5,
             )
             return None, reason
-        return stack, "" if stack else "too few rows, of some class, can be held out"
+        return stack, "" if stack else "too few rows of some class can be held out"
 
     def _reason_against_stacking(self, training):
         """Say why the expectation stays alone, "" where it need not."""
         if not self.stacking:
             return "as asked"
         if not training.tables:
-            return "a frozen model cannot be fitted to a part of the rows"
+            return "a frozen model cannot be fitted to a subset of the rows"
         if not isinstance(self.density, str):
             return "the density is given"
         if self._responses[0] not in STACKED or training.targets[0].shape[1] > 1:
-            return "only probabilities, or numbers, of one target are stacked"
+            return "only probabilities or numerical predictions of a single target are stacked"
         return ""
 
     def _expect_roughly(self, models, cells):

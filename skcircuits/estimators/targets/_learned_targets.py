@@ -119,7 +119,7 @@ class GivenGradients:
         differs = ~np.isclose(gradients[first][which], gradients, rtol=SAME, atol=SAME)
         if differs.any():
             row = int(differs.any(axis=1).argmax())
-            raise ValueError(must("gradients", "be equal where rows of X are", row=row))
+            raise ValueError(must("gradients", "be equal for equal rows of X", row=row))
         self._samples, self._gradients = samples[first], gradients[first]
 
     def grad_log_prob(self, X):
@@ -129,8 +129,8 @@ class GivenGradients:
         # Known rows come first, so they stand for those that are equal.
         position = first[which[n_known:]]
         if (position >= n_known).any():
-            condition = "be given to evaluate rows that fit has not seen"
-            way_out = "The gradients given to fit are all that is known."
+            condition = "be given to evaluate rows that were not in fit"
+            way_out = "Only the gradients passed to fit are known."
             raise ValueError(must("a target", condition, way_out, target=None))
         return self._gradients[position]
 
@@ -230,7 +230,7 @@ def resolve_continuous_target(target, X):
     density = clone(target).fit(X, None)
     if not hasattr(density, "grad_log_prob"):
         condition = "have grad_log_prob after fit"
-        way_out = "GaussianMixtureDensity has it where all columns are numbers."
+        way_out = "GaussianMixtureDensity has it if all columns are numerical."
         raise ValueError(must("a density as target", condition, way_out, target=target))
     units = ColumnUnits.of(X)
     return density, StandardizedTarget(density, units), units
@@ -240,7 +240,7 @@ def _refuse_gaps(target):
     """Refuse circuits without variables for some columns: nothing holds particles there."""
     if isinstance(target, Circuit) and target.variables != tuple(range(len(target.variables))):
         condition = "have the variables 0, 1, ... d - 1"
-        way_out = "Number the variables of its input units so."
+        way_out = "Renumber the variables of its input units."
         raise ValueError(
             must("a circuit as target", condition, way_out, variables=target.variables)
         )

@@ -44,8 +44,8 @@ def warn_of_shrinkage(problem, n_particles):
     n_bearable = n_particles if problem.linear_weight else n_particles / 2
     if n_particles > 1 and n_seen > n_bearable:
         warnings.warn(
-            f"{n_particles} particles are few for kernels that see {n_seen:.0f} coordinates: "
-            "expect variances that are too small. Use more particles, or kernel='random'.",
+            f"{n_particles} particles are few for kernels over {n_seen:.0f} coordinates: the "
+            "variances will be too small. Use more particles, or kernel='random'.",
             stacklevel=5,
         )
 
@@ -63,7 +63,7 @@ def warn_of_faults(diagnosis, estimator, is_corrected):
         outcome = "They were moved towards the target, but the chains have not mixed there"
         way_out = "reparametrise the target, or take more particles from closer to it"
     else:
-        outcome = "Expectations are not to be trusted"
+        outcome = "Expectations cannot be trusted"
         way_out = "set correction=True, reparametrise the target, or start closer to it"
     warnings.warn(
         f"{type(estimator).__name__}: by Hamiltonian Monte Carlo chains from the particles, "
@@ -90,9 +90,9 @@ def warn_of_missed_modes(problem, particles, estimator):
     missed = np.setdiff1d(parts, parts[: len(chosen)])
     if missed.size:
         warnings.warn(
-            f"{type(estimator).__name__}: the density has other modes, {missed.size} found, where "
-            "no particle is: means and variances are those of the modes that have particles. Start "
-            "from particles in all of them, or set annealing.",
+            f"{type(estimator).__name__}: the density has further modes without particles "
+            f"({missed.size} were found). Means and variances are those of the modes with "
+            "particles. Start from particles in all modes, or set annealing.",
             ConvergenceWarning,
             stacklevel=5,
         )

@@ -26,7 +26,7 @@ def possible_rows(target, samples):
     possible = np.flatnonzero(~np.isneginf(log_probabilities(target, samples)))
     if not len(possible):
         condition = "have positive probability under the target, at least one of them"
-        way_out = "soften() of a graphical model makes every state possible."
+        way_out = "Use soften() of a graphical model to make every state possible."
         raise ZeroProbabilityError(
             must("samples", condition, way_out, n_samples=len(samples)), range(len(samples))
         )
@@ -90,7 +90,10 @@ def _enumerate_states(row, cardinalities):
     n_states = int(np.prod(shape, dtype=float))
     if n_states > _MAX_COMPLETIONS:
         condition = f"be at most {_MAX_COMPLETIONS}"
-        way_out = "marginals() needs none; draw completions with target_.sample(n, X=samples_)."
+        way_out = (
+            "Use marginals(), which needs no completions, or draw completions with "
+            "target_.sample(n, X=samples_)."
+        )
         raise ValueError(
             must("completions of a collapsed sample", condition, way_out, n_states=n_states)
         )
@@ -177,7 +180,7 @@ def _check_column_order(columns, variables):
     if variables is None or list(columns) == list(variables):
         return
     if sorted(map(str, columns)) == sorted(variables):
-        condition = "stand in the order of the target's variables"
+        condition = "be in the order of the target's variables"
         way_out = "Pass X[list(target.variable_names)]."
         raise ValueError(must("columns", condition, way_out, columns=list(columns)))
 
@@ -195,7 +198,7 @@ def _as_states(column, n_states, names):
         return column.categories
     expected = f"be its states {list(names)}" if names is not None else f"be {n_states} names"
     condition = f"{expected}, or numbers of states below {n_states}"
-    way_out = "A pandas Categorical tells labels that no sample has."
+    way_out = "Use a pandas Categorical to declare categories that no sample has."
     raise ValueError(must(f"labels of column {column.name!r}", condition, way_out, labels=labels))
 
 

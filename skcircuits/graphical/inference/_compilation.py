@@ -41,7 +41,11 @@ def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose:
     """
     if not solutions:
         raise ValueError(
-            must("evidence", "leave a variable free", "log_partition(evidence) is a number.")
+            must(
+                "evidence",
+                "leave at least one variable unobserved",
+                "Use log_partition(evidence) if all variables are observed.",
+            )
         )
     # Components are independent given the evidence: their product is the circuit.
     traces = [_trace(solution) for solution in solutions]

@@ -356,8 +356,8 @@ default="auto"
                 must(
                     "partition function of the model",
                     "be positive",
-                    "Every joint state has a factor that is zero: mend the tables, or soften() "
-                    "the model.",
+                    "Every joint state has a factor that is zero: correct the tables, or "
+                    "soften() the model.",
                     log_partition=-np.inf,
                 ),
                 impossible.tolist(),

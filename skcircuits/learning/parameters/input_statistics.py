@@ -364,7 +364,7 @@ def statistics_of_layer(
             must(
                 "input units whose parameters are learned",
                 "be of families that expectation maximisation knows",
-                "skcircuits.learning.register_statistics teaches it a family.",
+                "Register their statistics by skcircuits.learning.register_statistics.",
                 families=sorted({type(unit).__name__ for unit in units}),
             )
         )

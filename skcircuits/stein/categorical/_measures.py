@@ -193,11 +193,11 @@ class Measures:
             unmoved = [v for v, atoms in self.atoms.items() if not atoms.coefficients.any()]
             some = f"; variables {unmoved[:10]} have no other" if unmoved else ""
             warnings.warn(
-                f"the target is zero next to the samples ({blocked} moves are impossible{some}). "
-                "How much mass is in parts of its support that moves of one variable do not "
-                "connect is seen by no Stein discrepancy, p-value or weight: make the target "
-                "positive with target.soften(...), or collapse the variables that are functions "
-                "of others.",
+                f"the target is zero next to the samples ({blocked} moves are "
+                f"impossible{some}). No Stein discrepancy, p-value or weight detects a wrong "
+                "distribution of the mass over parts of the support that are not connected by "
+                "changes of a single variable: make the target positive with "
+                "target.soften(...), or collapse the variables that are functions of others.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -77,8 +77,8 @@ class Binder:
             return self._membership(query)
         if isinstance(query, Missing):
             condition = (
-                "stand in a condition, joined by 'and' alone: densities tell which values "
-                "cells have, not which of them are missing"
+                "occur only in a condition, combined by 'and', because densities do not "
+                "describe which cells are missing"
             )
             way_out = "Count missing cells in the table itself."
             raise ValueError(must("'is missing' in a query", condition, way_out))
@@ -255,6 +255,6 @@ class Binder:
         formula = self.formula(query)
         if isinstance(formula, Atom) and isinstance(formula.variable, int):
             return formula.variable, formula.values
-        condition = "be about one column, and neither certain nor impossible"
+        condition = "involve a single column, and be neither certain nor impossible"
         way_out = "Count parts of one column each, and join counts by and, or."
         raise ValueError(must("Each query in count", condition, way_out))

@@ -167,7 +167,7 @@ def _read_rows(given: Any, schema: TableSchema) -> Any:
     rows = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object)
     if rows.ndim not in (1, 2) or rows.shape[-1] != len(schema.columns):
         condition = f"be a text, a mapping, a query or a row of {len(schema.columns)} cells"
-        way_out = "Leave cells that are free NaN, or name columns in a mapping."
+        way_out = "Use NaN for unconstrained cells, or name columns in a mapping."
         raise ValueError(must("A condition", condition, way_out, given=given))
     return rows
 

@@ -144,7 +144,7 @@ class AllTreesMixture(NamedTuple):
                 must(
                     f"codes of variable {variable}",
                     f"be states from 0 to {self.cardinalities[variable] - 1}",
-                    "Score rows with missing cells by the density.",
+                    "Use the density to score rows with missing cells.",
                     row=int(row),
                     code=int(codes[row, variable]),
                 )
@@ -163,7 +163,7 @@ class AllTreesMixture(NamedTuple):
                 must(
                     "rows of a mixture of all trees as target",
                     "be complete",
-                    "Sum cells out of a circuit of its trees: to_circuit().",
+                    "Use to_circuit() to sum out missing cells.",
                     n_missing_cells=n_missing,
                 )
             )

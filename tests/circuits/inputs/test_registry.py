@@ -47,7 +47,7 @@ def test_families_that_are_not_registered_have_no_files(tmp_path, forgotten):
 
 def test_families_without_statistics_are_not_learned():
     start = Circuit(0.5 * Shifted(0, 1.0) + 0.5 * Shifted(0, 2.0))
-    with pytest.raises(CircuitPropertyError, match="register_statistics teaches it a family"):
+    with pytest.raises(CircuitPropertyError, match="Register their statistics by"):
         fit_parameters(start, np.ones((4, 1)))
 
 
@@ -87,7 +87,7 @@ def test_joint_families_say_how_they_are_marginalised():
     joint = Joint([0, 1])
     assert joint.marginalize(frozenset({2})) is joint
     assert joint.marginalize(frozenset({0, 1})) is None
-    with pytest.raises(CircuitPropertyError, match="`marginalize` of its own; got family='Joint'"):
+    with pytest.raises(CircuitPropertyError, match="overrides `marginalize`; got family='Joint'"):
         joint.marginalize(frozenset({1}))
 
 

@@ -249,10 +249,12 @@ def test_models_that_cannot_learn_from_parts_are_told(iris):
     """Neighbours that all rows have, and parts have not."""
     X, y = iris[0][:36, :3], iris[0][:36, 3]
     model = ExpectedPredictionRegressor(KNeighborsRegressor(30), random_state=0)
-    with pytest.warns(UserWarning, match="gives the expectation alone, as a part of the rows"):
+    with pytest.warns(
+        UserWarning, match="uses the expectation alone, because the model cannot be fitted"
+    ):
         model.fit(X, y)
     assert model.stacking_weights_.tolist() == [1.0]
-    assert "a part of the rows" in model.explain_method()["predict"]
+    assert "a subset of the rows" in model.explain_method()["predict"]
     np.testing.assert_array_equal(model.predict(X), model.estimator_.predict(X))
 
 

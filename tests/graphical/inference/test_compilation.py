@@ -86,7 +86,7 @@ def test_impossible_or_complete_evidence():
     graph = FactorGraph([((0, 1), [[1.0, 0.0], [0.0, 1.0]])], [2, 2])
     with pytest.raises(ZeroProbabilityError):
         graph.compile({0: 0, 1: 1})
-    with pytest.raises(ValueError, match="leave a variable free"):
+    with pytest.raises(ValueError, match="leave at least one variable unobserved"):
         graph.compile({0: 0, 1: 0})
 
 

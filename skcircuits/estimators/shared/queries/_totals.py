@@ -157,9 +157,11 @@ def _is_discrete(total, plan, evidence, schema):
 def _linear(plan, evidence, totals, schema):
     """Sums of continuous columns: linear inequalities, one interval each."""
     if any(total.indicators for total, _ in totals):
-        way_out = "Ask for them apart, or pass method='estimate'."
+        way_out = "Query them separately, or pass method='estimate'."
         raise CircuitPropertyError(
-            must("counts and sums of continuous columns", "not stand in one condition", way_out)
+            must(
+                "counts and sums of continuous columns", "not be combined in one condition", way_out
+            )
         )
     alternatives = [
         (known, bounds)

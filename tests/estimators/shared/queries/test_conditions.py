@@ -300,7 +300,7 @@ def test_missingness_is_no_condition(density):
     plain = density.expectation("job == 'cook'", columns="y")
     for text in ("job == 'cook' and x is missing", "x is not missing and job == 'cook'"):
         pd.testing.assert_frame_equal(density.expectation(text, columns="y"), plain)
-    with pytest.raises(ValueError, match="stand in a condition"):
+    with pytest.raises(ValueError, match="occur only in a condition"):
         density.expectation("x is missing or job == 'cook'")
 
 
