@@ -39,7 +39,7 @@ _LOG_NODE_BOUND = 25.0
 # Of tables of so many variables inverses cost the time of learning. Single precision halves it
 # (its errors are 2e-6 of all counts at 839 variables), and rows that are in their usual states but
 # for few variables are updates of one inverse; both errors are far below the noise of batches.
-_WIDE = 256
+_WIDE = 512
 _TOLERANCE = 0.05
 _MOST_CHANGED = 0.4  # fraction of the variables: beyond, an inverse costs no more
 
