@@ -4,8 +4,8 @@ scikit-learn's tables, those of ``$SKCIRCUITS_DATA`` and simulated ones whose co
 another in ways that no single family of densities has by nature. ``random_7`` is the seventh of
 endlessly many tables: what is chosen by some of them is examined on others. So is ``process_7``,
 drawn from one of several processes: low-rank, tied clusters, nonlinear, counts, zero-inflated,
-categories that numbers depend on, regressions one after the other. ``keel_vehicle`` is a real
-table of `_keel`.
+categories that numbers depend on, regressions one after the other. ``realistic_7`` is drawn to
+look like a real table, ``keel_vehicle`` is a real one of `_keel`.
 """
 
 import json
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from _data import data_path
 from _keel import KEEL, load_keel
+from _realistic_tables import realistic_table
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 __all__ = ["KEEL_TABLES", "TABLES", "hide", "load"]
@@ -43,6 +44,8 @@ def load(name, max_rows):
         X, categorical = _process_table(
             np.random.default_rng([2, int(name.removeprefix("process_"))])
         )
+    elif name.startswith("realistic_"):
+        X, categorical = realistic_table(int(name.removeprefix("realistic_")))
     elif name.startswith("keel_"):
         X, categorical = _coded(load_keel(name.removeprefix("keel_")))
     elif name in SIMULATED:

@@ -9,7 +9,6 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state
 
-from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
     CATEGORICAL_CONSTRAINTS,
     StrOptions,
@@ -352,9 +351,10 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         """Complete encoded rows, shape (n_draws, n, d); `density` None where a circuit is given."""
         fitted = getattr(density, "best_estimator_", density)
         circuit = getattr(fitted, "circuit_", self.circuit_)
-        experts, bounds = [(1.0, circuit)], None
+        experts, bounds, weights = [(1.0, circuit)], None, None
         if isinstance(fitted, BaseDensity):
             experts, bounds = fitted._experts(), fitted._mean_bounds
+            weights = fitted._column_weights
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
         incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
@@ -375,6 +375,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
                 n_draws,
                 is_categorical,
                 bounds,
+                weights,
             )
             for rows in chunks
         )
@@ -456,12 +457,23 @@ def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, se
     return imputer._complete(learned, encoded, "sample", seed=seed)[0]
 
 
-def complete_rows(experts, circuit, X, strategy, streams, n_draws, is_categorical, bounds=None):
+def complete_rows(
+    experts,
+    circuit,
+    X,
+    strategy,
+    streams,
+    n_draws,
+    is_categorical,
+    bounds=None,
+    column_weights=None,
+):
     """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer.
 
     `experts`: pairs of a weight and a circuit; `circuit`: their mixture; `is_categorical`: mask of
     the columns whose cells are codes (integers may be states of a circuit, yet numbers); `bounds`:
-    the least and the largest means of columns, (d,) each, or None.
+    the least and the largest means of columns, (d,) each, or None; `column_weights` (K, d): of the
+    experts' answers to each column, None for the same in all.
     """
     if strategy == "mpe":
 
@@ -476,7 +488,7 @@ def complete_rows(experts, circuit, X, strategy, streams, n_draws, is_categorica
     else:
 
         def answer(rows):
-            return _expected(experts, rows, is_categorical, bounds)
+            return _expected(experts, rows, is_categorical, bounds, column_weights)
 
     return completed_or_marginal(answer, X, circuit)
 
@@ -498,18 +510,22 @@ def _drawn(experts, X, streams, n_draws):
     return completed
 
 
-def _expected(experts, X, is_categorical, bounds):
+def _expected(experts, X, is_categorical, bounds, column_weights):
     """Conditional means of numbers, and the most probable of the categories."""
-    answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
+    answers, weights = _answers(experts, X, lambda circuit, rows: circuit._mean_and_marginals(rows))
     if bounds is not None:
         answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
-    completed = sum(w[:, None] * means for w, (means, _) in zip(weights, answers, strict=True))
+    weights = np.repeat(weights[:, :, None], X.shape[1], axis=2)
+    if column_weights is not None:
+        weights = (weights > 0.0) * column_weights[:, None]
+        weights /= weights.sum(axis=0)
+    completed = sum(own * means for own, (means, _) in zip(weights, answers, strict=True))
     # The mean of codes means nothing: categories get the mode of their marginal
     for j in np.flatnonzero(is_categorical).tolist():
         missing = np.isnan(X[:, j])
         likely = sum(
-            w[missing, None] * tables[j][missing]
-            for w, (_, tables) in zip(weights, answers, strict=True)
+            own[missing, j, None] * tables[j][missing]
+            for own, (_, tables) in zip(weights, answers, strict=True)
         )
         completed[missing, j] = likely.argmax(axis=1)
     return completed

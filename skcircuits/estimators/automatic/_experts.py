@@ -53,16 +53,15 @@ _TRIAL = {
 }
 
 
-def stacking_weights(parts, prior=_PRIOR_CELLS):
+def stacking_weights(parts, prior=_PRIOR_CELLS, centre=None):
     """Weights (K,) whose average answers best, on the simplex.
 
     Squared errors of the average mean plus log losses of the average likelihood are convex in the
-    weights, and so is a Dirichlet prior around equal ones: no start matters (Breiman, 1996,
-    "Stacked Regressions"; Yao et al., 2018, "Using Stacking to Average Bayesian Predictive
-    Distributions").
+    weights, and so is a Dirichlet prior: no start matters (Breiman, 1996, "Stacked Regressions";
+    Yao et al., 2018, "Using Stacking to Average Bayesian Predictive Distributions").
 
     `parts`: answers to the cells of each split, `Answers` of the same K densities; `prior`: cells
-    that the prior weighs.
+    that the prior weighs; `centre` (K,): positive weights around which it is, None for equal ones.
     """
     means, truth, number_weights, likelihoods, log_weights = (
         np.concatenate(arrays) for arrays in zip(*parts, strict=True)
@@ -70,22 +69,22 @@ def stacking_weights(parts, prior=_PRIOR_CELLS):
     weighted = means * number_weights[:, None]
     quadratic, linear = weighted.T @ means, weighted.T @ truth
     n_members = means.shape[1]
+    own_prior = prior * (np.full(n_members, 1.0 / n_members) if centre is None else centre)
     scale = 1.0 / (len(truth) + len(log_weights) + prior)
 
     def objective(logits):
         weights = np.exp(logits - logits.max())
         weights = np.maximum(weights / weights.sum(), 1e-300)
         average = likelihoods @ weights
-        own_prior = prior / n_members
         loss = weights @ quadratic @ weights - 2.0 * linear @ weights
-        loss -= log_weights @ np.log(average) + own_prior * np.log(weights).sum()
+        loss -= log_weights @ np.log(average) + own_prior @ np.log(weights)
         gradient = 2.0 * (quadratic @ weights - linear)
         gradient -= (log_weights / average) @ likelihoods
         # by the logits; the prior's part is written out, where a weight may vanish
         slopes = weights * (gradient - weights @ gradient) - own_prior + prior * weights
         return scale * loss, scale * slopes
 
-    found = minimize(objective, np.zeros(n_members), jac=True, method="L-BFGS-B")
+    found = minimize(objective, np.log(own_prior / prior), jac=True, method="L-BFGS-B")
     weights = np.exp(found.x - found.x.max())
     return weights / weights.sum()
 
@@ -283,14 +282,17 @@ class Trials:
 
     `X`: the rows that `table` was prepared from, as `schema` encodes them. Where log densities
     are asked for, so is how often categories and numbers come together. `comparison`: of mixtures
-    on the same splits, whose fits are taken over.
+    on the same splits, whose fits are taken over. `n_known`: last categories that are never hidden.
     """
 
-    def __init__(self, table, X, schema, criterion, seed, n_jobs=None, comparison=None):
+    def __init__(self, table, X, schema, criterion, seed, n_jobs=None, comparison=None, n_known=0):
         rng = np.random.default_rng(seed)
         # rows to fit experts to, and others with what is hidden of them each time they are asked
         self.splits = [
-            (part, held_out.in_turns(_N_TURNS, rng) if criterion == "cells" else [held_out])
+            (
+                part,
+                held_out.in_turns(_N_TURNS, rng, n_known) if criterion == "cells" else [held_out],
+            )
             for part, held_out in split_table(table, rng)
         ]
         self.X, self.schema = X, schema
@@ -335,6 +337,24 @@ class Trials:
                 tables = [self._pairs.probabilities(own) for own in draws]
                 parts.append(self._pairs.answers(self._rows(turns), tables))
         return stacking_weights(parts, _PRIOR_CELLS * len(experts) / len(self._trials))
+
+    def column_weights(self, weights):
+        """Weights (K, d) of some experts for each column, around those for all, by expert.
+
+        What one knows best of one column is seldom what it knows best of all.
+        """
+        centre = np.array(list(weights.values()))
+        found = np.repeat(centre[:, None], self.X.shape[1], axis=1)
+        if len(centre) == 1:
+            return found
+        asked = [
+            (turn, turn.answers(predictions, self.criterion))
+            for turn, predictions in self._predictions(list(weights))
+        ]
+        for j in range(self.X.shape[1]):
+            parts = [turn.of_column(answers, j) for turn, answers in asked]
+            found[:, j] = stacking_weights(parts, centre=centre)
+        return found
 
     def _predictions(self, experts):
         """Each turn of held-out rows, and what some experts say of its hidden cells."""

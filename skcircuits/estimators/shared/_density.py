@@ -132,7 +132,9 @@ class BaseDensity(
     """
 
     _is_draw = False
-    _mean_bounds = None  # least and largest means (d,) of columns, where answers are averaged
+    # Where answers are averaged: least and largest means (d,) of columns, and weights (K, d)
+    _mean_bounds = None
+    _column_weights = None
     _model = "circuit_"  # the attribute that answers; the others tell about the table
 
     def __sklearn_is_fitted__(self):

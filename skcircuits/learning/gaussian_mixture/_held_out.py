@@ -97,14 +97,20 @@ class HeldOutCells:
             entropies.append(max(-frequencies @ np.log(frequencies), _LEAST_ENTROPY))
         return cls(table, numbers, codes, np.array(entropies))
 
-    def in_turns(self, n_turns: int, rng: np.random.Generator) -> list[HeldOutCells]:
-        """The same rows, of which each observed cell is hidden in one of some turns."""
+    def in_turns(
+        self, n_turns: int, rng: np.random.Generator, n_known: int = 0
+    ) -> list[HeldOutCells]:
+        """The same rows, of which each observed cell is hidden in one of some turns.
+
+        The last `n_known` categorical columns never are.
+        """
         numbers = np.where(
             np.isnan(self.table.numbers), -1, rng.integers(n_turns, size=self.hidden_numbers.shape)
         )
         codes = np.where(
             self.table.codes < 0, -1, rng.integers(n_turns, size=self.hidden_codes.shape)
         )
+        codes[:, codes.shape[1] - n_known :] = -1
         return [
             replace(self, hidden_numbers=numbers == i, hidden_codes=codes == i)
             for i in range(n_turns)
@@ -214,6 +220,20 @@ class HeldOutCells:
             weights[self._rows(self.hidden_numbers)],
             np.stack([member.probabilities for member in members], axis=1),
             weights[self._rows(self.hidden_codes)] / scales,
+        )
+
+    def of_column(self, answers: Answers, column: int) -> Answers:
+        """Those of some answers to hidden cells that are about one column of the table."""
+        is_number = self.table.cardinalities == 0
+        is_asked = np.arange(len(is_number)) == column
+        numbers = is_asked[is_number][np.nonzero(self.hidden_numbers)[1]]
+        codes = is_asked[~is_number][np.nonzero(self.hidden_codes)[1]]
+        return Answers(
+            answers.means[numbers],
+            answers.truth[numbers],
+            answers.number_weights[numbers],
+            answers.likelihoods[codes],
+            answers.log_weights[codes],
         )
 
     @staticmethod

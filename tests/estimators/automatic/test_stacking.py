@@ -48,3 +48,12 @@ def test_splits_and_weights_of_rows_count():
     np.testing.assert_allclose(stacking_weights(halves), stacking_weights([own]), rtol=1e-6)
     doubled = own._replace(number_weights=2 * own.number_weights, log_weights=2 * own.log_weights)
     np.testing.assert_allclose(stacking_weights([own, own]), stacking_weights([doubled]), atol=1e-4)
+
+
+def test_weights_are_drawn_towards_a_centre():
+    centre = np.array([0.6, 0.3, 0.1])
+    none = Answers(*(array[:0] for array in answers()))
+    np.testing.assert_allclose(stacking_weights([none], centre=centre), centre, rtol=1e-6)
+    many = answers(20_000)
+    near, far = (stacking_weights([many], centre=own) for own in (centre, centre[::-1]))
+    np.testing.assert_allclose(near, far, atol=0.01)
