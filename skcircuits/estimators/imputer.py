@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state
 
+from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
     CATEGORICAL_CONSTRAINTS,
     StrOptions,
@@ -512,7 +513,7 @@ def _drawn(experts, X, streams, n_draws):
 
 def _expected(experts, X, is_categorical, bounds, column_weights):
     """Conditional means of numbers, and the most probable of the categories."""
-    answers, weights = _answers(experts, X, lambda circuit, rows: circuit._mean_and_marginals(rows))
+    answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
     if bounds is not None:
         answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
     weights = np.repeat(weights[:, :, None], X.shape[1], axis=2)

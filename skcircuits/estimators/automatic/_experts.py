@@ -282,17 +282,14 @@ class Trials:
 
     `X`: the rows that `table` was prepared from, as `schema` encodes them. Where log densities
     are asked for, so is how often categories and numbers come together. `comparison`: of mixtures
-    on the same splits, whose fits are taken over. `n_known`: last categories that are never hidden.
+    on the same splits, whose fits are taken over.
     """
 
-    def __init__(self, table, X, schema, criterion, seed, n_jobs=None, comparison=None, n_known=0):
+    def __init__(self, table, X, schema, criterion, seed, n_jobs=None, comparison=None):
         rng = np.random.default_rng(seed)
         # rows to fit experts to, and others with what is hidden of them each time they are asked
         self.splits = [
-            (
-                part,
-                held_out.in_turns(_N_TURNS, rng, n_known) if criterion == "cells" else [held_out],
-            )
+            (part, held_out.in_turns(_N_TURNS, rng) if criterion == "cells" else [held_out])
             for part, held_out in split_table(table, rng)
         ]
         self.X, self.schema = X, schema

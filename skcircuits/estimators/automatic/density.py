@@ -10,9 +10,7 @@ import numpy as np
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, StrOptions
 from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for
-from skcircuits.estimators.automatic._missingness import InformedCircuit, Missingness
 from skcircuits.estimators.shared._density import CircuitDensity
-from skcircuits.estimators.shared._rows import TrainingRows
 from skcircuits.exceptions import must
 from skcircuits.learning.gaussian_mixture._candidates import (
     CandidateSpace,
@@ -61,10 +59,8 @@ class AutomaticDensity(CircuitDensity):
         densities with weights of each column that are the same for all rows, because the density
         that explains the observed cells of a row best is not necessarily the one that predicts the
         hidden cells best. Means are restricted to the observed range of a column, extended by one
-        standard deviation. The
-        candidates then include mixtures with transformed columns and, on small tables, mixtures
-        with one component per row. If a test rejects that the cells of a table (of up to 200,000
-        cells) are missing completely at random, the densities contain indicators of missing cells.
+        standard deviation. The candidates then include mixtures with transformed columns and, on
+        small tables, mixtures with one component per row.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
@@ -81,8 +77,7 @@ class AutomaticDensity(CircuitDensity):
     circuit_ : Circuit
         The mixture, over the original units and the codes of ``categories_``.
     densities_ : list of density
-        The densities that were fitted to all rows, with indicators of missing cells as last
-        columns where these are informative.
+        The densities that were fitted to all rows.
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
     log_likelihood_ : float
@@ -137,9 +132,7 @@ class AutomaticDensity(CircuitDensity):
         "verbose": ["verbose"],
     }
 
-    # What an earlier fit chose, in clones that are to keep it
-    _given_weights = None
-    _given_missingness = None
+    _given_weights = None  # what an earlier fit chose, in clones that are to keep it
 
     def __init__(
         self,
@@ -163,16 +156,9 @@ class AutomaticDensity(CircuitDensity):
     def _fit_rows(self, rows, generator):
         seed = int(generator.integers(np.iinfo(np.int32).max))
         by_cells = self.selection == "cells"
-        self._missingness = self._given_missingness
-        if by_cells and self._given_weights is None:
-            self._missingness = self._informative_missingness(rows)
-        schema, seen = self._schema, rows
-        if self._missingness is not None:
-            schema = self._missingness.extended(schema)
-            seen = TrainingRows(self._missingness.append(rows.X), rows.weight)
         self._column_weights = None
         if self._given_weights is None:
-            self._weights, self.selection_ = self._choose(seen, schema, seed)
+            self._weights, self.selection_ = self._choose(rows, seed)
         else:
             self._weights = self._given_weights
             self.selection_ = [{**e.described(), "weight": w} for e, w in self._weights.items()]
@@ -185,28 +171,19 @@ class AutomaticDensity(CircuitDensity):
             )
             for (expert, weight), own in zip(self._weights.items(), seeds, strict=True)
         ]
-        self._fit_members(self.densities_, seen, schema)
+        self._fit_members(self.densities_, rows)
         # Fits to some of the rows have done their part: clones for draws start afresh
         self._weights = {
             replace(e, fits={}, trial=None, n_rows=0): weight for e, weight in self._weights.items()
         }
         self.weights_ = np.array(list(self._weights.values()))
         self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_)
-        if self._missingness is not None:
-            self.circuit_ = self._missingness.without(self.circuit_)
         self._mean_bounds = None
         if by_cells and len(self.densities_) > 1:
             self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
         self.log_likelihood_ = self._mean_log_likelihood(rows)
 
-    def _informative_missingness(self, rows):
-        """Which cells are missing, where that may tell what they hold and there is time for it."""
-        n_rows, n_columns = rows.X.shape
-        if 2 * n_rows * n_columns > _MAX_CELLS or n_columns > _MAX_TREE_COLUMNS:
-            return None
-        return Missingness.informative(rows.X, self._schema.cardinalities)
-
-    def _fit_members(self, densities, rows, schema):
+    def _fit_members(self, densities, rows):
         """Fit what was chosen to all rows, each as a task of its own for callbacks."""
         fit = self._init_callback_context(max_subtasks=len(densities))
         fit.call_on_fit_task_begin(estimator=self)
@@ -217,14 +194,13 @@ class AutomaticDensity(CircuitDensity):
             with task.propagate_callback_context(density):
                 task.call_on_fit_task_begin(estimator=self)
                 density.set_params(verbose=self.verbose)
-                density._fit_encoded(rows.X, schema, rows.weight)
+                density._fit_encoded(rows.X, self._schema, rows.weight)
                 task.call_on_fit_task_end(estimator=self)
         fit.call_on_fit_task_end(estimator=self)
 
     def _clone_for_draw(self):
         cloned = super()._clone_for_draw()
         cloned._given_weights = getattr(self, "_weights", None)
-        cloned._given_missingness = getattr(self, "_missingness", None)
         return cloned
 
     def _experts(self):
@@ -233,14 +209,14 @@ class AutomaticDensity(CircuitDensity):
         """
         if self.selection == "log_likelihood":
             return super()._experts()
-        circuits = [density.circuit_ for density in self.densities_]
-        if self._missingness is not None:
-            circuits = [InformedCircuit(circuit, self._missingness) for circuit in circuits]
-        return list(zip(self.weights_, circuits, strict=True))
+        return [
+            (weight, density.circuit_)
+            for weight, density in zip(self.weights_, self.densities_, strict=True)
+        ]
 
-    def _choose(self, rows, schema, seed):
+    def _choose(self, rows, seed):
         """Experts to fit to all rows with their weights, and the report."""
-        table = MixtureTable.prepare(rows.X, schema.cardinalities, rows.weight)
+        table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
         families, comparison = self._checked_families(), None
         others = tuple(family for family in families if family != "gaussian_mixture")
         shared = self._shared_numbers(rows) if others and self.selection != "cells" else []
@@ -266,22 +242,13 @@ class AutomaticDensity(CircuitDensity):
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison): 1.0}, weighed
         experts = experts_for(table, families, self.selection, point_masses)
-        trials = Trials(
-            table,
-            rows.X,
-            schema,
-            self.selection,
-            seed,
-            self.n_jobs,
-            comparison,
-            len(schema.columns) - len(self._schema.columns),
-        )
+        trials = Trials(table, rows.X, self._schema, self.selection, seed, self.n_jobs, comparison)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)
         chosen = trials.choose(pool_size(table.n_cells))
         if self.selection == "cells":
-            self._column_weights = trials.column_weights(chosen)[:, : len(self._schema.columns)]
+            self._column_weights = trials.column_weights(chosen)
         return chosen, trials.report(chosen)
 
     def _shared_numbers(self, rows):

@@ -97,20 +97,14 @@ class HeldOutCells:
             entropies.append(max(-frequencies @ np.log(frequencies), _LEAST_ENTROPY))
         return cls(table, numbers, codes, np.array(entropies))
 
-    def in_turns(
-        self, n_turns: int, rng: np.random.Generator, n_known: int = 0
-    ) -> list[HeldOutCells]:
-        """The same rows, of which each observed cell is hidden in one of some turns.
-
-        The last `n_known` categorical columns never are.
-        """
+    def in_turns(self, n_turns: int, rng: np.random.Generator) -> list[HeldOutCells]:
+        """The same rows, of which each observed cell is hidden in one of some turns."""
         numbers = np.where(
             np.isnan(self.table.numbers), -1, rng.integers(n_turns, size=self.hidden_numbers.shape)
         )
         codes = np.where(
             self.table.codes < 0, -1, rng.integers(n_turns, size=self.hidden_codes.shape)
         )
-        codes[:, codes.shape[1] - n_known :] = -1
         return [
             replace(self, hidden_numbers=numbers == i, hidden_codes=codes == i)
             for i in range(n_turns)
