@@ -303,7 +303,7 @@ def test_long_searches_for_the_most_probable_explanation_warn():
     density = make(max_iter=2).fit(X)
     row = np.full((1, 20), np.nan)
     row[0, 0] = 1.0
-    with pytest.warns(UserWarning, match="searched"):
+    with pytest.warns(UserWarning, match="found by a local search"):
         found = density.mpe(row, n_starts=4, random_state=0)
     np.testing.assert_array_equal(found, np.ones((1, 20)))
 
