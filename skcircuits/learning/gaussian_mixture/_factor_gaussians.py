@@ -17,6 +17,7 @@ import numpy as np
 from skcircuits.circuits.inputs import FactorGaussian, FactorGaussianLayer, InputUnit
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
 from skcircuits.learning.parameters.input_statistics import (
+    MIN_VARIANCE,
     ColumnMoments,
     InputStatistics,
     register_statistics,
@@ -31,11 +32,9 @@ from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.numerics._small_cholesky import gram_of_lower
 from skcircuits.protocols import FloatArray, IntArray
 
-# Prior of the noise of a column: one cell with this squared residual; of a loading: so many
-# cells at which the column does not follow the factor
+# Squared residual of the cells of the prior
 _NOISE_SQUARE = 0.3
-_NOISE_COUNT = 1.0
-_LOADING_COUNT = 1.0
+_TINY = 1e-12  # keeps regressions on nothing at all solvable
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +44,14 @@ class FactorGaussians:
     `stack`: means (K, c) with one pair of loadings and noise for all, or one per component.
     `mean_count`: cells that the prior of each mean weighs, at zero.
     `jitter` (c,): variance of an observed cell within the interval that it stands for.
+    `prior_count`: cells of each column that the priors of its noise and of its loadings weigh, at
+    which it does not follow the factors.
     """
 
     stack: FactorStack
     mean_count: float
     jitter: FloatArray
+    prior_count: float = 1.0
 
     @classmethod
     def single(cls, covariance: FloatArray, n_factors: int, jitter: FloatArray) -> FactorGaussians:
@@ -143,8 +145,9 @@ class FactorGaussians:
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Loadings (c, q), noise (c,) and means (K, c) of components with one pair."""
         q = factors.shape[2]
-        total = np.maximum(counts + self.mean_count, 1e-12)  # (K, c)
-        moments = moments + _LOADING_COUNT * np.eye(q)
+        total = np.maximum(counts + self.mean_count, _TINY)  # (K, c)
+        prior_count = max(self.prior_count, _TINY)
+        moments = moments + prior_count * np.eye(q)
         # eliminate the means from the normal equations
         scaled = factors / total[:, :, None]
         normal = moments - np.einsum("kcq,kcr->cqr", scaled, factors)
@@ -155,16 +158,16 @@ class FactorGaussians:
         left = squares - np.einsum("cq,cq->c", loadings, crossed) - (means * first).sum(axis=0)
         n_cells = counts.sum(axis=0)
         left = np.maximum(left, 0.0) + n_cells * self.jitter
-        noise = (left + _NOISE_SQUARE) / (n_cells + _NOISE_COUNT)
+        noise = (left + prior_count * _NOISE_SQUARE) / (n_cells + prior_count)
         noise[n_cells == 0.0] = 1.0  # nothing is known of the column: standard normal
         return loadings, noise, means
 
     def log_prior(self) -> float:
         """Log prior up to a constant."""
         stack = self.stack
-        squares = _NOISE_SQUARE + _LOADING_COUNT * np.square(stack.loadings).sum(axis=2)
+        squares = self.prior_count * (_NOISE_SQUARE + np.square(stack.loadings).sum(axis=2))
         np.add.at(squares, stack.shape, self.mean_count * np.square(stack.means))
-        terms = squares / stack.noise_variances + _NOISE_COUNT * np.log(stack.noise_variances)
+        terms = squares / stack.noise_variances + self.prior_count * np.log(stack.noise_variances)
         return -0.5 * float(terms.sum())
 
 
@@ -270,11 +273,12 @@ class FactorGaussianStatistics(InputStatistics):
         self._sums = sums
 
     def estimate(self, pseudo_count: float) -> list[InputUnit]:
-        """Loadings, noise and means by regression on the factors; each cell has a small prior."""
+        """Loadings, noise and means by regression on the factors."""
         if self._sums is None:
             return list(self.units)
-        learned = replace(self._gaussians, mean_count=pseudo_count).maximize(self._sums)
-        means, loadings, noise = learned.in_units(self._location, self._scale)
+        prior = replace(self._gaussians, mean_count=pseudo_count, prior_count=pseudo_count)
+        means, loadings, noise = prior.maximize(self._sums).in_units(self._location, self._scale)
+        noise = np.maximum(noise, MIN_VARIANCE * self._scale**2)
         variables, known = self.layer.variables, self._sums[4].sum(axis=1) > 0
         return [
             FactorGaussian(variables, means[u], loadings[u], noise[u]) if known[u] else unit

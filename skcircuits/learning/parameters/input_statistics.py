@@ -35,7 +35,7 @@ from skcircuits.protocols import FloatArray
 _BLOCK_ROWS = 1 << 16  # rows whose moments are taken at once
 
 # Least variance of a unit, relative to that of its column: a spike on one value is no density.
-_MIN_VARIANCE = 1e-6
+MIN_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class _GaussianStatistics(InputStatistics):
         mean = first / safe
         variance = (second + pseudo_count) / safe - np.square(mean)
         means = self._center + self._scale * mean
-        stds = self._scale * np.sqrt(np.maximum(variance, _MIN_VARIANCE))
+        stds = self._scale * np.sqrt(np.maximum(variance, MIN_VARIANCE))
         return [
             Gaussian(unit.scope[0], float(m), float(s)) if known else unit
             for unit, m, s, known in zip(self.units, means, stds, total > 0)
@@ -283,7 +283,7 @@ class _MultivariateGaussianStatistics(InputStatistics):
         mean = self._first / safe[:, None]
         covariance = self._second + pseudo_count * np.diag(variance)
         covariance = covariance / safe[:, None, None] - mean[:, :, None] * mean[:, None, :]
-        covariance += _MIN_VARIANCE * np.diag(variance)
+        covariance += MIN_VARIANCE * np.diag(variance)
         return [
             MultivariateGaussian(self.layer.variables, self._center + m, (c + c.T) / 2)
             if known

@@ -1,8 +1,9 @@
 from itertools import islice
 
 import numpy as np
+import pytest
 
-from skcircuits.circuits import Circuit, FactorGaussian, Sum
+from skcircuits.circuits import Circuit, FactorGaussian, Gaussian, Sum
 from skcircuits.learning import expectation_maximization, fit_parameters
 
 
@@ -44,3 +45,28 @@ def test_rows_without_any_cell_change_nothing():
     more = np.vstack([X, np.full((5, 4), np.nan)])
     a, b = (fit_parameters(start, rows, pseudo_count=0.0, max_iter=5).root for rows in (X, more))
     np.testing.assert_allclose(a.covariance, b.covariance, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_without_a_prior_a_unit_of_one_column_learns_its_moments(scale):
+    X = np.random.default_rng(3).normal(2.0 * scale, 0.3 * scale, size=(30, 1))
+    expected = fit_parameters(Circuit(Gaussian(0, scale, scale)), X, pseudo_count=0.0)
+    start = FactorGaussian([0], [scale], [[0.6 * scale]], [0.64 * scale**2])
+    learned = fit_parameters(Circuit(start), X, pseudo_count=0.0, tol=1e-12)
+    np.testing.assert_allclose(learned.log_prob(X), expected.log_prob(X), atol=1e-5)
+
+
+def test_without_a_prior_no_step_makes_rows_less_likely():
+    X, _, _ = factor_rows(25)
+    start = Circuit(Sum([unit(1, 0.0), unit(2, 4.0)], weights=[0.5, 0.5]))
+    steps = islice(expectation_maximization(start, X, pseudo_count=0.0), 60)
+    scores = [step.log_density for step in steps]
+    assert np.diff(scores).min() > -1e-9
+
+
+def test_without_a_prior_constant_and_unseen_columns_keep_a_density():
+    X = np.column_stack([np.full(9, 5.0), np.full(9, np.nan), np.arange(9.0)])
+    start = FactorGaussian(range(3), np.zeros(3), np.ones((3, 1)), np.ones(3))
+    learned = fit_parameters(Circuit(start), X, pseudo_count=0.0, max_iter=50)
+    assert np.isfinite(learned.log_prob(X)).all()
+    assert learned.root.covariance[1, 1] > 0.0
