@@ -19,25 +19,25 @@ from skcircuits.circuits import Circuit
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray, FloatArray
 
-# Complete rows on which a closed form must answer as the models do, and how closely
+# Number of complete rows on which a closed form must agree with the models, and the tolerance
 N_TRIALS = 64
 RELATIVE_ERROR = 1e-9
 
 
 class NoClosedFormError(Exception):
-    """Says why there is no closed form."""
+    """Raised if there is no closed form; the message is the reason."""
 
 
 class ClosedForm(Protocol):
-    """An exact way to the expectations of a response, for the rows that it covers."""
+    """An exact method for the expectations of a response, for the rows that it covers."""
 
     @property
     def name(self) -> str:
-        """What it is, in the words of `method_`."""
+        """Description of the closed form, as shown in `method_`."""
 
     @property
     def bytes_per_row(self) -> int:
-        """Memory that one row takes, beside the result."""
+        """Memory per row in bytes, in addition to the result."""
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Tell which rows have a closed form, shape (n,)."""
@@ -48,7 +48,7 @@ class ClosedForm(Protocol):
 
 @dataclass(frozen=True)
 class Problem:
-    """What a closed form is sought for.
+    """The models and the distribution for which a closed form is sought.
 
     `response`: the models; `circuit`: the distribution of the rows; variables with cardinalities
     are categorical; `n_columns`: number of columns of the encoded rows; `n_jobs`: number of
@@ -70,10 +70,10 @@ class Problem:
         return replace(self, response=replace(self.response, method=method))
 
     def trial_rows(self) -> FloatArray:
-        """Give complete encoded rows as the density has them, and some that are wider."""
+        """Give complete encoded rows: draws of the density, and others with a wider spread."""
         drawn = self.circuit.sample(N_TRIALS, random_state=0)[:, : self.n_columns]
         rng = np.random.default_rng(0)
-        mixed = rng.permuted(drawn, axis=0)  # columns are independent, and far out
+        mixed = rng.permuted(drawn, axis=0)  # independent columns, for rows far from the data
         location, scale = self.location, self.scale
         is_number = np.ones(self.n_columns, dtype=bool)
         is_number[list(self.circuit.cardinalities)] = False
@@ -92,12 +92,12 @@ class Problem:
         return np.sqrt(self.circuit.variance(np.full((1, self.n_columns), np.nan))[0])
 
     def check(self, answers: FloatArray, expected: FloatArray, thing: str) -> None:
-        """Refuse a form that does not answer for complete rows as the models do."""
+        """Raise NoClosedFormError if a form differs from the models on complete rows."""
         spread = np.abs(expected - expected.mean(axis=0)).max(axis=0)
-        # Errors count against how much answers vary: a large constant hides nothing
+        # Errors are relative to the variation of the predictions: a large constant hides none
         size = np.maximum(spread, 1e-6 * np.abs(expected).max(axis=0))
         if not (np.abs(answers - expected) <= RELATIVE_ERROR * np.maximum(size, 1e-300)).all():
-            raise NoClosedFormError(f"{thing} is not what the model computes")
+            raise NoClosedFormError(f"the model is not {thing}")
 
 
 @singledispatch

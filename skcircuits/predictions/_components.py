@@ -95,7 +95,7 @@ def _expand(unit: Unit) -> list[_Term]:
 
 def _too_many() -> NoClosedFormError:
     return NoClosedFormError(
-        f"the density is no mixture of at most {MAX_COMPONENTS} products of input units"
+        f"the density is not a mixture of at most {MAX_COMPONENTS} products of input units"
     )
 
 
@@ -256,7 +256,7 @@ def _write_table(tables: dict[int, FloatArray], k: int, unit: Unit) -> None:
     # No table has the number -1: units over several columns are refused with the others
     (j,) = unit.scope if len(unit.scope) == 1 else (-1,)
     if j not in tables:
-        raise NoClosedFormError(f"the density has units of type {type(unit).__name__}")
+        raise NoClosedFormError(f"the density has input units of type {type(unit).__name__}")
     # A mixture of categorical units is a table of its values at the states
     nothing = np.full((tables[j].shape[1], j + 1), np.nan)
     nothing[:, j] = np.arange(len(nothing))

@@ -435,7 +435,7 @@ def test_calibrated_linear_classifiers(ensemble):
 @pytest.mark.parametrize(
     ("model", "method", "reason"),
     [
-        (CalibratedClassifierCV(LinearSVC(), method="isotonic"), "predict_proba", "no sigmoid"),
+        (CalibratedClassifierCV(LinearSVC(), method="isotonic"), "predict_proba", "not a sigmoid"),
         (CalibratedClassifierCV(SVC(), cv=2), "predict_proba", "sum of functions of single"),
     ],
     ids=["isotonic", "kernel"],

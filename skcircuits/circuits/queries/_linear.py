@@ -106,7 +106,7 @@ class LinearCircuit:
         """Best row (1, n_columns) by max-product, and the log of its term."""
         if not all(part.is_exact for part in self._parts):
             way_out = "Take the draw with the highest score_samples: sample(n, given=...)."
-            condition = "be about columns of one joint Gaussian for a most probable row"
+            condition = "involve only columns of one joint Gaussian for a most probable row"
             raise CircuitPropertyError(must("linear comparisons", condition, way_out))
         rows, heights = map(np.concatenate, zip(*(p.circuit.mpe() for p in self._parts)))
         best = int(heights.argmax())
@@ -254,7 +254,7 @@ def _integer_rows(
     outer = min(ranges, key=lambda v: ranges[v][1] - ranges[v][0])
     first, last = ranges[outer]
     if last - first >= MAX_INTEGERS:
-        condition = f"be about a column of at most {MAX_INTEGERS} integers"
+        condition = f"involve a column with at most {MAX_INTEGERS} integers"
         way_out = "Pass method='estimate' for an average over draws."
         raise CircuitPropertyError(must("linear comparisons", condition, way_out, n=last - first))
     values = np.arange(first, last + 1.0)

@@ -370,7 +370,7 @@ def fill_polynomials(
     """
     degree = sum(int(own.points.max(initial=0)) for own in scores.values())
     if degree > MAX_DEGREE:
-        way_out = "Ask about fewer columns, or count which of them exceed a bound."
+        way_out = "Use fewer columns, or count those that exceed a bound."
         condition = f"have at most {MAX_DEGREE} different values"
         raise CircuitPropertyError(must("a sum of columns", condition, way_out, n=degree))
     n_parts = max((len(own.points) for own in scores.values()), default=1)
@@ -383,7 +383,7 @@ def fill_polynomials(
         log_masses = restricted.log_max() if is_max else restricted.log_mass()
         if layer.scopes.shape[1] > 1 and np.isin(layer.scopes, list(scores)).any():
             condition = "have input units of single variables for counts and sums"
-            way_out = "Fit covariance_type='diag', or ask for an estimate."
+            way_out = "Fit covariance_type='diag', or pass method='estimate' to probability."
             raise CircuitPropertyError(must("a circuit", condition, way_out))
         variables = layer.scopes[:, 0]
         for variable in np.unique(variables).tolist():

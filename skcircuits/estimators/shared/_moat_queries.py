@@ -210,7 +210,7 @@ class RestrictedTrees:
     def covariance(self, features):
         """Refuse: it needs the distributions of all pairs of columns."""
         way_out = "Take numpy.cov of draws: sample(n, given=...), or to_circuit(n_trees)."
-        raise CircuitPropertyError(must("covariances", "be asked of a circuit", way_out))
+        raise CircuitPropertyError(must("covariances", "be computed with a circuit", way_out))
 
     def mpe(self, left_out=(), **search):
         """Rows of highest density (n_boxes, d), and its logarithms (n_boxes,).
@@ -219,7 +219,7 @@ class RestrictedTrees:
         """
         if len(left_out):
             way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
-            condition = "be about all columns of a mixture of all trees"
+            condition = "include all columns of a mixture of all trees"
             raise CircuitPropertyError(must("most probable rows", condition, way_out))
         # Within a bin the density is uniform: what a box leaves of it is as high
         heights = [

@@ -99,7 +99,7 @@ def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> Add
     try:
         answers = function(np.vstack([rows, trials]))
     except Exception as error:
-        raise NoClosedFormError(f"the model refuses a row: {error}") from error
+        raise NoClosedFormError(f"the model fails for a trial row: {error}") from error
     base, expected = answers[0], answers[len(rows) :]
     slopes = np.zeros((problem.n_columns, answers.shape[1]))
     slopes[numbers] = (answers[up] - answers[down]) / steps[:, None]

@@ -122,7 +122,7 @@ class _FeatureExpansion(NamedTuple):
 
 @singledispatch
 def _expansion_of(model: Any) -> _FeatureExpansion:
-    raise NoClosedFormError(f"{type(model).__name__} is no kernel expansion")
+    raise NoClosedFormError(f"{type(model).__name__} is not a kernel expansion")
 
 
 @_expansion_of.register(SVR)
@@ -133,7 +133,9 @@ def _of_support_vectors(model: Any) -> _FeatureExpansion:
     _require_rbf(model.kernel)
     coefficients = dense(model.dual_coef_)
     if len(coefficients) != 1:
-        raise NoClosedFormError("decision functions of more than two classes are no expansions")
+        raise NoClosedFormError(
+            "decision functions of more than two classes are not kernel expansions"
+        )
     # The solver turns classes around, so that the second is the positive one
     points = dense(model.support_vectors_)
     return _FeatureExpansion(points, coefficients.T, model.intercept_, model._gamma)
@@ -158,7 +160,7 @@ def _of_gaussian_process(model: GaussianProcessRegressor) -> _FeatureExpansion:
 
 def _require_rbf(kernel: Any) -> None:
     if kernel != "rbf":
-        raise NoClosedFormError(f"kernel={kernel!r} is not taken apart, only 'rbf' is")
+        raise NoClosedFormError(f"only kernel='rbf' has a closed form, not kernel={kernel!r}")
 
 
 def _constant_times_rbf(kernel: Any) -> tuple[float, float]:
@@ -170,7 +172,7 @@ def _constant_times_rbf(kernel: Any) -> tuple[float, float]:
     if isinstance(kernel, gp_kernels.Product) and isinstance(kernel.k1, gp_kernels.ConstantKernel):
         factor, gamma = _constant_times_rbf(kernel.k2)
         return factor * float(kernel.k1.constant_value), gamma
-    raise NoClosedFormError(f"the kernel {kernel} is no constant times RBF plus white noise")
+    raise NoClosedFormError(f"the kernel {kernel} is not a constant times RBF plus white noise")
 
 
 def nystroem_form(problem: Problem) -> ClosedForm:
@@ -187,7 +189,7 @@ def _build_nystroem(single: Problem) -> ClosedForm:
         or not isinstance(steps[-1], Nystroem)
         or single.response.method == "predict_proba"
     ):
-        raise NoClosedFormError("no linear function of the columns")
+        raise NoClosedFormError("the model is not a linear function of Nystroem features")
     landmarks: Nystroem = steps[-1]
     _require_rbf(landmarks.kernel)
     points = dense(landmarks.components_)
@@ -238,7 +240,7 @@ def _in_encoded_columns(
     try:
         form.mean(np.full((1, single.n_columns), np.nan))
     except CircuitPropertyError as error:
-        raise NoClosedFormError(f"the density has no expected kernels: {error}") from error
+        raise NoClosedFormError(f"expected kernels have no closed form: {error}") from error
     return form
 
 
@@ -277,7 +279,9 @@ def _require_orthogonal(directions: list[FloatArray]) -> None:
     owner = np.repeat(np.arange(len(directions)), [len(part) for part in directions])
     cosines = np.abs(stacked @ stacked.T)
     if (cosines[owner[:, None] != owner] > ORTHOGONAL).any():
-        raise NoClosedFormError("the features mix columns, so that the kernel is no product")
+        raise NoClosedFormError(
+            "the features mix columns, so that the kernel is not a product over columns"
+        )
 
 
 def _squared_distances(table: FloatArray) -> FloatArray:

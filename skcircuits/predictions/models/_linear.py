@@ -172,12 +172,14 @@ def _build_classifier(model: Any, problem: Problem) -> ClosedForm:
 def _build_logistic(single: Problem) -> ClosedForm:
     (model,) = single.response.models
     if not hasattr(model, "decision_function"):
-        raise NoClosedFormError("probabilities without decision functions are no link of scores")
+        raise NoClosedFormError("the classifier has no decision function")
     score = single.asking("decision_function").response
     trials = single.trial_rows()
     scores, expected = score(trials), single.response(trials)
     if len(model.classes_) == 2:
-        single.check(1.0 / (1.0 + np.exp(-scores)), expected[:, 1:], "a logistic link")
+        single.check(
+            1.0 / (1.0 + np.exp(-scores)), expected[:, 1:], "a logistic function of its scores"
+        )
         return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))
     single.check(softmax(scores, axis=1), expected, "a softmax of the decision functions")
     return SoftmaxForm(probe(score, single), GaussianComponents.of(single.circuit))
@@ -272,9 +274,9 @@ def quadratic_form(problem: Problem) -> QuadraticForm:
         stacked = np.vstack([start + i * step for i in range(4)])
         first, second, third, fourth = np.split(problem.response(stacked), 4)
     except Exception as error:
-        raise NoClosedFormError(f"the model refuses a row: {error}") from error
+        raise NoClosedFormError(f"the model fails for a trial row: {error}") from error
     difference = fourth - 3.0 * third + 3.0 * second - first
     size = np.abs([first, second, third, fourth]).max(axis=0).max(axis=0)
     if not (np.abs(difference) <= CUBIC * size).all():
-        raise NoClosedFormError("the model is no polynomial of degree two in the numbers")
+        raise NoClosedFormError("the model is not quadratic in the numerical columns")
     return QuadraticForm(problem.response, components)

@@ -169,7 +169,7 @@ def _sources(features: AdditiveFunction) -> IntArray:
         uses.append(used)
     matters = np.any(uses, axis=0)
     if (matters.sum(axis=0) > 1).any():
-        raise NoClosedFormError("the features of the trees mix columns")
+        raise NoClosedFormError("features of the trees depend on several columns")
     return matters.argmax(axis=0)
 
 
@@ -384,7 +384,7 @@ def _build(model: Any, problem: Problem) -> ClosedForm:
         factors = Components.of(problem.circuit)
         components = GaussianComponents.of(problem.circuit) if factors.is_joint() else factors
     except NoClosedFormError as reason:
-        raise NoClosedFormError(f"leaves have no closed form, as {reason}") from None
+        raise NoClosedFormError(f"probabilities of leaves have no closed form: {reason}") from None
     if isinstance(components, Components):
         tables = {-1: _left_table(components, splits, problem)}
     else:
@@ -501,7 +501,7 @@ class Trees:
 @singledispatch
 def trees_of(model: Any, method: str) -> Trees:
     """Read the trees of a fitted model; their sum is its answer but for a constant."""
-    raise NoClosedFormError(f"{type(model).__name__} is no sum of trees")
+    raise NoClosedFormError(f"{type(model).__name__} is not a sum of trees")
 
 
 @trees_of.register(DecisionTreeRegressor)
@@ -553,7 +553,7 @@ def _of_bagging(model: Any, method: str) -> Trees:
 @trees_of.register(GradientBoostingClassifier)
 def _of_boosting(model: Any, method: str) -> Trees:
     if method == "predict_proba":
-        raise NoClosedFormError("the link of boosted probabilities mixes the trees")
+        raise NoClosedFormError("the link function of boosted probabilities is not linear")
     parts = []
     for stage in model.estimators_:
         for output, tree in enumerate(stage):
@@ -568,9 +568,9 @@ def _of_boosting(model: Any, method: str) -> Trees:
 @trees_of.register(HistGradientBoostingClassifier)
 def _of_histogram_boosting(model: Any, method: str) -> Trees:
     if method == "predict_proba":
-        raise NoClosedFormError("the link of boosted probabilities mixes the trees")
+        raise NoClosedFormError("the link function of boosted probabilities is not linear")
     if model.is_categorical_ is not None:
-        raise NoClosedFormError("splits of histogram boosting on categories are not taken apart")
+        raise NoClosedFormError("categorical splits of histogram boosting are not supported")
     parts = []
     for stage in model._predictors:
         for output, predictor in enumerate(stage):

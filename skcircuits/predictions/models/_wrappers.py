@@ -89,7 +89,7 @@ def _build_affine(single: Problem) -> ClosedForm:
 @closed_form.register
 def _of_calibrated(model: CalibratedClassifierCV, problem: Problem) -> ClosedForm:
     if len(model.classes_) != 2:
-        raise NoClosedFormError("calibrated probabilities of several classes are no softmax")
+        raise NoClosedFormError("calibrated probabilities of several classes are not a softmax")
     forms = [
         _of_copy(copy, single, steps_of(whole))
         for single in problem.of_single_models()
@@ -103,7 +103,7 @@ def _of_copy(copy: Any, single: Problem, steps: list[Any]) -> ClosedForm:
     """Build the form of one copy, whose probability is a sigmoid of its decision function."""
     (calibrator,) = copy.calibrators
     if not hasattr(calibrator, "a_") or not hasattr(copy.estimator, "decision_function"):
-        raise NoClosedFormError("the calibration is no sigmoid of a decision function")
+        raise NoClosedFormError("the calibration is not a sigmoid of a decision function")
 
     def to_table(X: FloatArray) -> Any:
         table = single.response.to_table(X)
@@ -120,5 +120,5 @@ def _of_copy(copy: Any, single: Problem, steps: list[Any]) -> ClosedForm:
 
     trials = single.trial_rows()
     expected = copy.predict_proba(to_table(trials))[:, 1:]
-    single.check(expit(score(trials)), np.asarray(expected), "a sigmoid calibration")
+    single.check(expit(score(trials)), np.asarray(expected), "a sigmoid of its decision function")
     return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))

@@ -241,7 +241,7 @@ class QueriesMixin(ModelUnderConditions):
         """
         levels = np.atleast_1d(float_array(q, "q"))
         if levels.ndim != 1 or len(levels) == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
-            raise ValueError(must("q", "be levels between 0 and 1, both excluded", q=q))
+            raise ValueError(must("q", "contain levels between 0 and 1, both excluded", q=q))
         weighed = self._ask(given)
         values = self._column_under(weighed, column).quantiles(levels)
         values = values[..., 0] if np.ndim(q) == 0 else values
@@ -309,7 +309,7 @@ class QueriesMixin(ModelUnderConditions):
         """
         weighed = self._ask(given)
         if not weighed.conditions.is_single:
-            condition = "be a single one for a marginal density"
+            condition = "be a single condition for a marginal density"
             raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
         chosen = np.arange(len(self._schema.columns))
         if columns is not None:
@@ -387,7 +387,7 @@ class QueriesMixin(ModelUnderConditions):
         _require_choice("method", method, "exact", "estimate")
         weighed = self._ask(given)
         if not weighed.conditions.is_single:
-            condition = "be a single one for a mutual information"
+            condition = "be a single condition for a mutual information"
             raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
         groups = [column_indices(group, self._schema) for group in (columns, others)]
         if set(groups[0]) & set(groups[1]):
@@ -466,7 +466,7 @@ class QueriesMixin(ModelUnderConditions):
         check_scalar(tol, "tol", Real, min_val=0.0, include_boundaries="neither")
         weighed = self._ask(given)
         if not weighed.conditions.is_single:
-            condition = "be a single one for bounds"
+            condition = "be a single condition for bounds"
             raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
         joint = weighed.conditions.with_queries(self._compile([query]))
         model, schema = self._model_of(weighed), self._model_schema

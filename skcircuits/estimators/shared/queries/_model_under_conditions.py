@@ -111,7 +111,7 @@ class ModelUnderConditions:
         known = self._schema.columns[j]
         if known.categories is not None and not (known.has_numbers or known.is_ordered):
             condition = "be numerical or have ordered categories"
-            way_out = "Ask for the expectation of a categorical column: its probabilities."
+            way_out = "The expectation of a categorical column gives its probabilities."
             raise ValueError(must("The column of a quantile", condition, way_out, column=column))
         return j
 

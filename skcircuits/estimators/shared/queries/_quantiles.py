@@ -305,8 +305,8 @@ class _Refinement:
         if any(total.indicators for total, _ in self._totals) or any(
             schema.columns[j].categories is not None for j in self._columns
         ):
-            condition = "be about numbers alone for bounds"
-            way_out = "Ask for an exact answer, or for an estimate."
+            condition = "involve only numerical columns for bounds"
+            way_out = "Pass method='exact' or method='estimate'."
             raise CircuitPropertyError(must("linear comparisons", condition, way_out))
         self._weights = np.zeros(len(self._means))
         for total, _ in self._totals:

@@ -79,7 +79,7 @@ class BoxesWithTotals:
     def mpe(self, left_out=()):
         """Best rows (n_boxes, n_columns), and the logs of their terms."""
         if len(left_out):
-            condition = "be about all columns under sums, counts and linear comparisons"
+            condition = "include all columns under sums, counts and linear comparisons"
             way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
             raise CircuitPropertyError(must("most probable rows", condition, way_out))
         rows, heights = zip(*(part.mpe() for _, part in self._parts))
@@ -200,7 +200,7 @@ def _joint_states(plan, evidence, totals, schema):
     states = {j: np.flatnonzero(mask) for j, mask in allowed.items()}
     n_joint = prod(map(len, states.values()))
     if n_joint > _MAX_JOINT_STATES:
-        condition = f"be about discrete columns of at most {_MAX_JOINT_STATES} joint states"
+        condition = f"involve discrete columns with at most {_MAX_JOINT_STATES} joint states"
         way_out = "Pass method='bounds' for certified bounds, or method='estimate'."
         raise CircuitPropertyError(must("linear comparisons", condition, way_out, n=n_joint))
     for joint in product(*states.values()):
@@ -223,7 +223,7 @@ def _scored(plan, evidence, totals, schema):
         strides.append(radix)
         radix *= 1 + sum(int(own.max()) for own in points.values())
     if radix > MAX_DEGREE:
-        way_out = "Ask about fewer columns, or pass method='estimate'."
+        way_out = "Use fewer columns, or pass method='estimate'."
         condition = f"have at most {MAX_DEGREE} different values"
         raise CircuitPropertyError(must("Sums and counts of columns", condition, way_out, n=radix))
     scores = {}

@@ -155,7 +155,7 @@ def _single(ask, density, given):
     try:
         return ask(density, given)
     except ValueError as error:
-        if "be a single one" not in str(error):
+        if "be a single condition" not in str(error):
             raise
         return ask(
             density, given.iloc[0].to_dict() if given.columns.nlevels == 1 else BOUNDS["dict"]
