@@ -1,4 +1,4 @@
-"""What all estimators use: scikit-learn's private tools, safe fits, and reading tables.
+"""Base classes of all estimators: scikit-learn's private tools, safe fits, reading of tables.
 
 Every private scikit-learn import of the package is in this file. `TableMixin` reads the
 tables that users pass; densities build on `skcircuits.estimators.shared._density`, fit loops run

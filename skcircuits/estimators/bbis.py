@@ -1,4 +1,4 @@
-"""Weights that turn samples from anywhere into calibrated estimates."""
+"""Black-box importance weights of samples by Stein discrepancies."""
 
 import warnings
 from copy import copy

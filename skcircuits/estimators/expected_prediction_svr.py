@@ -1,4 +1,4 @@
-"""Support vector regression that predicts from rows with missing cells, exactly."""
+"""Support vector regression with exact expected predictions for rows with missing values."""
 
 from numbers import Integral, Real
 from typing import ClassVar

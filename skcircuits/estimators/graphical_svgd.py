@@ -1,4 +1,4 @@
-"""Particles that follow the graph of a continuous graphical model."""
+"""Graphical Stein variational gradient descent for continuous graphical models."""
 
 from dataclasses import dataclass, replace
 from itertools import count

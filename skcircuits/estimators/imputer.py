@@ -1,4 +1,4 @@
-"""Imputation by exact conditional distributions of missing values, of one circuit or of several."""
+"""Imputation by exact conditional distributions of missing values."""
 
 from dataclasses import replace
 from numbers import Integral, Real

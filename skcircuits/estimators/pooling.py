@@ -1,4 +1,4 @@
-"""Rubin's rules: one answer from the analyses of several imputed tables."""
+"""Rubin's rules, which pool the analyses of several imputed tables."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

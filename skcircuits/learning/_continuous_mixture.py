@@ -1,7 +1,8 @@
 """Continuous mixtures of trees: a decoder learned by quasi-random integration.
 
-A small network maps latent points to the tables of one tree. Tree distributions of one structure
-are log-linear models, so that one product scores rows under the trees of all points.
+A small network maps latent points to the probability tables of a tree. Tree distributions of one
+structure are log-linear models, so that one matrix product scores rows under the trees of all
+points.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""k-means: the one that all starts of learners use."""
+"""k-means, which initialises the learners."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Expected predictions of any model: all completions where there are few, draws elsewhere.
+"""Expected predictions of any model, over all completions if there are few, else over draws.
 
-A row is drawn in rounds of independent lattices (`LatticeStreams`): what their means differ
-by is the standard error of the whole. Rounds grow until the error is below the tolerance.
+The completions of a row are drawn in rounds of independent lattices (`LatticeStreams`); the
+differences of their means give the standard error. Rounds grow until the error is below the
+tolerance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Circuits as mixtures of products of input units: where scores and boxes have closed forms."""
+"""Expansion of circuits into mixtures of products of input units, for closed forms."""
 
 from __future__ import annotations
 

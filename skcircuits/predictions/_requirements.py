@@ -1,4 +1,4 @@
-"""What is asked of a model, and what it asks of its rows, before anything is fitted."""
+"""Checks of a model and of its training rows before anything is fitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all ways to an expected prediction need: incomplete rows, models, moments."""
+"""Incomplete rows, responses of models, and moments: the types of all expected predictions."""
 
 from __future__ import annotations
 

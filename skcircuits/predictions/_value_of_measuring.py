@@ -1,7 +1,7 @@
-"""What knowing a missing value would tell about a prediction.
+"""The expected reduction of uncertainty about a prediction by measuring a missing value.
 
 Uncertainty is measured by a concave function of the expected response: minus its square (the
-variance, up to what no cell can change) or its entropy. Knowing a cell lowers it on average
+variance, up to a term that no cell can change) or its entropy. Knowing a cell lowers it on average
 by the gap of Jensen's inequality, E[φ(E[f | x_o, x_j])] - φ(E[f | x_o]) with φ convex.
 """
 

@@ -1,1 +1,1 @@
-"""The density that chooses itself."""
+"""Automatic choice of a density."""

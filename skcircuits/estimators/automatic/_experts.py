@@ -1,7 +1,7 @@
-"""Densities that may answer together: what they say of held-out cells, and their weights.
+"""Candidate densities: their predictions of held-out cells, and the weights of their average.
 
-Densities that follow numbers well may still lose what categories say of them: a log density of
-whole rows hardly shows it, frequencies of pairs of categories and intervals do.
+A density that models numbers well may still miss how they depend on categories. The log density of
+whole rows hardly shows this, whereas joint frequencies of categories and intervals do.
 """
 
 import warnings
@@ -30,15 +30,15 @@ from skcircuits.learning.gaussian_mixture._held_out import (
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, MixtureState
 from skcircuits.parallel import Parallel, delayed
 
-# Held-out cells that the prior of densities weighs: few cells cannot tell them apart, and equal
+# Weight of the prior, in held-out cells: few cells cannot distinguish densities, and equal
 # weights are hard to beat by chance
 _PRIOR_CELLS = 10.0
 _QUANTILES = (0.25, 0.5, 0.75)
 _PRIOR_ROWS = 0.5  # spread evenly over the cells of a pair
-_LEAST_ROWS = 20  # rows in which both cells of a pair are observed, for a misfit to count
+_LEAST_ROWS = 20  # rows with both cells of a pair observed, for a misfit to count
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
-_LEAST_WEIGHT = 0.05  # experts of less are not worth their time
+_LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
 _N_TURNS = 3  # in which all cells of held-out rows are hidden
 # On rows it was not fitted to, a mixture gains nothing from later iterations
 _TOL = 4e-3

@@ -1,4 +1,4 @@
-"""Estimators that answer through the circuit of a density of their rows.
+"""Base class of estimators that use the circuit of a density of their rows.
 
 The density is a parameter: "auto", the name of one, a density estimator (cloned, then fitted on
 the rows) or a ready circuit.

@@ -1,10 +1,10 @@
-"""Expectations stacked with what models of incomplete rows say of the target themselves.
+"""Stacking of expected predictions with models that predict the target from incomplete rows.
 
-E[f(x) | x_o] is E[y | x_o] as far as f is right about complete rows: a model that is too sure of
-them, or too rough, stays so where cells are missing. Densities of rows and target know one by
-Bayes' rule, trees that are grown on rows with missing cells learn one; both fail in other ways.
-Weights are learned from held-out rows, and so is how much surer a mean of probabilities must be
-made: means of calibrated ones are less sure than they may be.
+E[f(x) | x_o] equals E[y | x_o] only if f is right about complete rows: if a model is overconfident
+or underfitted, its expectation is, too. Joint densities of rows and target give E[y | x_o] by Bayes'
+rule, and trees that are grown on incomplete rows learn it; their errors are of other kinds. The
+weights are learned from held-out rows, and so is an exponent of averaged probabilities, because
+the average of calibrated probabilities is underconfident.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""A density that chooses among families, and mixes those that are better together."""
+"""Automatic choice of a family of densities, or of a mixture of several."""
 
 import warnings
 from dataclasses import replace

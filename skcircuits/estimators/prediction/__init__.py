@@ -1,1 +1,1 @@
-"""Expected predictions of regressors and classifiers: what both estimators share."""
+"""Common base of expected predictions of regressors and of classifiers."""

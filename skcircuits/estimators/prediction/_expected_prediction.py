@@ -1,7 +1,7 @@
-"""What expected predictions of regressors and classifiers have in common: fit and moments.
+"""Common base of expected predictions of regressors and classifiers: fit and moments.
 
-Indicators of missing values are columns of the table. Expected answers may be stacked with what
-densities of rows and targets, and trees, say.
+Missing-value indicators are columns of the table. Expected predictions may be stacked with those
+of joint densities of rows and target, and of trees.
 """
 
 import warnings
@@ -66,16 +66,16 @@ EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     "verbose": ["verbose"],
 }
 
-BLOCK_ROWS = 2**15  # incomplete ones that are answered at once
-STACKING_DRAWS = 128  # per held-out row, whose error is small beside that of what is held out
-STACKED = ("predict_proba", "predict")  # answers that tell the target
+BLOCK_ROWS = 2**15  # incomplete rows per block
+STACKING_DRAWS = 128  # per held-out row; their error is small beside the noise of held-out targets
+STACKED = ("predict_proba", "predict")  # methods that predict the target
 
 
 class IndicatorMixin:
-    """Append a column per column with missing values in fit: 1 where the value is missing.
+    """Append an indicator for each column with missing values in fit: 1 if the value is missing.
 
-    Uses the parameter ``add_indicator``. Stands in front of `InnerDensityMixin`: density and model
-    see the same columns, and attributes of the estimator speak of the columns of the user.
+    Uses the parameter ``add_indicator``. It precedes `InnerDensityMixin`, so that density and model
+    see the same columns; attributes of the estimator refer to the columns that the user passed.
     """
 
     def _check_table(self, X, *, reset):
@@ -103,11 +103,11 @@ class IndicatorMixin:
 
 
 class TrainingTable(NamedTuple):
-    """What a fit has learned from.
+    """The training data of a fit.
 
-    ``tables`` are what the models have seen, completed where they had to be; none for a frozen
-    ``model``, or if they were not to be kept. ``encoded`` are the rows as they came, ``targets``
-    what `_check_targets` gives.
+    ``tables`` are the tables that the models were fitted to, completed if necessary; there are none
+    for a frozen ``model``, or if they are not kept. ``encoded`` are the rows before completion,
+    ``targets`` the result of `_check_targets`.
     """
 
     model: BaseEstimator
@@ -120,9 +120,9 @@ class TrainingTable(NamedTuple):
 
 
 class StackedAnswersMixin:
-    """Learn the weights of the stack from held-out rows, and apply them to expected answers.
+    """Learn the weights of the stack from held-out rows, and apply them to expected predictions.
 
-    `_learn_stack` gives ``_stack``, None without one, and ``_unstacked``, the reason why.
+    `_learn_stack` returns ``_stack`` (None without stacking) and ``_unstacked``, the reason why.
     """
 
     def _learn_stack(self, training):
@@ -149,7 +149,7 @@ class StackedAnswersMixin:
                 return [clone(training.model).fit(table, part, **own) for table in tables]
 
         try:
-            # Cells of tables with indicators are missing for a reason: none is hidden beside
+            # With indicators, missingness is informative, so that no further cells may be hidden
             may_hide = not self.add_indicator
             stack = learn_stack(told, fit_models, self._expect_roughly, self._seed, may_hide)
         except ValueError as error:
@@ -163,7 +163,7 @@ class StackedAnswersMixin:
         return stack, "" if stack else "too few rows of some class can be held out"
 
     def _reason_against_stacking(self, training):
-        """Say why the expectation stays alone, "" where it need not."""
+        """Reason why the expectation is not stacked, "" if it can be."""
         if not self.stacking:
             return "as asked"
         if not training.tables:
@@ -175,26 +175,26 @@ class StackedAnswersMixin:
         return ""
 
     def _expect_roughly(self, models, cells):
-        """Give the expected answers of some models by few draws."""
+        """Estimate the expected predictions of some models from few draws."""
         response = Response(models, self._responses[0], self._schema.decode)
         budget = DrawBudget(STACKING_DRAWS, self.tol, self._scale, self._seed, self.n_jobs)
         expected = ExpectedResponse(response, self.circuit_, budget)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what is impossible, predict tells
+            warnings.simplefilter("ignore", UserWarning)  # predict warns of impossible rows
             return self._or_without_evidence(expected, self._rows(cells)).mean
 
     def _expectation_weight(self, method):
-        """Weight of the expectation in the answer."""
+        """Weight of the expectation in the stacked prediction."""
         is_stacked = method in STACKED and getattr(self, "_stack", None) is not None
         return float(self._stack.weights[0]) if is_stacked else 1.0
 
     def _expectation_slope(self, method):
-        """What an error of the expectation costs the answer, at even odds where it costs most."""
+        """Largest derivative of the stacked prediction by the expectation (at even odds)."""
         weight = self._expectation_weight(method)
         return weight if weight == 1.0 else weight * max(1.0, self._stack.power)
 
     def _stacked(self, moments, method, cells):
-        """Moments of answers, their means stacked with what others say of the target."""
+        """Moments of predictions, with means stacked with the other models of the target."""
         mean = moments.mean
         if method == "predict_proba":
             mean = np.clip(mean, 0.0, 1.0)  # rounding may leave a sum of probabilities above one

@@ -1,1 +1,1 @@
-"""What several estimators have in common."""
+"""Code shared by several estimators."""

@@ -1,6 +1,6 @@
-"""What all densities have in common: scoring, sampling, information criteria and probabilities.
+"""Base classes of densities: scoring, sampling, information criteria and probabilities.
 
-Discrete densities are circuits over states of columns, which then speak original units.
+Discrete densities are circuits over the states of columns; results are in original units.
 """
 
 import dataclasses

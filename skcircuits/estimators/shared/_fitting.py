@@ -1,4 +1,4 @@
-"""The fit loop: drives a learner and owns callbacks, verbose lines, early stop and Ctrl-C.
+"""The fit loop: runs a learner and handles callbacks, verbosity, early stopping and Ctrl-C.
 
 A learner is a generator that yields its state after each step (an EM iteration, an epoch, a
 move of all particles). It may end by itself, or yield a state whose ``converged`` is true. A

@@ -1,4 +1,4 @@
-"""Queries to a fitted mixture of all trees beyond those of every density; answers in boxes."""
+"""Queries of a fitted mixture of all trees that other densities do not have; queries of boxes."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Rows as a density learns from them, and rows whose observed cells are impossible."""
+"""Training rows of a density, and rows whose observed cells have probability zero."""
 
 from __future__ import annotations
 

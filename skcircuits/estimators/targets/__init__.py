@@ -1,1 +1,1 @@
-"""What the Stein estimators have in common: targets, kernels and weighted samples."""
+"""Common parts of the Stein estimators: targets, kernels and weighted samples."""

@@ -1,4 +1,4 @@
-"""Targets where none is given: learned from the samples, in coordinates that compare columns."""
+"""Targets that are learned from the samples, and coordinates that make columns comparable."""
 
 import warnings
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a user of particles should know before the run, because no number shows it after."""
+"""Warnings about particles: wrong graphs, shrunk variances, wrong moments and missed modes."""
 
 import warnings
 
@@ -10,8 +10,8 @@ from skcircuits.particles._diagnosis import nodes_outside_blankets
 from skcircuits.stein._forms import separate_parts
 from skcircuits.stein._ridge import spread_rows
 
-# Most particles, and points around them, this many of their standard deviations wide, from which
-# modes are looked for.
+# Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by
+# WIDTH of their standard deviations.
 MAX_SEEN, N_AROUND, WIDTH = 100, 50, 3.0
 
 
@@ -30,7 +30,7 @@ def warn_of_wrong_graph(problem, start, rng):
 
 
 def warn_of_shrinkage(problem, n_particles):
-    """Warn where kernels see so much that the particles' repulsion vanishes.
+    """Warn where kernels depend on so many coordinates that the repulsion of particles vanishes.
 
     On standard normal targets the variance of n particles comes out below about three
     quarters once a kernel sees n / 2 coordinates, or n with the linear term.
@@ -51,10 +51,10 @@ def warn_of_shrinkage(problem, n_particles):
 
 
 def warn_of_faults(diagnosis, estimator, is_corrected):
-    """Warn where moments of the particles contradict the target, and are not mended; say so."""
+    """Warn where moments of the particles contradict the target; return whether they do."""
     where = diagnosis.doubtful
     if is_corrected:
-        # Chains that have not mixed improve on the particles, but not to the truth.
+        # Chains that have not mixed improve the particles, but do not reach the target.
         where &= diagnosis.unmixed
     faults = diagnosis.faults(where)
     if not faults:

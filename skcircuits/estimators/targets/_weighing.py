@@ -1,4 +1,4 @@
-"""The problem that weights solve: samples, a target, and a form in coordinates of the kernel."""
+"""The quadratic form that Stein weights minimise, from samples, a target and a kernel."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,15 +39,15 @@ from skcircuits.stein._targets import is_continuous, meets_zeros, own_columns, s
 from skcircuits.stein.discrepancy import median_gamma
 from skcircuits.stein.gram import distinct_gram
 
-# Ridge where the samples do not tell, before the fraction that is collapsed.
+# Ridge if the samples do not determine it, before the fraction of collapsed variables.
 PRIOR_RIDGE = 0.3
-# Completions of collapsed samples that a score looks at.
+# Number of completions of collapsed samples in a score.
 MAX_SCORED_ROWS = 4000
-# Weight of Stein's identity for moments beside one for the kernel, and the columns beyond which
-# correlations cost more than they tell.
+# Weight of Stein's identity for moments (that for the kernel has weight one), and the number of
+# columns beyond which correlations cost more than they help.
 MOMENT_WEIGHT, MAX_WHITENED = 2.0, 1000
-# Weight of keeping the fractions of parts that valleys separate: nearly all for weights; in a score
-# they count beside what else is wrong.
+# Weight of preserving the fractions of parts that are separated by valleys: dominant for weights,
+# comparable with the other errors in a score.
 PART_WEIGHT, SCORED_PART_WEIGHT = 10.0, 0.3
 # Part of the discrepancy of states without weights that weights should at least take away.
 STUCK_PART = 0.5

@@ -1,4 +1,4 @@
-"""What weighted samples stand for, as rows and as draws of ArviZ: discrepancies, summaries."""
+"""Weighted samples as complete rows and as draws of ArviZ: discrepancies and summaries."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _MAX_COMPLETIONS = 4096
 
 
 def possible_rows(target, samples):
-    """Find the samples that the target allows: no other should get any weight."""
+    """Find the samples of positive probability under the target; all others have weight zero."""
     if is_continuous(target):
         return np.arange(len(samples))
     possible = np.flatnonzero(~np.isneginf(log_probabilities(target, samples)))

@@ -1,9 +1,9 @@
-"""Choose covariances, factors and components of a pool of mixtures by held-out rows.
+"""Choice of covariances, factors and components of a pool of mixtures on held-out rows.
 
-Candidates are fitted to a part of the rows and asked for the others. The pool is then selected
+Candidates are fitted to a part of the rows and evaluated on the others. The pool is then selected
 greedily with replacement (Caruana, Niculescu-Mizil, Crew and Ksikes, 2004, "Ensemble Selection
-from Libraries of Models"): one mixture of mixtures, in which the cells of each row say which of
-them count. A single component that is as good, up to the error of the comparison, is preferred.
+from Libraries of Models"): one mixture of mixtures, in which the observed cells of a row determine
+the weights. A single component that is as good, up to the error of the comparison, is preferred.
 """
 
 from __future__ import annotations

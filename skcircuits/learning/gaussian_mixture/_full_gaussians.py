@@ -1,15 +1,15 @@
-"""Gaussian components with dense covariances: own ones, one for all, or own drawn towards it.
+"""Gaussian components with dense covariances: separate, shared, or shrunk towards the shared one.
 
 ``expect(numbers, groups)`` gives an expectation with ``log_density`` (K, n) and
-``sums(responsibilities)``, a tuple of arrays that adds up over blocks of rows;
+``sums(responsibilities)``, a tuple of arrays that are additive over blocks of rows;
 ``maximize(sums)`` gives the components that maximise the expected posterior, and
-``log_prior()`` the prior's part of it.
+``log_prior()`` the log density of the prior.
 
-A mean has a prior of some rows at the mean of the table. A covariance is drawn towards a target
-by a number of rows that is learned (``adapt``): towards the diagonal where there is one
-covariance, towards the shared one ("shrunk"), or towards that of a single component at an equal
-fraction of its volume ("full"; Fraley and Raftery, 2007, "Bayesian Regularization for Normal
-Mixture Estimation and Model-Based Clustering").
+The prior of a mean counts as some rows at the mean of the table. A covariance is shrunk towards a
+target with the weight of a number of rows that is learned (``adapt``): towards the diagonal if
+there is one covariance, towards the shared covariance ("shrunk"), or towards that of a single
+component at an equal fraction of its volume ("full"; Fraley and Raftery, 2007, "Bayesian
+Regularization for Normal Mixture Estimation and Model-Based Clustering").
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How well densities, and pools of them, predict cells that were hidden from held-out rows."""
+"""Predictions of hidden cells of held-out rows by densities and by pools of them."""
 
 from __future__ import annotations
 

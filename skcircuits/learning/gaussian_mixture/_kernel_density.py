@@ -1,11 +1,11 @@
-"""Kernel densities: one component per row, of which only the width is learned.
+"""Kernel density estimates: one component per row, of which only the bandwidth is learned.
 
-All components have one covariance, and each categorical column one chance that a cell is drawn
-from the frequencies of the column instead of being that of the component's row. Rows explain one
-another, none itself: otherwise widths would shrink to nothing (Duin, 1976, "On the Choice of
-Smoothing Parameters for Parzen Estimators of Probability Density Functions"; Aitchison and Aitken,
-1976, "Multivariate Binary Discrimination by the Kernel Method"). Missing cells of a component's
-row are completed by a mixture of few components.
+All components have the same covariance. A categorical cell is that of the component's row, or, with
+a probability that is learned for each column, a draw from the frequencies of the column. The
+likelihood leaves out the row itself, as bandwidths would shrink to zero otherwise (Duin, 1976, "On
+the Choice of Smoothing Parameters for Parzen Estimators of Probability Density Functions";
+Aitchison and Aitken, 1976, "Multivariate Binary Discrimination by the Kernel Method"). Missing
+cells of a component's row are completed by a mixture of few components.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The general location model: one component per combination of categories.
 
-The cells of the table of some categorical columns have probabilities of a log-linear model with
-the two-way interactions that the rows give evidence of; in each cell the numbers are Gaussian,
-with one covariance for all and means that are sums of effects, one per category (Olkin and Tate,
+The cells of the contingency table of some categorical columns follow a log-linear model with the
+two-way interactions that are supported by the rows. Within a cell the numbers are Gaussian, with a
+common covariance and means that are sums of effects, one per category (Olkin and Tate,
 1961, "Multivariate Correlation Models with Mixed Discrete and Continuous Variables"; Little and
 Schluchter, 1985, "Maximum Likelihood Estimation for Mixed Continuous and Categorical Data with
-Missing Values"). So few rows teach how numbers depend on many categories. A latent class is one
-more categorical column that no row has observed.
+Missing Values"). Few rows therefore suffice to learn how numbers depend on many categories. A
+latent class is a further categorical column, which is never observed.
 """
 
 from __future__ import annotations

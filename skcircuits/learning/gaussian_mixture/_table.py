@@ -1,4 +1,4 @@
-"""Rows as the learner of Gaussian mixtures wants them: mapped, standardised, merged and sorted."""
+"""Preprocessing of rows for Gaussian mixtures: mapped, standardised, merged and sorted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Messages in a latent tree: likelihoods upward, posteriors and statistics downward.
+"""Belief propagation in a latent tree: likelihoods upward, posteriors and statistics downward.
 
-With L_v(j) the likelihood of everything below Z_v = j and U_v = T_v L_v what its parent sees,
+With L_v(j) the likelihood of everything below Z_v = j and U_v = T_v L_v the message to its parent,
 
     upward    L_v = emission · Π_c U_c,    U_v = T_v L_v
     downward  q_c = L_c · T_cᵀ (q_v / U_c),    statistics of T_c:  T_c · ((q_v / U_c) L_cᵀ)

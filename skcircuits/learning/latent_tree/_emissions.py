@@ -1,9 +1,9 @@
-"""What the latent states say about their observed variables.
+"""Emission distributions: columns given their latent states.
 
-Every column is read in cells: the categories of a categorical column, the intervals and point
-masses of a numerical one (`ColumnCells`). Messages of the tree see the probabilities of cells
-alone. Groups of collinear columns have joint normal distributions instead; the first column of a
-group stands for all.
+Every column is discretised into cells: the categories of a categorical column, the intervals and
+point masses of a numerical one (`ColumnCells`). Messages of the tree depend only on the
+probabilities of cells. Groups of collinear columns have joint normal distributions instead; the
+first column of a group represents it.
 """
 
 from __future__ import annotations

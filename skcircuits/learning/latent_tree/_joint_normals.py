@@ -1,8 +1,8 @@
 """Joint normal emissions: columns that nearly determine one another share a latent variable.
 
-Latent states would have to cut two numbers that lie on a line as finely as the line is thin. A
-joint normal distribution in every state follows such lines with a few states: locally, smooth
-relations are linear.
+If two numbers lie close to a line, independent emissions need as many latent states as the line is
+long in units of its thickness. With a joint normal distribution in every state, few states suffice,
+because smooth relations are locally linear.
 """
 
 from __future__ import annotations

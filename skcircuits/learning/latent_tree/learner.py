@@ -1,7 +1,7 @@
 """Learning latent Chow-Liu trees by online expectation maximisation.
 
-Random parameters end in poor optima: the latent variable of a column starts as a clustering of the
-rows by the columns that know most about it.
+Random initial parameters lead to poor optima. Therefore the latent variable of a column starts as a
+clustering of the rows by the columns with the largest mutual information with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameters of any circuit from rows: expectation maximisation by flows.
+"""Expectation maximisation of the parameters of any circuit, by flows.
 
 The flow of an edge is the probability that a row uses it, given the row's observed cells.
 Summed over rows, the flows of the edges of a sum are the expected counts of its weights. In

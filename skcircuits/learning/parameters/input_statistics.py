@@ -1,8 +1,7 @@
-"""Expected statistics of input units and the parameters they give.
+"""Expected sufficient statistics of input units, and the parameters that maximise likelihood.
 
-One class per family: it gathers, batch by batch, what the rows say about the units of an
-input layer, each row weighted by the flow that reaches the unit, and turns the totals into
-new units.
+There is one class per family. It accumulates the statistics of an input layer over batches, with
+each row weighted by the flow that reaches the unit, and turns the totals into new units.
 """
 
 from __future__ import annotations

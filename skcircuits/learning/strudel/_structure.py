@@ -1,7 +1,7 @@
-"""The circuit Strudel grows: a Chow-Liu tree whose parts are copied and conditioned.
+"""The circuit that Strudel grows: a Chow-Liu tree whose parts are copied and conditioned.
 
 Every node belongs to one variable of the tree, and its scope is that variable and all below
-it, so copies decompose alike and the circuit stays structured-decomposable. A sum chooses
+it, so that copies decompose alike and the circuit remains structured-decomposable. A sum chooses
 among products, a product fixes the state of its variable and has one sum per child in the
 tree. A row takes exactly one edge of each sum it reaches: each edge keeps the rows it carries,
 and those of a sum's edges are together the rows of all edges that lead to the sum.

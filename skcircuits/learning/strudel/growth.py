@@ -1,4 +1,4 @@
-"""Growing a Strudel circuit until validation stops it, then a mixture on its structure.
+"""Growth of a Strudel circuit with early stopping, and mixtures on its structure.
 
 In a deterministic circuit every row uses the same edges whatever the weights, so the flows
 are computed once: with F the (rows x edges) indicator matrix, the log likelihoods of all

@@ -1,4 +1,4 @@
-"""Input units of regions: what a structure learner puts at the ends of its recursion.
+"""Input units of regions, with which the recursion of structure learning ends.
 
 A region is a set of rows and a set of variables. Its units, over disjoint variables, are the
 factors of its distribution.

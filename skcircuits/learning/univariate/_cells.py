@@ -1,11 +1,11 @@
-"""Numerical columns read in cells, and smoothing of counts of cells.
+"""Discretisation of numerical columns into cells, and smoothing of the counts of cells.
 
-The cells of a column are its point masses, intervals that cover its range, and what lies beyond
+The cells of a column are its point masses, intervals that cover its range, and the tails beyond
 either end. A value of several rows has an interval of its own, as wide as the column's
-resolution, so that values count with the probability of the interval that they were recorded in.
-Counts of cells become a histogram after smoothing: a part of each count stays, the rest spreads
-to cells of similar rank. How much and how far is chosen by leaving out each row. Nothing spreads
-beyond breaks, numbers at which the frequencies of some categories jump.
+resolution, so that values have the probability of the interval in which they were recorded.
+Counts of cells are smoothed into a histogram: a fraction of each count remains in its cell, the
+rest is spread over cells of similar rank. Fraction and bandwidth are chosen by leave-one-out.
+Smoothing does not cross breaks, numbers at which the frequencies of some categories jump.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a density learner needs to know of a column: its resolution and its point masses."""
+"""The resolution and the point masses of a column, as used by density learners."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Fit piecewise polynomial densities to many small samples at once.
+"""Fits of piecewise polynomial densities to many small samples at once.
 
-The likelihood is that of recording intervals, not of points: a number stands for the cell
-it was recorded in. So ties of rounded numbers cannot make a density unbounded, and the
-Bayesian information criterion is not bought by spikes.
+The likelihood is that of recording intervals, not of points: a number represents the interval in
+which it was recorded. Thus ties of rounded numbers cannot make a density unbounded, and narrow
+spikes cannot improve the Bayesian information criterion.
 
-Ten or thirty numbers rarely justify a second basis function, so that the information
-criterion leaves them a uniform density between the least and the greatest. The range fits
-the sample better than it predicts: left out, the number at either end falls outside. A cubic
-B-spline with the mean and the variance of the sample, which is close to a normal density,
-is the other choice with two fitted numbers.
+Ten or thirty numbers rarely justify a second basis function, so that the information criterion
+selects a uniform density between the minimum and the maximum. This fits the sample better than it
+predicts: if either extreme is left out, it falls outside of the range. The alternative with two
+fitted numbers is a cubic B-spline with the mean and the variance of the sample, which is close to a
+normal density.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Additive functions of a table's columns: found by probing, integrated in closed form."""
+"""Additive functions of columns, identified by probing and integrated in closed form."""
 
 from __future__ import annotations
 

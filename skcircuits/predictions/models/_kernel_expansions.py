@@ -1,4 +1,4 @@
-"""Kernel expansions: expected kernels at the support points, behind encoders and scalers."""
+"""Kernel expansions after encoders and scalers: expected kernels at the support points."""
 
 from __future__ import annotations
 

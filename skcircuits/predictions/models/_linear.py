@@ -1,4 +1,4 @@
-"""Linear models, behind any steps that are additive over the columns: exact moments.
+"""Exact moments of linear models after any steps that are additive over the columns.
 
 After polynomial features of degree two, means are exact by sigma points.
 """

@@ -1,9 +1,9 @@
-r"""Logistic and softmax links of additive scores: integrals over Gaussian components.
+r"""Expectations of logistic and softmax links of additive scores under Gaussian components.
 
 One score is integrated over a line. Along an axis of several scores a component is x = m + a z with
 z standard normal. A softmax has no pole while the phases of its exponentials lie within a half
 plane, so that it is analytic for \|Im z\| < t = π / D, D being the largest difference of two
-entries of a. The trapezoidal sum with step h is then wrong by about exp(t²/2 - 2πt/h), the
+entries of a. The error of the trapezoidal sum with step h is then about exp(t²/2 - 2πt/h), the
 smallest such bound of all smaller t: see Trefethen and Weideman, "The exponentially convergent
 trapezoidal rule", SIAM Review 56 (2014).
 """

@@ -1,7 +1,7 @@
 """Variances of kernel expansions by Mercer's expansion under conditional Gaussians.
 
-Let f = Σ_a v_a k(·, s_a) be what an expansion becomes once the observed cells are filled in, x
-the missing ones. In the eigenbasis of their covariance, scaled by the kernel, k is a product of
+Let f = Σ_a v_a k(·, s_a) be the expansion with the observed cells fixed, as a function of the
+missing cells x. In the eigenbasis of their covariance, scaled by the kernel, k is a product of
 one-dimensional Gaussian kernels, and Mercer's theorem gives
 
     E f(x)² = Σ_β λ_β <f, e_β>²,   <f, e_β> = Σ_a v_a e_β(s_a),   Σ_β <f, e_β>² ≤ ‖F‖²,

@@ -1,11 +1,11 @@
-"""Expected sums of trees: the probabilities of leaf boxes given the observed cells.
+"""Expected predictions of sums of trees by the probabilities of leaves given the observed cells.
 
 Rows descend all trees at once. At a split on an observed column a row goes one way; at a
 split on a missing column it goes both ways, each component of the density with its own
-probability of the split inside the node's box. Pairs of a row and a node that are left at
-the leaves carry the probability of the leaf.
+probability of the split inside the node's box. Pairs of a row and a leaf then
+have the probability of the leaf.
 
-Fitted ensembles are sums of trees over features that are columns each; trees are arrays.
+Fitted ensembles are sums of trees, stored as arrays; every feature depends on a single column.
 """
 
 from __future__ import annotations

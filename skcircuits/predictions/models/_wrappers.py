@@ -1,4 +1,4 @@
-"""Models around models: transformed targets and sigmoid calibration."""
+"""Closed forms of models that wrap others: transformed targets and sigmoid calibration."""
 
 from __future__ import annotations
 

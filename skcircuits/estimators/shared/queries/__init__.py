@@ -1,1 +1,1 @@
-"""What densities answer under conditions."""
+"""Queries of densities under conditions."""

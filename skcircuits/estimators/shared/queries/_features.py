@@ -1,7 +1,7 @@
-"""What conditions weigh and what answers are about: disjoint boxes, columns, mutual information.
+"""Weights of the disjoint boxes of conditions, features of columns, and mutual information.
 
-Numbers are a column each as they are, categories one column each. Mutual information is a sum over
-states, a closed form for Gaussians, or an average over draws.
+A numerical column is one feature, a categorical column one indicator per category. Mutual
+information is a sum over states, a closed form for Gaussians, or an average over draws.
 """
 
 from collections.abc import Collection, Hashable
@@ -22,7 +22,7 @@ MAX_STATES = 2**20
 
 @dataclass(frozen=True)
 class Weighed:
-    """Possible boxes of conditions, around integers, as a density sees them.
+    """Boxes of conditions that are possible under a density, with integers widened to intervals.
 
     `log_mass` (n_boxes,) are their log probabilities (densities of observed cells), `log_total`
     (n_conditions,) those of the conditions.

@@ -1,4 +1,4 @@
-"""What all queries ask of a density: its model under conditions that are read and weighed."""
+"""The model of a density under conditions, which all queries use: conditions read and weighed."""
 
 from abc import abstractmethod
 

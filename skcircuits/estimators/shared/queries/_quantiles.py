@@ -1,8 +1,9 @@
-"""Bisections: quantiles and intervals of one column, and certified bounds of probabilities.
+"""Quantiles and intervals of one column and certified bounds of probabilities, by bisection.
 
-A box on which all weighted sums lie inside their sets counts for both bounds, one on which some
-sum lies outside for none; the others are cut in two, those with most mass first, until what is
-left undecided weighs less than a tolerance. Only probabilities of boxes are asked of the model.
+A box in which all weighted sums lie in their sets counts for both bounds, and a box in which some
+sum lies outside counts for neither. Other boxes are bisected, those of largest probability first,
+until the probability of the undecided ones is below a tolerance. The model is only asked for
+probabilities of boxes.
 """
 
 import warnings
@@ -311,7 +312,7 @@ class _Refinement:
         self._weights = np.zeros(len(self._means))
         for total, _ in self._totals:
             for j, factor in total.columns:
-                # By how much a column moves a sum
+                # Scale of the contribution of a column to a sum
                 self._weights[j] = max(self._weights[j], abs(factor) * self._scales[j])
 
     def bounds(self, tol):

@@ -1,4 +1,4 @@
-"""Boxes in which also sums and counts of columns must lie in sets."""
+"""Boxes with conditions on sums and counts of columns."""
 
 from dataclasses import replace
 from fractions import Fraction
