@@ -1,8 +1,8 @@
 """Stacking of expected predictions with models that predict the target from incomplete rows.
 
 E[f(x) | x_o] equals E[y | x_o] only if f is right about complete rows: if a model is overconfident
-or underfitted, its expectation is, too. Joint densities of rows and target give E[y | x_o] by Bayes'
-rule, and trees that are grown on incomplete rows learn it; their errors are of other kinds. The
+or underfitted, its expectation is, too. Joint densities of rows and target give E[y | x_o] by
+Bayes' rule, and trees that are grown on incomplete rows learn it; their errors are of other kinds. The
 weights are learned from held-out rows, and so is an exponent of averaged probabilities, because
 the average of calibrated probabilities is underconfident.
 """
