@@ -2,7 +2,7 @@
 
 E[f(x) | x_o] equals E[y | x_o] only if f is right about complete rows: if a model is overconfident
 or underfitted, its expectation is, too. Joint densities of rows and target give E[y | x_o] by
-Bayes' rule, and trees that are grown on incomplete rows learn it; their errors are of other kinds. The
+Bayes' rule, and trees that are grown on incomplete rows learn it; their errors differ in kind. The
 weights are learned from held-out rows, and so is an exponent of averaged probabilities, because
 the average of calibrated probabilities is underconfident.
 """
