@@ -1,7 +1,7 @@
-"""Circuits: build them from units, query them exactly.
+"""Probabilistic circuits: construction from units, and exact queries.
 
-A circuit has a symbolic face (``structure``, ``inputs``) and a numeric one, the plan
-(``engine``). Every query is a choice of input values, one feedforward pass and perhaps one
+A circuit has a symbolic representation (``structure``, ``inputs``) and a numeric one, the plan
+(``engine``). Every query chooses input values, and runs one feedforward pass and perhaps one
 backward pass.
 """
 

@@ -1,8 +1,9 @@
-"""The cost policy: when the engine's optimisation passes and cheaper code paths pay.
+"""Cost policy: thresholds at which optimisation passes and faster code paths pay off.
 
-Every number that trades time for time stands here, with the line of a benchmark that set it;
-numbers that guard exactness stand where they are used. ``benchmarks/evaluate.py`` (a) is a
-latent tree of 32 states over 69 binary columns, "compiled in" and "rows/core-s" its lines.
+Every constant that affects only speed is in this file, with the line of the benchmark that
+determined it; constants that guard exactness are defined where they are used.
+``benchmarks/evaluate.py`` (a) is a latent tree with 32 states over 69 binary columns; "compiled in"
+and "rows/core-s" are lines of its output.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Products, quotients and shifts of circuits, entropies and divergences.
 
-Products and quotients of compatible circuits are circuits whose size is at most the product
-of their sizes (Vergari et al., 2021, "A compositional atlas of tractable circuit operations").
+Products and quotients of compatible circuits are circuits whose size is at most the product of
+their sizes (Vergari et al., 2021, "A compositional atlas of tractable circuit operations").
 
-They run on one traversal over pairs of units with the same scope. A side of a pair is a tuple of
-units with disjoint scopes and stands for their product. A pair is taken apart until both sides are
-input units: sums distribute, products are split into the finest blocks on which both sides agree.
+They are computed by one traversal over pairs of units with the same scope. A side of a pair is a
+tuple of units with disjoint scopes and represents their product. A pair is decomposed until both
+sides are input units: sums distribute, and products are split into the finest blocks on which both
+sides agree.
 
-Entropies and divergences are exact where sums are deterministic: the logarithm of a sum is then the
-logarithm of one of its terms.
+Entropies and divergences are exact if sums are deterministic, because the logarithm of a sum is
+then the logarithm of one of its terms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The public face of a circuit: how it is made, changed, measured and kept."""
+"""The class `Circuit`: construction, modification, properties, size and files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The numeric face of a circuit: plans, steps and passes."""
+"""Numeric representation of circuits: plans, steps and passes."""

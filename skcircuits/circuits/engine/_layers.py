@@ -1,10 +1,10 @@
-"""Inner layers of a plan, its steps: many product or sum units in a few array operations.
+"""Inner layers of a plan: many product or sum units in a few array operations.
 
-Each layer writes one contiguous run of rows of ``values``, a buffer with one row per unit:
-shape (n_units, *batch), where the batch is usually one axis of rows. Layers know three forward
-moves (log, linear, maximum) and two backward moves (flows on the log scale, derivatives on the
-linear scale). ``log_values`` and ``values`` are buffers after a forward pass, ``weights`` those
-of all edges of the plan.
+Each layer writes one contiguous run of rows of ``values``, a buffer with one row per unit and shape
+(n_units, *batch), where the batch is usually one axis of rows. A layer has three forward methods
+(log, linear, maximum) and two backward methods (flows on the log scale, derivatives on the linear
+scale). ``log_values`` and ``values`` are buffers after a forward pass, ``weights`` those of all
+edges of the plan.
 """
 
 from __future__ import annotations

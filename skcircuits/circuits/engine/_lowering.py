@@ -1,14 +1,14 @@
-"""Lowering: a plan as a sequence of steps on linear values in a small buffer.
+"""Lowering of a plan to a sequence of steps on linear values in a small buffer.
 
-The last optimisation pass, for queries that need the value of the root alone. Products that
-only one block of sums reads are fused into it, discrete input units become lookups whose codes
-are computed once, and steps are ordered depth first, so that the rows of one buffer are used
-again and stay in cache.
+This is the last optimisation pass, for queries that only need the value of the root. Products that
+are read by a single block of sums are fused into it, discrete input units become lookups whose
+codes are computed once, and steps are ordered depth first, so that the rows of a buffer are reused
+and stay in cache.
 
-Why the result can be trusted: all values are at most one, so whatever underflows anywhere
-changes the value of the root by less than a denormal number per edge. A row whose root value
-is well above that is exact; the other rows are evaluated again in log space. Continuous units
-are divided by the largest unit of their scope, row by row, before they enter.
+The result is exact for the following reason. All values are at most one, so that underflow anywhere
+changes the value of the root by less than a denormal number per edge. A row whose root value is
+well above that is exact; the other rows are evaluated again in log space. Continuous units are
+divided by the largest unit of their scope, row by row, beforehand.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The passes over the layers of a plan: feedforward, backward, and traces.
+"""Passes over the layers of a plan: feedforward, backward, and traces.
 
-A query chooses input values, runs one feedforward pass and perhaps one backward pass or a trace,
-which follows one explanation per row, top-down: one child of each sum and all children of each
-product. What a trace carries are pairs (unit, row); in a decomposable circuit a unit is met at
-most once per row.
+A query chooses input values, and runs one feedforward pass and perhaps one backward pass or a
+trace. A trace follows one induced tree per row from the root down: one child of each sum and all
+children of each product. Its elements are pairs (unit, row); in a decomposable circuit a unit
+occurs at most once per row.
 
-The linear scale costs no logarithms. It is exact where all values are at most one: whatever
-underflows anywhere changes the value of the root by less than a denormal number per edge, so a
-row whose root value is well above that is right. The others take the log scale.
+The linear scale needs no logarithms. It is exact if all values are at most one: underflow anywhere
+changes the value of the root by less than a denormal number per edge, so that a row whose root
+value is well above that is correct. The other rows are evaluated on the log scale.
 """
 
 from __future__ import annotations

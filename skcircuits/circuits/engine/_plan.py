@@ -1,8 +1,8 @@
-"""The numeric face of a circuit: levels of arrays.
+"""Plans: compiled circuits as levels of arrays.
 
-Compiling puts the units into one buffer: input units first, one run per family, then level
-by level one run of units per layer. Units of equal shape are folded into batched matrix
-products; what is irregular stays in segments.
+Compilation places the units in one buffer: input units first, one run per family, then one run of
+units per layer, level by level. Units of equal shape become batched matrix products; irregular ones
+remain segments.
 """
 
 from __future__ import annotations

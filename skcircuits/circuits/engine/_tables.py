@@ -1,10 +1,10 @@
 """Tables: units over few discrete variables become input units of a smaller plan for all queries.
 
-Below a unit of small scope a pass visits many units to tell few joint states apart. Such
-units are evaluated once at all joint states and become input units of a second plan, on
-which the passes, traces and queries run as on the first. Marginals, completions and draws are then
-one lookup instead of a pass. Missing values count as a state: a `CodeBook` numbers the joint states
-with missing ones among them.
+Below a unit of small scope, a pass evaluates many units to distinguish few joint states. Such a
+unit is evaluated once at all joint states and becomes an input unit of a second plan, on which
+passes, traces and queries run as on the first. Marginals, completions and draws are then one lookup
+instead of a pass. Missing values count as a state: a `CodeBook` enumerates the joint states
+including missing ones.
 """
 
 from __future__ import annotations

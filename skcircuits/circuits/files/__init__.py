@@ -1,1 +1,1 @@
-"""Circuits as files and as text."""
+"""File formats, text and drawings of circuits."""

@@ -1,4 +1,4 @@
-"""Circuits to look at: as drawings (nodes with places, and edges; SVG), as text and as DOT."""
+"""Drawings of circuits as SVG (nodes with positions, and edges), as text and as DOT."""
 
 from __future__ import annotations
 

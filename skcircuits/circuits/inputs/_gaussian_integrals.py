@@ -1,4 +1,4 @@
-"""Densities, their gradients and probabilities of boxes of a stack of Gaussians, cells missing."""
+"""Densities, gradients and box probabilities of a stack of Gaussians, given incomplete rows."""
 
 from __future__ import annotations
 

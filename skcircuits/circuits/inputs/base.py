@@ -1,9 +1,9 @@
-"""What every family of input units offers: the symbolic unit and its stacked layer.
+"""Interface of families of input units: the symbolic unit and its stacked layer.
 
-A family is one file with two classes: the *unit*, an immutable node of the symbolic
-circuit, and the *layer*, which stacks the parameters of many units of the family so that
-one call evaluates all of them on a block of rows. A new family needs these two classes and
-an entry in ``inputs/__init__.py``; the passes, queries and files know only this interface.
+A family is one file with two classes: the *unit*, an immutable node of the symbolic circuit, and
+the *layer*, which stacks the parameters of many units of the family, so that one call evaluates all
+of them on a block of rows. A new family needs these two classes and an entry in
+``inputs/__init__.py``; passes, queries and files use this interface alone.
 """
 
 from __future__ import annotations

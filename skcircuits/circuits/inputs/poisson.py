@@ -1,8 +1,8 @@
-"""The Poisson distribution of a count: a family of input units in one file.
+"""The Poisson distribution of a count, a family of input units in one file.
 
-It shows all that a family takes, see the architecture page of the documentation: the unit, its
-layer, and one line that registers it. Counts have no states that could be listed, so that
-products of Poisson units, which are no Poisson units, have no rule.
+It shows everything that a new family needs (see the architecture page of the documentation): the
+unit, its layer, and one line that registers it. There is no rule for products of Poisson units,
+since these are not Poisson and counts have no finite list of states.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The registry of families of input units and of rules for them.
+"""Registry of families of input units and of rules for them.
 
-A family that is registered can be saved and loaded. Rules (products, entropies, ...) are looked
-up by the classes of the units, the nearest base class first; what has no rule raises
-``CircuitPropertyError``.
+Registered families can be saved and loaded. Rules (products, entropies, ...) are looked up by the
+classes of the units, the nearest base class first; if there is no rule, a ``CircuitPropertyError``
+is raised.
 """
 
 from __future__ import annotations

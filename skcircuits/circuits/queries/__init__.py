@@ -1,1 +1,1 @@
-"""What can be asked of one circuit."""
+"""Queries of single circuits."""

@@ -1,14 +1,14 @@
-"""Probabilities of boxes: one pass over the part of a circuit that the boxes look at.
+"""Probabilities of boxes: one pass over the part of a circuit that has bounds.
 
-Variables without bounds integrate to one. So rows that bound the same variables are answered
-by the circuit of these variables alone, which is often much smaller and is kept for the next
-call. Being small, it is flattened: sums merge into sums, products into products, and products of
-sums over several variables are multiplied out where that takes few more edges.
+Variables without bounds integrate to one. Rows with bounds on the same variables are therefore
+evaluated on the marginal circuit of these variables, which is often much smaller and is kept for
+the next call. It is flattened: sums merge into sums, products into products, and products of sums
+over several variables are multiplied out if that takes few more edges.
 
-The pass adds and multiplies probabilities themselves. Where the result is so small
-that rounding could show, the pass is repeated with every input raised by a bound of its
-error: what the result gains bounds its own error, as all weights are positive. Where that
-is too much, inputs get more digits, and the few rows still left are evaluated in log space.
+The pass adds and multiplies probabilities on the linear scale. If a result is so small that
+rounding might matter, the pass is repeated with every input increased by a bound of its error: as
+all weights are positive, the increase of the result bounds its own error. If this bound is too
+large, inputs are computed to more digits, and the few remaining rows are evaluated in log space.
 """
 
 from __future__ import annotations

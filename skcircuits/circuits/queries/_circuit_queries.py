@@ -1,4 +1,4 @@
-"""The queries of a circuit: checks of the arguments around the passes."""
+"""The query methods of a circuit, which check their arguments and run the passes."""
 
 from __future__ import annotations
 

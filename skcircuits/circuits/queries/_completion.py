@@ -1,6 +1,6 @@
-"""Completions of rows: random ones, and the most probable.
+"""Completions of rows: random ones and the most probable.
 
-Both are a feedforward pass and a trace from the root down to one input unit per variable.
+Both take a feedforward pass and a trace from the root to one input unit per variable.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Probabilities of linear inequalities between continuous variables.
 
-Joint Gaussian units see linear forms of their variables as Gaussians again. Elsewhere, with two or
-three variables, all but one are integrated over numerically while the last lies in the interval
-that is left: between the points and lines where pieces of densities begin and end, or bounds meet,
-the rules are exact for polynomials and converge fast for Gaussians. Over an interval these are
-Gauss-Legendre rules, over the plane conical product rules on the triangles of the cells into
-which lines cut it [1]_; points with a mass of their own count as they are.
+Linear forms of the variables of a joint Gaussian unit are Gaussian. For other units with two or
+three variables, all but one are integrated numerically while the last lies in the remaining
+interval. Between the breakpoints of piecewise densities and the points and lines where bounds meet,
+the rules are exact for polynomials and converge fast for Gaussians: Gauss-Legendre rules over an
+interval, and conical product rules over the triangles of the cells into which lines cut the plane
+[1]_. Point masses are added exactly.
 
 .. [1] A. H. Stroud, "Approximate Calculation of Multiple Integrals", 1971, section 2.4.
 """

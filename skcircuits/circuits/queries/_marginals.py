@@ -1,12 +1,11 @@
-"""Densities, the score, means, variances and marginals of incomplete rows: one pass up, one down.
+"""Densities, scores, means, variances and marginals of incomplete rows by one pass up and down.
 
-A density takes one feedforward pass. For a smooth and decomposable circuit exactly one input unit
-per variable takes part in each explanation, so every conditional expectation is a sum over input
-units of flow times the unit's own conditional expectation. By the chain rule the score is such a
-sum too: the derivative of the log density by the log value of a unit is its flow. Flows are ratios
-of values of about the same size: they keep their digits however small the density is. A circuit
-that is conditioned or marginalised is rebuilt from the same values, with the posterior weights of
-its sums.
+A density takes one feedforward pass. In a smooth and decomposable circuit, every induced tree
+contains exactly one input unit per variable, so that every conditional expectation is a sum over
+input units of the flow times the conditional expectation of the unit. By the chain rule the score
+is such a sum, too: the derivative of the log density by the log value of a unit is its flow. Flows
+are ratios of values of similar size and are accurate however small the density is. A conditioned or
+marginalised circuit is rebuilt from the same values, with the posterior weights of its sums.
 """
 
 from __future__ import annotations

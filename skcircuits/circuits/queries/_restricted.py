@@ -1,8 +1,8 @@
-"""Queries given observed cells and boxes at once: every input unit is restricted to what is known.
+"""Queries given observed cells and boxes at once, with every input unit restricted to the evidence.
 
-One feedforward pass over the restricted units gives the probability of what is known, a backward
-pass how likely each unit then takes part; moments, draws and most probable rows follow as they do
-where cells are observed or missing.
+A feedforward pass over the restricted units gives the probability of the evidence, and a backward
+pass the posterior probability of every unit; moments, draws and most probable rows follow as for
+rows with observed and missing cells.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Queries given that a sum of integer scores of single variables takes accepted values.
 
-Values are polynomials: that of an input unit has the probability that its variable is where the
-score is s as the coefficient of z^s, products multiply, sums add, and the root's coefficients are
-the probabilities of all totals. A backward pass tells for every input unit how likely it takes part
-with each part of its variable, and a trace that carries the score still to be collected draws rows:
-sums choose a child that can reach it, products divide it among their factors.
+Values are polynomials. In the polynomial of an input unit, the coefficient of z^s is the
+probability that the score of its variable is s; products multiply polynomials, sums add them, and
+the coefficients of the root are the probabilities of all totals. A backward pass gives the
+posterior probability of every input unit with each score of its variable. Rows are drawn by a trace
+with a remaining score: sums choose a child that can attain it, and products divide it among their
+factors.
 """
 
 from __future__ import annotations

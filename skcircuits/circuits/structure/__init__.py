@@ -1,1 +1,1 @@
-"""Units (the symbolic face of a circuit), and the properties that their graph promises."""
+"""Units (the symbolic representation of a circuit) and structural properties of their graph."""

@@ -1,7 +1,7 @@
-"""Scopes as the bits of integers, and the values that are possible under units.
+"""Scopes as bit sets in integers, and the support of units.
 
-Both answer for thousands of variables at once: sets of scopes are operations on integers, and two
-units never meet where no value is possible under both.
+Both are efficient for thousands of variables: operations on sets of scopes are operations on
+integers, and the supports of two units are disjoint if no value is possible under both.
 """
 
 from __future__ import annotations

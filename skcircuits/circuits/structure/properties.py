@@ -1,4 +1,4 @@
-"""Structural properties of a circuit and of two: what makes which query exact."""
+"""Structural properties of circuits and pairs of circuits, which make queries exact."""
 
 from __future__ import annotations
 

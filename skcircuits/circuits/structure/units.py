@@ -1,6 +1,7 @@
-"""The symbolic face of a circuit: immutable units, built with ``+`` and ``*``.
+"""Units: immutable nodes of the symbolic representation, combined with ``+`` and ``*``.
 
-Units are shared by reference: using one object in two places makes a graph, not a tree.
+Units are shared by reference: if an object is used in two places, the result is a graph, not a
+tree.
 """
 
 from __future__ import annotations

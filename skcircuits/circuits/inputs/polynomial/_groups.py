@@ -1,7 +1,7 @@
 """Piecewise polynomial units of one variable: densities, interval masses, modes, quantiles.
 
-The breakpoints of all units together cut the line into intervals on which every unit is one
-polynomial, or one tail. With a table of their coefficients per interval, a cumulative mass costs
+The breakpoints of all units divide the line into intervals on which every unit is a single
+polynomial or a tail. With a table of the coefficients per interval, a cumulative probability costs
 one binary search and Horner's scheme on contiguous rows of the table.
 """
 

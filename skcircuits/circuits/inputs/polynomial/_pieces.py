@@ -1,9 +1,9 @@
-"""Stacked piecewise polynomials with exponential tails: evaluate many of them at once.
+"""Stacked piecewise polynomials with exponential tails, evaluated many at once.
 
-Each of U functions is a density on the line (of any mass): polynomials between increasing
-breakpoints, an exponential tail on either side. They differ in their numbers of pieces, so
-the pieces of all functions lie in flat arrays; per function the pieces are ordered
-left tail, polynomials, right tail.
+Each of the U functions is an unnormalised density on the line: polynomials between increasing
+breakpoints, and an exponential tail on either side. As they have different numbers of pieces, the
+pieces of all functions are stored in flat arrays, ordered per function as left tail, polynomials,
+right tail.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A piecewise polynomial density with exponential tails and point masses.
+"""Piecewise polynomial densities with exponential tails and point masses.
 
-Of the piecewise polynomials only histograms are closed under products: a product of smoother
-pieces bends at the knots of both factors in a way that B-splines on single knots cannot follow.
-Where both units have a point mass, masses take the place of densities.
+Among the piecewise polynomials only histograms are closed under products, because B-splines on
+single knots cannot represent the product of smoother pieces, which has the knots of both factors.
+If both units have a point mass, its probabilities take the place of densities.
 """
 
 from __future__ import annotations

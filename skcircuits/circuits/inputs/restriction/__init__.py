@@ -1,4 +1,4 @@
-"""Input units restricted to what is known about their variables: masses, moments, draws, modes."""
+"""Input units restricted to evidence: probabilities, moments, draws and modes."""
 
 from skcircuits.circuits.inputs.restriction._evidence import Evidence, RestrictedLayer, restrict
 from skcircuits.circuits.inputs.restriction._gaussians import RestrictedGaussians, RestrictedJohnson

@@ -1,4 +1,4 @@
-"""What is known about rows, the interface of input layers under it, and where densities bend."""
+"""Evidence (observed cells, boxes, states), the interface of restricted layers, and breakpoints."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Joint Gaussian units given observed cells and bounds on up to three directions of the others.
 
-Units that are seen through hyperbolic sines have one bounded variable: intervals of x are intervals
-of z, and moments of sinh(c z) are means of exp(a z). A normal density times exp(a z) is one with
-another mean, so that these means are ratios of two probabilities of boxes.
+Units that are transformed by hyperbolic sines may have one bounded variable: intervals of x are
+intervals of z, and moments of sinh(c z) are means of exp(a z). A normal density times exp(a z) is a
+normal density with another mean up to a factor, so that these means are ratios of two box
+probabilities.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Normal distributions truncated to boxes of up to three dimensions: moments and draws.
 
-One coordinate after the other: the first has the density of a normal number times the
-probability that the others then lie in their sides, a log-concave function; given it, the others
-are again normal and truncated.
+Coordinates are treated one after the other. The first has the density of a normal variable times
+the probability that the others lie within their bounds, which is log-concave; given it, the others
+are again truncated normal.
 """
 
 from __future__ import annotations
