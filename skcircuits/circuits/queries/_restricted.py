@@ -127,6 +127,7 @@ class _Batch:
         self, plan: Plan, evidence: Evidence, first_row: int, restrict: Restriction
     ) -> None:
         self._plan, self._evidence, self._first_row = plan, evidence, first_row
+        self._restrict = restrict
         self._layers = [(units, restrict(layer, evidence)) for units, layer in plan.inputs]
 
     @cached_property
@@ -225,7 +226,9 @@ class _Batch:
         layers = {id(own.layer): own for _, own in self._layers}
         best = np.full(self._evidence.X.shape, np.nan)
         for layer, units, at in trace(plan, n_rows, best_edges(plan, values)):
-            best[at[:, None], layer.scopes[units]] = layers[id(layer)].mode(units, at)
+            best[at[:, None], layer.scopes[units]] = layers[id(layer)].marginal_mode(
+                units, at, left_out
+            )
         return best, values[plan.root]
 
     def _log_max(self, restricted: RestrictedLayer, left_out: IntArray) -> FloatArray:
@@ -236,13 +239,16 @@ class _Batch:
         values = restricted.log_mass()
         whole = ~is_out.any(axis=1)
         values[whole] = restricted.log_max()[whole] if whole.any() else 0.0
-        every_row = np.arange(len(self._evidence))
-        for unit in np.flatnonzero(~whole & ~is_out.all(axis=1)).tolist():
-            best = np.full(self._evidence.X.shape, np.nan)
-            scope, points = restricted.layer.scopes[unit], np.full(len(every_row), unit)
-            best[:, scope] = restricted.mode(points, every_row)
-            best[:, left_out] = np.nan
-            values[unit] = restricted.layer.log_prob(best)[unit]
+        part = np.flatnonzero(~whole & ~is_out.all(axis=1))
+        shape = len(part), len(self._evidence), is_out.shape[1]
+        pairs = np.repeat(part, shape[1]), np.tile(np.arange(shape[1]), len(part))
+        modes = restricted.marginal_mode(*pairs, left_out).reshape(shape)
+        for unit, mode in zip(part.tolist(), modes):
+            kept, X = ~is_out[unit], self._evidence.X.copy()
+            X[:, restricted.layer.scopes[unit, kept]] = mode[:, kept]
+            # What is known of the columns left out counts by its mass given the mode
+            known = Evidence(X, self._evidence.box)
+            values[unit] = self._restrict(restricted.layer, known).log_mass()[unit]
         return values
 
     def _sum_out(self, values: FloatArray, left_out: set[int]) -> None:

@@ -4,12 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from sklearn import config_context
 
 from skcircuits.circuits import (
     Categorical,
     Circuit,
+    FactorGaussian,
     Gaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
@@ -212,6 +213,77 @@ def test_joint_units_of_columns_that_are_left_out_count_by_density():
     np.testing.assert_allclose(best, [[1.0, 3.0]])
     # The second column is integrated out, where the wide component has more of the mass.
     assert heights[0] == pytest.approx(np.log(0.2) + stats.norm.logpdf(1.0, 1.0, 0.1))
+
+
+def marginal_term(mean, covariance, point, box):
+    """Log density of the first column times the probability of the others' sides given it."""
+    gain, spread = covariance[1:, 0] / covariance[0, 0], covariance[1:, 1:].copy()
+    spread -= np.outer(gain, covariance[0, 1:])
+    inner = stats.multivariate_normal(mean[1:] + gain * (point - mean[0]), spread)
+    ends = np.nan_to_num(box.lower[0, 1:], nan=-50.0), np.nan_to_num(box.upper[0, 1:], nan=50.0)
+    mass = inner.cdf(ends[1], lower_limit=ends[0])
+    return stats.norm.logpdf(point, mean[0], np.sqrt(covariance[0, 0])) + np.log(mass)
+
+
+@pytest.mark.parametrize("factors", [False, True])
+@pytest.mark.parametrize("first", [NAN, 0.5])
+@pytest.mark.parametrize("width", [2, 3])
+def test_intervals_of_columns_left_out_move_the_best_point_of_a_joint_unit(width, first, factors):
+    loadings = np.array([[0.9], [0.9], [-0.5]])[:width]
+    noise = np.full(width, 0.2)
+    means = np.zeros(width), np.full(width, 1.5)
+    covariance = loadings @ loadings.T + np.diag(noise)
+    units = [
+        FactorGaussian(range(width), mean, loadings, noise)
+        if factors
+        else MultivariateGaussian(range(width), mean, covariance)
+        for mean in means
+    ]
+    p = Circuit(Sum(units, weights=[0.6, 0.4]))
+    box = Box(
+        np.array([[NAN, 1.0, -1.0]])[:, :width], np.array([[first, NAN, 0.5]])[:, :width], "both"
+    )
+    known = Evidence(np.full((1, width), NAN), box)
+    best, heights = RestrictedCircuit(p.plan, known).mpe(np.arange(1, width))
+    terms = []
+    for weight, mean in zip([0.6, 0.4], means):
+        # Log-concave: a bounded search finds the only maximum
+        found = optimize.minimize_scalar(
+            lambda x, mean=mean: -marginal_term(mean, covariance, x, box),
+            bounds=(-4.0, np.fmin(first, 5.0)),
+            method="bounded",
+            options={"xatol": 1e-9},
+        )
+        terms.append((np.log(weight) - found.fun, found.x))
+    height, point = max(terms)
+    assert heights[0] == pytest.approx(height, abs=1e-5)
+    assert best[0, 0] == pytest.approx(point, abs=1e-4)
+
+
+def test_observed_columns_that_are_left_out_count_in_heights():
+    p = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]]))
+    known = Evidence(np.array([[NAN, 2.0]]), Box(np.full((1, 2), NAN), np.full((1, 2), NAN)))
+    best, heights = RestrictedCircuit(p.plan, known).mpe(np.array([1]))
+    assert best[0, 0] == pytest.approx(1.6)
+    assert heights[0] == pytest.approx(p.log_prob([[1.6, 2.0]])[0])
+
+
+@pytest.mark.parametrize("ends", [(40.0, 41.0), (-60.0, -60.0), (1e9, 2e9)])
+def test_improbable_intervals_of_columns_left_out_leave_finite_modes(ends):
+    p = Circuit(
+        0.5 * MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]])
+        + 0.5 * MultivariateGaussian([0, 1], [9.0, 9.0], [[1.0, -0.99], [-0.99, 1.0]])
+    )
+    box = Box(np.array([[NAN, ends[0]]]), np.array([[NAN, ends[1]]]), "both")
+    if ends[0] == ends[1]:
+        with pytest.raises(ZeroProbabilityError):
+            RestrictedCircuit(p.plan, Evidence(np.full((1, 2), NAN), box)).mpe(np.array([1]))
+        return
+    best, heights = RestrictedCircuit(p.plan, Evidence(np.full((1, 2), NAN), box)).mpe(
+        np.array([1])
+    )
+    assert np.isfinite(best[0, 0])
+    assert not np.isnan(heights[0])
 
 
 def best_term(unit, box, left_out):

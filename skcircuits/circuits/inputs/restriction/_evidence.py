@@ -109,6 +109,10 @@ class RestrictedLayer(ABC):
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
         """That point, shape (m, scope_size), for pairs of a unit and a row."""
 
+    def marginal_mode(self, units: IntArray, rows: IntArray, left_out: IntArray) -> FloatArray:
+        """The best point after integrating out columns `left_out`, which it need not show."""
+        return self.mode(units, rows)
+
 
 @singledispatch
 def restrict(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:

@@ -26,10 +26,11 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 from skcircuits.circuits.inputs.restriction._normal import TruncatedNormals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_BOUNDED = 3
 _MAX_SWEEPS, _TOL = 1000, 1e-13
+_STEP = 1e-10  # last step towards a mode, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -120,29 +121,15 @@ class RestrictedGaussians(RestrictedLayer):
         means = np.repeat(stack.means[:, None, free], len(bounds.rows), axis=1)
         covariances = stack.covariances[:, free[:, None], free]
         if len(observed):
-            across = stack.covariances[:, free[:, None], observed]
-            within = stack.covariances[:, observed[:, None], observed]
-            gain = np.linalg.solve(within, across.transpose(0, 2, 1)).transpose(0, 2, 1)
+            gain, covariances = _regression(stack.covariances, free, observed)
             shift = self._cells[bounds.rows][:, observed] - stack.means[:, None, observed]
             means += shift @ gain.transpose(0, 2, 1)
-            covariances = covariances - gain @ across.transpose(0, 2, 1)
         factors = bounds.forms[:, free]
         across = covariances @ factors.T
         inner = factors @ across
         gains = np.linalg.solve(inner, across.transpose(0, 2, 1)).transpose(0, 2, 1)
-        scales = np.sqrt(np.diagonal(inner, axis1=1, axis2=2))
         centres = means @ factors.T
-        # Bounds that overflow are as good as infinite
-        with np.errstate(over="ignore"):
-            low, high = ((b - centres) / scales[:, None] for b in (bounds.low, bounds.high))
-        correlations = inner / (scales[:, :, None] * scales[:, None])
-        each = np.repeat(correlations, len(bounds.rows), axis=0).transpose(1, 2, 0)
-        shape = len(factors), len(self.layer) * len(bounds.rows)
-        normals = TruncatedNormals(
-            low.transpose(2, 0, 1).reshape(shape),
-            high.transpose(2, 0, 1).reshape(shape),
-            np.ascontiguousarray(each),
-        )
+        scales, normals = _standardized(centres, inner, bounds.low, bounds.high)
         moments = means, covariances, centres, inner
         return _Group(bounds, free, factors, *moments, scales, gains, normals)
 
@@ -203,9 +190,7 @@ class RestrictedGaussians(RestrictedLayer):
             missed = forms - cells[np.ix_(own, group.free)] @ group.factors.T
             cells[np.ix_(own, group.free)] += np.einsum("nfr,nr->nf", group.gains[k], missed)
         # Rounding may carry bounded variables over their ends
-        ends = [self._evidence.bounds(v) for v in self.layer.variables.tolist()]
-        low, high = np.transpose(ends, (1, 2, 0))[:, rows]
-        return np.clip(cells, low, high)
+        return np.clip(cells, *self._ends()[:, rows])
 
     def _pairs_by_group(self, rows: IntArray) -> Iterator[tuple[IntArray, _Group, IntArray]]:
         """Pairs of each group, with the places of their rows in it."""
@@ -237,8 +222,91 @@ class RestrictedGaussians(RestrictedLayer):
             own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
             # Free variables follow the forms by regression, at the mode as in the mean
             modes[own] = group.means + pull
+        return np.clip(modes, *self._ends())
+
+    def _ends(self) -> FloatArray:
+        """Lower and upper ends of the free variables of each row, (2, n, scope_size)."""
         ends = [self._evidence.bounds(v) for v in self.layer.variables.tolist()]
-        return np.clip(modes, *np.transpose(ends, (1, 2, 0)))
+        return np.transpose(ends, (1, 2, 0))
+
+    def marginal_mode(self, units: IntArray, rows: IntArray, left_out: IntArray) -> FloatArray:
+        modes, is_out = self._modes(), np.isin(self.layer.variables, left_out)
+        for group in self.groups:
+            own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
+            modes[own] = _marginal_modes(group, is_out[group.free], modes[own])
+        found: FloatArray = np.clip(modes, *self._ends())[units, rows]
+        return found
+
+
+def _marginal_modes(group: _Group, is_out: BoolArray, start: FloatArray) -> FloatArray:
+    """Best points (K, n, m) once variables that are left out, (m,), are integrated over bounds.
+
+    Expectation maximisation with these variables as latent ones: a log-concave function rises to
+    its only maximum.
+    """
+    forms = group.factors.argmax(axis=1)  # each bounds one variable
+    is_latent = is_out[forms]
+    latent, held, kept = forms[is_latent], forms[~is_latent], np.flatnonzero(~is_out)
+    # Without bounds, variables that are left out pull nothing along
+    if not len(latent) or not len(kept):
+        return start
+    to_latent, spread = _regression(group.covariances, latent, kept)
+    to_kept, rest = _regression(group.covariances, kept, latent)
+    at = np.searchsorted(kept, held)
+    precisions: FloatArray = np.linalg.inv(rest[:, at[:, None], at]).astype(np.float64)
+    follow: FloatArray = rest[:, :, at] @ precisions
+    (low, inner_low), (high, inner_high) = (
+        (ends[:, ~is_latent], ends[:, is_latent]) for ends in (group.bounds.low, group.bounds.high)
+    )
+    deviations = np.sqrt(np.diagonal(group.covariances, axis1=1, axis2=2))[:, None, kept]
+    best: FloatArray = start.copy()
+    for _ in range(_MAX_SWEEPS):
+        centres = group.means[..., latent] + np.einsum(
+            "klj,knj->knl", to_latent, best[..., kept] - group.means[..., kept]
+        )
+        scales, normals = _standardized(centres, spread, inner_low, inner_high)
+        shift = normals.moments()[0].reshape(len(latent), *centres.shape[:2]).transpose(1, 2, 0)
+        expected = centres + scales[:, None] * shift
+        centre = group.means[..., kept] + np.einsum(
+            "kjl,knl->knj", to_kept, expected - group.means[..., latent]
+        )
+        inside = _best_in_box(centre[..., at], precisions, low, high)
+        moved = centre + np.einsum("kjr,knr->knj", follow, inside - centre[..., at])
+        steps = np.abs(moved - best[..., kept]) / deviations
+        best[..., kept] = moved
+        if not (steps > _STEP).any():
+            break
+    return best
+
+
+def _regression(
+    covariances: FloatArray, of: IntArray, on: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Regression of some variables on others: factors (K, o, m), covariances left (K, o, o)."""
+    across = covariances[:, of[:, None], on]
+    within = covariances[:, on[:, None], on]
+    gain = np.linalg.solve(within, across.transpose(0, 2, 1)).transpose(0, 2, 1)
+    left: FloatArray = covariances[:, of[:, None], of] - gain @ across.transpose(0, 2, 1)
+    return gain.astype(np.float64, copy=False), left
+
+
+def _standardized(
+    centres: FloatArray, inner: FloatArray, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, TruncatedNormals]:
+    """Standard deviations (K, r) of forms, and the forms, standardised, within bounds (n, r)."""
+    scales = np.sqrt(np.diagonal(inner, axis1=1, axis2=2))
+    # Bounds that overflow are as good as infinite
+    with np.errstate(over="ignore"):
+        below, above = ((ends - centres) / scales[:, None] for ends in (low, high))
+    correlations = inner / (scales[:, :, None] * scales[:, None])
+    n_units, n_rows, n_forms = centres.shape
+    each = np.repeat(correlations, n_rows, axis=0).transpose(1, 2, 0)
+    shape = n_forms, n_units * n_rows
+    return scales, TruncatedNormals(
+        below.transpose(2, 0, 1).reshape(shape),
+        above.transpose(2, 0, 1).reshape(shape),
+        np.ascontiguousarray(each),
+    )
 
 
 def _best_in_box(
