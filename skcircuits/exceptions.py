@@ -1,4 +1,4 @@
-"""The errors skcircuits raises, and their common sentence pattern."""
+"""Exceptions of skcircuits, and the common pattern of their messages."""
 
 from __future__ import annotations
 

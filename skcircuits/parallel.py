@@ -1,8 +1,8 @@
-"""The one door to parallel work: scikit-learn's Parallel and its memory bound.
+"""Parallel execution by scikit-learn's Parallel, with a bound on memory.
 
-Everything that runs in parallel goes through ``Parallel`` and ``delayed`` below, so
-``joblib.parallel_config("dask" | "ray" | "loky")`` scales it out and the scikit-learn
-configuration reaches the workers.
+Everything that runs in parallel uses ``Parallel`` and ``delayed`` of this module, so that
+``joblib.parallel_config("dask" | "ray" | "loky")`` scales it out and the scikit-learn configuration
+reaches the workers.
 """
 
 from __future__ import annotations

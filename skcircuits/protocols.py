@@ -1,4 +1,4 @@
-"""What the packages ask of each other's objects: targets, densities and kernels."""
+"""Protocols between packages: targets, densities and kernels."""
 
 from __future__ import annotations
 

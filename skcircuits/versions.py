@@ -1,4 +1,4 @@
-"""What to send with a report: versions of this package and of what it stands on."""
+"""Versions of the package and its dependencies, for bug reports."""
 
 import platform
 import sys

@@ -1,4 +1,4 @@
-"""Graphical models: factor graphs over categorical variables, continuous Markov fields."""
+"""Graphical models: factor graphs over categorical variables, continuous Markov networks."""
 
 from skcircuits.graphical.bayesian_network import BayesianNetwork
 from skcircuits.graphical.continuous.continuous_markov_network import (

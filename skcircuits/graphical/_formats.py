@@ -1,4 +1,4 @@
-"""Graphical models from elsewhere: the formats BIF and UAI, read and written, and pgmpy's models.
+"""Graphical models in the formats BIF and UAI (read and written), and models of pgmpy (read).
 
 Models of pgmpy are read through their public attributes; pgmpy is not imported.
 """

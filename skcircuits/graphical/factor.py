@@ -1,4 +1,4 @@
-"""Factors: non-negative tables over a few categorical variables, kept as logarithms."""
+"""Factors: non-negative tables over a few categorical variables, stored as logarithms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawings of models: Display classes in the manner of scikit-learn's."""
+"""Plots of models: Display classes like those of scikit-learn."""
 
 from skcircuits.inspection.circuit_display import CircuitDisplay
 from skcircuits.inspection.density_display import DensityDisplay, describe_density

@@ -1,4 +1,4 @@
-"""What displays have in common: axes, labels that fit, and what they need of an estimator."""
+"""Common helpers of displays: axes, labels that fit, and checks of estimators."""
 
 from __future__ import annotations
 

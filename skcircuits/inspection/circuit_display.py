@@ -1,4 +1,4 @@
-"""A circuit as a drawing."""
+"""Display of a circuit as a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a density says about one or two columns, and its structure in words."""
+"""Display of a density over one or two columns, and a description of its structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How predictions change as values go missing: scores of a table, and a single row."""
+"""Displays of predictions as values go missing: scores of a table, and a single row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the fit of a mixture of all trees went, and which pairs of columns it found dependent."""
+"""Displays of mixtures of all trees: learning curves and dependences between columns."""
 
 from __future__ import annotations
 

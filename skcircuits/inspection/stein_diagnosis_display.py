@@ -1,4 +1,4 @@
-"""Which parts of a model samples do not represent, as bars."""
+"""Bar chart of the parts of a model that samples represent poorly."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Expected kernels of incomplete rows against complete points: one feedforward pass.
+"""Expected kernels of incomplete rows with complete points by one feedforward pass.
 
-A circuit times a kernel is a circuit again. Its units are pairs of a unit and a part of the
-kernel: sums keep their weights, products become sums of products (``KernelStructure.split``),
-input units stand for the expected part. Its size is |p||k| (Algorithm 1 of Li et al., UAI 2021);
-for a product kernel it is the circuit itself. The probability of the observed cells is pushed into
-the sum weights, so every value is an expectation under a normalised conditional distribution.
+The product of a circuit and a kernel is a circuit. Its units are pairs of a unit and a part of the
+kernel: sums keep their weights, products become sums of products (``KernelStructure.split``), and
+input units become the expected part. Its size is |p||k| (Algorithm 1 of Li et al., UAI 2021); for a
+product kernel it has the size of the circuit. The probability of the observed cells is absorbed
+into the sum weights, so that every value is an expectation under a normalised conditional
+distribution.
 
-Restricted to the scope of a unit, many points are equal: a binary variable has two values,
-whatever their number. Where that pays, the values of the units of a scope are computed once per
-distinct restriction and gathered where scopes are put together.
+Many points are equal when restricted to the scope of a unit: a binary variable has two values,
+however many points there are. Where it pays off, the values of the units of a scope are computed
+once per distinct restriction and gathered where scopes are combined.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The cost policy of kernel matrices: sizes of blocks, and what faster code paths pay for.
+"""Cost policy of kernel matrices: sizes of blocks, and when faster code paths pay off.
 
-Every number that trades time or memory for time stands here; no result depends on one. Numbers
-that guard exactness stand where they are used.
+Every constant that affects only time or memory is in this file; no result depends on one. Constants
+that guard exactness are defined where they are used.
 """
 
 # Values of all units stay near the cache: for a block of rows and all points, and for one row and

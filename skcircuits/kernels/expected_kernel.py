@@ -1,4 +1,4 @@
-"""Expected kernels of two circuits, of lists of them, and the distance made from them."""
+"""Expected kernels of pairs and lists of circuits, and the maximum mean discrepancy."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several packages use: log space, small factorisations, Gaussians with missing cells."""
+"""Shared numerics: log space, small factorisations, Gaussians with missing values."""

@@ -1,4 +1,4 @@
-"""Arrays of what users pass, rows of arrays, and sums of numbers known by their logarithms."""
+"""Validation of arrays, row operations, and sums in log space."""
 
 from __future__ import annotations
 

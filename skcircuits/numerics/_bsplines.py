@@ -1,8 +1,8 @@
-"""B-splines as densities: basis functions with integral one, their pieces and moments.
+"""B-splines as densities: basis functions of integral one, their pieces and moments.
 
-All functions are batched over splines (leading axis L) with equally many intervals and one
-degree. The basis is clamped: with P intervals and degree p it has P + p functions, and
-every polynomial of degree p on the whole range is among their combinations.
+All functions are batched over splines (leading axis L) of one degree with equal numbers of
+intervals. The basis is clamped: with P intervals and degree p it has P + p functions, and their
+span contains every polynomial of degree p on the whole range.
 """
 
 from __future__ import annotations

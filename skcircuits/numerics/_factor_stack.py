@@ -1,4 +1,4 @@
-"""Gaussians with low-rank plus diagonal covariances: what a row says about their factors."""
+"""Gaussians with low-rank plus diagonal covariances: posteriors of their factors given rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack of multivariate Gaussians, and what they say about missing cells: moments and draws."""
+"""Stacks of multivariate Gaussians: moments and draws of missing cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that have something in common: equal rows, and rows with the same cells missing."""
+"""Groups of rows: equal rows, and rows with the same missing cells."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Sources of randomness, and draws from discrete distributions.
+"""Random number streams, and draws from discrete distributions.
 
-Random numbers may be keyed per row: no order, subset or chunk of rows changes such draws.
+Random numbers may be keyed per row, so that draws do not depend on the order, subset or chunks of
+rows.
 """
 
 from __future__ import annotations

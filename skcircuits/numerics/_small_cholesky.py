@@ -1,10 +1,10 @@
 """Cholesky factors of very many small matrices at once.
 
-The matrices lie along the *last* axis: element (i, j) of all matrices is one contiguous
-vector, and each step of the factorisation works on whole vectors. For sizes up to about
-40 this is two to ten times faster than one LAPACK call per matrix. Every matrix sees the
-same sequence of elementary operations whatever its neighbours are, so that results do
-not depend on how a problem is cut into blocks.
+The matrices lie along the *last* axis: element (i, j) of all matrices is one contiguous vector, and
+each step of the factorisation operates on whole vectors. For sizes up to about 40 this is two to
+ten times faster than one LAPACK call per matrix. Every matrix undergoes the same sequence of
+elementary operations whatever its neighbours are, so that results do not depend on how a problem is
+divided into blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Continuous graphical models made of any differentiable factors."""
+"""Continuous graphical models with arbitrary differentiable factors."""
 
 from __future__ import annotations
 

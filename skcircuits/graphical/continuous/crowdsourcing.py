@@ -1,4 +1,4 @@
-"""Unknown quantities estimated by a crowd of workers, each with a bias and a variance."""
+"""Crowdsourcing model: quantities estimated by workers, each with a bias and a variance."""
 
 from __future__ import annotations
 

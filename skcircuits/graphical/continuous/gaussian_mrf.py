@@ -1,4 +1,4 @@
-"""Gaussian Markov random fields: the continuous graphical model with exact answers."""
+"""Gaussian Markov random fields: continuous graphical models with exact marginals."""
 
 from __future__ import annotations
 

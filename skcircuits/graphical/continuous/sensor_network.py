@@ -1,4 +1,4 @@
-"""Positions of sensors in the plane, known through noisy distances to each other and to anchors."""
+"""Sensor network localisation from noisy distances between sensors and to anchors."""
 
 from __future__ import annotations
 

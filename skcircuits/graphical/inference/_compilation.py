@@ -1,10 +1,10 @@
-"""Compilation to circuits: the trace of variable elimination, read top-down.
+"""Compilation of factor graphs to circuits from the trace of variable elimination, top-down.
 
-A bucket that holds ``p(x | separator)`` becomes one sum unit per state of its separator:
-over the states of x, an indicator times the units of the child buckets in the context
-that state completes. Contexts that are impossible leave no trace; contexts with equal
-distributions and equal children share one unit, so the circuit is context-minimal. Units are
-numbers in arrays until the different ones are known; only those are built.
+A bucket that holds ``p(x | separator)`` becomes one sum unit per state of its separator: over the
+states of x, an indicator times the units of the child buckets in the context that the state
+completes. Impossible contexts are skipped. Contexts with equal distributions and equal children
+share one unit, so that the circuit is context-minimal. Units are numbers in arrays until duplicates
+are merged; only distinct ones are built.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Orders in which to sum out the variables of a graph, and their bucket trees (Dechter 1999)."""
+"""Elimination orders of the variables of a graph, and their bucket trees (Dechter 1999)."""
 
 from __future__ import annotations
 

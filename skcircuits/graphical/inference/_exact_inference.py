@@ -1,8 +1,9 @@
-"""Exact answers of categorical models: partition functions, marginals, samples.
+"""Exact inference in categorical models: partition functions, marginals, samples.
 
-A variable that is neither asked for nor observed, nor above one that is, sums to one with its
-table: it is barren. Every variable asked for alone leaves others barren, so that the marginals of a
-dense network may be cheaper from several small trees than from one of all variables.
+A variable that is neither queried nor observed, nor an ancestor of one that is, is barren: its
+table sums to one. If variables are queried one at a time, more of the others are barren, so that
+the marginals of a dense network may be cheaper with several small trees than with one tree of all
+variables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Full conditionals, each variable given its Markov blanket by table lookup; Gibbs sampling."""
+"""Gibbs sampling, and full conditionals by table lookup in the Markov blanket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hidden variables of a factor graph given the others: one structure, many evidences."""
+"""Posterior of the hidden variables of a factor graph: one structure for many evidences."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The two passes over an elimination tree, for a batch of evidences at once.
 
-The forward pass sends sums of products from the leaves to the root. It leaves behind, per
-bucket, either the distribution ``p(variable | separator)`` (what draws and circuits need) or
-just what arrived there; the backward pass makes marginals of both. Row ``r`` of every table
-belongs to the r-th evidence, the structure is shared.
+The forward pass sends sums of products from the leaves to the root. For each bucket it stores
+either the distribution ``p(variable | separator)`` (for draws and circuits) or only the incoming
+product; the backward pass computes marginals from both. Row ``r`` of every table belongs to the
+r-th evidence; the structure is shared.
 """
 
 from __future__ import annotations

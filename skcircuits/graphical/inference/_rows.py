@@ -1,4 +1,4 @@
-"""Rows and evidence of categorical models: codes, missing cells, names."""
+"""Rows and evidence of categorical models: codes, missing values and names."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""The recursive structure of a kernel: what it becomes on a part of the variables.
+"""The recursive structure of a kernel: its restrictions to subsets of the variables.
 
-A kernel is built from *nodes*: atoms (a product of one function of each variable), inner
-products Σ_j x_j y_j, and mixtures (weighted sums of products of nodes). A *part* is a product
-of nodes, written as the sorted tuple of their numbers, a power as a repetition; what it means
-on a scope is its restriction to the scope: nodes that do not look there are left out. Where a
-scope is split in two, a part becomes a short sum of pairs of parts:
+A kernel is built from *nodes*: atoms (a product of one function of each variable), inner products
+Σ_j x_j y_j, and mixtures (weighted sums of products of nodes). A *part* is a product of nodes,
+written as the sorted tuple of their numbers, with powers as repetitions. Its restriction to a scope
+omits the nodes that do not depend on the scope. Where a scope is split in two, a part becomes a
+short sum of pairs of parts:
 
     atom -> atom ⊗ atom,   (Σ x_j y_j)^i -> Σ_l C(i, l) (Σ_left)^l ⊗ (Σ_right)^(i - l),
 
-a mixture that looks at one side only stays whole, and one that is cut is opened. A kernel that
-decomposes as the circuits do keeps one part for each of its units (Theorem 4.3 of Li et al.,
-"Tractable Computation of Expected Kernels", UAI 2021).
+a mixture that depends on one side only is kept as a whole, and one that depends on both is
+expanded. A kernel that decomposes as the circuits do has one part for each of its units (Theorem
+4.3 of Li et al., "Tractable Computation of Expected Kernels", UAI 2021).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels and their algebra: sums and products of kernels are circuits over pairs of rows."""
+"""Base class of kernels and their algebra: sums and products of kernels."""
 
 from __future__ import annotations
 

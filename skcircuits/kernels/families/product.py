@@ -1,4 +1,4 @@
-"""The kernels: products of one function of each variable, and powers of inner products."""
+"""Kernels that are products of one function of each variable, and powers of inner products."""
 
 from __future__ import annotations
 

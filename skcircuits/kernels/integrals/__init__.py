@@ -1,1 +1,1 @@
-"""Kernels integrated against pairs of input units, in closed form."""
+"""Closed-form integrals of kernels under input units."""

@@ -1,9 +1,9 @@
-"""Expected RBF kernels of rows with missing cells and complete points under a stack of Gaussians.
+"""Expected RBF kernels of incomplete rows with complete points under a stack of Gaussians.
 
-With P the block of Lambda + 2 G at the missing columns of a pattern, they need the quadratic
-form t_mᵀ P⁻¹ t_m of every pattern and point. Three ways lead there: with few columns a product
-with the products of coordinates; else through the roots of P⁻¹, or of its complement, whichever
-is smaller.
+With P the block of Lambda + 2 G at the missing columns of a pattern, the quadratic form t_mᵀ P⁻¹
+t_m is needed for every pattern and point. It is computed in one of three ways: for few columns as a
+product with the products of coordinates, else through the roots of P⁻¹ or of its complement,
+whichever is smaller.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Expected kernels of piecewise polynomial units: per piece, to 1e-9.
+"""Expected kernels of piecewise polynomial units, piece by piece, accurate to 1e-9.
 
-On a piece the integrand is a polynomial times a kernel that decays away from the point.
-Each side of the point is integrated by Gauss-Legendre over the window where the kernel is
-not negligible against its largest value on the piece: the rule is exact to rounding there.
-Exponential tails have closed forms.
+On a piece the integrand is a polynomial times a kernel that decays with the distance from the
+point. Each side of the point is integrated by Gauss-Legendre quadrature over the window where the
+kernel is not negligible against its largest value on the piece; there the rule is exact up to
+rounding. Exponential tails have closed forms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Closed forms under discrete and Gaussian input units, given the observed cells of rows."""
+"""Closed-form expected kernels under discrete and Gaussian input units given observed cells."""
 
 from __future__ import annotations
 

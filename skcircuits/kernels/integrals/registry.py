@@ -1,7 +1,7 @@
-"""Expected kernels under input units: one registry of closed forms.
+"""Registry of closed-form expected kernels under input units.
 
-The capability table of the package is what is registered here. A combination of an input
-family and a kernel without a closed form raises ``CircuitPropertyError`` with the way out.
+The capability table of the package lists the registered combinations. A combination of an input
+family and a kernel without a closed form raises ``CircuitPropertyError`` with an alternative.
 """
 
 from __future__ import annotations

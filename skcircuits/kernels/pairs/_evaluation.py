@@ -1,11 +1,11 @@
-"""One pass over pairs of units with the same scope: expectations of a kernel under two circuits.
+"""Expectations of a kernel under two circuits: one pass over pairs of units of equal scope.
 
 Values of a region are arrays (N, A, P, B, Q): parts of the kernel, batch and keys of the left
-circuit, batch and keys of the right one. A batch of size one stands for all.
+circuit, batch and keys of the right circuit. A batch of size one is broadcast.
 
-Circuits that agree about the cells of a region have equal values there, so small regions are
-computed once per pair of distinct circuits; larger regions follow block by block of pairs,
-which stay in the cache.
+Circuits with equal cells in a region have equal values there, so that small regions are computed
+once per pair of distinct circuits. Larger regions are computed in blocks of pairs that fit into the
+cache.
 """
 
 from __future__ import annotations

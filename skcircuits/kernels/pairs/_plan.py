@@ -1,10 +1,10 @@
-"""Which pairs of units of two circuits an expected kernel needs, region by region.
+"""The pairs of units of two circuits that an expected kernel needs, region by region.
 
-A *region* is a scope that both circuits reach together. On each side it has *bases* (input
-units and products) and *keys* (the units that larger regions ask for, which are mixtures of
-the bases). Where one circuit splits a scope finer than the other, the finer factors are grouped
-into a product that stands for the coarser factor. ``split_kernel`` then walks the regions with
-the kernel: which of its parts each of them needs, and how these follow from smaller regions.
+A *region* is a scope that both circuits reach together. On each side it has *bases* (input units
+and products) and *keys* (the units that larger regions refer to, which are mixtures of the bases).
+Where one circuit splits a scope more finely than the other, the finer factors are grouped into a
+product that matches the coarser factor. ``split_kernel`` then traverses the regions with the kernel
+and determines which of its parts each region needs, and how these follow from smaller regions.
 """
 
 from __future__ import annotations

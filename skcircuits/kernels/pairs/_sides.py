@@ -1,7 +1,7 @@
-"""Many circuits of one structure, and what they contribute as one side of a pair.
+"""Batches of circuits of one structure as one side of a pair.
 
-Regions of few discrete states are not paired unit by unit: both sides list their values at all
-states, and one matrix product with the kernel between states does the rest.
+Regions with few discrete states are not paired unit by unit: both sides list their values at all
+states, which are combined by one matrix product with the kernel matrix of the states.
 """
 
 from __future__ import annotations
