@@ -1,4 +1,4 @@
-"""Particles that follow a continuous target: directions of Stein variational gradient descent."""
+"""Stein variational gradient descent of particles towards a continuous target."""
 
 from skcircuits.particles.directions import svgd_direction
 

@@ -1,17 +1,18 @@
-"""Particles on the move: all of them here, or one block of their coordinates on a worker.
+"""Moving particles: all of them in one process, or one block of their coordinates on a worker.
 
-The score and the kernel of a node see its neighbourhood only, so coordinates can be cut into
-blocks: each moves its own and is told where its halo is, the coordinates that its kernels see
-besides. All blocks move from the same state (a Jacobi sweep), so cutting changes nothing.
+The score and the kernel of a node depend on its neighbourhood only, so that coordinates can be
+divided into blocks. Each block moves its own coordinates and receives its halo, the other
+coordinates on which its kernels depend. All blocks move from the same state (a Jacobi sweep), so
+that the result does not depend on the division.
 
-How far they are from the target is the Stein discrepancy with coordinate-wise kernels (Wang, Zeng
-and Liu, ICML 2018, theorem 2). With Δ = x_i - x_i',
+The distance from the target is measured by the Stein discrepancy with coordinate-wise kernels
+(Wang, Zeng and Liu, ICML 2018, theorem 2). With Δ = x_i - x_i',
 
     u_i(x, x') = K^i [ s_i s_i' + (2/h_i) Δ (s_i - s_i') + 2/h_i - 4 Δ²/h_i² ],
 
 and the squared discrepancy is Σ_i mean u_i over all pairs, the diagonal included (the V-statistic).
-With kernels over the blankets it is zero when every conditional distribution q(x_i | blanket) is
-right; that alone does not make the joint distribution right.
+With kernels over the blankets it is zero if every conditional distribution q(x_i | blanket) is
+right; that alone does not imply that the joint distribution is right.
 """
 
 from __future__ import annotations

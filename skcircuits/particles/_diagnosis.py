@@ -1,10 +1,10 @@
-"""What can be wrong with particles: their first two moments, or the graph they move on.
+"""Diagnosis of particles: errors of their first two moments, and wrong graphs.
 
-The kernel of SVGD sees few functions of many coordinates. Particles that satisfy Stein's identity
-for those may still have wrong variances, and no test by the same functions finds out. Chains of
-Hamiltonian Monte Carlo, one from every particle, leave the target invariant whatever the particles
-are, so that they never take a cloud further from it, and a hundred of them tell their own error:
-they are independent of each other.
+The space of an SVGD kernel contains few functions of many coordinates. Particles that satisfy
+Stein's identity for these functions may still have wrong variances, and no test by the same
+functions detects this. Hamiltonian Monte Carlo chains, one from every particle, leave the target
+invariant whatever the particles are, so that they never move a cloud further from it. As the chains
+are independent of each other, a hundred of them also give their own standard error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Velocity fields: where a cloud of particles moves, given its scores.
+"""Velocity fields: the directions in which particles move, given their scores.
 
-A field is an object with one method, ``velocity(rows, scores, iteration)``. Kernels add,
-and so do their fields: `make_field` assembles what `GraphicalSVGDSampler` calls a kernel. Random
-scopes are those of Wang, Zeng and Liu, ICML 2018, section 4.1.
+A field is an object with one method, ``velocity(rows, scores, iteration)``. Sums of kernels give
+sums of fields: `make_field` assembles the `kernel` of `GraphicalSVGDSampler`. Random scopes are
+those of Wang, Zeng and Liu, ICML 2018, section 4.1.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
 """Coordinates in which a target is nearly a standard normal distribution.
 
-SVGD with the kernel ``k(x, x') = Q^-1 φ((x - x')' Q (x - x'))`` (Wang, Tang, Bajaj and Liu,
-NeurIPS 2019) is plain SVGD in the coordinates ``z = Q^½ (x - m)``. The Gaussian N(m, Q^-1) is
-the one that makes Stein's identity hold for linear functions under itself,
+SVGD with the kernel ``k(x, x') = Q^-1 φ((x - x')' Q (x - x'))`` (Wang, Tang, Bajaj and Liu, NeurIPS
+2019) is plain SVGD in the coordinates ``z = Q^½ (x - m)``. The Gaussian N(m, Q^-1) is the one under
+which Stein's identity holds for linear functions,
 
     E[s(x)] = 0 and E[-∇s(x)] = Q,
 
-which is the variational one: its curvature is an average, where that at the mode may be
-far from typical (hierarchical models have no useful mode). Hessians come from differences of the
-score, as few as the graph allows (Curtis, Powell and Reid 1974): coordinates of one colour have no
-common row of the Hessian, so one difference gives all their columns.
+which is the variational Gaussian approximation. Its precision is an average curvature, whereas the
+curvature at the mode may be far from typical (hierarchical models have no useful mode). Hessians
+are computed from differences of the score, with as few evaluations as the graph allows (Curtis,
+Powell and Reid 1974): coordinates of one colour have no common row of the Hessian, so that one
+difference gives all their columns.
 
-Of very many coordinates the precision matrix is sparse: reverse Cuthill-McKee ordering makes chains
-and grids banded, and a banded Cholesky factor costs time and memory linear in the number of
+For very many coordinates the precision matrix is sparse: reverse Cuthill-McKee ordering makes
+chains and grids banded, and a banded Cholesky factor costs time and memory linear in the number of
 coordinates for a bounded width (Rue and Held 2005).
 """
 

@@ -1,9 +1,9 @@
-"""Which coordinates each kernel sees and which it moves, grouped into buckets of equal shape.
+"""The coordinates that each kernel depends on and moves, in buckets of equal shape.
 
-A graphical model has nodes; a node owns a block of coordinates and its kernel sees the
-closed neighbourhood C_i = {i} ∪ N_i. Nodes whose kernels see the same coordinates have
-one kernel, so a complete graph costs one kernel and is vanilla SVGD. Kernels of about
-equal size lie in one `Bucket`, so that a whole bucket is a few batched matrix products.
+A graphical model has nodes. A node owns a block of coordinates, and its kernel depends on the
+closed neighbourhood C_i = {i} ∪ N_i. Nodes whose kernels depend on the same coordinates share a
+kernel, so that a complete graph has a single kernel and gives vanilla SVGD. Kernels of similar size
+are stored in one `Bucket`, so that a whole bucket takes a few batched matrix products.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Rules that turn a direction into a displacement of the particles.
+"""Optimisers: rules that turn a direction into a displacement of the particles.
 
-Each rule is an object with a memory and one method, ``displacement(direction,
-step_size)``; directions are ascent directions. All work in place on arrays of shape
-(n_coordinates, n_particles).
+Each rule is a stateful object with one method, ``displacement(direction, step_size)``; directions
+are ascent directions. All operate in place on arrays of shape (n_coordinates, n_particles).
 """
 
 from __future__ import annotations

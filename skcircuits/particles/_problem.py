@@ -1,8 +1,8 @@
-"""One run of graphical SVGD, described: what moves towards which target, how and where.
+"""Description of a run of graphical SVGD: particles, target, kernels and workers.
 
-On a Dask cluster blocks of particles are actors that keep their own. An iteration sends every block
-its halo and gets back a few numbers and the surface, the coordinates that other blocks see: between
-machines goes what lies on the cuts, no more.
+On a Dask cluster, blocks of particles are actors that keep their coordinates. In each iteration,
+every block receives its halo and returns a few numbers and its surface, the coordinates that other
+blocks depend on. Nothing else is sent between machines.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The iterations of SVGD: generators that yield their state after each step.
 
-In the coordinates of a metric they stop where a reference discrepancy is least: few particles
-under a kernel over many coordinates first approach a target and then leave it, and their variances
-drift while the kernel's own discrepancy still falls. Kernels over the blankets see that, so they
-decide which particles are kept.
+In the coordinates of a metric they stop where a reference discrepancy is least. Under a kernel over
+many coordinates, few particles first approach a target and then leave it: their variances drift
+while the discrepancy of that kernel still falls. The discrepancy with kernels over the blankets
+detects this and decides which particles are kept.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""The directions of SVGD on the inner layout, one row per coordinate.
+"""The directions of SVGD in the internal layout, one row per coordinate.
 
-Source: Wang, Zeng and Liu, "Stein variational message passing for continuous graphical
-models", ICML 2018, equation (8). With s_i the score of node i, K^i the RBF kernel over the
-closed neighbourhood C_i and h_i its bandwidth,
+Source: Wang, Zeng and Liu, "Stein variational message passing for continuous graphical models",
+ICML 2018, equation (8). With s_i the score of node i, K^i the RBF kernel over the closed
+neighbourhood C_i and h_i its bandwidth,
 
     φ_i(x^l) = (1/n) Σ_k [ s_i(x^k) K^i_kl - (2/h_i) (x_i^k - x_i^l) K^i_kl ].
 
-Kernels add. With z the particles standardised by their own mean and standard deviation σ, the
-kernel 1 + z_C·z'_C over C_i adds
+Directions of sums of kernels are sums. With z the particles standardised by their own mean and
+standard deviation σ, adding the kernel 1 + z_C·z'_C over C_i adds
 
     φ_i(x) = mean_l s_i(x^l) + Σ_{j in C} z_j(x) mean_l[ s_i(x^l) z_j(x^l) ] + z_i(x) / σ_i.
 
-It vanishes exactly where Stein's identity holds for the linear functions of the blanket,
-E_q[s_i] = 0 and E_q[s_i (x_j - μ_j)] = -δ_ij: what fixes the first two moments of a Gaussian, and
-what few particles repelled by an RBF kernel alone get wrong.
+It vanishes exactly if Stein's identity holds for the linear functions of the blanket, E_q[s_i] = 0
+and E_q[s_i (x_j - μ_j)] = -δ_ij. This determines the first two moments of a Gaussian, which are
+wrong if few particles are repelled by an RBF kernel alone.
 
-Every sum is of the form Σ_k v_k K^i_kl for a few rows v, K^i_kl = exp(-|x^k_C - x^l_C|² / h_i):
-kernel matrices are made tile by tile, in cache, and never stored. Bandwidths follow the median
+Every sum has the form Σ_k v_k K^i_kl for a few rows v, with K^i_kl = exp(-|x^k_C - x^l_C|² / h_i).
+Kernel matrices are computed tile by tile in cache and never stored. Bandwidths follow the median
 rule: factor × (median distance in the scope)².
 """
 

@@ -1,17 +1,17 @@
-"""Quadratic forms that weights minimise, and what kernels hardly see beside what they do.
+"""Quadratic forms that Stein weights minimise, and terms for what kernels hardly resolve.
 
-For very many samples ``K ≈ F Fᵀ + diag(residual)``, F by randomly pivoted Cholesky (Chen, Epperly,
-Tropp and Webber 2024). What is left over, ``R = K - F Fᵀ``, is positive semi-definite, so that
+For very many samples ``K ≈ F Fᵀ + diag(residual)``, with F from randomly pivoted Cholesky (Chen,
+Epperly, Tropp and Webber 2024). The remainder ``R = K - F Fᵀ`` is positive semi-definite, so that
 
     |w F|² <= wᵀ K w <= |w F|² + (Σ_i |w_i| √R_ii)²  for all weights w.
 
-Its diagonal stays in the form that weights minimise (Quiñonero-Candela and Rasmussen 2005 call
-that FITC): weights cannot gather where the approximation is blind.
+Its diagonal is kept in the form (known as FITC; Quiñonero-Candela and Rasmussen 2005), so that
+weights cannot concentrate on samples where the approximation is poor.
 
-Stein's identity holds within every mode of a density as well as over all of them: how much mass a
-mode has shows only in the valley between it and the next one, where hardly a sample lies. Weights
-that follow the identity alone leave a mode for another one that happens to fit better, so energies
-of states and the parts that valleys separate enter the form.
+Stein's identity holds within every mode of a density as well as over all of them: the mass of a
+mode shows only in the valley between it and the next one, where there is hardly a sample. Weights
+that rely on the identity alone may leave one mode for another that happens to fit better. Therefore
+energies of states, and the parts that are separated by valleys, enter the form.
 """
 
 from __future__ import annotations

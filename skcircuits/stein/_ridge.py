@@ -1,12 +1,12 @@
-"""The model of functions behind Stein weights: its ridge, and how much its weights are worth.
+"""The model of functions behind Stein weights: the ridge, and the expected error of weights.
 
-Weights that minimise ``wᵀ (K + λ) w`` over ``sum(w) = 1`` estimate the mean of f by kriging: f is a
-constant, plus a Gaussian process with covariance s² K, whose mean under the target is zero, plus
-independent noise s² λ. So what each row's value is predicted from the others (leave-one-out) tells
-λ and s² of the functions at hand, and ``s² wᵀ (K + λ) w`` is the expected squared error of any
-weights. Where K explains nothing of the functions, as between parts of a target that no move
-connects, λ is large and the weights are nearly uniform; where samples are so far off that a few of
-them carry all weight, the error is large.
+Weights that minimise ``wᵀ (K + λ) w`` over ``sum(w) = 1`` estimate the mean of f by kriging: f is
+the sum of a constant, a Gaussian process with covariance s² K whose mean under the target is zero,
+and independent noise s² λ. Leave-one-out predictions of the values of given functions at the
+samples therefore determine λ and s², and ``s² wᵀ (K + λ) w`` is the expected squared error of any
+weights. If K explains nothing of the functions, as between parts of a target that no move connects,
+λ is large and the weights are nearly uniform. If a few samples carry all weight because the samples
+are far from the target, the error is large.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Stein methods ask of a target: its kind, its states, its full conditionals."""
+"""Properties of targets that Stein methods use: type, states and full conditionals."""
 
 from __future__ import annotations
 

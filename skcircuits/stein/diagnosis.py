@@ -1,4 +1,4 @@
-"""Which parts of a model samples do not represent: Stein discrepancies variable by variable."""
+"""Stein discrepancies per variable, which show the parts of a model that samples misrepresent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Squared Stein discrepancies, of weighted samples and of circuits, and the test they make."""
+"""Squared Stein discrepancies of weighted samples and of circuits, and a test based on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stein Gram matrices: in blocks of rows, equal rows once."""
+"""Stein Gram matrices in blocks of rows, with duplicate rows computed once."""
 
 from __future__ import annotations
 

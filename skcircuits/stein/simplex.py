@@ -1,4 +1,4 @@
-"""Weights on the simplex that minimise a quadratic form: where the QP solvers live."""
+"""Quadratic programming on the simplex: weights that minimise a quadratic form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing the few samples that represent a target best."""
+"""Stein thinning: selection of the few samples that represent a target best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The boundary to tables: dataframes, categories and missing values in, float arrays out."""
+"""Conversion of tables: dataframes, categories and missing values to float arrays and back."""
 
 from skcircuits.tabular._columns import column_mask
 from skcircuits.tabular._discretize import Discretizer

@@ -1,4 +1,4 @@
-"""Columns of a table: how users name them, what cells teach, and cells to codes and back."""
+"""Columns of a table: names, types, and conversion of cells to codes and back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Numbers as states: categories where they are few integers, bins elsewhere.
+"""Discretisation of numbers: few integers become categories, other numbers bins.
 
-Discrete models on numeric tables see states; their densities stay densities in original
-units because every bin carries its width.
+Discrete models of numeric tables are models of states; their densities are in original units
+because every bin has a width.
 """
 
 from __future__ import annotations

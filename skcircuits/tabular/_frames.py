@@ -1,7 +1,6 @@
-"""Containers in, containers out: how tables are cut into columns and put together again.
+"""Containers of tables: dividing them into columns and putting results together again.
 
-This is the only module that knows dataframe libraries; it speaks to all of them through
-narwhals.
+This is the only module that uses dataframe libraries; it accesses all of them through narwhals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The schema of a table: learned once, it turns tables into float arrays and back."""
+"""The schema of a table, learned in fit, which converts tables to float arrays and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets from log densities: functions of NumPy, JAX or PyTorch, and what all targets share."""
+"""Targets from log densities in NumPy, JAX or PyTorch, and the base class of all targets."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The matrix-tree theorem for edge weights that depend on the states of a row.
 
-Edge (u, v) of a row x weighs ``A[(u, x_u), (v, x_v)]``, an entry of one symmetric matrix over
-flat states (the affinities). The determinant of the Laplacian without one vertex is the sum
-over all spanning trees of the products of their weights, and its inverse gives the probability
-of every edge.
+The weight of edge (u, v) for a row x is ``A[(u, x_u), (v, x_v)]``, an entry of one symmetric matrix
+over flat states (the affinities). The determinant of the Laplacian without one vertex is the sum
+over all spanning trees of the products of their weights, and its inverse gives the probability of
+every edge.
 
 Random spanning trees are drawn by Wilson's algorithm, many at once.
 """

@@ -1,13 +1,13 @@
-"""Edge probabilities of rows that are in unusual states of few variables, without their inverses.
+"""Edge probabilities of rows in unusual states of few variables, by low-rank updates.
 
-The Laplacian of a row is that of the usual states of all variables plus the Laplacian E of what
-the row's unusual states change in the edge weights. With G the inverse of the former and R the
+The Laplacian of a row is that of the usual states of all variables plus the Laplacian E of the
+changes of edge weights by the row's unusual states. With G the inverse of the former and R the
 variables whose edges change, the inverse of the row is (Woodbury)
 
     G - G[:, R] T G[R, :],    T = (I + E[R, R] G[R, R])⁻¹ E[R, R].
 
-An unusual state changes all edges of its variable, most of them by next to nothing. Changes of
-the edges to a variable are left out where together they are a small fraction of the degrees.
+An unusual state changes all edges of its variable, most of them only slightly. Changes of the edges
+to a variable are neglected if together they are a small fraction of the degrees.
 """
 
 from __future__ import annotations

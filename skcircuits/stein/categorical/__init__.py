@@ -1,1 +1,1 @@
-"""Stein kernels over categorical variables, collapsed ones included."""
+"""Stein kernels over categorical variables, with or without collapsed variables."""

@@ -1,17 +1,17 @@
 """Stein kernels of collapsed rows: one set of collapsed variables, or a set for every row.
 
-A collapsed row stands for its observed states and the exact conditional distribution of
-the other variables. For a product kernel an entry is the kernel of the observed states
-times one expected kernel per component of collapsed variables, and only the components
-next to a variable change when that variable moves.
+A collapsed row represents its observed states and the exact conditional distribution of the other
+variables. For a product kernel, an entry is the kernel of the observed states times one expected
+kernel per component of collapsed variables, and only the components next to a variable change when
+that variable moves.
 
-Rows that collapse their own variables have no common structure, so their measures are compared on
-the joint states of all variables: one side as a sparse vector (its support is small), the other
-multiplied with the kernel table of every variable, which makes it dense.
+Rows with different collapsed variables have no common structure, so that their measures are
+compared on the joint states of all variables: one side as a sparse vector (its support is small),
+the other multiplied with the kernel table of every variable, which makes it dense.
 
 The expected kernels are ``M(a, b) = E[k(x, y)]`` for x ~ p(. | a), y ~ p(. | b), for all pairs of a
-batch. Components with a small joint state space are embedded: tables times kernel tables, one
-matrix product. Larger ones go through a pass over pairs of buckets.
+batch. Components with a small joint state space are embedded as tables times kernel tables, which
+is one matrix product. Larger ones are computed by a pass over pairs of buckets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Questions about rows: texts, mappings and objects, read as unions of disjoint boxes."""
+"""Queries about rows: strings, mappings and objects, read as unions of disjoint boxes."""
 
 from skcircuits.tabular.queries._boxes import Boxes
 from skcircuits.tabular.queries._conditions import compile_queries

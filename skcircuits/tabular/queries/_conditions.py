@@ -1,8 +1,8 @@
 """Queries and conditions of all forms, read as boxes with observed cells.
 
-Of texts that differ in their numbers alone one is parsed and the numbers of all are bound as
-arrays: conjunctions in which every number bounds one numerical column. All other texts are read
-one by one.
+Of strings that differ only in their numbers, one is parsed and the numbers of all are bound as
+arrays, if they are conjunctions in which every number bounds a numerical column. All other strings
+are parsed one by one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Formulas of and, or over sets of columns, cut into disjoint cells by a decision diagram.
+"""Boolean formulas over sets of columns, divided into disjoint cells by a decision diagram.
 
-An atom says that a variable lies in a set; a variable is a column or a total (a weighted sum of
-columns and of indicators). Sets of one variable are joined first, by sorted sweeps. What is left
-is decided variable by variable: the cells of a variable on which all its atoms are constant leave
-simpler formulas, equal ones are one, and each way to truth is a cell.
+An atom states that a variable lies in a set, where a variable is a column or a total (a weighted
+sum of columns and of indicators). Sets of one variable are joined first, by sorted sweeps. The rest
+is decided variable by variable: each cell of a variable on which all its atoms are constant leaves
+a simpler formula, equal formulas are merged, and each path to true is a cell.
 """
 
 from __future__ import annotations

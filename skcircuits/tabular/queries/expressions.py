@@ -1,7 +1,7 @@
-"""Queries as objects: columns, what is computed of them, and formulas of comparisons.
+"""Queries as objects: columns, expressions of columns, and formulas of comparisons.
 
-``col("age").between(30, 40) & (col("sex") == "male")``. Texts and dicts are read as the same
-objects, so that the forms cannot mean different things.
+``col("age").between(30, 40) & (col("sex") == "male")``. Strings and dicts are read as the same
+objects, so that all forms have the same meaning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Distributions of single variables given observed cells, by five methods."""
+"""Distributions of single variables given observed cells, by one of five methods."""
 
 from __future__ import annotations
 

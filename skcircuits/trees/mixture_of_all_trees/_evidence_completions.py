@@ -1,10 +1,10 @@
-"""Estimates of a mixture of all trees given observed cells: which way a row goes, and the first.
+"""Estimates of a mixture of all trees given observed cells, by draws of completions.
 
-Given all cells the sum over trees is a determinant, so nothing but the missing cells has to be
-drawn: from independent beliefs about each, which a mean field over the trees provides. Where
-enough is observed, little dependence is left between missing cells, and a few completions are
-worth thousands of trees. Where nearly nothing is observed the dependence is all there is, and
-trees are the better thing to draw (`estimate_evidence`).
+Given all cells, the sum over trees is a determinant, so that only the missing cells need to be
+drawn: from independent beliefs about each, which a mean field over the trees provides. If enough is
+observed, missing cells are nearly independent, and a few completions are as accurate as thousands
+of trees. If almost nothing is observed, missing cells depend strongly, and it is better to draw
+trees (`estimate_evidence` chooses).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Importance sampling of trees given observed cells.
 
-Marginals of a mixture of all trees are NP-hard, those of one tree are easy. Selvam, Zhang and
-Van den Broeck (2023, section 5.2) draw trees from their prior and weight them by the
-probability P(e|T) of the observed cells e; the more is observed, the fewer trees matter. Here
-trees are drawn given e as far as a spanning-tree law can know it (`TreeProposal`), so that the
-weights of the trees are nearly equal, and all equal both when nothing and when everything is
-observed.
+Marginals of a mixture of all trees are NP-hard, those of one tree are easy. Selvam, Zhang and Van
+den Broeck (2023, section 5.2) draw trees from their prior and weight them by the probability P(e|T)
+of the observed cells e; the more is observed, the fewer trees contribute. Here the proposal is a
+spanning-tree law that approximates the posterior given e (`TreeProposal`), so that the weights of
+the trees are nearly equal, and exactly equal if nothing or everything is observed.
 """
 
 from __future__ import annotations

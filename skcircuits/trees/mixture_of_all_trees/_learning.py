@@ -1,7 +1,7 @@
-"""Learning mixtures of all trees: mini-batch Adam with the closed-form gradient.
+"""Learning mixtures of all trees by mini-batch Adam with gradients in closed form.
 
-A mixture of several components draws one component per row from its responsibilities, so that
-an epoch costs about as much as one component's, however many there are.
+In a mixture of several components, one component per row is drawn from its responsibilities, so
+that an epoch costs about as much as with one component, however many there are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Unconstrained parameters of a mixture of all trees, and the gradient in them.
+"""Unconstrained parameters of a mixture of all trees, and the gradient by them.
 
-Every positive pair table with marginals r and c is exp(Θ) with its rows and columns rescaled
-(Sinkhorn), for some Θ; the Θ that give the same table differ by a function of the row plus a
-function of the column. So Θ is an unconstrained parameter that covers all consistent pair tables,
-for any number of states.
+Every positive pair table with marginals r and c is exp(Θ) for some Θ, with its rows and columns
+rescaled (Sinkhorn); the Θ that give the same table differ by a function of the row plus a function
+of the column. Thus Θ is an unconstrained parameter that covers all consistent pair tables, for any
+number of states.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chow-Liu trees of complete and incomplete rows, their mixtures, and these as circuits."""
+"""Chow-Liu trees of complete and incomplete rows, their mixtures, and their circuits."""
 
 from __future__ import annotations
 

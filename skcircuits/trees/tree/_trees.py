@@ -1,7 +1,7 @@
-"""Trees over discrete variables: their arrays, exact inference, and circuits made of them.
+"""Trees over discrete variables: array representation, exact inference, conversion to circuits.
 
-States lie in one flat array and rooted trees are arrays of parents, so that one pass answers for
-many trees and rows at once.
+States are numbered in one flat array and rooted trees are arrays of parents, so that one pass
+serves many trees and rows at once.
 """
 
 from __future__ import annotations
