@@ -518,8 +518,10 @@ def _expected(experts, X, is_categorical, bounds, column_weights):
         answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
     weights = np.repeat(weights[:, :, None], X.shape[1], axis=2)
     if column_weights is not None:
-        weights = (weights > 0.0) * column_weights[:, None]
-        weights /= weights.sum(axis=0)
+        own = (weights > 0.0) * column_weights[:, None]
+        total = own.sum(axis=0)
+        # Experts that do not count in a column still answer where all others are silent
+        weights = np.where(total > 0.0, own / np.where(total > 0.0, total, 1.0), weights)
     completed = sum(own * means for own, (means, _) in zip(weights, answers, strict=True))
     # The mean of codes means nothing: categories get the mode of their marginal
     for j in np.flatnonzero(is_categorical).tolist():

@@ -26,10 +26,12 @@ def experts():
     return [(0.3, first), (0.7, second)]
 
 
-def complete(experts, X, strategy="mean", n_draws=1):
+def complete(experts, X, strategy="mean", n_draws=1, **weights):
     streams = RowStreams(X, seed=0)
     is_categorical = np.array([False, False, True])[: X.shape[1]]
-    return complete_rows(experts, mixture(experts), X, strategy, streams, n_draws, is_categorical)
+    return complete_rows(
+        experts, mixture(experts), X, strategy, streams, n_draws, is_categorical, **weights
+    )
 
 
 def test_answers_are_averaged_with_the_same_weights_for_all_rows(experts):
@@ -60,6 +62,28 @@ def test_an_expert_to_which_a_row_is_impossible_has_no_say_in_it():
     with pytest.warns(UserWarning, match="probability zero"):
         beyond = complete(experts, np.array([[3.0, np.nan]]))
     np.testing.assert_allclose(beyond, [[3.0, 0.0]])
+
+
+def test_an_expert_that_does_not_count_in_a_column_answers_where_it_is_alone():
+    narrow = Circuit(Categorical(0, [0.5, 0.5, 0.0]) * Gaussian(1, 5.0, 1.0))
+    wide = Circuit(Categorical(0, [0.4, 0.3, 0.3]) * Gaussian(1, -5.0, 1.0))
+    X = np.array([[1.0, np.nan], [2.0, np.nan]])
+    weights = np.array([[0.5, 1.0], [0.5, 0.0]])
+    completed = complete([(0.5, narrow), (0.5, wide)], X, column_weights=weights)
+    np.testing.assert_allclose(completed, [[1.0, 5.0], [2.0, -5.0]])
+
+
+@pytest.mark.parametrize("strategy", ["mean", "mpe", "sample"])
+@pytest.mark.parametrize("n_experts", [1, 2])
+def test_rows_that_are_impossible_to_all_experts_have_the_marginal(strategy, n_experts):
+    narrow = Circuit(Categorical(0, [0.5, 0.5, 0.0]) * Gaussian(1, 5.0, 1e-3))
+    experts = [(1.0 / n_experts, narrow)] * n_experts
+    weights = np.full((n_experts, 2), 1.0 / n_experts)
+    X = np.array([[2.0, np.nan], [0.0, np.nan]])
+    with pytest.warns(UserWarning, match="1 rows have probability zero"):
+        completed = complete(experts, X, strategy, column_weights=weights)
+    completed = completed.reshape(2, 2)
+    np.testing.assert_allclose(completed, [[2.0, 5.0], [0.0, 5.0]], atol=0.01)
 
 
 def test_integers_with_few_values_are_numbers_to_the_mean():
