@@ -302,3 +302,21 @@ def test_lists_of_labels_are_scored_like_arrays():
     )
     # A label that fit has not seen has its own mass, whatever holds it
     assert density.score_samples([["new", "u"]]) < density.score_samples([["x", "u"]])
+
+
+@pytest.mark.parametrize(
+    "density",
+    [GaussianMixtureDensity(n_components=2), HiddenChowLiuDensity(n_latent_states=2)],
+    ids=lambda density: type(density).__name__,
+)
+def test_rows_of_weight_zero_are_absent_but_for_their_categories(density, frame):
+    density, frame = density.set_params(random_state=0), frame[:120]
+    weight = np.r_[np.ones(120), np.zeros(10)]
+    strange = frame[:10].assign(age=1e4, income=-1e6)
+    known = clone(density).fit(pd.concat([frame, strange]), sample_weight=weight)
+    expected = clone(density).fit(frame).score_samples(frame)
+    np.testing.assert_allclose(known.score_samples(frame), expected, rtol=1e-9)
+    new = clone(density).fit(pd.concat([frame, strange.assign(job="mason")]), sample_weight=weight)
+    masons = new.score_samples(frame[:3].assign(job="mason"))
+    assert (masons < new.score_samples(frame[:3].assign(job="cook"))).all()
+    assert np.isfinite(masons).all()

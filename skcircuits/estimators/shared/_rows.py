@@ -85,7 +85,8 @@ class ValidationMixin:
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. None gives equal weights.
+            Weights of the rows. None gives equal weights. Rows of weight zero are as good as
+            absent, except that their categories are known.
         X_val : dataframe or array-like of shape (n_validation, n_features), default=None
             Validation rows; None holds out a `validation_fraction` of X.
 
